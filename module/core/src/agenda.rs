@@ -1,0 +1,80 @@
+//! What is due when: the ends of timed waits, and the moments at which a waited-for lock should be
+//! looked at because its lease ends.
+//!
+//! Both are ordered sets without tombstones: what is taken off is gone, and its memory with it. An
+//! entry costs O(log n) of the entries; everything else about a waiter is O(1).
+
+use std::collections::BTreeSet;
+
+use crate::queue::{QueueId, WaiterId};
+use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+
+/// The ordered ends of waits and leases.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    /// By a clock that only goes forward: a wait is as long as the client asked.
+    waits: BTreeSet<(MonoMillis, WaiterId)>,
+    /// By the wall clock, because that is what a TTL counts in.
+    looks: BTreeSet<(UnixMillis, QueueId)>,
+}
+
+impl Agenda {
+    pub(crate) fn add_wait(&mut self, end: Option<MonoMillis>, waiter: WaiterId) {
+        self.waits.extend(end.map(|end| (end, waiter)));
+    }
+
+    pub(crate) fn drop_wait(&mut self, end: Option<MonoMillis>, waiter: WaiterId) {
+        if let Some(end) = end {
+            self.waits.remove(&(end, waiter));
+        }
+    }
+
+    /// Moves the look at a queue from one moment to another; `None` is never.
+    pub(crate) fn move_look(
+        &mut self,
+        queue: QueueId,
+        from: Option<UnixMillis>,
+        to: Option<UnixMillis>,
+    ) {
+        if from == to {
+            return;
+        }
+        if let Some(from) = from {
+            self.looks.remove(&(from, queue));
+        }
+        self.looks.extend(to.map(|to| (to, queue)));
+    }
+
+    pub(crate) fn first_wait_over(&self, now: Now) -> Option<WaiterId> {
+        let (end, waiter) = self.waits.first()?;
+        (*end <= now.mono).then_some(*waiter)
+    }
+
+    pub(crate) fn first_look_due(&self, now: Now) -> Option<QueueId> {
+        let (due, queue) = self.looks.first()?;
+        (*due <= now.unix()).then_some(*queue)
+    }
+
+    /// How long it is until something is due; `None` if nothing ever is.
+    pub(crate) fn next_due(&self, now: Now) -> Option<Millis> {
+        let wait = self.waits.first().map(|(end, _)| end.since(now.mono));
+        let look = self.looks.first().map(|(due, _)| due.since(now.unix()));
+        match (wait, look) {
+            (Some(wait), Some(look)) => Some(wait.min(look)),
+            (wait, look) => wait.or(look),
+        }
+    }
+
+    pub(crate) fn has_wait(&self, end: MonoMillis, waiter: WaiterId) -> bool {
+        self.waits.contains(&(end, waiter))
+    }
+
+    pub(crate) fn has_look(&self, due: UnixMillis, queue: QueueId) -> bool {
+        self.looks.contains(&(due, queue))
+    }
+
+    /// How many waits and how many looks are on it.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.waits.len(), self.looks.len())
+    }
+}

@@ -1,0 +1,64 @@
+//! The decision logic of kvlock: what a command does to a lock and to those who wait for it.
+//!
+//! Nothing in here talks to a server, reads a clock or draws a random number. The caller says what
+//! the keyspace holds ([`Observed`]), what time it is ([`Now`]) and what is asked; the answer is a
+//! value that says what to write, whom to answer and when to look again.
+//!
+//! ```text
+//!                    what the key says ── Observed ──┐
+//!                    what time it is ──── Now ───────┤
+//!                    what is asked ────── Acquire, … ┤
+//!                                                    ▼
+//!   ┌───────────────────────────────── Table ─────────────────────────────────┐
+//!   │ queues   (db 0, "orders:42")  →  bob ⇄ carol ⇄ dave    (head is next)   │
+//!   │ agenda   12:00:03.120 look at "orders:42"   +5 s carol's wait ends      │
+//!   │ tokens   last 1795202270794123                                          │
+//!   └──────────────────────────────────────────────────────────────────────────┘
+//!                                                    │
+//!                    reply to the caller ────────────┤
+//!                    Change: what to write, and ─────┘
+//!                    the waiter that is handed the lock
+//! ```
+//!
+//! # The keyspace is the truth
+//!
+//! The table remembers who waits, never who holds. Anybody may delete, overwrite or expire the
+//! key, a server may restart and a replica may be promoted: who holds is read from the key each
+//! time, and nothing in here can disagree with it.
+//!
+//! # Invariants
+//!
+//! They hold after every call and are checked by [`Table::check`]; tests quote them by number.
+//!
+//! - **I1** A waiter stands in exactly one queue, and a queue that exists has at least one waiter.
+//! - **I2** An owner has at most one place in a queue.
+//! - **I3** The head of a queue is its longest waiter: order of arrival is order of service.
+//! - **I4** A waiter leaves exactly once, and its client value leaves with it.
+//! - **I5** Every timed wait is on the agenda at its end, every queue at most once, and nothing else.
+//! - **I6** Each new grant has a larger token than every grant before it.
+//! - **I7** The number of waiters never exceeds the limits, in total or per key.
+//! - **I8** A lock that is free is never given to a newcomer while somebody waits for it.
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod lock;
+mod outcome;
+mod parse;
+mod queue;
+mod report;
+mod table;
+mod token;
+mod types;
+mod waiting;
+
+pub use lock::{
+    Acquire, AcquireReply, Holding, Observed, RELEASE_MESSAGE, RESERVED_FIELDS, Release,
+    ReleaseReply, RenewReply, TOKEN_FIELD,
+};
+pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, WaitReply};
+pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
+pub use queue::{KeyRef, LockKey, WaiterId, WaiterView};
+pub use table::{Situation, Table};
+pub use token::{TOKEN_STORED_MAX, Token, TokenSource};
+pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
+pub use waiting::Join;

@@ -1,0 +1,147 @@
+//! What an operation comes to, as values.
+
+use std::rc::Rc;
+
+use crate::lock::AcquireReply;
+use crate::queue::LockKey;
+use crate::token::Token;
+use crate::types::{MonoMillis, UnixMillis};
+
+/// What to write to the key, and who gets the lock by it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Change<P> {
+    /// Nothing at all.
+    None,
+    /// The lock was free: the caller holds it once.
+    Take {
+        /// The token of the grant.
+        token: Token,
+        /// When the lease ends.
+        until: UnixMillis,
+    },
+    /// The holder stays; what is `None` stays as it is.
+    Update {
+        /// How many times it holds the lock now.
+        holds: Option<u64>,
+        /// A token, for a lock that had none.
+        token: Option<Token>,
+        /// When the lease ends now.
+        until: Option<UnixMillis>,
+    },
+    /// The lock is free and nobody waits here: delete the key and tell those who wait elsewhere.
+    Free,
+    /// The first waiter holds the lock now, whatever the key held before.
+    HandOff(HandOff<P>),
+}
+
+impl<P> Change<P> {
+    /// The same change, or [`Change::None`] if it would change nothing.
+    pub(crate) fn or_none(self) -> Self {
+        match self {
+            Self::Update {
+                holds: None,
+                token: None,
+                until: None,
+            } => Self::None,
+            Self::None
+            | Self::Take { .. }
+            | Self::Update { .. }
+            | Self::Free
+            | Self::HandOff(_) => self,
+        }
+    }
+}
+
+/// A lock given to the waiter at the head of the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub struct HandOff<P> {
+    /// Who holds it now.
+    pub owner: Rc<[u8]>,
+    /// The token of the grant.
+    pub token: Token,
+    /// When the lease ends.
+    pub until: UnixMillis,
+    /// The client to answer.
+    pub client: P,
+}
+
+/// Why a lock went from one owner to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The owner released it.
+    Release,
+    /// Somebody released it for the owner.
+    Forced,
+    /// The lease ended.
+    Expiry,
+    /// Somebody deleted the key.
+    Outside,
+    /// The grant before went to a client that was gone.
+    TakenBack,
+}
+
+/// What a wait answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReply {
+    /// At once, as an acquire would.
+    Now(AcquireReply),
+    /// Later: block the client and [`crate::Table::enqueue`] it.
+    Block,
+    /// A limit of waiters is reached.
+    QueueFull,
+    /// Nobody may wait now: the module is being drained.
+    Draining,
+}
+
+/// How many may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Over all locks.
+    pub waiters: usize,
+    /// For one lock.
+    pub waiters_per_key: usize,
+    /// Whether nobody may wait at all.
+    pub draining: bool,
+}
+
+/// What happened since the module was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// New grants, of free locks and by hand-off.
+    pub granted: u64,
+    /// Holds added by an owner that held the lock.
+    pub reentered: u64,
+    /// Acquires and releases with `HOLDS` that had been carried out before.
+    pub repeated: u64,
+    /// Acquires that answered nil.
+    pub refused: u64,
+    /// Full releases by owners.
+    pub released: u64,
+    /// Grants to a waiter.
+    pub handed_off: u64,
+    /// Grants to a waiter because a lease ended.
+    pub handed_off_by_expiry: u64,
+    /// Waits that ended because their time was over.
+    pub timeouts: u64,
+    /// Waits that were cancelled.
+    pub cancelled: u64,
+    /// Waits that ended because the client went away.
+    pub disconnects: u64,
+    /// Forced releases of a held lock.
+    pub forced_releases: u64,
+    /// Grants that were taken back because the client was gone before it was answered.
+    pub grants_taken_back: u64,
+    /// The most that ever waited at one time.
+    pub waiters_peak: usize,
+}
+
+/// A lock that is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct KeySummary<'a> {
+    /// Its name.
+    pub key: &'a LockKey,
+    /// How many wait.
+    pub waiters: usize,
+    /// When the first of them came.
+    pub since: MonoMillis,
+}

@@ -1,0 +1,70 @@
+//! Reading numbers and owners out of bytes that anybody may have written.
+
+use crate::lock::RESERVED_FIELDS;
+
+/// The most bytes that an owner may have.
+pub const OWNER_BYTES_MAX: usize = 1024;
+
+/// Reads a number written the one way the server itself writes it: decimal digits without sign,
+/// space or leading zero. `None` for anything else and for what does not fit into 64 bits.
+#[must_use]
+pub fn strict_decimal(text: &[u8]) -> Option<u64> {
+    match text {
+        [] | [b'0', _, ..] => None,
+        digits => digits.iter().try_fold(0_u64, |number, byte| {
+            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        }),
+    }
+}
+
+/// Says whether these bytes may name an owner: 1 to 1,024 of them, and not the name of a field
+/// that the lock keeps for itself.
+#[must_use]
+pub fn is_owner(bytes: &[u8]) -> bool {
+    (1..=OWNER_BYTES_MAX).contains(&bytes.len()) && !RESERVED_FIELDS.contains(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_one_way_only() {
+        assert_eq!(strict_decimal(b"0"), Some(0));
+        assert_eq!(strict_decimal(b"10"), Some(10));
+        assert_eq!(strict_decimal(b"18446744073709551615"), Some(u64::MAX));
+        for bad in [
+            "",
+            "-0",
+            "-1",
+            "+5",
+            "5.0",
+            "1e3",
+            " 5",
+            "5 ",
+            "0x10",
+            "00",
+            "05",
+            "NaN",
+            "inf",
+            "18446744073709551616",
+            "99999999999999999999999",
+        ] {
+            assert_eq!(strict_decimal(bad.as_bytes()), None, "{bad:?}");
+        }
+        assert_eq!(strict_decimal(b"5\0"), None);
+    }
+
+    #[test]
+    fn owners_are_any_bytes_but_bounded_and_unreserved() {
+        assert!(is_owner(b"a"));
+        assert!(is_owner(b"\0\xff\r\n"));
+        assert!(is_owner(&[b'x'; OWNER_BYTES_MAX]));
+        assert!(!is_owner(b""));
+        assert!(!is_owner(&[b'x'; OWNER_BYTES_MAX + 1]));
+        assert!(!is_owner(b"fencing-token"));
+        assert!(!is_owner(b"lock-mode"));
+        assert!(is_owner(b"fencing-token2"));
+    }
+}

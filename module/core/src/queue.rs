@@ -1,0 +1,324 @@
+//! The wait queues: strict first in, first out, one place per owner, O(1) to join and to leave
+//! from anywhere.
+//!
+//! A queue is a doubly linked list whose links are waiter numbers, because a waiter in the middle
+//! leaves as often as the one in front (its time is over, its client is gone). Numbers are given
+//! out in order of arrival and never again, so a number of someone who left finds nobody.
+
+use std::hash::{Hash, Hasher, RandomState};
+use std::rc::Rc;
+
+use hashbrown::{Equivalent, HashMap};
+
+use crate::types::{Millis, MonoMillis, UnixMillis};
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+/// Names a waiter; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WaiterId(u64);
+
+/// Names a queue; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueueId(u64);
+
+/// The name of a lock, kept: a database number and a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockKey {
+    /// The database.
+    pub db: i32,
+    /// The key.
+    pub name: Rc<[u8]>,
+}
+
+/// The name of a lock, borrowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyRef<'a> {
+    /// The database.
+    pub db: i32,
+    /// The key.
+    pub name: &'a [u8],
+}
+
+impl LockKey {
+    /// The same name, borrowed.
+    #[must_use]
+    pub fn borrow(&self) -> KeyRef<'_> {
+        KeyRef {
+            db: self.db,
+            name: &self.name,
+        }
+    }
+}
+
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.borrow().hash(state);
+    }
+}
+
+impl Equivalent<LockKey> for KeyRef<'_> {
+    fn equivalent(&self, key: &LockKey) -> bool {
+        *self == key.borrow()
+    }
+}
+
+/// An owner's place: at most one per queue (I2).
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Place {
+    queue: QueueId,
+    owner: Rc<[u8]>,
+}
+
+#[derive(Hash)]
+struct PlaceRef<'a> {
+    queue: QueueId,
+    owner: &'a [u8],
+}
+
+impl Equivalent<Place> for PlaceRef<'_> {
+    fn equivalent(&self, place: &Place) -> bool {
+        self.queue == place.queue && *self.owner == *place.owner
+    }
+}
+
+/// A waiter, and the client to answer when its wait ends.
+#[derive(Debug)]
+pub(crate) struct Waiter<P> {
+    pub(crate) queue: QueueId,
+    pub(crate) owner: Rc<[u8]>,
+    pub(crate) lease: Millis,
+    /// When it came.
+    pub(crate) since: MonoMillis,
+    /// When its wait ends; none if it waits for as long as it takes.
+    pub(crate) end: Option<MonoMillis>,
+    pub(crate) client: P,
+    before: Option<WaiterId>,
+    after: Option<WaiterId>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) key: LockKey,
+    pub(crate) head: WaiterId,
+    tail: WaiterId,
+    pub(crate) len: usize,
+    /// When the lock is looked at next; it is on the agenda then.
+    pub(crate) look: Option<UnixMillis>,
+}
+
+/// What others may see of a waiter.
+#[derive(Clone, Copy, Debug)]
+pub struct WaiterView<'a, P> {
+    /// For whom it waits.
+    pub owner: &'a [u8],
+    /// When it came.
+    pub since: MonoMillis,
+    /// The client that will be answered.
+    pub client: &'a P,
+}
+
+/// All queues.
+#[derive(Debug)]
+pub(crate) struct Queues<P> {
+    queues: Map<QueueId, Queue>,
+    by_key: Map<LockKey, QueueId>,
+    waiters: Map<WaiterId, Waiter<P>>,
+    places: Map<Place, WaiterId>,
+    last_number: u64,
+}
+
+impl<P> Default for Queues<P> {
+    fn default() -> Self {
+        Self {
+            queues: Map::default(),
+            by_key: Map::default(),
+            waiters: Map::default(),
+            places: Map::default(),
+            last_number: 0,
+        }
+    }
+}
+
+/// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
+/// shrink as many entries must leave again as stayed.
+fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
+impl<P> Queues<P> {
+    /// How many wait, over all queues.
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// How many locks are waited for.
+    pub(crate) fn count(&self) -> usize {
+        self.queues.len()
+    }
+
+    pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
+        if self.queues.is_empty() {
+            return None;
+        }
+        self.by_key.get(&key).copied()
+    }
+
+    pub(crate) fn queue(&self, id: QueueId) -> Option<&Queue> {
+        self.queues.get(&id)
+    }
+
+    pub(crate) fn queue_mut(&mut self, id: QueueId) -> Option<&mut Queue> {
+        self.queues.get_mut(&id)
+    }
+
+    pub(crate) fn waiter_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<P>> {
+        self.waiters.get_mut(&id)
+    }
+
+    /// The owner's place in a queue.
+    pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
+        self.places.get(&PlaceRef { queue, owner }).copied()
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// The queue of a key, made if nobody waits yet. It must get a waiter at once (I1).
+    fn open(&mut self, key: KeyRef<'_>, first: WaiterId) -> QueueId {
+        if let Some(id) = self.by_key.get(&key) {
+            return *id;
+        }
+        let id = QueueId(self.next_number());
+        let key = LockKey {
+            db: key.db,
+            name: key.name.into(),
+        };
+        self.by_key.insert(key.clone(), id);
+        self.queues.insert(
+            id,
+            Queue {
+                key,
+                head: first,
+                tail: first,
+                len: 0,
+                look: None,
+            },
+        );
+        id
+    }
+
+    /// Puts a new waiter at the end of the key's queue. Its owner must not have a place there.
+    pub(crate) fn push(
+        &mut self,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        lease: Millis,
+        since: MonoMillis,
+        end: Option<MonoMillis>,
+        client: P,
+    ) -> WaiterId {
+        let id = WaiterId(self.next_number());
+        let queue_id = self.open(key, id);
+        let mut before = None;
+        if let Some(queue) = self.queues.get_mut(&queue_id) {
+            if queue.len > 0 {
+                before = Some(queue.tail);
+            }
+            queue.tail = id;
+            queue.len += 1;
+        }
+        self.link(before, |waiter| waiter.after = Some(id));
+        let owner: Rc<[u8]> = owner.into();
+        self.places.insert(
+            Place {
+                queue: queue_id,
+                owner: Rc::clone(&owner),
+            },
+            id,
+        );
+        let queue = queue_id;
+        self.waiters.insert(
+            id,
+            Waiter {
+                queue,
+                owner,
+                lease,
+                since,
+                end,
+                client,
+                before,
+                after: None,
+            },
+        );
+        id
+    }
+
+    /// Takes a waiter out, wherever it stands. A queue without waiters is gone (I1); the second
+    /// value is then the look that was planned for it.
+    pub(crate) fn remove(&mut self, id: WaiterId) -> Option<(Waiter<P>, Option<UnixMillis>)> {
+        let waiter = self.waiters.remove(&id)?;
+        self.places.remove(&PlaceRef {
+            queue: waiter.queue,
+            owner: &waiter.owner,
+        });
+        self.link(waiter.before, |before| before.after = waiter.after);
+        self.link(waiter.after, |after| after.before = waiter.before);
+        let mut planned = None;
+        if let Some(queue) = self.queues.get_mut(&waiter.queue) {
+            queue.len -= 1;
+            match (waiter.before, waiter.after) {
+                (None, Some(after)) => queue.head = after,
+                (Some(before), None) => queue.tail = before,
+                (None, None) | (Some(_), Some(_)) => {}
+            }
+            if queue.len == 0 {
+                planned = queue.look;
+                let key = queue.key.clone();
+                self.queues.remove(&waiter.queue);
+                self.by_key.remove(&key);
+                give_back(&mut self.queues);
+                give_back(&mut self.by_key);
+            }
+        }
+        give_back(&mut self.waiters);
+        give_back(&mut self.places);
+        Some((waiter, planned))
+    }
+
+    fn link(&mut self, id: Option<WaiterId>, change: impl FnOnce(&mut Waiter<P>)) {
+        if let Some(waiter) = id.and_then(|id| self.waiters.get_mut(&id)) {
+            change(waiter);
+        }
+    }
+
+    /// The waiters of a queue from the head on.
+    pub(crate) fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
+        let mut next = self.queues.get(&queue).map(|queue| queue.head);
+        std::iter::from_fn(move || {
+            let id = next?;
+            let waiter = self.waiters.get(&id)?;
+            next = waiter.after;
+            Some((id, waiter))
+        })
+    }
+
+    /// All queues, in no particular order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.queues.iter().map(|(id, queue)| (*id, queue))
+    }
+
+    /// The oldest waiter of all.
+    pub(crate) fn any_waiter(&self) -> Option<WaiterId> {
+        self.waiters.keys().next().copied()
+    }
+
+    /// How many entries there is room for: what memory is kept.
+    pub(crate) fn capacity(&self) -> usize {
+        self.waiters.capacity() + self.places.capacity() + self.queues.capacity()
+    }
+}

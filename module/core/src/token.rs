@@ -1,0 +1,92 @@
+//! Fencing tokens.
+
+/// The largest token that is believed when it is read back from the keyspace.
+///
+/// Anybody may write a hash. A poisoned value near the end of the number range would leave no room
+/// above it, so larger ones count as absent. 2^52 microseconds after 1970 is the year 2112.
+pub const TOKEN_STORED_MAX: u64 = 1 << 52;
+
+/// A fencing token: a number that is larger for each new grant of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(u64);
+
+impl Token {
+    /// Takes a token as it was found in the keyspace; `None` if no server of ours can have
+    /// written it.
+    #[must_use]
+    pub fn from_stored(value: u64) -> Option<Self> {
+        (1..=TOKEN_STORED_MAX)
+            .contains(&value)
+            .then_some(Self(value))
+    }
+
+    /// The number that clients and resources see.
+    #[must_use]
+    pub fn value(self) -> u64 {
+        self.0
+    }
+}
+
+/// Issues the tokens of one server.
+///
+/// ```text
+/// token = max(last + 1, stored + 1, floor + 1, now in microseconds)
+/// ```
+///
+/// `last` makes tokens grow while the server runs, `stored` (the token still in the hash) makes
+/// them grow when the hash outlived the server, `floor` (a reservation that was persisted and
+/// replicated) when only that outlived it, and the clock when nothing did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TokenSource {
+    last: u64,
+}
+
+impl TokenSource {
+    /// Issues the token of a new grant: above everything issued before, above `stored`, and above
+    /// `floor`, which is 0 where there is none.
+    pub fn issue(&mut self, stored: Option<Token>, floor: u64, unix_us: u64) -> Token {
+        let stored = stored.map_or(0, Token::value);
+        // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
+        // grow one by one.
+        let clock = unix_us.min(TOKEN_STORED_MAX);
+        let floor = floor.min(TOKEN_STORED_MAX);
+        let next = (self.last + 1).max(stored + 1).max(floor + 1).max(clock);
+        self.last = next;
+        Token(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_follow_the_clock_and_never_go_back() {
+        let mut source = TokenSource::default();
+        let first = source.issue(None, 0, 1_000);
+        assert_eq!(first.value(), 1_000);
+        let same_microsecond = source.issue(None, 0, 1_000);
+        assert_eq!(same_microsecond.value(), 1_001);
+        let clock_set_back = source.issue(None, 0, 10);
+        assert_eq!(clock_set_back.value(), 1_002);
+    }
+
+    #[test]
+    fn a_token_in_the_hash_or_a_floor_lifts_the_next_one() {
+        let mut source = TokenSource::default();
+        let stored = Token::from_stored(5_000);
+        assert_eq!(source.issue(stored, 0, 1_000).value(), 5_001);
+        assert_eq!(source.issue(None, 9_000, 1_000).value(), 9_001);
+    }
+
+    #[test]
+    fn poisoned_values_are_not_believed() {
+        assert_eq!(Token::from_stored(0), None);
+        assert_eq!(Token::from_stored(u64::MAX), None);
+        assert_eq!(Token::from_stored(TOKEN_STORED_MAX + 1), None);
+        let mut source = TokenSource::default();
+        let token = source.issue(None, u64::MAX, u64::MAX);
+        assert_eq!(token.value(), TOKEN_STORED_MAX + 1);
+        assert_eq!(source.issue(None, 0, 0).value(), TOKEN_STORED_MAX + 2);
+    }
+}

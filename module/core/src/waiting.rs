@@ -1,0 +1,201 @@
+//! The lock table: those who wait. How they join, how each of the ways out works, and how the
+//! lock gets to the first of them.
+
+use std::rc::Rc;
+
+use crate::lock::{Acquire, AcquireReply, Observed};
+use crate::outcome::{Cause, Change, HandOff, WaitReply};
+use crate::queue::{KeyRef, LockKey, QueueId, Waiter, WaiterId};
+use crate::table::{Situation, Table, after};
+use crate::token::Token;
+use crate::types::{Millis, UnixMillis};
+
+/// Who is put in line, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Join<'a> {
+    /// For whom.
+    pub owner: &'a [u8],
+    /// How long the grant will last.
+    pub lease: Millis,
+    /// How long the wait may last; none is without limit.
+    pub timeout: Option<Millis>,
+}
+
+impl<P> Table<P> {
+    /// Takes the lock if it can be had, else says whether the client may wait for it.
+    pub fn wait(&mut self, at: &Situation<'_>, request: &Acquire<'_>) -> (WaitReply, Change<P>) {
+        let (reply, change) = self.try_acquire(at, request);
+        if reply != AcquireReply::Refused {
+            return (WaitReply::Now(reply), change);
+        }
+        let queue = self.queues.find(at.key);
+        let has_place = queue.is_some_and(|id| self.queues.place(id, request.owner).is_some());
+        let in_line = queue
+            .and_then(|id| self.queues.queue(id))
+            .map_or(0, |queue| queue.len);
+        let full =
+            self.queues.waiters() >= self.limits.waiters || in_line >= self.limits.waiters_per_key;
+        let reply = if self.limits.draining {
+            WaitReply::Draining
+        } else if full && !has_place {
+            WaitReply::QueueFull
+        } else {
+            WaitReply::Block
+        };
+        (reply, Change::None)
+    }
+
+    /// Puts a client in line, after [`Self::wait`] said [`WaitReply::Block`]. If its owner has a
+    /// place in this queue, the client takes it over and the one before is given back.
+    pub fn enqueue(
+        &mut self,
+        at: &Situation<'_>,
+        join: &Join<'_>,
+        client: P,
+    ) -> (WaiterId, Option<P>) {
+        let end = join.timeout.map(|timeout| at.now.mono.plus(timeout));
+        let place = self
+            .queues
+            .find(at.key)
+            .and_then(|id| self.queues.place(id, join.owner));
+        if let Some((id, waiter)) =
+            place.and_then(|id| self.queues.waiter_mut(id).map(|waiter| (id, waiter)))
+        {
+            let old = std::mem::replace(&mut waiter.client, client);
+            let old_end = std::mem::replace(&mut waiter.end, end);
+            waiter.lease = join.lease;
+            self.agenda.drop_wait(old_end, id);
+            self.agenda.add_wait(end, id);
+            return (id, Some(old));
+        }
+        let id = self
+            .queues
+            .push(at.key, join.owner, join.lease, at.now.mono, end, client);
+        self.agenda.add_wait(end, id);
+        self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
+        if let Some(until) = at.seen.until() {
+            self.look_no_later_than(at.key, until);
+        }
+        (id, None)
+    }
+
+    /// Withdraws an owner's waiter.
+    pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<P> {
+        let queue = self.queues.find(key)?;
+        let id = self.queues.place(queue, owner)?;
+        let waiter = self.take_out(id)?;
+        self.counters.cancelled += 1;
+        Some(waiter.client)
+    }
+
+    /// Takes out a waiter whose client is gone.
+    pub fn disconnected(&mut self, id: WaiterId) -> Option<P> {
+        let waiter = self.take_out(id)?;
+        self.counters.disconnects += 1;
+        Some(waiter.client)
+    }
+
+    /// Takes out any one waiter: for when all must go.
+    pub fn dismiss_one(&mut self) -> Option<P> {
+        let id = self.queues.any_waiter()?;
+        self.take_out(id).map(|waiter| waiter.client)
+    }
+
+    /// Takes out the first waiter of one lock: for when all of them must go.
+    pub fn dismiss_one_of(&mut self, key: KeyRef<'_>) -> Option<P> {
+        let queue = self.queues.find(key)?;
+        let head = self.queues.queue(queue)?.head;
+        self.take_out(head).map(|waiter| waiter.client)
+    }
+
+    /// Takes out one waiter whose time is over, the one that is longest over first.
+    pub fn time_out_one(&mut self, now: crate::Now) -> Option<P> {
+        let id = self.agenda.first_wait_over(now)?;
+        let waiter = self.take_out(id)?;
+        self.counters.timeouts += 1;
+        Some(waiter.client)
+    }
+
+    /// A lock that is due to be looked at. Show it to [`Self::look`] next.
+    pub fn next_look(&mut self, now: crate::Now) -> Option<LockKey> {
+        let id = self.agenda.first_look_due(now)?;
+        self.plan_look(id, None);
+        self.queues.queue(id).map(|queue| queue.key.clone())
+    }
+
+    /// Looks at a lock outside any command: grants it to the first waiter if it is free, else
+    /// plans the next look.
+    pub fn look(&mut self, at: &Situation<'_>, cause: Cause) -> Change<P> {
+        let Some(id) = self.queues.find(at.key) else {
+            return Change::None;
+        };
+        if let Observed::Free { stored } = at.seen {
+            return self
+                .hand_to_head(at, stored, cause)
+                .map_or(Change::None, Change::HandOff);
+        }
+        // The server may see a key for a moment longer than its deadline: look again then.
+        let due = at.seen.until().map(|until| after(until.max(at.now.unix())));
+        self.plan_look(id, due);
+        Change::None
+    }
+
+    /// Plans a look at a lock right now, if somebody waits for it.
+    pub fn look_soon(&mut self, key: KeyRef<'_>, now: crate::Now) {
+        if let Some(id) = self.queues.find(key) {
+            self.plan_look(id, Some(now.unix()));
+        }
+    }
+
+    /// How long it is until something is due; none if nothing ever is.
+    #[must_use]
+    pub fn next_due(&self, now: crate::Now) -> Option<Millis> {
+        self.agenda.next_due(now)
+    }
+
+    /// Gives the lock to the first waiter, if there is one. `stored` is the token in the hash.
+    pub(crate) fn hand_to_head(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+        cause: Cause,
+    ) -> Option<HandOff<P>> {
+        let queue = self.queues.find(at.key)?;
+        let head = self.queues.queue(queue)?.head;
+        let Waiter {
+            owner,
+            lease,
+            client,
+            ..
+        } = self.take_out(head)?;
+        let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
+        let until = at.now.unix().plus(lease);
+        self.in_flight.insert(token);
+        self.counters.granted += 1;
+        self.counters.handed_off += 1;
+        if cause == Cause::Expiry {
+            self.counters.handed_off_by_expiry += 1;
+        }
+        self.look_no_later_than(at.key, until);
+        Some(HandOff {
+            owner: Rc::clone(&owner),
+            token,
+            until,
+            client,
+        })
+    }
+
+    pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>) {
+        if let Some(queue) = self.queues.queue_mut(id) {
+            let before = std::mem::replace(&mut queue.look, due);
+            self.agenda.move_look(id, before, due);
+        }
+    }
+
+    fn take_out(&mut self, id: WaiterId) -> Option<Waiter<P>> {
+        let (waiter, planned) = self.queues.remove(id)?;
+        self.agenda.drop_wait(waiter.end, id);
+        self.agenda.move_look(waiter.queue, planned, None);
+        Some(waiter)
+    }
+}
