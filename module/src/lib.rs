@@ -1,1 +1,37 @@
-//! The loadable module.
+//! kvlock.so: distributed locks as native commands of Redis and Valkey.
+//!
+//! ```text
+//!  clients ──► server ──► redis/      the fence: the only unsafe code, every entry guarded
+//!                           │ ▲
+//!                   Command │ │ Reply, Key, Parked, Timer
+//!                           ▼ │
+//!                         commands/   parse → ask the table → carry out → reply
+//!                         module.rs   what the server tells us: events, timers, lost clients
+//!                           │ ▲
+//!                           ▼ │
+//!                         server.rs   the state: lock table, parked clients, options
+//!                         keyspace.rs reads a lock from its key, writes a change to it
+//!                           │ ▲
+//!                 Situation │ │ Change
+//!                           ▼ │
+//!                         kvlock-core pure decisions: who gets the lock
+//! ```
+#![cfg_attr(
+    test,
+    allow(dead_code, reason = "the server is not there in unit tests")
+)]
+
+mod clock;
+mod commands;
+mod config;
+mod info;
+mod keyspace;
+mod module;
+mod redis;
+mod server;
+mod wake;
+
+/// The server's allocator: what the module uses counts in the server's `used_memory`.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

@@ -213,7 +213,7 @@ impl Holding<'_> {
 mod tests {
     use super::*;
 
-    fn fields<'a>(of: &'a [(&'a str, &'a str)]) -> Observed<'a> {
+    fn fields<'a>(of: &[(&'a str, &'a str)]) -> Observed<'a> {
         Observed::from_fields(of.iter().map(|(f, v)| (f.as_bytes(), v.as_bytes())), None)
     }
 

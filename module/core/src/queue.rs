@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use hashbrown::{Equivalent, HashMap};
 
+use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, UnixMillis};
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -105,6 +106,8 @@ pub(crate) struct Queue {
     pub(crate) len: usize,
     /// When the lock is looked at next; it is on the agenda then.
     pub(crate) look: Option<UnixMillis>,
+    /// What will have freed the lock, should that look find it free.
+    pub(crate) cause: Cause,
 }
 
 /// What others may see of a waiter.
@@ -207,6 +210,7 @@ impl<P> Queues<P> {
                 tail: first,
                 len: 0,
                 look: None,
+                cause: Cause::Expiry,
             },
         );
         id

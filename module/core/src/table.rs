@@ -252,7 +252,7 @@ impl<P> Table<P> {
             let due = after(until);
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
             if planned.is_none_or(|planned| due < planned) {
-                self.plan_look(id, Some(due));
+                self.plan_look(id, Some(due), Cause::Expiry);
             }
         }
     }

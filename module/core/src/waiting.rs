@@ -8,7 +8,7 @@ use crate::outcome::{Cause, Change, HandOff, WaitReply};
 use crate::queue::{KeyRef, LockKey, QueueId, Waiter, WaiterId};
 use crate::table::{Situation, Table, after};
 use crate::token::Token;
-use crate::types::{Millis, UnixMillis};
+use crate::types::{Millis, Now, UnixMillis};
 
 /// Who is put in line, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -109,18 +109,21 @@ impl<P> Table<P> {
     }
 
     /// Takes out one waiter whose time is over, the one that is longest over first.
-    pub fn time_out_one(&mut self, now: crate::Now) -> Option<P> {
+    pub fn time_out_one(&mut self, now: Now) -> Option<P> {
         let id = self.agenda.first_wait_over(now)?;
         let waiter = self.take_out(id)?;
         self.counters.timeouts += 1;
         Some(waiter.client)
     }
 
-    /// A lock that is due to be looked at. Show it to [`Self::look`] next.
-    pub fn next_look(&mut self, now: crate::Now) -> Option<LockKey> {
+    /// A lock that is due to be looked at, and what will have freed it if it is free. Show it to
+    /// [`Self::look`] next.
+    pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.first_look_due(now)?;
-        self.plan_look(id, None);
-        self.queues.queue(id).map(|queue| queue.key.clone())
+        let queue = self.queues.queue(id)?;
+        let due = (queue.key.clone(), queue.cause);
+        self.plan_look(id, None, Cause::Expiry);
+        Some(due)
     }
 
     /// Looks at a lock outside any command: grants it to the first waiter if it is free, else
@@ -136,20 +139,33 @@ impl<P> Table<P> {
         }
         // The server may see a key for a moment longer than its deadline: look again then.
         let due = at.seen.until().map(|until| after(until.max(at.now.unix())));
-        self.plan_look(id, due);
+        self.plan_look(id, due, Cause::Expiry);
         Change::None
     }
 
-    /// Plans a look at a lock right now, if somebody waits for it.
-    pub fn look_soon(&mut self, key: KeyRef<'_>, now: crate::Now) {
+    /// Plans a look at a lock right now, if somebody waits for it, because of what befell its key.
+    pub fn look_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         if let Some(id) = self.queues.find(key) {
-            self.plan_look(id, Some(now.unix()));
+            self.plan_look(id, Some(now.unix()), cause);
+        }
+    }
+
+    /// Plans a look right now at every lock of a database (of all of them if `None`) that is
+    /// waited for.
+    pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
+        let of_db = self
+            .queues
+            .all()
+            .filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
+        let ids: Vec<_> = of_db.map(|(id, _)| id).collect();
+        for id in ids {
+            self.plan_look(id, Some(now.unix()), Cause::Outside);
         }
     }
 
     /// How long it is until something is due; none if nothing ever is.
     #[must_use]
-    pub fn next_due(&self, now: crate::Now) -> Option<Millis> {
+    pub fn next_due(&self, now: Now) -> Option<Millis> {
         self.agenda.next_due(now)
     }
 
@@ -185,9 +201,10 @@ impl<P> Table<P> {
         })
     }
 
-    pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>) {
+    pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
         if let Some(queue) = self.queues.queue_mut(id) {
             let before = std::mem::replace(&mut queue.look, due);
+            queue.cause = cause;
             self.agenda.move_look(id, before, due);
         }
     }

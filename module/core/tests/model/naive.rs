@@ -1,0 +1,441 @@
+//! The contract once more, as simply as it can be said: a lock is a holder and a list of those
+//! who wait. No care is taken of speed, and nothing is shared with the table but its words.
+
+use kvlock_core::{Cause, Counters, Limits, Now};
+
+use crate::ops::{HowMany, Key, Meddling, Owner, Request};
+
+/// What a command answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted { token: u64, holds: u64 },
+    Nil,
+    Mismatch,
+    TooManyHolds,
+    NotALock,
+    Left(u64),
+    Lease(u64),
+    Blocked,
+    QueueFull,
+    Draining,
+    Yes,
+    No,
+}
+
+/// What a waiting client is told, by number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Told {
+    /// Its owner holds the lock: with this token, until then.
+    Granted(u64, String, u64, u64),
+    /// Its wait is over.
+    Out(u64),
+}
+
+pub(crate) type Outcome = (Answer, Vec<Told>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// With the token that was left behind.
+    Free(Option<u64>),
+    Held {
+        owner: Owner,
+        holds: u64,
+        token: Option<u64>,
+    },
+    Other,
+}
+
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) owner: Owner,
+    pub(crate) client: u64,
+    pub(crate) since: u64,
+    pub(crate) end: Option<u64>,
+    lease: u64,
+    /// The number of its place: places are numbered as they are taken, from 0.
+    place: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lock {
+    pub(crate) what: What,
+    /// When the key goes away by itself, on the wall clock.
+    pub(crate) until: Option<u64>,
+    pub(crate) queue: Vec<Wait>,
+    /// Whether it became free because its lease ended.
+    pub(crate) lapsed: bool,
+}
+
+/// A lock that was given to a waiter.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) token: u64,
+    /// Whether its reply was written, it was taken back, or its owner used it.
+    settled: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Naive {
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) grants: Vec<Grant>,
+    pub(crate) counters: Counters,
+    pub(crate) limits: Limits,
+    pub(crate) floor: u64,
+    pub(crate) now: Now,
+    /// How many places there have been.
+    pub(crate) places: usize,
+    last_token: u64,
+}
+
+impl Naive {
+    pub(crate) fn new(keys: usize, limits: Limits, now: Now) -> Self {
+        let free = |_| Lock {
+            what: What::Free(None),
+            until: None,
+            queue: Vec::new(),
+            lapsed: false,
+        };
+        Self {
+            locks: (0..keys).map(free).collect(),
+            grants: Vec::new(),
+            counters: Counters::default(),
+            limits,
+            floor: 0,
+            now,
+            places: 0,
+            last_token: 0,
+        }
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.locks.iter().map(|lock| lock.queue.len()).sum()
+    }
+
+    fn wall(&self) -> u64 {
+        self.now.unix_us / 1000
+    }
+
+    /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)"
+    fn next_token(&mut self, stored: Option<u64>) -> u64 {
+        let before = [self.last_token, self.floor, stored.unwrap_or(0)];
+        let above_all = before.into_iter().max().unwrap() + 1;
+        self.last_token = above_all.max(self.now.unix_us);
+        self.last_token
+    }
+
+    /// A new grant, whoever gets it.
+    fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
+        let token = self.next_token(stored);
+        self.counters.granted += 1;
+        let until = Some(self.wall() + lease);
+        let lock = &mut self.locks[key];
+        (lock.until, lock.lapsed) = (until, false);
+        lock.what = What::Held {
+            owner,
+            holds: 1,
+            token: Some(token),
+        };
+        token
+    }
+
+    /// The lock leaves its holder: the head of the queue has it at once, else it is free.
+    fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
+        if self.locks[key].queue.is_empty() {
+            self.locks[key].what = What::Free(None);
+            self.locks[key].until = None;
+            return Vec::new();
+        }
+        let head = self.locks[key].queue.remove(0);
+        let token = self.grant(key, head.owner, head.lease, stored);
+        self.counters.handed_off += 1;
+        self.grants.push(Grant {
+            key,
+            owner: head.owner,
+            token,
+            settled: false,
+        });
+        let until = self.locks[key].until.unwrap();
+        vec![Told::Granted(head.client, head.owner.into(), token, until)]
+    }
+
+    /// The owner of a grant shows that it knows of it.
+    fn settle(&mut self, token: Option<u64>) {
+        for grant in &mut self.grants {
+            grant.settled |= token == Some(grant.token);
+        }
+    }
+
+    pub(crate) fn acquire(&mut self, key: Key, request: &Request) -> Answer {
+        let answer = self.try_acquire(key, request);
+        self.counters.refused += u64::from(answer == Answer::Nil);
+        answer
+    }
+
+    fn try_acquire(&mut self, key: Key, request: &Request) -> Answer {
+        let queued = !self.locks[key].queue.is_empty();
+        match self.locks[key].what {
+            What::Other => Answer::NotALock,
+            What::Held {
+                owner,
+                holds,
+                token,
+            } if owner == request.owner => self.reenter(key, request, holds, token),
+            What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
+            What::Held { .. } => Answer::Nil,
+            What::Free(_) if queued => Answer::Nil,
+            What::Free(stored) => {
+                let token = self.grant(key, request.owner, request.lease, stored);
+                Answer::Granted { token, holds: 1 }
+            }
+        }
+    }
+
+    fn reenter(&mut self, key: Key, request: &Request, had: u64, token: Option<u64>) -> Answer {
+        let repeated = request.holds == Some(had);
+        if !repeated && request.holds.is_some_and(|n| n != had + 1) {
+            return Answer::Mismatch;
+        }
+        if !repeated && had >= u64::from(u32::MAX) {
+            return Answer::TooManyHolds;
+        }
+        let holds = if repeated { had } else { had + 1 };
+        self.counters.repeated += u64::from(repeated);
+        self.counters.reentered += u64::from(!repeated);
+        self.settle(token);
+        let token = token.unwrap_or_else(|| self.next_token(None));
+        let end = self.wall() + request.lease;
+        let lock = &mut self.locks[key];
+        lock.until = lock.until.map(|until| until.max(end));
+        lock.what = What::Held {
+            owner: request.owner,
+            holds,
+            token: Some(token),
+        };
+        Answer::Granted { token, holds }
+    }
+
+    pub(crate) fn wait(
+        &mut self,
+        key: Key,
+        request: &Request,
+        timeout: Option<u64>,
+        client: u64,
+    ) -> Outcome {
+        let answer = self.try_acquire(key, request);
+        if answer != Answer::Nil {
+            return (answer, Vec::new());
+        }
+        if self.limits.draining {
+            return (Answer::Draining, Vec::new());
+        }
+        let (all, since) = (self.waiters(), self.now.mono.0);
+        let queue = &mut self.locks[key].queue;
+        let wait = Wait {
+            owner: request.owner,
+            client,
+            since,
+            end: timeout.map(|timeout| since + timeout),
+            lease: request.lease,
+            place: self.places,
+        };
+        if let Some(taken) = queue.iter_mut().find(|wait| wait.owner == request.owner) {
+            let old = std::mem::replace(taken, wait);
+            (taken.since, taken.place) = (old.since, old.place);
+            return (Answer::Blocked, vec![Told::Out(old.client)]);
+        }
+        if all >= self.limits.waiters || queue.len() >= self.limits.waiters_per_key {
+            return (Answer::QueueFull, Vec::new());
+        }
+        queue.push(wait);
+        self.places += 1;
+        self.counters.waiters_peak = self.counters.waiters_peak.max(all + 1);
+        (Answer::Blocked, Vec::new())
+    }
+
+    /// The holder's holds and token, if it is this owner; else what to tell it.
+    fn held_by(&self, key: Key, asking: Owner) -> Result<(u64, Option<u64>), Answer> {
+        match self.locks[key].what {
+            What::Held {
+                owner,
+                holds,
+                token,
+            } if owner == asking => Ok((holds, token)),
+            What::Held { .. } | What::Free(_) => Err(Answer::Nil),
+            What::Other => Err(Answer::NotALock),
+        }
+    }
+
+    pub(crate) fn release(&mut self, key: Key, owner: Owner, how_many: HowMany) -> Outcome {
+        let (holds, token) = match self.held_by(key, owner) {
+            Ok(held) => held,
+            Err(answer) => return (answer, Vec::new()),
+        };
+        let left = match how_many {
+            HowMany::One => holds - 1,
+            HowMany::All => 0,
+            HowMany::DownTo(n) if n == holds || n + 1 == holds => n,
+            HowMany::DownTo(_) => return (Answer::Mismatch, Vec::new()),
+        };
+        self.settle(token);
+        if left == holds {
+            self.counters.repeated += 1;
+        }
+        if left == 0 {
+            self.counters.released += 1;
+            return (Answer::Left(0), self.pass_on(key, token));
+        }
+        self.locks[key].what = What::Held {
+            owner,
+            holds: left,
+            token,
+        };
+        (Answer::Left(left), Vec::new())
+    }
+
+    pub(crate) fn renew(&mut self, key: Key, owner: Owner, lease: u64) -> Answer {
+        match self.held_by(key, owner) {
+            Err(answer) => answer,
+            Ok((_, token)) => {
+                self.settle(token);
+                self.locks[key].until = Some(self.wall() + lease);
+                Answer::Lease(lease)
+            }
+        }
+    }
+
+    pub(crate) fn force(&mut self, key: Key) -> Outcome {
+        match self.locks[key].what {
+            What::Other => (Answer::NotALock, Vec::new()),
+            What::Free(_) => (Answer::No, Vec::new()),
+            What::Held { token, .. } => {
+                self.counters.forced_releases += 1;
+                (Answer::Yes, self.pass_on(key, token))
+            }
+        }
+    }
+
+    /// Takes those out of all queues whom the question finds.
+    fn take_out(&mut self, goes: impl Fn(&Wait) -> bool) -> Vec<Wait> {
+        let queues = self.locks.iter_mut().map(|lock| &mut lock.queue);
+        queues
+            .flat_map(|queue| queue.extract_if(.., |wait| goes(wait)))
+            .collect()
+    }
+
+    pub(crate) fn cancel(&mut self, key: Key, owner: Owner) -> Outcome {
+        let queue = &mut self.locks[key].queue;
+        let Some(place) = queue.iter().position(|wait| wait.owner == owner) else {
+            return (Answer::No, Vec::new());
+        };
+        self.counters.cancelled += 1;
+        (Answer::Yes, vec![Told::Out(queue.remove(place).client)])
+    }
+
+    pub(crate) fn disconnect(&mut self, place: usize) -> Vec<Told> {
+        let gone = self.take_out(|wait| wait.place == place);
+        self.counters.disconnects += gone.len() as u64;
+        told(gone)
+    }
+
+    /// Everybody of one lock, or of all, must go.
+    pub(crate) fn dismiss(&mut self, key: Option<Key>) -> Vec<Told> {
+        match key {
+            Some(key) => told(std::mem::take(&mut self.locks[key].queue)),
+            None => told(self.take_out(|_| true)),
+        }
+    }
+
+    /// All waits whose time is over, the one that is longest over first.
+    pub(crate) fn time_out(&mut self) -> Vec<Told> {
+        let mono = self.now.mono.0;
+        let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
+        over.sort_by_key(|wait| (wait.end, wait.place));
+        self.counters.timeouts += over.len() as u64;
+        told(over)
+    }
+
+    /// A look at a lock outside any command: if it is free, the head gets it.
+    pub(crate) fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
+        let What::Free(stored) = self.locks[key].what else {
+            return Vec::new();
+        };
+        if self.locks[key].queue.is_empty() {
+            return Vec::new();
+        }
+        self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);
+        self.pass_on(key, stored)
+    }
+
+    pub(crate) fn delivered(&mut self, grant: usize) {
+        self.settle(self.grants.get(grant).map(|grant| grant.token));
+    }
+
+    /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
+    /// since, or the token is no longer that grant's."
+    pub(crate) fn take_back(&mut self, grant: usize) -> Vec<Told> {
+        let Grant {
+            key,
+            owner,
+            token,
+            settled,
+        } = self.grants[grant];
+        self.settle(Some(token));
+        match self.held_by(key, owner) {
+            Ok((_, Some(held))) if held == token && !settled => {
+                self.counters.grants_taken_back += 1;
+                self.pass_on(key, Some(token))
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
+    /// Time went by: what is over is over, on the dot.
+    pub(crate) fn pass(&mut self, now: Now) {
+        self.now = now;
+        let wall = self.wall();
+        for lock in &mut self.locks {
+            if lock.until.is_some_and(|until| until < wall) {
+                lock.lapsed |= !matches!(lock.what, What::Free(_));
+                lock.what = What::Free(None);
+                lock.until = None;
+            }
+        }
+    }
+
+    /// What becomes of a key that somebody else meddles with.
+    pub(crate) fn meddle(&mut self, key: Key, meddling: &Meddling) {
+        let (us, wall) = (self.now.unix_us, self.wall());
+        let lock = &mut self.locks[key];
+        match (*meddling, &mut lock.what) {
+            (Meddling::Delete, _) => (lock.what, lock.until) = (What::Free(None), None),
+            (Meddling::Overwrite, _) => (lock.what, lock.until) = (What::Other, None),
+            (Meddling::Persist, _) => lock.until = None,
+            (Meddling::Expire(_), What::Free(_)) => {}
+            (Meddling::Expire(ms), _) => lock.until = Some(wall + ms),
+            (Meddling::Script(owner, holds, lease), _) => {
+                let token = None;
+                lock.until = Some(wall + lease);
+                lock.what = What::Held {
+                    owner,
+                    holds,
+                    token,
+                };
+            }
+            (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
+            (Meddling::TokenAhead(by), What::Held { token, .. }) => *token = Some(us + by),
+            (Meddling::TokenSpoilt(_), What::Held { token, .. }) => *token = None,
+            (Meddling::SecondField(_) | Meddling::CountSpoilt(_), What::Held { .. }) => {
+                lock.what = What::Other;
+            }
+            // The others do something to a holder only.
+            _ => {}
+        }
+        lock.lapsed &= matches!(lock.what, What::Free(_));
+    }
+}
+
+fn told(out: Vec<Wait>) -> Vec<Told> {
+    out.into_iter().map(|wait| Told::Out(wait.client)).collect()
+}

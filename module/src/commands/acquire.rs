@@ -1,0 +1,77 @@
+//! `LOCK.ACQUIRE key owner lease-ms [HOLDS n]`
+
+use kvlock_core::{Acquire, AcquireReply, KeyRef};
+
+use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
+use crate::clock;
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::{self, Server};
+
+pub(crate) struct LockAcquire;
+
+impl Command for LockAcquire {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.acquire",
+        flags: c"write deny-oom fast",
+        arity: -4,
+        key: Some(KeyUse::Write),
+        acl: c"write fast",
+        summary: c"Takes a lock if it is free, or re-enters it. Never waits.",
+        complexity: c"O(1)",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::Number(c"lease-ms"),
+            ArgSpec::OptionalNumber {
+                word: c"HOLDS",
+                name: c"n",
+            },
+        ],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key, owner, lease, options @ ..] = args.all() else {
+            return Reply::Nil;
+        };
+        server::with(|server| {
+            match parse::acquire(*owner, *lease, options, server.config.max_lease_ms) {
+                Ok(request) => run(server, ctx, *key, *owner, &request),
+                Err(trouble) => trouble,
+            }
+        })
+    }
+}
+
+/// Acquires without waiting.
+pub(super) fn run(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: Arg<'_>,
+    owner: Arg<'_>,
+    request: &Acquire<'_>,
+) -> Reply {
+    if !server.primary {
+        return READ_ONLY;
+    }
+    let now = clock::now();
+    let seen = server.see(ctx, key, Some(owner), now);
+    let name = KeyRef {
+        db: ctx.db(),
+        name: key.bytes(),
+    };
+    let at = seen.situation(name, request.owner, now);
+    let (outcome, change) = server.table.acquire(&at, request);
+    server.carry_out(ctx, key, owner, &at, change);
+    reply(outcome)
+}
+
+/// What an outcome looks like on the wire.
+pub(super) fn reply(outcome: AcquireReply) -> Reply {
+    match outcome {
+        AcquireReply::Granted { token, holds } => Reply::Pair(token.value(), holds),
+        AcquireReply::Refused => Reply::Nil,
+        AcquireReply::Mismatch => MISMATCH,
+        AcquireReply::TooManyHolds => TOO_MANY_HOLDS,
+        AcquireReply::NotALock => NOT_A_LOCK,
+    }
+}

@@ -1,0 +1,48 @@
+//! `LOCK.CANCEL key owner`
+
+use kvlock_core::KeyRef;
+
+use super::{READ_ONLY, parse};
+use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server;
+
+pub(crate) struct LockCancel;
+
+impl Command for LockCancel {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.cancel",
+        flags: c"write fast",
+        arity: 3,
+        key: Some(KeyUse::Write),
+        acl: c"write fast",
+        summary: c"Withdraws an owner's waiter: its LOCK.WAIT answers nil.",
+        complexity: c"O(1)",
+        args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key, owner] = args.all() else {
+            return Reply::Nil;
+        };
+        let owner = match parse::owner(*owner) {
+            Ok(owner) => owner,
+            Err(trouble) => return trouble,
+        };
+        server::with(|server| {
+            if !server.primary {
+                return READ_ONLY;
+            }
+            let name = KeyRef {
+                db: ctx.db(),
+                name: key.bytes(),
+            };
+            match server.table.cancel(name, owner.bytes()) {
+                Some(waiting) => {
+                    server.answer(waiting, Reply::Nil, None);
+                    Reply::Number(1)
+                }
+                None => Reply::Number(0),
+            }
+        })
+    }
+}

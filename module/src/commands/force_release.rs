@@ -1,0 +1,42 @@
+//! `LOCK.FORCERELEASE key`
+
+use kvlock_core::KeyRef;
+
+use super::{NOT_A_LOCK, READ_ONLY};
+use crate::clock;
+use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server;
+
+pub(crate) struct LockForceRelease;
+
+impl Command for LockForceRelease {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.forcerelease",
+        flags: c"write admin fast",
+        arity: 2,
+        key: Some(KeyUse::Write),
+        acl: c"write fast admin dangerous",
+        summary: c"Takes a lock from whoever holds it and hands it to the first waiter.",
+        complexity: c"O(1)",
+        args: &[ArgSpec::Key],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key] = args.all() else { return Reply::Nil };
+        server::with(|server| {
+            if !server.primary {
+                return READ_ONLY;
+            }
+            let now = clock::now();
+            let seen = server.see(ctx, *key, None, now);
+            let name = KeyRef {
+                db: ctx.db(),
+                name: key.bytes(),
+            };
+            let at = seen.situation(name, b"", now);
+            let (held, change) = server.table.force_release(&at);
+            server.carry_out(ctx, *key, *key, &at, change);
+            held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held)))
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! `LOCK.LIST [COUNT count]`
+
+use kvlock_core::Observed;
+
+use super::info::number;
+use super::parse;
+use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, Reply, Text};
+use crate::server;
+use crate::{clock, keyspace};
+
+/// How many locks are shown unless the caller says so.
+const SHOWN: usize = 10;
+
+pub(crate) struct LockList;
+
+impl Command for LockList {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.list",
+        flags: c"readonly",
+        arity: -1,
+        key: None,
+        acl: c"read slow dangerous",
+        summary: c"Lists the locks of the database that most clients wait for.",
+        complexity: c"O(N) where N is the number of locks that are waited for",
+        args: &[ArgSpec::OptionalNumber {
+            word: c"COUNT",
+            name: c"count",
+        }],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let shown = match parse::count(b"COUNT", args.all()) {
+            Ok(shown) => shown.unwrap_or(SHOWN),
+            Err(trouble) => return trouble,
+        };
+        server::with(|server| {
+            let now = clock::now();
+            let locks = server.table.most_waited_for(ctx.db(), shown);
+            let entries = locks.iter().map(|lock| {
+                let name = Text::new(&lock.key.name);
+                let seen = keyspace::read(ctx, &server.words, name.lend(), None);
+                let owner = match seen.situation(lock.key.borrow(), b"", now).seen {
+                    Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
+                    Observed::Free { .. } | Observed::NotALock { .. } => Reply::Nil,
+                };
+                Reply::Map(vec![
+                    ("key", Reply::Bytes(lock.key.name.to_vec())),
+                    ("owner", owner),
+                    ("waiters", number(lock.waiters)),
+                    ("longest-wait", Reply::Number(now.mono.since(lock.since).0)),
+                ])
+            });
+            Reply::List(entries.collect())
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! The commands, one file each: what is documented of it, how its arguments are read, and what it
+//! asks of the lock table.
+
+mod acquire;
+mod cancel;
+mod force_release;
+mod info;
+mod list;
+mod parse;
+mod release;
+mod renew;
+mod wait;
+
+use crate::redis::{Registry, Reply};
+
+/// Declares all of them.
+pub(crate) fn register(registry: &mut Registry<'_>) {
+    registry.add::<acquire::LockAcquire>();
+    registry.add::<wait::LockWait>();
+    registry.add::<release::LockRelease>();
+    registry.add::<renew::LockRenew>();
+    registry.add::<cancel::LockCancel>();
+    registry.add::<info::LockInfo>();
+    registry.add::<list::LockList>();
+    registry.add::<force_release::LockForceRelease>();
+}
+
+const NOT_A_LOCK: Reply =
+    Reply::error(c"WRONGTYPE Operation against a key holding the wrong kind of value");
+const MISMATCH: Reply = Reply::error(c"MISMATCH HOLDS does not fit what the owner holds");
+const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
+const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
+const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");

@@ -1,0 +1,99 @@
+//! Reading arguments. Numbers are strict decimals; no error repeats what the caller sent.
+
+use std::ffi::CString;
+
+use kvlock_core::{Acquire, HOLDS_MAX, Millis, OWNER_BYTES_MAX, is_owner, strict_decimal};
+
+use crate::config::TEN_YEARS_MS;
+use crate::redis::{Arg, Reply};
+
+const SYNTAX: Reply = Reply::error(c"ERR syntax error");
+
+/// Reads an owner.
+pub(super) fn owner(arg: Arg<'_>) -> Result<Arg<'_>, Reply> {
+    if is_owner(arg.bytes()) {
+        return Ok(arg);
+    }
+    Err(error(format!(
+        "ERR invalid owner: must be 1 to {OWNER_BYTES_MAX} bytes and not a reserved field name"
+    )))
+}
+
+/// Reads a lease.
+pub(super) fn lease(arg: Arg<'_>, most: u64) -> Result<Millis, Reply> {
+    number("lease-ms", arg, 1, most).map(Millis)
+}
+
+/// Reads a timeout; 0 is none.
+pub(super) fn timeout(arg: Arg<'_>) -> Result<Option<Millis>, Reply> {
+    let timeout = number("timeout-ms", arg, 0, TEN_YEARS_MS)?;
+    Ok((timeout > 0).then_some(Millis(timeout)))
+}
+
+/// Reads the `HOLDS n` of an acquire, if it is there.
+pub(super) fn holds(options: &[Arg<'_>]) -> Result<Option<u64>, Reply> {
+    match options {
+        [] => Ok(None),
+        [word, n] if is(*word, b"HOLDS") => number("HOLDS", *n, 1, HOLDS_MAX).map(Some),
+        _ => Err(SYNTAX),
+    }
+}
+
+/// Reads how much a release gives back.
+pub(super) fn amount(options: &[Arg<'_>]) -> Result<kvlock_core::Release, Reply> {
+    use kvlock_core::Release;
+    match options {
+        [] => Ok(Release::One),
+        [word] if is(*word, b"ALL") => Ok(Release::All),
+        [word, n] if is(*word, b"HOLDS") => {
+            number("HOLDS", *n, 0, HOLDS_MAX - 1).map(Release::DownTo)
+        }
+        _ => Err(SYNTAX),
+    }
+}
+
+/// Reads `WORD count`, if it is there.
+pub(super) fn count(word: &[u8], options: &[Arg<'_>]) -> Result<Option<usize>, Reply> {
+    match options {
+        [] => Ok(None),
+        [first, n] if is(*first, word) => {
+            let n = number("count", *n, 1, COUNT_MAX)?;
+            Ok(usize::try_from(n).ok())
+        }
+        _ => Err(SYNTAX),
+    }
+}
+
+/// The most entries that a report shows.
+const COUNT_MAX: u64 = 1000;
+
+/// Reads the arguments that acquire and wait have in common: all but key and timeout.
+pub(super) fn acquire<'a>(
+    owner_arg: Arg<'a>,
+    lease_arg: Arg<'a>,
+    options: &[Arg<'a>],
+    max_lease_ms: u64,
+) -> Result<Acquire<'a>, Reply> {
+    Ok(Acquire {
+        owner: owner(owner_arg)?.bytes(),
+        lease: lease(lease_arg, max_lease_ms)?,
+        holds: holds(options)?,
+    })
+}
+
+fn is(arg: Arg<'_>, word: &[u8]) -> bool {
+    arg.bytes().eq_ignore_ascii_case(word)
+}
+
+fn number(name: &str, arg: Arg<'_>, least: u64, most: u64) -> Result<u64, Reply> {
+    let number = strict_decimal(arg.bytes()).filter(|n| (least..=most).contains(n));
+    number.ok_or_else(|| {
+        error(format!(
+            "ERR invalid {name}: must be between {least} and {most}"
+        ))
+    })
+}
+
+fn error(text: String) -> Reply {
+    CString::new(text).map_or(SYNTAX, |text| Reply::Error(text.into()))
+}

@@ -1,0 +1,62 @@
+//! `LOCK.RELEASE key owner [ALL | HOLDS n]`
+
+use kvlock_core::{KeyRef, ReleaseReply};
+
+use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, parse};
+use crate::clock;
+use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server;
+
+pub(crate) struct LockRelease;
+
+impl Command for LockRelease {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.release",
+        flags: c"write fast",
+        arity: -3,
+        key: Some(KeyUse::Write),
+        acl: c"write fast",
+        summary: c"Gives back a lock; the last hold goes straight to the first waiter.",
+        complexity: c"O(1)",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::OptionalWordOrNumber {
+                word: c"ALL",
+                other: c"HOLDS",
+                name: c"n",
+            },
+        ],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key, owner, options @ ..] = args.all() else {
+            return Reply::Nil;
+        };
+        let parsed = parse::owner(*owner).and_then(|owner| Ok((owner, parse::amount(options)?)));
+        let (owner, amount) = match parsed {
+            Ok(parsed) => parsed,
+            Err(trouble) => return trouble,
+        };
+        server::with(|server| {
+            if !server.primary {
+                return READ_ONLY;
+            }
+            let now = clock::now();
+            let seen = server.see(ctx, *key, Some(owner), now);
+            let name = KeyRef {
+                db: ctx.db(),
+                name: key.bytes(),
+            };
+            let at = seen.situation(name, owner.bytes(), now);
+            let (outcome, change) = server.table.release(&at, owner.bytes(), amount);
+            server.carry_out(ctx, *key, owner, &at, change);
+            match outcome {
+                ReleaseReply::Left(holds) => Reply::Number(holds),
+                ReleaseReply::NotHeld => Reply::Nil,
+                ReleaseReply::Mismatch => MISMATCH,
+                ReleaseReply::NotALock => NOT_A_LOCK,
+            }
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! `LOCK.RENEW key owner lease-ms`
+
+use kvlock_core::{KeyRef, RenewReply};
+
+use super::{NOT_A_LOCK, READ_ONLY, parse};
+use crate::clock;
+use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server;
+
+pub(crate) struct LockRenew;
+
+impl Command for LockRenew {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.renew",
+        flags: c"write fast",
+        arity: 4,
+        key: Some(KeyUse::Write),
+        acl: c"write fast",
+        summary: c"Starts the lease of a held lock anew.",
+        complexity: c"O(1)",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::Number(c"lease-ms"),
+        ],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key, owner, lease] = args.all() else {
+            return Reply::Nil;
+        };
+        server::with(|server| {
+            let parsed = parse::owner(*owner)
+                .and_then(|owner| Ok((owner, parse::lease(*lease, server.config.max_lease_ms)?)));
+            let (owner, lease) = match parsed {
+                Ok(parsed) => parsed,
+                Err(trouble) => return trouble,
+            };
+            if !server.primary {
+                return READ_ONLY;
+            }
+            let now = clock::now();
+            let seen = server.see(ctx, *key, Some(owner), now);
+            let name = KeyRef {
+                db: ctx.db(),
+                name: key.bytes(),
+            };
+            let at = seen.situation(name, owner.bytes(), now);
+            let (outcome, change) = server.table.renew(&at, owner.bytes(), lease);
+            server.carry_out(ctx, *key, owner, &at, change);
+            match outcome {
+                RenewReply::Lease(lease) => Reply::Number(lease.0),
+                RenewReply::NotHeld => Reply::Nil,
+                RenewReply::NotALock => NOT_A_LOCK,
+            }
+        })
+    }
+}

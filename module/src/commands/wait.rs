@@ -1,0 +1,103 @@
+//! `LOCK.WAIT key owner lease-ms timeout-ms [HOLDS n]`
+
+use kvlock_core::{Acquire, Join, KeyRef, Millis, WaitReply};
+
+use super::{QUEUE_FULL, READ_ONLY, acquire, parse};
+use crate::clock;
+use crate::module::DRAINING;
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::{self, Server, Waiting};
+
+/// What an earlier wait hears when its owner waits again.
+const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
+
+pub(crate) struct LockWait;
+
+impl Command for LockWait {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.wait",
+        flags: c"write deny-oom blocking",
+        arity: -5,
+        key: Some(KeyUse::Write),
+        acl: c"write slow blocking",
+        summary: c"Takes a lock, or waits in line until it is handed over or the time is up.",
+        complexity: c"O(1)",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::Number(c"lease-ms"),
+            ArgSpec::Number(c"timeout-ms"),
+            ArgSpec::OptionalNumber {
+                word: c"HOLDS",
+                name: c"n",
+            },
+        ],
+    };
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        let [key, owner, lease, timeout, options @ ..] = args.all() else {
+            return Reply::Nil;
+        };
+        server::with(|server| {
+            let request = parse::acquire(*owner, *lease, options, server.config.max_lease_ms);
+            let request = request.and_then(|request| Ok((request, parse::timeout(*timeout)?)));
+            match request {
+                Ok((request, _)) if ctx.must_not_block() => {
+                    acquire::run(server, ctx, *key, *owner, &request)
+                }
+                Ok((request, timeout)) => run(server, ctx, *key, *owner, &request, timeout),
+                Err(trouble) => trouble,
+            }
+        })
+    }
+}
+
+fn run(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: Arg<'_>,
+    owner: Arg<'_>,
+    request: &Acquire<'_>,
+    timeout: Option<Millis>,
+) -> Reply {
+    if !server.primary {
+        return READ_ONLY;
+    }
+    let now = clock::now();
+    let seen = server.see(ctx, key, Some(owner), now);
+    let name = KeyRef {
+        db: ctx.db(),
+        name: key.bytes(),
+    };
+    let at = seen.situation(name, request.owner, now);
+    let (outcome, change) = server.table.wait(&at, request);
+    match outcome {
+        WaitReply::Now(outcome) => {
+            server.carry_out(ctx, key, owner, &at, change);
+            return acquire::reply(outcome);
+        }
+        WaitReply::QueueFull => return QUEUE_FULL,
+        WaitReply::Draining => return DRAINING,
+        WaitReply::Block => {}
+    }
+    let Some(client) = ctx.park() else {
+        return Reply::Nil;
+    };
+    let handle = client.handle();
+    let waiting = Waiting {
+        client,
+        client_id: ctx.client_id(),
+    };
+    let join = Join {
+        owner: request.owner,
+        lease: request.lease,
+        timeout,
+    };
+    let (waiter, replaced) = server.table.enqueue(&at, &join, waiting);
+    server.parked.insert(handle, waiter);
+    if let Some(replaced) = replaced {
+        server.answer(replaced, REPLACED, None);
+    }
+    server.plan(ctx, now);
+    Reply::Later
+}

@@ -1,0 +1,131 @@
+//! The options of the module, `kvlock.*`.
+
+use crate::redis::{ConfigKind, ConfigSpec};
+
+/// Ten years in milliseconds: the longest lease that can be allowed and the longest wait.
+pub(crate) const TEN_YEARS_MS: u64 = 315_360_000_000;
+
+/// When to tell those who wait with Redisson that a lock is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RedissonChannel {
+    /// By `PUBLISH`; in a cluster by `SPUBLISH`, because there `PUBLISH` goes to every node.
+    Auto,
+    /// By both.
+    Both,
+    /// Never.
+    No,
+}
+
+/// The options that are not limits of the lock table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    /// The longest lease that a client may ask for, in milliseconds.
+    pub(crate) max_lease_ms: u64,
+    /// When to tell those who wait with Redisson that a lock is free.
+    pub(crate) redisson_channel: RedissonChannel,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_lease_ms: 86_400_000,
+            redisson_channel: RedissonChannel::Auto,
+        }
+    }
+}
+
+/// Which option: its position in [`SPECS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    MaxLeaseMs,
+    MaxWaiters,
+    MaxWaitersPerKey,
+    RedissonChannel,
+    Drain,
+}
+
+impl Setting {
+    const ALL: [Self; 5] = [
+        Self::MaxLeaseMs,
+        Self::MaxWaiters,
+        Self::MaxWaitersPerKey,
+        Self::RedissonChannel,
+        Self::Drain,
+    ];
+
+    /// The option at a position of [`SPECS`].
+    pub(crate) fn at(index: usize) -> Option<Self> {
+        Self::ALL.get(index).copied()
+    }
+}
+
+/// The options as the server knows them.
+pub(crate) const SPECS: &[ConfigSpec] = &[
+    ConfigSpec {
+        name: c"max-lease-ms",
+        kind: ConfigKind::Number(1, TEN_YEARS_MS.cast_signed()),
+        default: 86_400_000,
+    },
+    ConfigSpec {
+        name: c"max-waiters",
+        kind: ConfigKind::Number(1, 1_000_000),
+        default: 10_000,
+    },
+    ConfigSpec {
+        name: c"max-waiters-per-key",
+        kind: ConfigKind::Number(1, 1_000_000),
+        default: 10_000,
+    },
+    ConfigSpec {
+        name: c"redisson-channel",
+        kind: ConfigKind::Word(&[c"auto", c"both", c"no"]),
+        default: 0,
+    },
+    ConfigSpec {
+        name: c"drain",
+        kind: ConfigKind::Switch,
+        default: 0,
+    },
+];
+
+impl RedissonChannel {
+    const ALL: [Self; 3] = [Self::Auto, Self::Both, Self::No];
+
+    /// The word at a position of its option.
+    pub(crate) fn at(index: i64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(index).ok()?).copied()
+    }
+
+    /// The position of its word.
+    pub(crate) fn index(self) -> i64 {
+        match self {
+            Self::Auto => 0,
+            Self::Both => 1,
+            Self::No => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_has_its_position() {
+        assert_eq!(SPECS.len(), Setting::ALL.len());
+        let names: Vec<_> = SPECS.iter().map(|spec| spec.name.to_bytes()).collect();
+        for (setting, name) in [
+            (Setting::MaxLeaseMs, &b"max-lease-ms"[..]),
+            (Setting::MaxWaiters, b"max-waiters"),
+            (Setting::MaxWaitersPerKey, b"max-waiters-per-key"),
+            (Setting::RedissonChannel, b"redisson-channel"),
+            (Setting::Drain, b"drain"),
+        ] {
+            assert_eq!(names[setting as usize], name);
+            assert_eq!(Setting::at(setting as usize), Some(setting));
+        }
+        for (index, word) in RedissonChannel::ALL.iter().enumerate() {
+            assert_eq!(word.index(), i64::try_from(index).unwrap());
+        }
+    }
+}

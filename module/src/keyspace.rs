@@ -1,0 +1,284 @@
+//! A lock in the keyspace: reads what a key says, writes a change to it, and tells of the change
+//! everyone who must know: replicas, the append-only file, listeners.
+
+use kvlock_core::{
+    Holding, KeyRef, Now, Observed, RELEASE_MESSAGE, Situation, TOKEN_FIELD, Token, UnixMillis,
+};
+
+use crate::config::RedissonChannel;
+use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Text};
+
+/// Strings that are used again and again.
+#[derive(Debug)]
+pub(crate) struct Words {
+    token_field: Text,
+    one: Text,
+    message: Text,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            token_field: Text::new(TOKEN_FIELD),
+            one: Text::new(b"1"),
+            message: Text::new(RELEASE_MESSAGE),
+        }
+    }
+}
+
+/// What a key said when it was read.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Free {
+        stored: Option<Token>,
+    },
+    /// The owner that was asked for holds it.
+    Own {
+        holds: u64,
+        token: Option<Token>,
+        until: Option<UnixMillis>,
+    },
+    Other {
+        owner: Vec<u8>,
+        holds: u64,
+        token: Option<Token>,
+        until: Option<UnixMillis>,
+    },
+    NotALock {
+        until: Option<UnixMillis>,
+    },
+}
+
+impl Seen {
+    /// The same for the lock table. `asked` is the owner that was asked for.
+    fn observed<'a>(&'a self, asked: &'a [u8]) -> Observed<'a> {
+        match self {
+            Self::Free { stored } => Observed::Free { stored: *stored },
+            Self::Own {
+                holds,
+                token,
+                until,
+            } => Observed::Held(Holding {
+                owner: asked,
+                holds: *holds,
+                token: *token,
+                until: *until,
+            }),
+            Self::Other {
+                owner,
+                holds,
+                token,
+                until,
+            } => Observed::Held(Holding {
+                owner,
+                holds: *holds,
+                token: *token,
+                until: *until,
+            }),
+            Self::NotALock { until } => Observed::NotALock { until: *until },
+        }
+    }
+
+    /// Everything the lock table wants to know.
+    pub(crate) fn situation<'a>(
+        &'a self,
+        key: KeyRef<'a>,
+        asked: &'a [u8],
+        now: Now,
+    ) -> Situation<'a> {
+        Situation {
+            key,
+            seen: self.observed(asked),
+            now,
+            floor: 0,
+        }
+    }
+}
+
+/// A hash with more fields than this is no lock; it is not read any further.
+const FIELDS_MAX: usize = 3;
+
+/// Reads a lock. If its holder is `asked`, that takes no copy of anything.
+pub(crate) fn read(ctx: &Ctx<'_>, words: &Words, name: Arg<'_>, asked: Option<Arg<'_>>) -> Seen {
+    let Some(key) = ctx.open_to_read(name) else {
+        return Seen::Free { stored: None };
+    };
+    let until = key.expires().map(UnixMillis);
+    match key.kind() {
+        KeyKind::Empty => Seen::Free { stored: None },
+        KeyKind::Hash if key.fields() <= FIELDS_MAX => {
+            let own = asked.and_then(|asked| read_own(&key, words, asked, until));
+            own.unwrap_or_else(|| read_fields(&key, until))
+        }
+        KeyKind::Hash | KeyKind::Other => Seen::NotALock { until },
+    }
+}
+
+/// Reads the lock as one that `asked` holds; `None` if that is not all there is to it.
+fn read_own(
+    key: &Key<'_>,
+    words: &Words,
+    asked: Arg<'_>,
+    until: Option<UnixMillis>,
+) -> Option<Seen> {
+    let [holds, token] = key.get_two(asked, words.token_field.lend());
+    let holds = Observed::read_holds(holds?.lend().bytes())?;
+    let others = key.fields() - 1 - usize::from(token.is_some());
+    let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
+    (others == 0).then_some(Seen::Own {
+        holds,
+        token,
+        until,
+    })
+}
+
+fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
+    let mut fields = Vec::with_capacity(FIELDS_MAX);
+    key.for_each(&mut |field, value| fields.push((field.to_vec(), value.to_vec())));
+    let fields = fields
+        .iter()
+        .map(|(field, value)| (field.as_slice(), value.as_slice()));
+    match Observed::from_fields(fields, until) {
+        Observed::Free { stored } => Seen::Free { stored },
+        Observed::NotALock { until } => Seen::NotALock { until },
+        Observed::Held(Holding {
+            owner,
+            holds,
+            token,
+            until,
+        }) => Seen::Other {
+            owner: owner.to_vec(),
+            holds,
+            token,
+            until,
+        },
+    }
+}
+
+/// Writes changes of one lock and tells of them. All that one callback writes is one transaction
+/// for the replicas.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    pub(crate) ctx: &'a Ctx<'a>,
+    pub(crate) words: &'a Words,
+    pub(crate) key: Arg<'a>,
+}
+
+impl Writer<'_> {
+    /// Makes `owner` the one holder of the lock, which nobody holds or `before` does.
+    pub(crate) fn grant(
+        &self,
+        before: Option<&[u8]>,
+        owner: Arg<'_>,
+        token: Token,
+        until: UnixMillis,
+    ) {
+        let Some(key) = self.ctx.open_to_write(self.key) else {
+            return;
+        };
+        let (one, field) = (self.words.one.lend(), self.words.token_field.lend());
+        let token = Text::number(token.value());
+        key.set_two((owner, one), (field, token.lend()));
+        if let Some(before) = before.filter(|before| *before != owner.bytes()) {
+            key.unset(Text::new(before).lend());
+        }
+        key.set_expires(until.0);
+        drop(key);
+        if before.is_some() {
+            self.ctx.replicate(c"DEL", &[self.key]);
+            self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
+        }
+        self.ctx
+            .replicate(c"HSET", &[self.key, owner, one, field, token.lend()]);
+        self.ctx.notify(KeyEventKind::Hash, c"hset", self.key);
+        self.tell_expiry(until);
+    }
+
+    /// Changes what is given of the holder's fields and lease.
+    pub(crate) fn update(
+        &self,
+        owner: Arg<'_>,
+        holds: Option<u64>,
+        token: Option<Token>,
+        until: Option<UnixMillis>,
+    ) {
+        let Some(key) = self.ctx.open_to_write(self.key) else {
+            return;
+        };
+        let holds = holds.map(Text::number);
+        let token = token.map(|token| Text::number(token.value()));
+        let mut args = vec![self.key];
+        if let Some(holds) = &holds {
+            key.set(owner, holds.lend());
+            args.extend([owner, holds.lend()]);
+        }
+        if let Some(token) = &token {
+            let field = self.words.token_field.lend();
+            key.set(field, token.lend());
+            args.extend([field, token.lend()]);
+        }
+        if let Some(until) = until {
+            key.set_expires(until.0);
+        }
+        drop(key);
+        if args.len() > 1 {
+            self.ctx.replicate(c"HSET", &args);
+            self.ctx.notify(KeyEventKind::Hash, c"hset", self.key);
+        }
+        if let Some(until) = until {
+            self.tell_expiry(until);
+        }
+    }
+
+    /// Deletes the key.
+    pub(crate) fn free(&self) {
+        let Some(key) = self.ctx.open_to_write(self.key) else {
+            return;
+        };
+        key.delete();
+        drop(key);
+        self.ctx.replicate(c"DEL", &[self.key]);
+        self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
+    }
+
+    /// Tells those who wait with Redisson that the lock is free.
+    pub(crate) fn announce(&self, how: RedissonChannel, in_cluster: bool) {
+        if how == RedissonChannel::No {
+            return;
+        }
+        let channel = Text::new(&redisson_channel(self.key.bytes()));
+        let (channel, message) = (channel.lend(), self.words.message.lend());
+        let both = how == RedissonChannel::Both;
+        if both || !in_cluster {
+            self.ctx.publish(channel, message);
+        }
+        if both || in_cluster {
+            self.ctx.publish_in_shard(channel, message);
+        }
+    }
+
+    fn tell_expiry(&self, until: UnixMillis) {
+        let at = Text::number(until.0);
+        self.ctx.replicate(c"PEXPIREAT", &[self.key, at.lend()]);
+        self.ctx.notify(KeyEventKind::Generic, c"expire", self.key);
+    }
+}
+
+/// The channel on which Redisson waits for a lock. A name with a hash tag keeps it; any other
+/// becomes one, so that lock and channel are in the same slot.
+fn redisson_channel(key: &[u8]) -> Vec<u8> {
+    let tagged = key.contains(&b'{');
+    let (before, after): (&[u8], &[u8]) = if tagged { (b":", b"") } else { (b":{", b"}") };
+    [b"redisson_lock__channel", before, key, after].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_channel_has_one_pair_of_braces() {
+        assert_eq!(redisson_channel(b"k"), b"redisson_lock__channel:{k}");
+        assert_eq!(redisson_channel(b"a{k}b"), b"redisson_lock__channel:a{k}b");
+    }
+}

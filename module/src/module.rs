@@ -1,0 +1,180 @@
+//! What the module is to the server: which commands and options it has, and what it does when the
+//! server tells it something.
+
+use std::time::Duration;
+
+use kvlock_core::{Cause, KeyRef};
+
+use crate::config::{self, RedissonChannel, Setting};
+use crate::redis::ServerEvent;
+use crate::redis::{ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply};
+use crate::server::{self, Grant, Server};
+use crate::{clock, commands, info};
+
+/// The module.
+#[derive(Debug)]
+pub(crate) struct Module;
+
+/// What a waiter hears when its server becomes a replica.
+const DEMOTED: Reply =
+    Reply::error(c"UNBLOCKED this server became a replica: wait again on the primary");
+
+/// What a waiter hears when the module is drained.
+pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
+
+impl Host for Module {
+    const NAME: &'static str = "kvlock";
+    /// 0.1.0
+    const VERSION: i32 = 100;
+    const CONFIGS: &'static [ConfigSpec] = config::SPECS;
+    type Note = Option<Grant>;
+
+    fn load(ctx: &Ctx<'_>) {
+        server::start(ctx);
+    }
+
+    fn commands(registry: &mut Registry<'_>) {
+        commands::register(registry);
+    }
+
+    fn unload(ctx: &Ctx<'_>) {
+        server::stop(ctx);
+    }
+
+    fn config(index: usize) -> i64 {
+        server::with(|server| read_setting(server, index))
+    }
+
+    fn set_config(index: usize, value: i64) -> Result<(), String> {
+        server::with(|server| write_setting(server, index, value))
+    }
+
+    fn info(info: &InfoWriter) {
+        server::with(|server| info::write(server, info));
+    }
+
+    fn timer(ctx: &Ctx<'_>) {
+        server::with(|server| {
+            server.timer.fired();
+            server.run_due(ctx);
+        });
+    }
+
+    fn wants_key_events() -> bool {
+        server::with_unless_busy(|server| server.table.waiters() > 0).unwrap_or(false)
+    }
+
+    fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
+        server::with(|server| {
+            let now = clock::now();
+            let cause = if event.expired {
+                Cause::Expiry
+            } else {
+                Cause::Outside
+            };
+            server.table.look_soon(
+                KeyRef {
+                    db: event.db,
+                    name: event.key,
+                },
+                cause,
+                now,
+            );
+            server.plan(ctx, now);
+        });
+    }
+
+    fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
+        server::with_unless_busy(|server| {
+            let now = clock::now();
+            match event {
+                ServerEvent::BecamePrimary => server.primary = true,
+                ServerEvent::BecameReplica => {
+                    server.primary = false;
+                    server.dismiss_all(&DEMOTED);
+                }
+                ServerEvent::Flushed(db) => server.table.look_at_all_soon(db, now),
+                ServerEvent::Swapped(first, second) => {
+                    server.table.look_at_all_soon(Some(first), now);
+                    server.table.look_at_all_soon(Some(second), now);
+                }
+                ServerEvent::Loaded => server.table.look_at_all_soon(None, now),
+                ServerEvent::Cron => return cron(server, ctx),
+            }
+            server.plan(ctx, now);
+        });
+    }
+
+    fn client_gone(ctx: &Ctx<'_>, client: Handle) {
+        server::with(|server| {
+            // One that was answered already is not in the table: `answer_lost` follows.
+            let waiter = server.parked.remove(&client);
+            drop(waiter.and_then(|waiter| server.table.disconnected(waiter)));
+            server.plan(ctx, clock::now());
+        });
+    }
+
+    fn answer_written(_ctx: &Ctx<'_>, grant: Option<Grant>) {
+        if let Some(grant) = grant {
+            server::with(|server| server.table.delivered(grant.token));
+        }
+    }
+
+    fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
+        server::with(|server| {
+            if let Some(grant) = grant {
+                server.lost.push(grant);
+                server.timer.arm(ctx, Duration::ZERO);
+            }
+        });
+    }
+}
+
+/// The server's regular round. Timers run on the wall clock: if that was set back they are late,
+/// but this round is not. A timer that nobody needs is stopped, so that the module can be
+/// unloaded.
+fn cron(server: &mut Server, ctx: &Ctx<'_>) {
+    if server.table.waiters() > 0 || !server.lost.is_empty() {
+        server.run_due(ctx);
+    } else {
+        server.timer.disarm(ctx);
+    }
+}
+
+fn read_setting(server: &Server, index: usize) -> i64 {
+    let limits = &server.table.limits;
+    match Setting::at(index) {
+        Some(Setting::MaxLeaseMs) => server.config.max_lease_ms.cast_signed(),
+        Some(Setting::MaxWaiters) => i64::try_from(limits.waiters).unwrap_or(i64::MAX),
+        Some(Setting::MaxWaitersPerKey) => {
+            i64::try_from(limits.waiters_per_key).unwrap_or(i64::MAX)
+        }
+        Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
+        Some(Setting::Drain) => i64::from(limits.draining),
+        None => 0,
+    }
+}
+
+fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), String> {
+    let size = || usize::try_from(value).map_err(|_| "must not be negative".to_owned());
+    let limits = &mut server.table.limits;
+    match Setting::at(index) {
+        Some(Setting::MaxLeaseMs) => {
+            server.config.max_lease_ms = u64::try_from(value).map_err(|why| why.to_string())?;
+        }
+        Some(Setting::MaxWaiters) => limits.waiters = size()?,
+        Some(Setting::MaxWaitersPerKey) => limits.waiters_per_key = size()?,
+        Some(Setting::RedissonChannel) => {
+            server.config.redisson_channel =
+                RedissonChannel::at(value).ok_or("must be auto, both or no")?;
+        }
+        Some(Setting::Drain) => {
+            limits.draining = value != 0;
+            if limits.draining {
+                server.dismiss_all(&DRAINING);
+            }
+        }
+        None => return Err("there is no such option".into()),
+    }
+    Ok(())
+}

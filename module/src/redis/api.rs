@@ -1,0 +1,91 @@
+//! How functions of the module API are reached.
+//!
+//! `redis-module` keeps each as a static that the server fills when the module is loaded. Those
+//! that every supported server has are checked once, in [`missing_function`]; the others are asked
+//! for where they are used, because what a server can do is decided by the presence of a function
+//! and never by a version number.
+
+use std::ffi::c_int;
+
+use redis_module::raw;
+
+// Constants that the bindings give another type than the functions that use them.
+pub(super) const OK: c_int = 0;
+pub(super) const ERR: c_int = 1;
+pub(super) const KEYTYPE_EMPTY: c_int = 0;
+pub(super) const KEYTYPE_HASH: c_int = 3;
+const _: () = assert!(
+    OK as isize == raw::REDISMODULE_OK
+        && ERR as isize == raw::REDISMODULE_ERR
+        && KEYTYPE_EMPTY as isize == raw::REDISMODULE_KEYTYPE_EMPTY
+        && KEYTYPE_HASH as isize == raw::REDISMODULE_KEYTYPE_HASH
+);
+
+/// A function that every supported server has.
+macro_rules! required {
+    ($name:ident) => {{
+        // SAFETY: written once, by the server, before any of our code runs; only read since.
+        let function = unsafe { ::redis_module::raw::$name };
+        match function {
+            Some(function) => function,
+            None => $crate::redis::api::absent(stringify!($name)),
+        }
+    }};
+}
+
+/// A function that only some servers have.
+macro_rules! optional {
+    ($name:ident) => {{
+        // SAFETY: written once, by the server, before any of our code runs; only read since.
+        unsafe { ::redis_module::raw::$name }
+    }};
+}
+
+pub(super) use {optional, required};
+
+/// Reached only if [`missing_function`] was not asked; the guard answers an error.
+#[cold]
+#[expect(
+    clippy::panic,
+    reason = "caught by the guard; loading checks that it cannot happen"
+)]
+pub(super) fn absent(name: &str) -> ! {
+    panic!("the server has no {name}");
+}
+
+/// Names a function that this server lacks and that we cannot do without.
+pub(super) fn missing_function() -> Option<&'static str> {
+    macro_rules! first_missing {
+        ($($name:ident)*) => {
+            $(
+                if optional!($name).is_none() {
+                    return Some(stringify!($name));
+                }
+            )*
+        };
+    }
+    first_missing! {
+        RedisModule_Alloc RedisModule_Free RedisModule_Log
+        RedisModule_CreateCommand RedisModule_GetCommand RedisModule_SetCommandInfo
+        RedisModule_RegisterNumericConfig RedisModule_RegisterEnumConfig
+        RedisModule_RegisterBoolConfig RedisModule_LoadConfigs
+        RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
+        RedisModule_SubscribeToKeyspaceEvents RedisModule_SubscribeToServerEvent
+        RedisModule_GetNotifyKeyspaceEvents RedisModule_NotifyKeyspaceEvent
+        RedisModule_CreateString RedisModule_CreateStringFromLongLong RedisModule_FreeString
+        RedisModule_StringPtrLen
+        RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_ValueLength
+        RedisModule_DeleteKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
+        RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
+        RedisModule_ScanKey
+        RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId
+        RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
+        RedisModule_PublishMessage RedisModule_PublishMessageShard
+        RedisModule_BlockClient RedisModule_UnblockClient RedisModule_SetDisconnectCallback
+        RedisModule_GetBlockedClientPrivateData
+        RedisModule_CreateTimer RedisModule_StopTimer
+        RedisModule_ReplyWithNull RedisModule_ReplyWithLongLong RedisModule_ReplyWithArray
+        RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithError
+    }
+    None
+}

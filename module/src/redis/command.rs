@@ -1,0 +1,310 @@
+//! Commands: how they are declared, documented and called.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr::{null, null_mut};
+
+use redis_module::raw;
+
+use super::api::{OK, optional, required};
+use super::ctx::Ctx;
+use super::guard::{guard, log_line};
+use super::reply::Reply;
+use super::text::Arg;
+
+/// A command: what the server and its users are told of it, and what it does.
+pub(crate) trait Command: 'static {
+    /// What the server and its users are told of it.
+    const SPEC: CommandSpec;
+
+    /// What it does. The arguments do not contain the command's own name.
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply;
+}
+
+/// The arguments of a call, without the command's own name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Args<'a>(&'a [Arg<'a>]);
+
+impl<'a> Args<'a> {
+    /// All of them.
+    pub(crate) fn all(&self) -> &'a [Arg<'a>] {
+        self.0
+    }
+}
+
+/// What the server and its users are told of a command.
+#[derive(Debug)]
+pub(crate) struct CommandSpec {
+    pub(crate) name: &'static CStr,
+    /// How it behaves, in the words of the module API.
+    pub(crate) flags: &'static CStr,
+    /// Arguments with the name; negative where more may follow.
+    pub(crate) arity: i32,
+    /// What it does with the key that is its first argument; `None` if it has no key.
+    pub(crate) key: Option<KeyUse>,
+    pub(crate) acl: AclCategories,
+    pub(crate) summary: &'static CStr,
+    pub(crate) complexity: &'static CStr,
+    pub(crate) args: &'static [ArgSpec],
+}
+
+/// The ACL categories of a command, on servers that have them for modules.
+pub(crate) type AclCategories = &'static CStr;
+
+/// What a command does with its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum KeyUse {
+    /// Reads it.
+    Read,
+    /// Reads, makes, changes or deletes it.
+    Write,
+}
+
+/// One argument, as `COMMAND DOCS` shows it.
+#[derive(Debug)]
+pub(crate) enum ArgSpec {
+    /// The key.
+    Key,
+    /// Any bytes.
+    Text(&'static CStr),
+    /// A number.
+    Number(&'static CStr),
+    /// A word and a number, or neither.
+    OptionalNumber {
+        word: &'static CStr,
+        name: &'static CStr,
+    },
+    /// One of two options, or neither: a word, or a word and a number.
+    OptionalWordOrNumber {
+        word: &'static CStr,
+        other: &'static CStr,
+        name: &'static CStr,
+    },
+}
+
+/// Declares a command to the server. `Err` names what the server refused.
+///
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+pub(super) unsafe fn register<C: Command>(
+    ctx: *mut raw::RedisModuleCtx,
+) -> Result<(), &'static CStr> {
+    let spec = &C::SPEC;
+    let (first, last, step) = if spec.key.is_some() {
+        (1, 1, 1)
+    } else {
+        (0, 0, 0)
+    };
+    let create = required!(RedisModule_CreateCommand);
+    // SAFETY: by the contract of this function; the strings are copied, the function never
+    // unwinds.
+    let created = unsafe {
+        create(
+            ctx,
+            spec.name.as_ptr(),
+            Some(call::<C>),
+            spec.flags.as_ptr(),
+            first,
+            last,
+            step,
+        )
+    };
+    if created != OK {
+        return Err(spec.name);
+    }
+    let find = required!(RedisModule_GetCommand);
+    // SAFETY: by the contract of this function.
+    let command = unsafe { find(ctx, spec.name.as_ptr()) };
+    if command.is_null() {
+        return Err(spec.name);
+    }
+    // SAFETY: the command was just made, and we are still loading.
+    if !unsafe { describe(command, spec) } {
+        return Err(spec.name);
+    }
+    if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
+        // SAFETY: likewise; the string is read at once.
+        if unsafe { set_categories(command, spec.acl.as_ptr()) } != OK {
+            log_line(&format!(
+                "the server does not know the ACL categories {:?}",
+                spec.acl
+            ));
+        }
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn call<C: Command>(
+    raw_ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the context lives until this callback returns.
+    let ctx = unsafe { Ctx::new(raw_ctx) };
+    let trouble = Reply::error(c"ERR internal error, see the server's log");
+    let reply = guard(trouble, || {
+        let arity = usize::try_from(C::SPEC.arity.unsigned_abs()).unwrap_or(usize::MAX);
+        let count = usize::try_from(argc).unwrap_or(0);
+        if count < arity || (count > arity && C::SPEC.arity > 0) {
+            return wrong_arity(C::SPEC.name);
+        }
+        // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
+        // `argc` of them until this callback returns.
+        let args = unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) };
+        C::run(&ctx, &Args(args.get(1..).unwrap_or_default()))
+    });
+    // SAFETY: nothing was sent to the caller yet.
+    guard((), || unsafe { reply.send(raw_ctx) });
+    OK
+}
+
+/// The server's own words for this mistake, with our own name for the command: not the caller's
+/// spelling of it.
+fn wrong_arity(name: &CStr) -> Reply {
+    let name = name.to_string_lossy();
+    let text = format!("ERR wrong number of arguments for '{name}' command");
+    CString::new(text).map_or(Reply::error(c"ERR wrong number of arguments"), |text| {
+        Reply::Error(text.into())
+    })
+}
+
+/// Tells the server what `COMMAND DOCS` and `COMMAND INFO` say.
+///
+/// # Safety
+///
+/// `command` was just made, in the load function that is still running.
+unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) -> bool {
+    static VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleCommandInfoVersion {
+        version: 1,
+        sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+        sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+        sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+    };
+    let mut keys: Vec<_> = spec.key.map(key_spec).into_iter().collect();
+    // SAFETY: an all-zero key specification is the API's mark for the end of the list.
+    keys.push(unsafe { std::mem::zeroed() });
+    let mut options = [end_of_args(), end_of_args(), end_of_args()];
+    let mut args: Vec<_> = spec
+        .args
+        .iter()
+        .map(|arg| arg_spec(arg, &mut options))
+        .collect();
+    args.push(end_of_args());
+    let info = raw::RedisModuleCommandInfo {
+        version: &raw const VERSION,
+        summary: spec.summary.as_ptr(),
+        complexity: spec.complexity.as_ptr(),
+        since: SINCE.as_ptr(),
+        history: null_mut(),
+        tips: null(),
+        arity: spec.arity,
+        key_specs: keys.as_mut_ptr(),
+        args: args.as_mut_ptr(),
+    };
+    let set = required!(RedisModule_SetCommandInfo);
+    // SAFETY: by the contract of this function; everything that `info` points to lives until the
+    // call returns, and the server copies it.
+    unsafe { set(command, &raw const info) == OK }
+}
+
+const SINCE: &CStr = c"0.1.0";
+
+fn key_spec(key: KeyUse) -> raw::RedisModuleCommandKeySpec {
+    // In the bindings the kinds of search begin with "invalid" and "unknown": index and range
+    // come third.
+    const INDEX: raw::RedisModuleKeySpecBeginSearchType =
+        raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    const RANGE: raw::RedisModuleKeySpecFindKeysType =
+        raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+    let flags = match key {
+        KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        KeyUse::Write => {
+            raw::REDISMODULE_CMD_KEY_RW
+                | raw::REDISMODULE_CMD_KEY_ACCESS
+                | raw::REDISMODULE_CMD_KEY_UPDATE
+        }
+    };
+    raw::RedisModuleCommandKeySpec {
+        notes: null(),
+        flags: u64::from(flags),
+        begin_search_type: INDEX,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
+        },
+        find_keys_type: RANGE,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey: 0,
+                keystep: 1,
+                limit: 0,
+            },
+        },
+    }
+}
+
+type ArgType = raw::RedisModuleCommandArgType;
+const TEXT: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING;
+const NUMBER: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER;
+const KEY: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
+const WORD: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN;
+const ONE_OF: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF;
+const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL.cast_signed();
+
+fn arg_spec(
+    arg: &ArgSpec,
+    options: &mut [raw::RedisModuleCommandArg; 3],
+) -> raw::RedisModuleCommandArg {
+    match arg {
+        ArgSpec::Key => raw::RedisModuleCommandArg {
+            key_spec_index: 0,
+            ..plain(c"key", KEY)
+        },
+        ArgSpec::Text(name) => plain(name, TEXT),
+        ArgSpec::Number(name) => plain(name, NUMBER),
+        ArgSpec::OptionalNumber { word, name } => raw::RedisModuleCommandArg {
+            token: word.as_ptr(),
+            flags: OPTIONAL,
+            ..plain(name, NUMBER)
+        },
+        ArgSpec::OptionalWordOrNumber { word, other, name } => {
+            let [first, second, _] = options;
+            *first = raw::RedisModuleCommandArg {
+                token: word.as_ptr(),
+                ..plain(c"all", WORD)
+            };
+            *second = raw::RedisModuleCommandArg {
+                token: other.as_ptr(),
+                ..plain(name, NUMBER)
+            };
+            raw::RedisModuleCommandArg {
+                flags: OPTIONAL,
+                subargs: options.as_mut_ptr(),
+                ..plain(c"amount", ONE_OF)
+            }
+        }
+    }
+}
+
+fn plain(name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg {
+    raw::RedisModuleCommandArg {
+        name: name.as_ptr(),
+        type_: kind,
+        ..end_of_args()
+    }
+}
+
+fn end_of_args() -> raw::RedisModuleCommandArg {
+    let none: *const c_char = null();
+    raw::RedisModuleCommandArg {
+        name: none,
+        type_: TEXT,
+        key_spec_index: -1,
+        token: none,
+        summary: none,
+        since: none,
+        flags: 0,
+        deprecated_since: none,
+        subargs: null_mut(),
+        display_text: none,
+    }
+}

@@ -1,0 +1,221 @@
+//! Options: `CONFIG GET` and `CONFIG SET`, and `name value` pairs when the module is loaded.
+
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ptr::null_mut;
+
+use redis_module::raw;
+
+use super::api::{ERR, OK, required};
+use super::guard::guard;
+use super::load::Host;
+use super::text::{Arg, Text};
+
+/// An option.
+#[derive(Debug)]
+pub(crate) struct ConfigSpec {
+    /// Its name, without the module's.
+    pub(crate) name: &'static CStr,
+    pub(crate) kind: ConfigKind,
+    pub(crate) default: i64,
+}
+
+/// What values an option takes.
+#[derive(Debug)]
+pub(crate) enum ConfigKind {
+    /// A number from the first to the second.
+    Number(i64, i64),
+    /// `yes` (1) or `no` (0).
+    Switch,
+    /// One of these words; their positions are the values.
+    Word(&'static [&'static CStr]),
+}
+
+impl ConfigSpec {
+    /// Reads a value as `MODULE LOAD` gives it.
+    fn parse(&self, text: &[u8]) -> Option<i64> {
+        match self.kind {
+            ConfigKind::Number(least, most) => {
+                let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+                (least..=most).contains(&number).then_some(number)
+            }
+            ConfigKind::Switch => position(&[c"no", c"yes"], text),
+            ConfigKind::Word(words) => position(words, text),
+        }
+    }
+}
+
+fn position(words: &[&CStr], text: &[u8]) -> Option<i64> {
+    let at = words
+        .iter()
+        .position(|word| word.to_bytes().eq_ignore_ascii_case(text))?;
+    i64::try_from(at).ok()
+}
+
+/// Declares all options of the host, with the values that were given to `MODULE LOAD`. `Err` says
+/// what was wrong.
+///
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+pub(super) unsafe fn register<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    args: &[Arg<'_>],
+) -> Result<(), String> {
+    let mut values: Vec<i64> = H::CONFIGS.iter().map(|spec| spec.default).collect();
+    let mut pairs = args.chunks_exact(2);
+    for pair in &mut pairs {
+        let [name, value] = pair else { continue };
+        let short = name
+            .bytes()
+            .strip_prefix(b"kvlock.")
+            .unwrap_or_else(|| name.bytes());
+        let index = H::CONFIGS
+            .iter()
+            .position(|spec| spec.name.to_bytes() == short);
+        let shown = String::from_utf8_lossy(name.bytes());
+        let (index, spec) = index
+            .and_then(|index| Some((index, H::CONFIGS.get(index)?)))
+            .ok_or_else(|| format!("there is no option {shown:?}"))?;
+        let value = spec
+            .parse(value.bytes())
+            .ok_or_else(|| format!("the value of {shown} must be {}", spec.kind.describe()))?;
+        values
+            .iter_mut()
+            .skip(index)
+            .take(1)
+            .for_each(|slot| *slot = value);
+    }
+    if !pairs.remainder().is_empty() {
+        return Err("options are pairs of a name and a value".into());
+    }
+    for (index, (spec, value)) in H::CONFIGS.iter().zip(values).enumerate() {
+        H::set_config(index, value)?;
+        // SAFETY: by the contract of this function.
+        if !unsafe { declare::<H>(ctx, index, spec, value) } {
+            return Err(format!("the server refused the option {:?}", spec.name));
+        }
+    }
+    let load = required!(RedisModule_LoadConfigs);
+    // SAFETY: by the contract of this function, after all options were declared.
+    unsafe { load(ctx) };
+    Ok(())
+}
+
+impl ConfigKind {
+    fn describe(&self) -> String {
+        match self {
+            Self::Number(least, most) => format!("a number from {least} to {most}"),
+            Self::Switch => "yes or no".into(),
+            Self::Word(words) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                format!("one of {}", words.join(", "))
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+unsafe fn declare<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    index: usize,
+    spec: &ConfigSpec,
+    value: i64,
+) -> bool {
+    let name = spec.name.as_ptr();
+    // The index travels in the place of a pointer that the server never follows.
+    let which = std::ptr::without_provenance_mut::<c_void>(index);
+    let flags = raw::REDISMODULE_CONFIG_DEFAULT;
+    let small = c_int::try_from(value).unwrap_or(0);
+    let declared = match spec.kind {
+        ConfigKind::Number(least, most) => {
+            let register = required!(RedisModule_RegisterNumericConfig);
+            let (get, set) = (Some(get_number::<H> as _), Some(set_number::<H> as _));
+            // SAFETY: by the contract of this function; the callbacks never unwind.
+            unsafe { register(ctx, name, value, flags, least, most, get, set, None, which) }
+        }
+        ConfigKind::Switch => {
+            let register = required!(RedisModule_RegisterBoolConfig);
+            let (get, set) = (Some(get_small::<H> as _), Some(set_small::<H> as _));
+            // SAFETY: likewise.
+            unsafe { register(ctx, name, small, flags, get, set, None, which) }
+        }
+        ConfigKind::Word(words) => {
+            let register = required!(RedisModule_RegisterEnumConfig);
+            let mut names: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
+            let numbers: Vec<c_int> = (0..).take(words.len()).collect();
+            let count = c_int::try_from(words.len()).unwrap_or(0);
+            let (get, set) = (Some(get_small::<H> as _), Some(set_small::<H> as _));
+            // SAFETY: likewise; the lists are copied.
+            unsafe {
+                register(
+                    ctx,
+                    name,
+                    small,
+                    flags,
+                    names.as_mut_ptr(),
+                    numbers.as_ptr(),
+                    count,
+                    get,
+                    set,
+                    None,
+                    which,
+                )
+            }
+        }
+    };
+    declared == OK
+}
+
+unsafe extern "C" fn get_number<H: Host>(_name: *const c_char, which: *mut c_void) -> c_longlong {
+    guard(0, || H::config(which.addr()))
+}
+
+unsafe extern "C" fn set_number<H: Host>(
+    _name: *const c_char,
+    value: c_longlong,
+    which: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server passes a place for the error.
+    unsafe { set::<H>(which, value, error) }
+}
+
+unsafe extern "C" fn get_small<H: Host>(_name: *const c_char, which: *mut c_void) -> c_int {
+    guard(0, || c_int::try_from(H::config(which.addr())).unwrap_or(0))
+}
+
+unsafe extern "C" fn set_small<H: Host>(
+    _name: *const c_char,
+    value: c_int,
+    which: *mut c_void,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server passes a place for the error.
+    unsafe { set::<H>(which, c_longlong::from(value), error) }
+}
+
+/// # Safety
+///
+/// `error` is a place for a string that the server will free, or null.
+unsafe fn set<H: Host>(
+    which: *mut c_void,
+    value: i64,
+    error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    let result = guard(Err("internal error".into()), || {
+        H::set_config(which.addr(), value)
+    });
+    match result {
+        Ok(()) => OK,
+        Err(text) => {
+            let text = guard(null_mut(), || Text::new(text.as_bytes()).into_raw());
+            if !error.is_null() {
+                // SAFETY: by the contract of this function.
+                unsafe { *error = text };
+            }
+            ERR
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The context of a callback: what we may ask of the server while it calls us.
+
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+
+use redis_module::raw;
+
+use super::api::required;
+use super::text::Arg;
+
+/// What the server gives us to talk to it, for the length of one callback.
+#[derive(Debug)]
+pub(crate) struct Ctx<'a> {
+    pub(super) raw: *mut raw::RedisModuleCtx,
+    lent: PhantomData<&'a ()>,
+}
+
+/// Which class of `notify-keyspace-events` an event belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyEventKind {
+    /// `g`: del, expire and other commands that work on any type.
+    Generic,
+    /// `h`: commands on hashes.
+    Hash,
+}
+
+impl KeyEventKind {
+    fn bit(self) -> c_int {
+        match self {
+            Self::Generic => raw::REDISMODULE_NOTIFY_GENERIC,
+            Self::Hash => raw::REDISMODULE_NOTIFY_HASH,
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// # Safety
+    ///
+    /// `raw` is the context of a callback that runs for as long as this value lives.
+    pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Self {
+        Self {
+            raw,
+            lent: PhantomData,
+        }
+    }
+
+    /// The database that the caller, or the event, is in.
+    pub(crate) fn db(&self) -> i32 {
+        let selected = required!(RedisModule_GetSelectedDb);
+        // SAFETY: the context is alive.
+        unsafe { selected(self.raw) }
+    }
+
+    /// Turns to another database, for the rest of this callback. Not for commands: there it
+    /// would move the client.
+    pub(crate) fn select(&self, db: i32) {
+        let select = required!(RedisModule_SelectDb);
+        // SAFETY: the context is alive.
+        unsafe { select(self.raw, db) };
+    }
+
+    /// The number by which `CLIENT LIST` knows the caller.
+    pub(crate) fn client_id(&self) -> u64 {
+        let id = required!(RedisModule_GetClientId);
+        // SAFETY: the context is alive.
+        unsafe { id(self.raw) }
+    }
+
+    fn has_flag(&self, flag: u32) -> bool {
+        let flags = required!(RedisModule_GetContextFlags);
+        // SAFETY: the context is alive.
+        let flags = unsafe { flags(self.raw) };
+        flags.cast_unsigned() & flag != 0
+    }
+
+    /// Says whether the caller cannot be made to wait: it is in a transaction or a script, or is
+    /// another module.
+    pub(crate) fn must_not_block(&self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+
+    /// Says whether this server is a primary.
+    pub(crate) fn is_primary(&self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER)
+    }
+
+    /// Says whether this server is part of a cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+
+    /// Says whether something may be written that no client asked for just now: not while the
+    /// clients are paused, for a failover say. The server aborts otherwise.
+    pub(crate) fn may_write_unasked(&self) -> bool {
+        let avoid = required!(RedisModule_AvoidReplicaTraffic);
+        // SAFETY: takes nothing and may be called at any time.
+        unsafe { avoid() == 0 }
+    }
+
+    /// Sends a command to the replicas and to the append-only file. All that one callback sends
+    /// is one transaction there.
+    pub(crate) fn replicate(&self, command: &CStr, args: &[Arg<'_>]) {
+        let replicate = required!(RedisModule_Replicate);
+        // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
+        // takes an array of these and its length. The strings are only retained, not changed.
+        unsafe {
+            replicate(
+                self.raw,
+                command.as_ptr(),
+                c"v".as_ptr(),
+                args.as_ptr(),
+                args.len(),
+            );
+        }
+    }
+
+    /// Tells those who listen for key events, if `notify-keyspace-events` asks for this one.
+    pub(crate) fn notify(&self, kind: KeyEventKind, event: &CStr, key: Arg<'_>) {
+        let asked = required!(RedisModule_GetNotifyKeyspaceEvents);
+        // SAFETY: takes nothing and may be called at any time.
+        let asked = unsafe { asked() };
+        let channels = raw::REDISMODULE_NOTIFY_KEYSPACE | raw::REDISMODULE_NOTIFY_KEYEVENT;
+        if asked & kind.bit() == 0 || asked & channels == 0 {
+            return;
+        }
+        let notify = required!(RedisModule_NotifyKeyspaceEvent);
+        // SAFETY: the context and the string are alive, the name is a C string.
+        unsafe { notify(self.raw, kind.bit(), event.as_ptr(), key.raw) };
+    }
+
+    /// Publishes a message to those who are subscribed, in a cluster on every node.
+    pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) {
+        let publish = required!(RedisModule_PublishMessage);
+        // SAFETY: the context and both strings are alive.
+        unsafe { publish(self.raw, channel.raw, message.raw) };
+    }
+
+    /// Publishes a message within the channel's shard.
+    pub(crate) fn publish_in_shard(&self, channel: Arg<'_>, message: Arg<'_>) {
+        let publish = required!(RedisModule_PublishMessageShard);
+        // SAFETY: the context and both strings are alive.
+        unsafe { publish(self.raw, channel.raw, message.raw) };
+    }
+}

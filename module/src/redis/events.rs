@@ -1,0 +1,139 @@
+//! Events that the server tells us of: what happened to keys, and to the server itself.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use redis_module::raw;
+
+use super::api::{OK, required};
+use super::ctx::Ctx;
+use super::guard::guard;
+use super::load::Host;
+use super::text::Arg;
+
+/// Something happened to a key. Nothing may be written in answer to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyEvent<'a> {
+    /// The database it is in.
+    pub(crate) db: i32,
+    /// Its name.
+    pub(crate) key: &'a [u8],
+    /// Whether its time had come, rather than somebody having changed it.
+    pub(crate) expired: bool,
+}
+
+/// Something happened to the server. Nothing may be written in answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerEvent {
+    /// It is a primary now.
+    BecamePrimary,
+    /// It is a replica now.
+    BecameReplica,
+    /// A database was emptied; all of them if `None`.
+    Flushed(Option<i32>),
+    /// Two databases changed places.
+    Swapped(i32, i32),
+    /// A data set was loaded.
+    Loaded,
+    /// The server's regular round, about ten times a second.
+    Cron,
+}
+
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
+    let subscribe_keys = required!(RedisModule_SubscribeToKeyspaceEvents);
+    let kinds = raw::REDISMODULE_NOTIFY_GENERIC
+        | raw::REDISMODULE_NOTIFY_HASH
+        | raw::REDISMODULE_NOTIFY_EXPIRED
+        | raw::REDISMODULE_NOTIFY_EVICTED;
+    // SAFETY: by the contract of this function; the callback never unwinds.
+    unsafe { subscribe_keys(ctx, kinds, Some(key_event::<H>)) };
+    let subscribe_server = required!(RedisModule_SubscribeToServerEvent);
+    for id in [
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+        raw::REDISMODULE_EVENT_FLUSHDB,
+        raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_LOADING,
+        raw::REDISMODULE_EVENT_CRON_LOOP,
+    ] {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: likewise.
+        unsafe { subscribe_server(ctx, event, Some(server_event::<H>)) };
+    }
+}
+
+unsafe extern "C" fn key_event<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    kind: c_int,
+    _event: *const c_char,
+    key: *mut raw::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        if !H::wants_key_events() {
+            return;
+        }
+        // SAFETY: the context and the name live until this callback returns.
+        let ctx = unsafe { Ctx::new(ctx) };
+        // SAFETY: likewise.
+        let key = unsafe { Arg::new(key) };
+        let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
+        H::key_event(
+            &ctx,
+            KeyEvent {
+                db: ctx.db(),
+                key: key.bytes(),
+                expired,
+            },
+        );
+    });
+    OK
+}
+
+unsafe extern "C" fn server_event<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    event: raw::RedisModuleEvent,
+    sub: u64,
+    data: *mut c_void,
+) {
+    guard((), || {
+        // SAFETY: the server passes the data that belongs to the event.
+        if let Some(event) = unsafe { read_event(event.id, sub, data) } {
+            // SAFETY: the context lives until this callback returns.
+            H::server_event(&unsafe { Ctx::new(ctx) }, event);
+        }
+    });
+}
+
+/// # Safety
+///
+/// `data` is what the server passes with this event.
+unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent> {
+    match (id, sub) {
+        (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, now) => {
+            let primary = now == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
+            Some(if primary {
+                ServerEvent::BecamePrimary
+            } else {
+                ServerEvent::BecameReplica
+            })
+        }
+        (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
+            // SAFETY: a flush comes with this structure.
+            let flush = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }?;
+            Some(ServerEvent::Flushed(
+                (flush.dbnum >= 0).then_some(flush.dbnum),
+            ))
+        }
+        (raw::REDISMODULE_EVENT_SWAPDB, _) => {
+            // SAFETY: a swap comes with this structure.
+            let swap = unsafe { data.cast::<raw::RedisModuleSwapDbInfoV1>().as_ref() }?;
+            Some(ServerEvent::Swapped(swap.dbnum_first, swap.dbnum_second))
+        }
+        (raw::REDISMODULE_EVENT_LOADING, raw::REDISMODULE_SUBEVENT_LOADING_ENDED) => {
+            Some(ServerEvent::Loaded)
+        }
+        (raw::REDISMODULE_EVENT_CRON_LOOP, _) => Some(ServerEvent::Cron),
+        _ => None,
+    }
+}

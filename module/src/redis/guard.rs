@@ -1,0 +1,60 @@
+//! The guard at every entry from the server.
+//!
+//! A panic that leaves an `extern "C"` function aborts the process, and the process is somebody's
+//! database. So each such function does nothing but call [`guard`].
+
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::api::required;
+
+static CAUGHT: AtomicU64 = AtomicU64::new(0);
+
+/// How many panics were caught since the module was loaded.
+pub(crate) fn caught_panics() -> u64 {
+    CAUGHT.load(Ordering::Relaxed)
+}
+
+/// Runs `body`; if it panics, counts that and returns `otherwise`.
+pub(super) fn guard<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(payload) => {
+            CAUGHT.fetch_add(1, Ordering::Relaxed);
+            forget(payload);
+            otherwise
+        }
+    }
+}
+
+/// Leaks what a panic carried: to drop it could panic again, outside the guard.
+#[expect(clippy::mem_forget, reason = "a few bytes, against a second panic")]
+fn forget(payload: Box<dyn std::any::Any + Send>) {
+    std::mem::forget(payload);
+}
+
+/// From now on a panic is written to the server's log instead of to standard error.
+pub(super) fn log_panics() {
+    std::panic::set_hook(Box::new(|panic: &PanicHookInfo<'_>| {
+        log_line(&format!("caught a panic, please report it: {panic}"));
+    }));
+}
+
+/// Writes a warning to the server's log, from anywhere.
+pub(super) fn log_line(line: &str) {
+    let Ok(line) = CString::new(line.replace('\0', " ")) else {
+        return;
+    };
+    let log = required!(RedisModule_Log);
+    // SAFETY: without a context the server logs for the module in general; the format takes one
+    // C string, which outlives the call.
+    unsafe {
+        log(
+            std::ptr::null_mut(),
+            c"warning".as_ptr(),
+            c"kvlock: %s".as_ptr(),
+            line.as_ptr(),
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! The module's section of `INFO`.
+
+use std::ffi::{CString, c_int};
+
+use redis_module::raw;
+
+use super::api::{OK, required};
+use super::guard::guard;
+use super::load::Host;
+
+/// Takes the fields of the section.
+#[derive(Debug)]
+pub(crate) struct InfoWriter {
+    raw: *mut raw::RedisModuleInfoCtx,
+}
+
+impl InfoWriter {
+    /// Adds a field; the server puts `kvlock_` before its name.
+    pub(crate) fn field(&self, name: &str, value: u64) {
+        let Ok(name) = CString::new(name) else { return };
+        let add = required!(RedisModule_InfoAddFieldULongLong);
+        // SAFETY: the info context is alive; the name is copied.
+        unsafe { add(self.raw, name.as_ptr(), value) };
+    }
+}
+
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+pub(super) unsafe fn register<H: Host>(ctx: *mut raw::RedisModuleCtx) {
+    let register = required!(RedisModule_RegisterInfoFunc);
+    // SAFETY: by the contract of this function; the callback never unwinds.
+    unsafe { register(ctx, Some(write_info::<H>)) };
+}
+
+unsafe extern "C" fn write_info<H: Host>(ctx: *mut raw::RedisModuleInfoCtx, for_crash: c_int) {
+    // A crash report may be made on any thread, and in any state.
+    if for_crash != 0 {
+        return;
+    }
+    guard((), || {
+        let section = required!(RedisModule_InfoAddSection);
+        // SAFETY: the info context is alive; a section without a name is called as the module.
+        let wanted = unsafe { section(ctx, std::ptr::null()) };
+        if wanted == OK {
+            H::info(&InfoWriter { raw: ctx });
+        }
+    });
+}

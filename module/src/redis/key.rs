@@ -1,0 +1,181 @@
+//! An open key: a hash, or something that is none of our business.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+use redis_module::raw;
+
+use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, required};
+use super::ctx::Ctx;
+use super::guard::guard;
+use super::text::{Arg, Text};
+
+/// What kind of value a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    /// No value.
+    Empty,
+    /// A hash.
+    Hash,
+    /// Anything else.
+    Other,
+}
+
+/// A key that is open; closed when dropped.
+#[derive(Debug)]
+pub(crate) struct Key<'a> {
+    raw: *mut raw::RedisModuleKey,
+    lent: PhantomData<&'a ()>,
+}
+
+const MODE_READ: i32 = raw::REDISMODULE_READ.cast_signed();
+const MODE_WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
+const PLAIN: i32 = raw::REDISMODULE_HASH_NONE.cast_signed();
+
+impl Ctx<'_> {
+    /// Opens a key to read it; `None` if it does not exist.
+    pub(crate) fn open_to_read(&self, name: Arg<'_>) -> Option<Key<'_>> {
+        self.open(name, MODE_READ)
+    }
+
+    /// Opens a key to write it, which counts as a change of it. An expired key is deleted first.
+    pub(crate) fn open_to_write(&self, name: Arg<'_>) -> Option<Key<'_>> {
+        self.open(name, MODE_WRITE)
+    }
+
+    fn open(&self, name: Arg<'_>, mode: i32) -> Option<Key<'_>> {
+        let open = required!(RedisModule_OpenKey);
+        // SAFETY: the context and the name are alive.
+        let raw = unsafe { open(self.raw, name.raw, mode) };
+        (!raw.is_null()).then(|| Key {
+            raw,
+            lent: PhantomData,
+        })
+    }
+}
+
+impl Key<'_> {
+    /// What it holds.
+    pub(crate) fn kind(&self) -> KeyKind {
+        let kind = required!(RedisModule_KeyType);
+        // SAFETY: the key is open.
+        match unsafe { kind(self.raw) } {
+            KEYTYPE_EMPTY => KeyKind::Empty,
+            KEYTYPE_HASH => KeyKind::Hash,
+            _ => KeyKind::Other,
+        }
+    }
+
+    /// How many fields a hash has.
+    pub(crate) fn fields(&self) -> usize {
+        let length = required!(RedisModule_ValueLength);
+        // SAFETY: the key is open.
+        unsafe { length(self.raw) }
+    }
+
+    /// When it expires, in milliseconds since 1970.
+    pub(crate) fn expires(&self) -> Option<u64> {
+        let expires = required!(RedisModule_GetAbsExpire);
+        // SAFETY: the key is open.
+        u64::try_from(unsafe { expires(self.raw) }).ok()
+    }
+
+    /// Reads two fields of a hash at once.
+    pub(crate) fn get_two(&self, first: Arg<'_>, second: Arg<'_>) -> [Option<Text>; 2] {
+        let get = required!(RedisModule_HashGet);
+        let mut found: [*mut raw::RedisModuleString; 2] = [null_mut(); 2];
+        let [one, two] = &mut found;
+        let (one, two) = (&raw mut *one, &raw mut *two);
+        let end = null_mut::<c_void>();
+        // SAFETY: the key is open, both names are alive, each is followed by a place for its
+        // value, and a null pointer ends the list.
+        unsafe { get(self.raw, PLAIN, first.raw, one, second.raw, two, end) };
+        // SAFETY: the values are new strings, or null, that the caller frees.
+        found.map(|raw| unsafe { Text::from_raw(raw) })
+    }
+
+    /// Writes one field of a hash, which is made if the key is empty.
+    pub(crate) fn set(&self, field: Arg<'_>, value: Arg<'_>) {
+        let set = required!(RedisModule_HashSet);
+        // SAFETY: the key is open for writing and a hash or empty; both strings are alive and
+        // copied; a null pointer ends the list.
+        unsafe { set(self.raw, PLAIN, field.raw, value.raw, null_mut::<c_void>()) };
+    }
+
+    /// Writes two fields of a hash, which is made if the key is empty.
+    pub(crate) fn set_two(&self, first: (Arg<'_>, Arg<'_>), second: (Arg<'_>, Arg<'_>)) {
+        let set = required!(RedisModule_HashSet);
+        let (a, b, end) = (first, second, null_mut::<c_void>());
+        // SAFETY: as in `set`, twice.
+        unsafe { set(self.raw, PLAIN, a.0.raw, a.1.raw, b.0.raw, b.1.raw, end) };
+    }
+
+    /// Deletes one field of a hash. A hash without fields is gone.
+    pub(crate) fn unset(&self, field: Arg<'_>) {
+        let set = required!(RedisModule_HashSet);
+        // The API's mark for "delete this field": the number 1 in the place of a value.
+        let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
+        // SAFETY: as in `set`, with the mark instead of a value.
+        unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
+    }
+
+    /// Sets when the key expires, in milliseconds since 1970.
+    pub(crate) fn set_expires(&self, at: u64) {
+        let set = required!(RedisModule_SetAbsExpire);
+        let at = i64::try_from(at).unwrap_or(i64::MAX);
+        // SAFETY: the key is open for writing; the time is not negative.
+        unsafe { set(self.raw, at) };
+    }
+
+    /// Deletes the key.
+    pub(crate) fn delete(&self) {
+        let delete = required!(RedisModule_DeleteKey);
+        // SAFETY: the key is open for writing.
+        unsafe { delete(self.raw) };
+    }
+
+    /// Shows each field of a small hash with its value. Not while the hash may change.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        let create = required!(RedisModule_ScanCursorCreate);
+        let scan = required!(RedisModule_ScanKey);
+        let destroy = required!(RedisModule_ScanCursorDestroy);
+        let mut visit = visit;
+        let visitor = (&raw mut visit).cast::<c_void>();
+        // SAFETY: takes nothing.
+        let cursor = unsafe { create() };
+        // SAFETY: the key is open, the cursor new, and `visitor` points to what `visit_field`
+        // expects and outlives the loop.
+        while unsafe { scan(self.raw, cursor, Some(visit_field), visitor) } != 0 {}
+        // SAFETY: this is the end of the cursor.
+        unsafe { destroy(cursor) };
+    }
+}
+
+unsafe extern "C" fn visit_field(
+    _key: *mut raw::RedisModuleKey,
+    field: *mut raw::RedisModuleString,
+    value: *mut raw::RedisModuleString,
+    visitor: *mut c_void,
+) {
+    guard((), || {
+        if value.is_null() {
+            return;
+        }
+        // SAFETY: `for_each` passes a pointer to this, alive until the scan ends.
+        let visit = unsafe { &mut *visitor.cast::<&mut dyn FnMut(&[u8], &[u8])>() };
+        // SAFETY: the server lends both strings for the length of this call.
+        let field = unsafe { Arg::new(field) };
+        // SAFETY: likewise.
+        let value = unsafe { Arg::new(value) };
+        visit(field.bytes(), value.bytes());
+    });
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        let close = required!(RedisModule_CloseKey);
+        // SAFETY: the key is open and this is its end.
+        unsafe { close(self.raw) };
+    }
+}

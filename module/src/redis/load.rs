@@ -1,0 +1,176 @@
+//! The two functions that the server calls when the module comes and goes, and what the rest of
+//! the module is to the server.
+
+use std::ffi::{CString, c_char, c_int};
+
+use redis_module::raw;
+
+use super::api::{ERR, OK};
+use super::ctx::Ctx;
+use super::events::{KeyEvent, ServerEvent};
+use super::guard::{guard, log_line, log_panics};
+use super::info::InfoWriter;
+use super::parked::Handle;
+use super::text::Arg;
+use super::{api, command, config, events, info};
+use crate::module::Module;
+
+/// What the rest of the module is to the server: whom it calls. All of it happens on one thread,
+/// and every call is guarded.
+pub(crate) trait Host: Sized + 'static {
+    /// Its name in the server.
+    const NAME: &'static str;
+    /// Its version, as one number.
+    const VERSION: i32;
+    /// Its options.
+    const CONFIGS: &'static [super::ConfigSpec];
+    /// What goes with the answer to a parked client.
+    type Note: 'static;
+
+    /// Makes the state anew. Options and commands are declared afterwards.
+    fn load(ctx: &Ctx<'_>);
+    /// Declares each command.
+    fn commands(registry: &mut Registry<'_>);
+    /// Drops the state. The server made sure that nobody is parked and no timer armed.
+    fn unload(ctx: &Ctx<'_>);
+    /// Reads an option.
+    fn config(index: usize) -> i64;
+    /// Sets an option; `Err` says what is wrong with the value.
+    fn set_config(index: usize, value: i64) -> Result<(), String>;
+    /// Fills the section of `INFO`.
+    fn info(info: &InfoWriter);
+    /// The timer fired.
+    fn timer(ctx: &Ctx<'_>);
+    /// Says whether anybody cares for key events just now; cheap.
+    fn wants_key_events() -> bool;
+    /// Something happened to a key.
+    fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>);
+    /// Something happened to the server.
+    fn server_event(ctx: &Ctx<'_>, event: ServerEvent);
+    /// A parked client is gone, or was answered and is gone.
+    fn client_gone(ctx: &Ctx<'_>, client: Handle);
+    /// An answer was written to its client.
+    fn answer_written(ctx: &Ctx<'_>, note: Self::Note);
+    /// An answer found its client gone.
+    fn answer_lost(ctx: &Ctx<'_>, note: Self::Note);
+}
+
+/// Where commands are declared.
+#[derive(Debug)]
+pub(crate) struct Registry<'a> {
+    ctx: &'a Ctx<'a>,
+    refused: Option<&'static std::ffi::CStr>,
+}
+
+impl Registry<'_> {
+    /// Declares a command.
+    pub(crate) fn add<C: super::Command>(&mut self) {
+        if self.refused.is_none() {
+            // SAFETY: a registry exists only while the load function runs.
+            self.refused = unsafe { command::register::<C>(self.ctx.raw) }.err();
+        }
+    }
+}
+
+/// The server loads the module.
+///
+/// # Safety
+///
+/// To be called by the server only, with its context and `argc` arguments.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: handed on as it was given.
+    unsafe { load::<Module>(ctx, argv, argc) }
+}
+
+/// The server unloads the module.
+///
+/// # Safety
+///
+/// To be called by the server only, with its context.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    // SAFETY: the context lives until this callback returns.
+    guard((), || Module::unload(&unsafe { Ctx::new(ctx) }));
+    OK
+}
+
+/// # Safety
+///
+/// As for [`RedisModule_OnLoad`].
+unsafe fn load<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    const API: c_int = raw::REDISMODULE_APIVER_1.cast_signed();
+    // The allocator is the server's and not there yet: the name must not be allocated.
+    let mut name = [0_u8; 32];
+    for (to, from) in name.iter_mut().zip(H::NAME.bytes()) {
+        *to = from;
+    }
+    let name = name.as_ptr().cast::<c_char>();
+    // SAFETY: the context is the server's; the name ends with a zero.
+    let made = unsafe { raw::Export_RedisModule_Init(ctx, name, H::VERSION, API) };
+    if made != OK {
+        return ERR;
+    }
+    let loaded = guard(Err("a panic while loading".into()), || {
+        log_panics();
+        // SAFETY: the server lends `argc` strings until this callback returns.
+        unsafe { load_guarded::<H>(ctx, argv, argc) }
+    });
+    match loaded {
+        Ok(()) => OK,
+        Err(why) => {
+            guard((), || log_line(&format!("not loaded: {why}")));
+            ERR
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`RedisModule_OnLoad`], after the API was initialised.
+unsafe fn load_guarded<H: Host>(
+    raw_ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> Result<(), String> {
+    if let Some(missing) = api::missing_function() {
+        return Err(format!(
+            "this server lacks {missing}; Redis 7.0 or Valkey 8.0 is needed"
+        ));
+    }
+    // SAFETY: the context lives until the load function returns.
+    let ctx = unsafe { Ctx::new(raw_ctx) };
+    let count = usize::try_from(argc).unwrap_or(0);
+    let args = if count == 0 {
+        &[]
+    } else {
+        // SAFETY: an `Arg` is laid out as the string pointer that it wraps; by the contract of
+        // this function there are `argc` of them.
+        unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
+    };
+    H::load(&ctx);
+    let mut registry = Registry {
+        ctx: &ctx,
+        refused: None,
+    };
+    H::commands(&mut registry);
+    if let Some(refused) = registry.refused {
+        let name = CString::from(refused);
+        return Err(format!("the server refused the command {name:?}"));
+    }
+    // SAFETY: this is the load function.
+    unsafe { config::register::<H>(raw_ctx, args) }?;
+    // SAFETY: likewise.
+    unsafe { info::register::<H>(raw_ctx) };
+    // SAFETY: likewise.
+    unsafe { events::subscribe::<H>(raw_ctx) };
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! The fence: the only unsafe code of the project, and safe types over the module API.
+//!
+//! Nothing in here knows of locks. The rest of the module implements [`Host`] and [`Command`] and
+//! never sees a pointer.
+//!
+//! # What may be done where
+//!
+//! The server calls us from many places, and not everything is allowed in each. These rules are
+//! the server's; breaking one crashes it or corrupts its replication stream.
+//!
+//! | called from | may write | may block | may reply |
+//! |---|---|---|---|
+//! | a command | yes | unless [`Ctx::must_not_block`] | yes |
+//! | a timer | if [`Ctx::may_write_unasked`] | no | by answering a [`Parked`] client |
+//! | a key event, a server event | **no**: plan a timer | no | likewise |
+//! | a client's end ([`Host::client_gone`], [`Host::answer_lost`]) | **no**: plan a timer | no | likewise |
+//!
+//! - A key opened for writing counts as changed when it is closed, even if nothing was written:
+//!   open for reading first.
+//! - To open an expired key for writing deletes it, which calls [`Host::key_event`] from inside.
+//! - A blocked client is unblocked exactly once, ever: [`Parked`] is used up by its answer.
+//! - All of it happens on the server's main thread. The one exception is the report of a crash,
+//!   which leaves the module out.
+#![expect(unsafe_code, reason = "this folder is the fence: the module API is C")]
+
+mod api;
+mod command;
+mod config;
+mod ctx;
+mod events;
+mod guard;
+mod info;
+mod key;
+mod load;
+mod parked;
+mod reply;
+mod text;
+mod timer;
+
+pub(crate) use command::{ArgSpec, Args, Command, CommandSpec, KeyUse};
+pub(crate) use config::{ConfigKind, ConfigSpec};
+pub(crate) use ctx::{Ctx, KeyEventKind};
+pub(crate) use events::{KeyEvent, ServerEvent};
+pub(crate) use guard::caught_panics;
+pub(crate) use info::InfoWriter;
+pub(crate) use key::{Key, KeyKind};
+pub(crate) use load::{Host, Registry};
+pub(crate) use parked::{Handle, Parked};
+pub(crate) use reply::Reply;
+pub(crate) use text::{Arg, Text};
+pub(crate) use timer::Timer;

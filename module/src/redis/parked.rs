@@ -1,0 +1,147 @@
+//! Blocked clients.
+//!
+//! No timeout is given to the server: on 7.0 a timeout in the same turn of the event loop as the
+//! answer loses the answer, and 7.2 crashes. Whoever parks a client keeps the time itself.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+
+use redis_module::raw;
+
+use super::api::{OK, required};
+use super::ctx::Ctx;
+use super::guard::guard;
+use super::load::Host;
+use super::reply::Reply;
+
+/// Names a parked client while it is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Handle(usize);
+
+/// A client that waits for its answer. It is answered exactly once: by [`Self::answer`], or with
+/// an error when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Parked<H: Host> {
+    raw: *mut raw::RedisModuleBlockedClient,
+    host: PhantomData<H>,
+}
+
+/// An answer on its way to the client.
+struct Answer<H: Host> {
+    reply: Reply,
+    /// What the host wants to hear of again.
+    note: H::Note,
+    written: Cell<bool>,
+}
+
+impl Ctx<'_> {
+    /// Parks the caller; `None` if the server refuses. Only in a command, and only where blocking
+    /// is allowed.
+    pub(crate) fn park<H: Host>(&self) -> Option<Parked<H>> {
+        let block = required!(RedisModule_BlockClient);
+        // SAFETY: the context is that of a command; both functions have the right signature and
+        // never unwind.
+        let raw = unsafe {
+            block(
+                self.raw,
+                Some(write_answer::<H>),
+                None,
+                Some(answer_done::<H>),
+                0,
+            )
+        };
+        if raw.is_null() {
+            return None;
+        }
+        let on_disconnect = required!(RedisModule_SetDisconnectCallback);
+        // SAFETY: the handle is new.
+        unsafe { on_disconnect(raw, Some(client_gone::<H>)) };
+        Some(Parked {
+            raw,
+            host: PhantomData,
+        })
+    }
+}
+
+impl<H: Host> Parked<H> {
+    /// Its name.
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(self.raw.addr())
+    }
+
+    /// Answers it. The reply is written when this turn of the event loop ends; the host hears of
+    /// `note` then, either way.
+    pub(crate) fn answer(self, reply: Reply, note: H::Note) {
+        let answer = Box::new(Answer::<H> {
+            reply,
+            note,
+            written: Cell::new(false),
+        });
+        let this = std::mem::ManuallyDrop::new(self);
+        unblock(this.raw, Box::into_raw(answer).cast());
+    }
+}
+
+impl<H: Host> Drop for Parked<H> {
+    fn drop(&mut self) {
+        unblock(self.raw, null_mut());
+    }
+}
+
+/// Must be called once per handle: callers own it, and it is gone afterwards.
+fn unblock(raw: *mut raw::RedisModuleBlockedClient, answer: *mut c_void) {
+    let unblock = required!(RedisModule_UnblockClient);
+    // SAFETY: the handle came from `park` and this is the only call for it: `answer` and `drop`
+    // both use up the value that owns it.
+    unsafe { unblock(raw, answer) };
+}
+
+unsafe extern "C" fn write_answer<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    _argv: *mut *mut raw::RedisModuleString,
+    _argc: c_int,
+) -> c_int {
+    guard((), || {
+        let private = required!(RedisModule_GetBlockedClientPrivateData);
+        // SAFETY: the context is that of an answer to a blocked client.
+        let answer = unsafe { private(ctx) }.cast::<Answer<H>>();
+        // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
+        let answer = unsafe { answer.as_ref() };
+        let dropped = Reply::error(c"ERR internal error, see the server's log");
+        let reply = answer.map_or(&dropped, |answer| &answer.reply);
+        // SAFETY: nothing was sent to this client yet.
+        unsafe { reply.send(ctx) };
+        if let Some(answer) = answer {
+            answer.written.set(true);
+        }
+    });
+    OK
+}
+
+unsafe extern "C" fn answer_done<H: Host>(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
+    guard((), || {
+        if answer.is_null() {
+            return;
+        }
+        // SAFETY: what `answer` boxed; the server hands it over once, at the end.
+        let answer = unsafe { Box::from_raw(answer.cast::<Answer<H>>()) };
+        // SAFETY: the context lives until this callback returns.
+        let ctx = unsafe { Ctx::new(ctx) };
+        if answer.written.get() {
+            H::answer_written(&ctx, answer.note);
+        } else {
+            H::answer_lost(&ctx, answer.note);
+        }
+    });
+}
+
+unsafe extern "C" fn client_gone<H: Host>(
+    ctx: *mut raw::RedisModuleCtx,
+    client: *mut raw::RedisModuleBlockedClient,
+) {
+    // SAFETY: the context lives until this callback returns.
+    let ctx = unsafe { Ctx::new(ctx) };
+    guard((), || H::client_gone(&ctx, Handle(client.addr())));
+}

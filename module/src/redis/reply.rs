@@ -1,0 +1,126 @@
+//! Replies as values: a command returns one, and one function sends it.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_long, c_longlong};
+
+use redis_module::raw::RedisModuleCtx;
+
+use super::api::required;
+
+/// What a command answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Nil: not held, not granted.
+    Nil,
+    /// A number.
+    Number(u64),
+    /// Two numbers: a token and how often the lock is held.
+    Pair(u64, u64),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// Fixed text.
+    Word(&'static str),
+    /// A list.
+    List(Vec<Self>),
+    /// Names and values; a flat list in RESP2.
+    Map(Vec<(&'static str, Self)>),
+    /// Trouble: a code and a sentence.
+    Error(Cow<'static, CStr>),
+    /// None yet: the client is parked.
+    Later,
+}
+
+impl Reply {
+    /// An error with fixed text.
+    pub(crate) const fn error(text: &'static CStr) -> Self {
+        Self::Error(Cow::Borrowed(text))
+    }
+
+    /// A value, or nil.
+    pub(crate) fn or_nil<T>(value: Option<T>, reply: impl FnOnce(T) -> Self) -> Self {
+        value.map_or(Self::Nil, reply)
+    }
+
+    /// Sends it.
+    ///
+    /// # Safety
+    ///
+    /// `ctx` is the live context of a command or of the answer to a blocked client, to which
+    /// nothing was sent yet.
+    pub(super) unsafe fn send(&self, ctx: *mut RedisModuleCtx) {
+        match self {
+            Self::Nil => {
+                let send = required!(RedisModule_ReplyWithNull);
+                // SAFETY: by the contract of this function.
+                unsafe { send(ctx) };
+            }
+            // SAFETY: by the contract of this function.
+            Self::Number(number) => unsafe { send_number(ctx, *number) },
+            Self::Pair(first, second) => {
+                // SAFETY: by the contract of this function.
+                unsafe { send_array(ctx, 2) };
+                // SAFETY: the first of the two elements announced.
+                unsafe { send_number(ctx, *first) };
+                // SAFETY: the second.
+                unsafe { send_number(ctx, *second) };
+            }
+            // SAFETY: by the contract of this function.
+            Self::Bytes(bytes) => unsafe { send_bytes(ctx, bytes) },
+            // SAFETY: by the contract of this function.
+            Self::Word(word) => unsafe { send_bytes(ctx, word.as_bytes()) },
+            Self::List(items) => {
+                // SAFETY: by the contract of this function.
+                unsafe { send_array(ctx, items.len()) };
+                for item in items {
+                    // SAFETY: one of the elements announced.
+                    unsafe { item.send(ctx) };
+                }
+            }
+            Self::Map(entries) => {
+                let start = required!(RedisModule_ReplyWithMap);
+                // SAFETY: by the contract of this function.
+                unsafe { start(ctx, c_long::try_from(entries.len()).unwrap_or(0)) };
+                for (name, value) in entries {
+                    // SAFETY: the name of one of the entries announced.
+                    unsafe { send_bytes(ctx, name.as_bytes()) };
+                    // SAFETY: its value.
+                    unsafe { value.send(ctx) };
+                }
+            }
+            Self::Error(text) => {
+                let send = required!(RedisModule_ReplyWithError);
+                // SAFETY: by the contract of this function; the text is copied.
+                unsafe { send(ctx, text.as_ptr()) };
+            }
+            Self::Later => {}
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`Reply::send`].
+unsafe fn send_number(ctx: *mut RedisModuleCtx, number: u64) {
+    let send = required!(RedisModule_ReplyWithLongLong);
+    let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
+    // SAFETY: by the contract of this function.
+    unsafe { send(ctx, number) };
+}
+
+/// # Safety
+///
+/// As for [`Reply::send`].
+unsafe fn send_array(ctx: *mut RedisModuleCtx, length: usize) {
+    let send = required!(RedisModule_ReplyWithArray);
+    // SAFETY: by the contract of this function.
+    unsafe { send(ctx, c_long::try_from(length).unwrap_or(0)) };
+}
+
+/// # Safety
+///
+/// As for [`Reply::send`].
+unsafe fn send_bytes(ctx: *mut RedisModuleCtx, bytes: &[u8]) {
+    let send = required!(RedisModule_ReplyWithStringBuffer);
+    // SAFETY: by the contract of this function; the bytes are copied.
+    unsafe { send(ctx, bytes.as_ptr().cast(), bytes.len()) };
+}

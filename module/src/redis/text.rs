@@ -1,0 +1,89 @@
+//! Strings of the server: arguments that it lends us, and strings that we own.
+
+use std::ffi::c_longlong;
+use std::marker::PhantomData;
+
+use redis_module::raw::{RedisModuleCtx, RedisModuleString};
+
+use super::api::required;
+
+/// A string that the server lends us for the length of a callback.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Arg<'a> {
+    pub(super) raw: *mut RedisModuleString,
+    lent: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Arg<'a> {
+    /// # Safety
+    ///
+    /// `raw` is a string that stays alive and unchanged for `'a`.
+    pub(super) unsafe fn new(raw: *mut RedisModuleString) -> Self {
+        Self {
+            raw,
+            lent: PhantomData,
+        }
+    }
+
+    /// Its bytes; any bytes.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        let pointer_of = required!(RedisModule_StringPtrLen);
+        // SAFETY: the string is alive for 'a (see `new`).
+        let start = unsafe { pointer_of(self.raw, &raw mut length) };
+        // SAFETY: the server returns the start of `length` bytes that live as long as the string.
+        unsafe { std::slice::from_raw_parts(start.cast(), length) }
+    }
+}
+
+/// A string of the server that we own.
+#[derive(Debug)]
+pub(crate) struct Text(*mut RedisModuleString);
+
+impl Text {
+    /// A string of these bytes.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let create = required!(RedisModule_CreateString);
+        // SAFETY: without a context the string is ours until it is freed; the bytes are copied.
+        Self(unsafe { create(no_context(), bytes.as_ptr().cast(), bytes.len()) })
+    }
+
+    /// The decimal form of a number. Numbers past the signed range do not occur.
+    pub(crate) fn number(number: u64) -> Self {
+        let create = required!(RedisModule_CreateStringFromLongLong);
+        let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
+        // SAFETY: without a context the string is ours until it is freed.
+        Self(unsafe { create(no_context(), number) })
+    }
+
+    /// # Safety
+    ///
+    /// `raw` is a string that nobody else frees.
+    pub(super) unsafe fn from_raw(raw: *mut RedisModuleString) -> Option<Self> {
+        (!raw.is_null()).then(|| Self(raw))
+    }
+
+    /// Gives the string away, to someone who frees it.
+    pub(super) fn into_raw(self) -> *mut RedisModuleString {
+        std::mem::ManuallyDrop::new(self).0
+    }
+
+    /// The same string, lent.
+    pub(crate) fn lend(&self) -> Arg<'_> {
+        // SAFETY: `self` keeps it alive for as long as it is lent.
+        unsafe { Arg::new(self.0) }
+    }
+}
+
+fn no_context() -> *mut RedisModuleCtx {
+    std::ptr::null_mut()
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        let free = required!(RedisModule_FreeString);
+        // SAFETY: the string is ours and this is its end.
+        unsafe { free(no_context(), self.0) }
+    }
+}

@@ -1,0 +1,74 @@
+//! Timers. They run on the server's wall clock and fire once.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use redis_module::raw;
+
+use super::api::required;
+use super::ctx::Ctx;
+use super::guard::guard;
+use super::load::Host;
+
+/// A timer that is late by this much was moved by a step of the wall clock.
+const OVERDUE: Duration = Duration::from_millis(50);
+
+/// At most one timer, which calls [`Host::timer`].
+///
+/// While it is armed the module cannot be unloaded.
+#[derive(Debug)]
+pub(crate) struct Timer<H> {
+    armed: Option<(raw::RedisModuleTimerID, Instant)>,
+    host: PhantomData<H>,
+}
+
+impl<H: Host> Timer<H> {
+    /// No timer yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            armed: None,
+            host: PhantomData,
+        }
+    }
+
+    /// Sees to it that the timer fires in `delay` or earlier. One that is armed for earlier is
+    /// left alone: whoever is called too early looks and arms it again.
+    pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
+        let now = Instant::now();
+        let at = now + delay;
+        if let Some((_, armed_for)) = self.armed {
+            let overdue = now.saturating_duration_since(armed_for) > OVERDUE;
+            if armed_for <= at && !overdue {
+                return;
+            }
+            self.disarm(ctx);
+        }
+        let create = required!(RedisModule_CreateTimer);
+        let period = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        // SAFETY: the context is alive, and the function has the right signature and never
+        // unwinds.
+        let id = unsafe { create(ctx.raw, period, Some(fire::<H>), null_mut()) };
+        self.armed = Some((id, at));
+    }
+
+    /// Stops it.
+    pub(crate) fn disarm(&mut self, ctx: &Ctx<'_>) {
+        if let Some((id, _)) = self.armed.take() {
+            let stop = required!(RedisModule_StopTimer);
+            // SAFETY: the timer is ours and did not fire yet: `fired` forgets it.
+            unsafe { stop(ctx.raw, id, null_mut()) };
+        }
+    }
+
+    /// To be called first whenever it fires.
+    pub(crate) fn fired(&mut self) {
+        self.armed = None;
+    }
+}
+
+unsafe extern "C" fn fire<H: Host>(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    // SAFETY: the context lives until this callback returns.
+    guard((), || H::timer(&unsafe { Ctx::new(ctx) }));
+}

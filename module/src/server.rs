@@ -1,0 +1,194 @@
+//! The state of the loaded module, and how a decision of the lock table is carried out.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kvlock_core::{
+    Cause, Change, HandOff, KeyRef, Limits, LockKey, Now, Observed, Situation, Table, Token,
+    WaiterId,
+};
+
+use crate::config::Config;
+use crate::keyspace::{self, Seen, Words, Writer};
+use crate::module::Module;
+use crate::redis::{Arg, Ctx, Handle, Parked, Reply, Text, Timer};
+
+/// A client in a wait queue.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) client: Parked<Module>,
+    /// The number by which `CLIENT LIST` knows it.
+    pub(crate) client_id: u64,
+}
+
+/// A grant that was given to a waiter, until its reply is written.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) key: LockKey,
+    pub(crate) owner: Rc<[u8]>,
+    pub(crate) token: Token,
+}
+
+/// Everything the module remembers.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) table: Table<Waiting>,
+    /// Which waiter a parked client is.
+    pub(crate) parked: HashMap<Handle, WaiterId>,
+    /// Grants whose client was gone, to be taken back as soon as something may be written.
+    pub(crate) lost: Vec<Grant>,
+    pub(crate) config: Config,
+    pub(crate) primary: bool,
+    pub(crate) in_cluster: bool,
+    pub(crate) timer: Timer<Module>,
+    pub(crate) words: Words,
+}
+
+thread_local! {
+    /// The server has one thread that calls us. The state is dropped by [`stop`], not when the
+    /// thread ends: by then the module may be unloaded.
+    static SERVER: RefCell<ManuallyDrop<Option<Server>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// Makes the state anew.
+pub(crate) fn start(ctx: &Ctx<'_>) {
+    let limits = Limits {
+        waiters: 10_000,
+        waiters_per_key: 10_000,
+        draining: false,
+    };
+    let server = Server {
+        table: Table::new(limits),
+        parked: HashMap::new(),
+        lost: Vec::new(),
+        config: Config::default(),
+        primary: ctx.is_primary(),
+        in_cluster: ctx.is_cluster(),
+        timer: Timer::new(),
+        words: Words::default(),
+    };
+    SERVER.with_borrow_mut(|state| **state = Some(server));
+}
+
+/// Drops the state.
+pub(crate) fn stop(ctx: &Ctx<'_>) {
+    SERVER.with_borrow_mut(|state| {
+        if let Some(mut server) = state.take() {
+            server.timer.disarm(ctx);
+        }
+    });
+}
+
+/// Works with the state. Not from inside itself.
+pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
+    SERVER.with_borrow_mut(|state| match state.as_mut() {
+        Some(server) => work(server),
+        None => unreachable!("the state lives from load to unload"),
+    })
+}
+
+/// Works with the state unless we are at it already: then what the server tells us of is our own
+/// doing, and whoever is at it knows.
+pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
+    SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
+}
+
+impl Server {
+    /// Reads a lock as `asked` sees it. If it is free although somebody waits, the first waiter
+    /// gets it before anything else happens.
+    pub(crate) fn see(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        asked: Option<Arg<'_>>,
+        now: Now,
+    ) -> Seen {
+        let key = KeyRef {
+            db: ctx.db(),
+            name: name.bytes(),
+        };
+        let seen = keyspace::read(ctx, &self.words, name, asked);
+        let at = seen.situation(key, asked.map_or(b"", Arg::bytes), now);
+        if !self.table.owes_a_grant(&at) {
+            return seen;
+        }
+        let change = self.table.look(&at, Cause::Expiry);
+        self.carry_out(ctx, name, asked.unwrap_or(name), &at, change);
+        keyspace::read(ctx, &self.words, name, asked)
+    }
+
+    /// Writes a change of the lock table, answers the waiter that got the lock by it, and sets
+    /// the timer. `requester` is the owner that a change without a name of its own speaks of.
+    pub(crate) fn carry_out(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        requester: Arg<'_>,
+        at: &Situation<'_>,
+        change: Change<Waiting>,
+    ) {
+        let writer = Writer {
+            ctx,
+            words: &self.words,
+            key: name,
+        };
+        match change {
+            Change::None => {}
+            Change::Take { token, until } => writer.grant(None, requester, token, until),
+            Change::Update {
+                holds,
+                token,
+                until,
+            } => {
+                writer.update(requester, holds, token, until);
+            }
+            Change::Free => {
+                writer.free();
+                writer.announce(self.config.redisson_channel, self.in_cluster);
+            }
+            Change::HandOff(HandOff {
+                owner,
+                token,
+                until,
+                client,
+            }) => {
+                let before = match &at.seen {
+                    Observed::Held(holding) => Some(holding.owner),
+                    Observed::Free { .. } | Observed::NotALock { .. } => None,
+                };
+                writer.grant(before, Text::new(&owner).lend(), token, until);
+                let key = LockKey {
+                    db: at.key.db,
+                    name: at.key.name.into(),
+                };
+                let reply = Reply::Pair(token.value(), 1);
+                self.answer(client, reply, Some(Grant { key, owner, token }));
+            }
+        }
+        self.plan(ctx, at.now);
+    }
+
+    /// Answers a waiter that has left the table.
+    pub(crate) fn answer(&mut self, waiting: Waiting, reply: Reply, grant: Option<Grant>) {
+        self.parked.remove(&waiting.client.handle());
+        waiting.client.answer(reply, grant);
+    }
+
+    /// Sets the timer for what is due next.
+    pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
+        if let Some(delay) = self.table.next_due(now) {
+            self.timer.arm(ctx, Duration::from_millis(delay.0));
+        }
+    }
+
+    /// Answers all waiters the same.
+    pub(crate) fn dismiss_all(&mut self, reply: &Reply) {
+        while let Some(waiting) = self.table.dismiss_one() {
+            self.answer(waiting, reply.clone(), None);
+        }
+    }
+}
