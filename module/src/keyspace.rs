@@ -6,6 +6,7 @@ use kvlock_core::{
 };
 
 use crate::config::RedissonChannel;
+use crate::floor::FLOOR_PREFIX;
 use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Text};
 
 /// Strings that are used again and again.
@@ -85,12 +86,13 @@ impl Seen {
         key: KeyRef<'a>,
         asked: &'a [u8],
         now: Now,
+        floor: u64,
     ) -> Situation<'a> {
         Situation {
             key,
             seen: self.observed(asked),
             now,
-            floor: 0,
+            floor,
         }
     }
 }
@@ -100,6 +102,9 @@ const FIELDS_MAX: usize = 3;
 
 /// Reads a lock. If its holder is `asked`, that takes no copy of anything.
 pub(crate) fn read(ctx: &Ctx<'_>, words: &Words, name: Arg<'_>, asked: Option<Arg<'_>>) -> Seen {
+    if name.bytes().starts_with(FLOOR_PREFIX) {
+        return Seen::NotALock { until: None };
+    }
     let Some(key) = ctx.open_to_read(name) else {
         return Seen::Free { stored: None };
     };
@@ -110,7 +115,7 @@ pub(crate) fn read(ctx: &Ctx<'_>, words: &Words, name: Arg<'_>, asked: Option<Ar
             let own = asked.and_then(|asked| read_own(&key, words, asked, until));
             own.unwrap_or_else(|| read_fields(&key, until))
         }
-        KeyKind::Hash | KeyKind::Other => Seen::NotALock { until },
+        KeyKind::Hash | KeyKind::String | KeyKind::Other => Seen::NotALock { until },
     }
 }
 

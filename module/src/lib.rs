@@ -24,11 +24,13 @@
 mod clock;
 mod commands;
 mod config;
+mod floor;
 mod info;
 mod keyspace;
 mod module;
 mod redis;
 mod server;
+mod slot;
 mod wake;
 
 /// The server's allocator: what the module uses counts in the server's `used_memory`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use kvlock_core::{Cause, KeyRef};
 
 use crate::config::{self, RedissonChannel, Setting};
+use crate::floor::FLOOR_PREFIX;
 use crate::redis::ServerEvent;
 use crate::redis::{ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply};
 use crate::server::{self, Grant, Server};
@@ -60,12 +61,16 @@ impl Host for Module {
         });
     }
 
-    fn wants_key_events() -> bool {
-        server::with_unless_busy(|server| server.table.waiters() > 0).unwrap_or(false)
+    fn wants_key_event(key: &[u8]) -> bool {
+        let waiting = server::with_unless_busy(|server| server.table.waiters() > 0);
+        waiting.is_some_and(|waiting| waiting || key.starts_with(FLOOR_PREFIX))
     }
 
     fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         server::with(|server| {
+            if event.key.starts_with(FLOOR_PREFIX) {
+                server.floors.forget();
+            }
             let now = clock::now();
             let cause = if event.expired {
                 Cause::Expiry
@@ -87,6 +92,9 @@ impl Host for Module {
     fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             let now = clock::now();
+            if event != ServerEvent::Cron {
+                server.floors.forget();
+            }
             match event {
                 ServerEvent::BecamePrimary => server.primary = true,
                 ServerEvent::BecameReplica => {

@@ -7,12 +7,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvlock_core::{
-    Cause, Change, HandOff, KeyRef, Limits, LockKey, Now, Observed, Situation, Table, Token,
-    WaiterId,
+    Cause, Change, HandOff, KeyRef, Limits, LockKey, Millis, Now, Observed, Situation, Table,
+    Token, WaiterId,
 };
 
+use crate::clock;
 use crate::config::Config;
-use crate::keyspace::{self, Seen, Words, Writer};
+use crate::floor::{Floors, Place};
+use crate::keyspace::{self, Words, Writer};
 use crate::module::Module;
 use crate::redis::{Arg, Ctx, Handle, Parked, Reply, Text, Timer};
 
@@ -40,6 +42,7 @@ pub(crate) struct Server {
     pub(crate) parked: HashMap<Handle, WaiterId>,
     /// Grants whose client was gone, to be taken back as soon as something may be written.
     pub(crate) lost: Vec<Grant>,
+    pub(crate) floors: Floors,
     pub(crate) config: Config,
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
@@ -61,10 +64,14 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         waiters_per_key: 10_000,
         draining: false,
     };
+    let mut table = Table::new(limits);
+    // In a cluster a slot can leave without an event.
+    table.look_every = ctx.is_cluster().then_some(Millis(1000));
     let server = Server {
-        table: Table::new(limits),
+        table,
         parked: HashMap::new(),
         lost: Vec::new(),
+        floors: Floors::default(),
         config: Config::default(),
         primary: ctx.is_primary(),
         in_cluster: ctx.is_cluster(),
@@ -98,27 +105,36 @@ pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option
 }
 
 impl Server {
-    /// Reads a lock as `asked` sees it. If it is free although somebody waits, the first waiter
-    /// gets it before anything else happens.
-    pub(crate) fn see(
+    /// Does one operation of a command on a lock: reads it as `asked` sees it, lets `operate`
+    /// decide, and carries that out. If the lock is free although somebody waits, the first
+    /// waiter gets it before anything else happens.
+    pub(crate) fn on_lock<R>(
         &mut self,
         ctx: &Ctx<'_>,
         name: Arg<'_>,
         asked: Option<Arg<'_>>,
-        now: Now,
-    ) -> Seen {
+        operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
+    ) -> R {
+        let now = clock::now();
         let key = KeyRef {
             db: ctx.db(),
             name: name.bytes(),
         };
-        let seen = keyspace::read(ctx, &self.words, name, asked);
-        let at = seen.situation(key, asked.map_or(b"", Arg::bytes), now);
-        if !self.table.owes_a_grant(&at) {
-            return seen;
+        let floor = self
+            .floors
+            .of(ctx, Place::of(key.db, key.name, self.in_cluster));
+        let owner = asked.unwrap_or(name);
+        let mut seen = keyspace::read(ctx, &self.words, name, asked);
+        let at = seen.situation(key, owner.bytes(), now, floor);
+        if self.table.owes_a_grant(&at) {
+            let change = self.table.look(&at, Cause::Expiry);
+            self.carry_out(ctx, name, owner, &at, change);
+            seen = keyspace::read(ctx, &self.words, name, asked);
         }
-        let change = self.table.look(&at, Cause::Expiry);
-        self.carry_out(ctx, name, asked.unwrap_or(name), &at, change);
-        keyspace::read(ctx, &self.words, name, asked)
+        let at = seen.situation(key, owner.bytes(), now, floor);
+        let (outcome, change) = operate(&mut self.table, &at);
+        self.carry_out(ctx, name, owner, &at, change);
+        outcome
     }
 
     /// Writes a change of the lock table, answers the waiter that got the lock by it, and sets
@@ -136,6 +152,7 @@ impl Server {
             words: &self.words,
             key: name,
         };
+        let issued = change.issued();
         match change {
             Change::None => {}
             Change::Take { token, until } => writer.grant(None, requester, token, until),
@@ -168,6 +185,10 @@ impl Server {
                 let reply = Reply::Pair(token.value(), 1);
                 self.answer(client, reply, Some(Grant { key, owner, token }));
             }
+        }
+        if let Some(token) = issued {
+            let place = Place::of(at.key.db, at.key.name, self.in_cluster);
+            self.floors.reserve(ctx, place, token, at.now);
         }
         self.plan(ctx, at.now);
     }

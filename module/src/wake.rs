@@ -1,12 +1,14 @@
 //! What happens outside commands: waits that are over, leases that ended, keys that somebody
 //! changed, grants to clients that were gone.
 
+use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Cause, Now};
+use kvlock_core::{Cause, KeyRef, LockKey, Now};
 
 use crate::clock;
-use crate::keyspace;
+use crate::floor::Place;
+use crate::keyspace::{self, Seen};
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
@@ -15,6 +17,9 @@ const BATCH: usize = 64;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
+
+/// What a waiter hears when its lock's slot is leaving this server, or never was here.
+const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: wait again");
 
 impl Server {
     /// Does what is due, up to a batch, and plans the rest.
@@ -40,7 +45,7 @@ impl Server {
             let Some((key, cause)) = self.table.next_look(now) else {
                 break;
             };
-            self.look(ctx, key.db, &Text::new(&key.name), cause, now);
+            self.look(ctx, &key, cause, now);
         }
         if !self.lost.is_empty() {
             self.timer.arm(ctx, Duration::ZERO);
@@ -54,24 +59,59 @@ impl Server {
     }
 
     /// Looks at a lock that somebody waits for.
-    fn look(&mut self, ctx: &Ctx<'_>, db: i32, name: &Text, cause: Cause, now: Now) {
-        ctx.select(db);
+    fn look(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
+        ctx.select(key.db);
+        let name = Text::new(&key.name);
         let seen = keyspace::read(ctx, &self.words, name.lend(), None);
-        let key = kvlock_core::KeyRef {
-            db,
-            name: name.lend().bytes(),
-        };
-        let at = seen.situation(key, b"", now);
+        let floor = self
+            .floors
+            .of(ctx, Place::of(key.db, &key.name, self.in_cluster));
+        let at = seen.situation(key.borrow(), b"", now, floor);
+        if self.in_cluster && !ctx.serves_slot_of(name.lend()) {
+            return self.turn_away(key.borrow(), &MOVING, now);
+        }
+        if self.table.owes_a_grant(&at)
+            && let Some(refusal) = ctx.refusal_to_write(name.lend())
+        {
+            return self.turn_away(key.borrow(), &refused(&refusal), now);
+        }
         let change = self.table.look(&at, cause);
         self.carry_out(ctx, name.lend(), name.lend(), &at, change);
+    }
+
+    /// Answers those who wait for this lock, because nobody can be given it here.
+    fn turn_away(&mut self, key: KeyRef<'_>, reply: &Reply, now: Now) {
+        for _ in 0..BATCH {
+            let Some(waiting) = self.table.dismiss_one_of(key) else {
+                return;
+            };
+            self.answer(waiting, reply.clone(), None);
+        }
+        // The rest of them in the next round.
+        self.table.look_soon(key, Cause::Outside, now);
     }
 
     fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Grant, now: Now) {
         ctx.select(grant.key.db);
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         let seen = keyspace::read(ctx, &self.words, name.lend(), Some(owner.lend()));
-        let at = seen.situation(grant.key.borrow(), &grant.owner, now);
+        if !matches!(seen, Seen::Own { .. }) || ctx.refusal_to_write(name.lend()).is_some() {
+            // It is not that grant any more, or nobody can be given it now and its lease ends it.
+            return self.table.delivered(grant.token);
+        }
+        let place = Place::of(grant.key.db, &grant.key.name, self.in_cluster);
+        let floor = self.floors.of(ctx, place);
+        let at = seen.situation(grant.key.borrow(), &grant.owner, now, floor);
         let change = self.table.take_back(&at, &grant.owner, grant.token);
         self.carry_out(ctx, name.lend(), owner.lend(), &at, change);
     }
+}
+
+/// The server's own words for why it takes no writes now; anything else is about the slot.
+fn refused(why: &[u8]) -> Reply {
+    let known = [&b"NOREPLICAS"[..], b"MISCONF"]
+        .iter()
+        .any(|code| why.starts_with(code));
+    let text = CString::new(why).ok().filter(|_| known);
+    text.map_or(MOVING, |text| Reply::Error(text.into()))
 }

@@ -35,6 +35,16 @@ pub enum Change<P> {
 }
 
 impl<P> Change<P> {
+    /// The token that was issued for it.
+    #[must_use]
+    pub fn issued(&self) -> Option<Token> {
+        match self {
+            Self::Take { token, .. } | Self::HandOff(HandOff { token, .. }) => Some(*token),
+            Self::Update { token, .. } => *token,
+            Self::None | Self::Free => None,
+        }
+    }
+
     /// The same change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
         match self {

@@ -27,6 +27,9 @@ pub struct Table<P> {
     pub(crate) in_flight: HashSet<Token, RandomState>,
     /// How many may wait.
     pub limits: Limits,
+    /// Look at each lock that is waited for at least this often: for keyspaces that can change
+    /// without anybody telling.
+    pub look_every: Option<Millis>,
     pub(crate) counters: Counters,
 }
 
@@ -53,6 +56,7 @@ impl<P> Table<P> {
             tokens: TokenSource::default(),
             in_flight: HashSet::default(),
             limits,
+            look_every: None,
             counters: Counters::default(),
         }
     }
@@ -189,7 +193,7 @@ impl<P> Table<P> {
         };
         let until = at.now.unix().plus(lease);
         self.touched(holding.token);
-        self.look_no_later_than(at.key, until);
+        self.look_no_later_than(at.key, after(until));
         let change = Change::Update {
             holds: None,
             token: None,
@@ -246,10 +250,9 @@ impl<P> Table<P> {
             .map_or(Change::Free, Change::HandOff)
     }
 
-    /// Sees to it that a queue of this lock, if there is one, looks at it when this lease ends.
-    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, until: UnixMillis) {
+    /// Sees to it that this lock, if somebody waits for it, is looked at by then.
+    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis) {
         if let Some(id) = self.queues.find(key) {
-            let due = after(until);
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
             if planned.is_none_or(|planned| due < planned) {
                 self.plan_look(id, Some(due), Cause::Expiry);

@@ -73,8 +73,8 @@ impl<P> Table<P> {
             .push(at.key, join.owner, join.lease, at.now.mono, end, client);
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
-        if let Some(until) = at.seen.until() {
-            self.look_no_later_than(at.key, until);
+        if let Some(due) = self.next_look_at(at) {
+            self.look_no_later_than(at.key, due);
         }
         (id, None)
     }
@@ -137,10 +137,20 @@ impl<P> Table<P> {
                 .hand_to_head(at, stored, cause)
                 .map_or(Change::None, Change::HandOff);
         }
-        // The server may see a key for a moment longer than its deadline: look again then.
-        let due = at.seen.until().map(|until| after(until.max(at.now.unix())));
+        let due = self.next_look_at(at);
         self.plan_look(id, due, Cause::Expiry);
         Change::None
+    }
+
+    /// When a lock that is not free should be looked at next.
+    fn next_look_at(&self, at: &Situation<'_>) -> Option<UnixMillis> {
+        // The server may see a key for a moment longer than its deadline: look again then.
+        let end = at.seen.until().map(|until| after(until.max(at.now.unix())));
+        let regular = self.look_every.map(|every| at.now.unix().plus(every));
+        match (end, regular) {
+            (Some(end), Some(regular)) => Some(end.min(regular)),
+            (end, regular) => end.or(regular),
+        }
     }
 
     /// Plans a look at a lock right now, if somebody waits for it, because of what befell its key.
@@ -192,7 +202,7 @@ impl<P> Table<P> {
         if cause == Cause::Expiry {
             self.counters.handed_off_by_expiry += 1;
         }
-        self.look_no_later_than(at.key, until);
+        self.look_no_later_than(at.key, after(until));
         Some(HandOff {
             owner: Rc::clone(&owner),
             token,

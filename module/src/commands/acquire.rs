@@ -1,9 +1,8 @@
 //! `LOCK.ACQUIRE key owner lease-ms [HOLDS n]`
 
-use kvlock_core::{Acquire, AcquireReply, KeyRef};
+use kvlock_core::{Acquire, AcquireReply};
 
 use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
-use crate::clock;
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server::{self, Server};
 
@@ -53,15 +52,9 @@ pub(super) fn run(
     if !server.primary {
         return READ_ONLY;
     }
-    let now = clock::now();
-    let seen = server.see(ctx, key, Some(owner), now);
-    let name = KeyRef {
-        db: ctx.db(),
-        name: key.bytes(),
-    };
-    let at = seen.situation(name, request.owner, now);
-    let (outcome, change) = server.table.acquire(&at, request);
-    server.carry_out(ctx, key, owner, &at, change);
+    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| {
+        table.acquire(at, request)
+    });
     reply(outcome)
 }
 

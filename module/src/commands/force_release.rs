@@ -1,9 +1,6 @@
 //! `LOCK.FORCERELEASE key`
 
-use kvlock_core::KeyRef;
-
 use super::{NOT_A_LOCK, READ_ONLY};
-use crate::clock;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -27,15 +24,7 @@ impl Command for LockForceRelease {
             if !server.primary {
                 return READ_ONLY;
             }
-            let now = clock::now();
-            let seen = server.see(ctx, *key, None, now);
-            let name = KeyRef {
-                db: ctx.db(),
-                name: key.bytes(),
-            };
-            let at = seen.situation(name, b"", now);
-            let (held, change) = server.table.force_release(&at);
-            server.carry_out(ctx, *key, *key, &at, change);
+            let held = server.on_lock(ctx, *key, None, |table, at| table.force_release(at));
             held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held)))
         })
     }

@@ -42,7 +42,7 @@ impl Command for LockInfo {
                 db: ctx.db(),
                 name: key.bytes(),
             };
-            let at = seen.situation(name, b"", now);
+            let at = seen.situation(name, b"", now, 0);
             let Some(mut fields) = describe(&at.seen, now) else {
                 return NOT_A_LOCK;
             };

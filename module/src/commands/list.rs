@@ -39,7 +39,7 @@ impl Command for LockList {
             let entries = locks.iter().map(|lock| {
                 let name = Text::new(&lock.key.name);
                 let seen = keyspace::read(ctx, &server.words, name.lend(), None);
-                let owner = match seen.situation(lock.key.borrow(), b"", now).seen {
+                let owner = match seen.situation(lock.key.borrow(), b"", now, 0).seen {
                     Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
                     Observed::Free { .. } | Observed::NotALock { .. } => Reply::Nil,
                 };

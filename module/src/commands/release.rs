@@ -1,9 +1,8 @@
 //! `LOCK.RELEASE key owner [ALL | HOLDS n]`
 
-use kvlock_core::{KeyRef, ReleaseReply};
+use kvlock_core::ReleaseReply;
 
 use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, parse};
-use crate::clock;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -42,15 +41,9 @@ impl Command for LockRelease {
             if !server.primary {
                 return READ_ONLY;
             }
-            let now = clock::now();
-            let seen = server.see(ctx, *key, Some(owner), now);
-            let name = KeyRef {
-                db: ctx.db(),
-                name: key.bytes(),
-            };
-            let at = seen.situation(name, owner.bytes(), now);
-            let (outcome, change) = server.table.release(&at, owner.bytes(), amount);
-            server.carry_out(ctx, *key, owner, &at, change);
+            let outcome = server.on_lock(ctx, *key, Some(owner), |table, at| {
+                table.release(at, owner.bytes(), amount)
+            });
             match outcome {
                 ReleaseReply::Left(holds) => Reply::Number(holds),
                 ReleaseReply::NotHeld => Reply::Nil,

@@ -1,9 +1,8 @@
 //! `LOCK.RENEW key owner lease-ms`
 
-use kvlock_core::{KeyRef, RenewReply};
+use kvlock_core::RenewReply;
 
 use super::{NOT_A_LOCK, READ_ONLY, parse};
-use crate::clock;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -39,15 +38,9 @@ impl Command for LockRenew {
             if !server.primary {
                 return READ_ONLY;
             }
-            let now = clock::now();
-            let seen = server.see(ctx, *key, Some(owner), now);
-            let name = KeyRef {
-                db: ctx.db(),
-                name: key.bytes(),
-            };
-            let at = seen.situation(name, owner.bytes(), now);
-            let (outcome, change) = server.table.renew(&at, owner.bytes(), lease);
-            server.carry_out(ctx, *key, owner, &at, change);
+            let outcome = server.on_lock(ctx, *key, Some(owner), |table, at| {
+                table.renew(at, owner.bytes(), lease)
+            });
             match outcome {
                 RenewReply::Lease(lease) => Reply::Number(lease.0),
                 RenewReply::NotHeld => Reply::Nil,

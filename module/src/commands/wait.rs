@@ -1,11 +1,10 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [HOLDS n]`
 
-use kvlock_core::{Acquire, Join, KeyRef, Millis, WaitReply};
+use kvlock_core::{Acquire, Join, Millis, Situation, Table, WaitReply, WaiterId};
 
 use super::{QUEUE_FULL, READ_ONLY, acquire, parse};
-use crate::clock;
 use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Handle, KeyUse, Reply};
 use crate::server::{self, Server, Waiting};
 
 /// What an earlier wait hears when its owner waits again.
@@ -63,29 +62,56 @@ fn run(
     if !server.primary {
         return READ_ONLY;
     }
-    let now = clock::now();
-    let seen = server.see(ctx, key, Some(owner), now);
-    let name = KeyRef {
-        db: ctx.db(),
-        name: key.bytes(),
-    };
-    let at = seen.situation(name, request.owner, now);
-    let (outcome, change) = server.table.wait(&at, request);
+    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| {
+        let (outcome, change) = table.wait(at, request);
+        let outcome = match outcome {
+            WaitReply::Now(outcome) => Outcome::Answer(acquire::reply(outcome)),
+            WaitReply::QueueFull => Outcome::Answer(QUEUE_FULL),
+            WaitReply::Draining => Outcome::Answer(DRAINING),
+            WaitReply::Block => park(ctx, table, at, request, timeout),
+        };
+        (outcome, change)
+    });
     match outcome {
-        WaitReply::Now(outcome) => {
-            server.carry_out(ctx, key, owner, &at, change);
-            return acquire::reply(outcome);
+        Outcome::Answer(reply) => reply,
+        Outcome::Parked {
+            client,
+            waiter,
+            replaced,
+        } => {
+            server.parked.insert(client, waiter);
+            if let Some(replaced) = replaced {
+                server.answer(replaced, REPLACED, None);
+            }
+            Reply::Later
         }
-        WaitReply::QueueFull => return QUEUE_FULL,
-        WaitReply::Draining => return DRAINING,
-        WaitReply::Block => {}
     }
-    let Some(client) = ctx.park() else {
-        return Reply::Nil;
+}
+
+/// What a wait comes to for now.
+enum Outcome {
+    Answer(Reply),
+    Parked {
+        client: Handle,
+        waiter: WaiterId,
+        replaced: Option<Waiting>,
+    },
+}
+
+/// Blocks the client and puts it in line.
+fn park(
+    ctx: &Ctx<'_>,
+    table: &mut Table<Waiting>,
+    at: &Situation<'_>,
+    request: &Acquire<'_>,
+    timeout: Option<Millis>,
+) -> Outcome {
+    let Some(parked) = ctx.park() else {
+        return Outcome::Answer(Reply::Nil);
     };
-    let handle = client.handle();
+    let client = parked.handle();
     let waiting = Waiting {
-        client,
+        client: parked,
         client_id: ctx.client_id(),
     };
     let join = Join {
@@ -93,11 +119,10 @@ fn run(
         lease: request.lease,
         timeout,
     };
-    let (waiter, replaced) = server.table.enqueue(&at, &join, waiting);
-    server.parked.insert(handle, waiter);
-    if let Some(replaced) = replaced {
-        server.answer(replaced, REPLACED, None);
+    let (waiter, replaced) = table.enqueue(at, &join, waiting);
+    Outcome::Parked {
+        client,
+        waiter,
+        replaced,
     }
-    server.plan(ctx, now);
-    Reply::Later
 }

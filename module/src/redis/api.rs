@@ -13,11 +13,13 @@ use redis_module::raw;
 pub(super) const OK: c_int = 0;
 pub(super) const ERR: c_int = 1;
 pub(super) const KEYTYPE_EMPTY: c_int = 0;
+pub(super) const KEYTYPE_STRING: c_int = 1;
 pub(super) const KEYTYPE_HASH: c_int = 3;
 const _: () = assert!(
     OK as isize == raw::REDISMODULE_OK
         && ERR as isize == raw::REDISMODULE_ERR
         && KEYTYPE_EMPTY as isize == raw::REDISMODULE_KEYTYPE_EMPTY
+        && KEYTYPE_STRING as isize == raw::REDISMODULE_KEYTYPE_STRING
         && KEYTYPE_HASH as isize == raw::REDISMODULE_KEYTYPE_HASH
 );
 
@@ -77,9 +79,12 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_ValueLength
         RedisModule_DeleteKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
-        RedisModule_ScanKey
+        RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
         RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId
         RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
+        RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType
+        RedisModule_CallReplyStringPtr
+        RedisModule_GetThreadSafeContext RedisModule_FreeThreadSafeContext
         RedisModule_PublishMessage RedisModule_PublishMessageShard
         RedisModule_BlockClient RedisModule_UnblockClient RedisModule_SetDisconnectCallback
         RedisModule_GetBlockedClientPrivateData

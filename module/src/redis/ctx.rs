@@ -20,6 +20,8 @@ pub(crate) struct Ctx<'a> {
 pub(crate) enum KeyEventKind {
     /// `g`: del, expire and other commands that work on any type.
     Generic,
+    /// `$`: commands on strings.
+    String,
     /// `h`: commands on hashes.
     Hash,
 }
@@ -28,6 +30,7 @@ impl KeyEventKind {
     fn bit(self) -> c_int {
         match self {
             Self::Generic => raw::REDISMODULE_NOTIFY_GENERIC,
+            Self::String => raw::REDISMODULE_NOTIFY_STRING,
             Self::Hash => raw::REDISMODULE_NOTIFY_HASH,
         }
     }

@@ -70,13 +70,13 @@ unsafe extern "C" fn key_event<H: Host>(
     key: *mut raw::RedisModuleString,
 ) -> c_int {
     guard((), || {
-        if !H::wants_key_events() {
+        // SAFETY: the context and the name live until this callback returns.
+        let key = unsafe { Arg::new(key) };
+        if !H::wants_key_event(key.bytes()) {
             return;
         }
-        // SAFETY: the context and the name live until this callback returns.
-        let ctx = unsafe { Ctx::new(ctx) };
         // SAFETY: likewise.
-        let key = unsafe { Arg::new(key) };
+        let ctx = unsafe { Ctx::new(ctx) };
         let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
         H::key_event(
             &ctx,

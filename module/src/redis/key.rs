@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use redis_module::raw;
 
-use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, required};
+use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
 use super::guard::guard;
 use super::text::{Arg, Text};
@@ -16,6 +16,8 @@ use super::text::{Arg, Text};
 pub(crate) enum KeyKind {
     /// No value.
     Empty,
+    /// A string.
+    String,
     /// A hash.
     Hash,
     /// Anything else.
@@ -62,6 +64,7 @@ impl Key<'_> {
         // SAFETY: the key is open.
         match unsafe { kind(self.raw) } {
             KEYTYPE_EMPTY => KeyKind::Empty,
+            KEYTYPE_STRING => KeyKind::String,
             KEYTYPE_HASH => KeyKind::Hash,
             _ => KeyKind::Other,
         }
@@ -133,6 +136,26 @@ impl Key<'_> {
         let delete = required!(RedisModule_DeleteKey);
         // SAFETY: the key is open for writing.
         unsafe { delete(self.raw) };
+    }
+
+    /// The bytes of a string.
+    pub(crate) fn string(&self) -> Vec<u8> {
+        let access = required!(RedisModule_StringDMA);
+        let mut length = 0;
+        // SAFETY: the key is open and a string, which nobody changes while we look.
+        let start = unsafe { access(self.raw, &raw mut length, MODE_READ) };
+        if start.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the server returns the start of `length` bytes that live until it is changed.
+        unsafe { std::slice::from_raw_parts(start.cast(), length) }.to_vec()
+    }
+
+    /// Makes the key a string, whatever it was.
+    pub(crate) fn set_string(&self, value: Arg<'_>) {
+        let set = required!(RedisModule_StringSet);
+        // SAFETY: the key is open for writing; the value is alive and retained.
+        unsafe { set(self.raw, value.raw) };
     }
 
     /// Shows each field of a small hash with its value. Not while the hash may change.

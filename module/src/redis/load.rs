@@ -41,8 +41,8 @@ pub(crate) trait Host: Sized + 'static {
     fn info(info: &InfoWriter);
     /// The timer fired.
     fn timer(ctx: &Ctx<'_>);
-    /// Says whether anybody cares for key events just now; cheap.
-    fn wants_key_events() -> bool;
+    /// Says whether an event of this key matters just now; must be cheap.
+    fn wants_key_event(key: &[u8]) -> bool;
     /// Something happened to a key.
     fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>);
     /// Something happened to the server.

@@ -11,7 +11,7 @@
 //! | called from | may write | may block | may reply |
 //! |---|---|---|---|
 //! | a command | yes | unless [`Ctx::must_not_block`] | yes |
-//! | a timer | if [`Ctx::may_write_unasked`] | no | by answering a [`Parked`] client |
+//! | a timer | if [`Ctx::may_write_unasked`] and [`Ctx::refusal_to_write`] | no | by answering a [`Parked`] client |
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
 //! | a client's end ([`Host::client_gone`], [`Host::answer_lost`]) | **no**: plan a timer | no | likewise |
 //!
@@ -24,6 +24,7 @@
 #![expect(unsafe_code, reason = "this folder is the fence: the module API is C")]
 
 mod api;
+mod call;
 mod command;
 mod config;
 mod ctx;

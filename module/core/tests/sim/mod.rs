@@ -124,11 +124,6 @@ impl Keyspace {
         }
     }
 
-    /// The names of all keys, in order.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.entries.keys()
-    }
-
     /// Does what the table says to a key, and checks that it can be done to what is there.
     pub(crate) fn apply<P>(&mut self, name: &Name, caller: &str, change: &Change<P>) {
         let free = matches!(self.observe(name), Observed::Free { .. });

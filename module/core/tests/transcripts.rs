@@ -1,0 +1,116 @@
+//! Transcripts of the table: what each command answers, what it writes, and how everything stands
+//! after it. They are in `data/`, one idea a file, and are meant to be read.
+//!
+//! ```text
+//! command argument=value …
+//! ----
+//! what it came to, up to the next empty line
+//! ```
+//!
+//! Lines that begin with `#` are comments. All times are milliseconds. `KVLOCK_REWRITE=1` writes
+//! what came out into the files: look at the difference before you keep it.
+
+mod sim;
+#[path = "transcripts/stage.rs"]
+mod stage;
+#[path = "transcripts/words.rs"]
+mod words;
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::stage::Stage;
+
+macro_rules! transcripts {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                check(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn no_transcript_is_forgotten() {
+            let mut found: Vec<_> = fs::read_dir(data())
+                .expect("the transcripts are there")
+                .map(|entry| entry.expect("readable").path())
+                .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+                .collect();
+            found.sort();
+            assert_eq!(found, [$(stringify!($name)),*]);
+        }
+    };
+}
+
+transcripts! {
+    a_cancelled_timed_out_or_lost_waiter_leaves_from_anywhere
+    a_grant_to_a_client_that_is_gone_is_taken_back
+    a_lease_that_ends_hands_the_lock_on
+    a_second_wait_takes_the_place_over
+    each_grant_has_a_larger_token
+    first_come_first_served
+    forced_release_takes_the_lock_from_anybody
+    holds_makes_a_repeated_command_harmless
+    limits_and_drain_turn_waiters_away
+    others_may_change_the_key
+    reentry_counts_and_never_shortens
+}
+
+fn data() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data")
+}
+
+fn check(name: &str) {
+    let path = data().join(name).with_extension("txt");
+    let written = fs::read_to_string(&path).expect("the transcript is there");
+    let played = play(&written);
+    if std::env::var_os("KVLOCK_REWRITE").is_some() {
+        fs::write(&path, played).expect("the transcript can be written");
+    } else if let Some(difference) = first_difference(&written, &played) {
+        panic!("{}:{difference}", path.display());
+    }
+}
+
+/// Plays the commands of a transcript on an empty table; what they came to is written anew.
+fn play(transcript: &str) -> String {
+    let mut stage = Stage::new();
+    let mut played = String::new();
+    let mut lines = transcript.lines();
+    while let Some(line) = lines.next() {
+        played += line;
+        played += "\n";
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        // What it came to the last time.
+        lines.by_ref().find(|line| line.is_empty());
+        played += "----\n";
+        played += &stage.run(line);
+        played += "\n";
+    }
+    played.truncate(played.trim_end().len());
+    played + "\n"
+}
+
+/// The command whose result is another one now, with the number of its line.
+fn first_difference(written: &str, played: &str) -> Option<String> {
+    let same = written.lines().zip(played.lines());
+    let same = same.take_while(|(a, b)| a == b).count();
+    if written == played {
+        return None;
+    }
+    let before: Vec<_> = written.lines().take(same).collect();
+    let command = before.iter().rposition(|line| line.is_empty());
+    let command = command.map_or(0, |empty| empty + 1);
+    let block = |text: &str| -> String {
+        let lines = text.lines().skip(command);
+        let lines = lines.take_while(|line| !line.is_empty());
+        lines.map(|line| format!("    {line}\n")).collect()
+    };
+    let (expected, actual) = (block(written), block(played));
+    Some(format!(
+        "{}:\nexpected\n{expected}and got\n{actual}",
+        command + 1
+    ))
+}

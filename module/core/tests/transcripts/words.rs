@@ -1,0 +1,144 @@
+//! How replies, changes and counts are put into words.
+
+use kvlock_core::{
+    AcquireReply, Cause, Change, Counters, Holding, Millis, Now, Observed, ReleaseReply,
+    RenewReply, Token, UnixMillis,
+};
+
+use crate::sim::Name;
+
+pub(crate) fn key(name: &Name) -> String {
+    match name {
+        (0, key) => key.clone(),
+        (db, key) => format!("{key} (db {db})"),
+    }
+}
+
+pub(crate) fn acquired(reply: AcquireReply) -> String {
+    match reply {
+        AcquireReply::Granted { token, holds } => {
+            format!("granted, token {}, holds {holds}", token.value())
+        }
+        AcquireReply::Refused => "nil".to_owned(),
+        AcquireReply::Mismatch => "MISMATCH".to_owned(),
+        AcquireReply::TooManyHolds => "too many holds".to_owned(),
+        AcquireReply::NotALock => "WRONGTYPE".to_owned(),
+    }
+}
+
+pub(crate) fn released(reply: ReleaseReply) -> String {
+    match reply {
+        ReleaseReply::Left(holds) => format!("holds left {holds}"),
+        ReleaseReply::NotHeld => "nil".to_owned(),
+        ReleaseReply::Mismatch => "MISMATCH".to_owned(),
+        ReleaseReply::NotALock => "WRONGTYPE".to_owned(),
+    }
+}
+
+pub(crate) fn renewed(reply: RenewReply) -> String {
+    match reply {
+        RenewReply::Lease(Millis(lease)) => format!("lease {lease}"),
+        RenewReply::NotHeld => "nil".to_owned(),
+        RenewReply::NotALock => "WRONGTYPE".to_owned(),
+    }
+}
+
+/// Why a lock is looked at.
+pub(crate) fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Expiry => "whose lease may have ended",
+        Cause::Outside => "which others changed",
+        Cause::Release | Cause::Forced | Cause::TakenBack => "for no reason",
+    }
+}
+
+/// What is written to a key; nothing if nothing is.
+pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now) -> String {
+    let new = |owner: &str, token: Token, until: UnixMillis| {
+        let (token, left) = (token.value(), until.since(now.unix()).0);
+        format!("{owner} 1, fencing-token {token}, expires in {left}")
+    };
+    let what = match change {
+        Change::None => return String::new(),
+        Change::Take { token, until } => new(caller, *token, *until),
+        Change::Update {
+            holds,
+            token,
+            until,
+        } => {
+            let holds = holds.map(|holds| format!("{caller} {holds}"));
+            let token = token.map(|token| format!("fencing-token {}", token.value()));
+            let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));
+            Vec::from_iter([holds, token, until].into_iter().flatten()).join(", ")
+        }
+        Change::Free => "deleted, and published".to_owned(),
+        Change::HandOff(to) => new(&String::from_utf8_lossy(&to.owner), to.token, to.until),
+    };
+    format!("{} := {what}\n", key(name))
+}
+
+/// How a lock stands.
+pub(crate) fn seen(seen: &Observed<'_>, now: Now) -> String {
+    let ends = |until: Option<UnixMillis>| match until {
+        Some(until) => format!("{} left", until.since(now.unix()).0),
+        None => "without end".to_owned(),
+    };
+    match seen {
+        Observed::Free { stored: None } => "free".to_owned(),
+        Observed::Free {
+            stored: Some(token),
+        } => format!("free, token {} left behind", token.value()),
+        Observed::NotALock { until } => format!("not a lock, {}", ends(*until)),
+        Observed::Held(Holding {
+            owner,
+            holds,
+            token,
+            until,
+        }) => {
+            let owner = String::from_utf8_lossy(owner);
+            let token = token.map_or_else(|| "none".to_owned(), |token| token.value().to_string());
+            format!(
+                "held by {owner}, holds {holds}, token {token}, {}",
+                ends(*until)
+            )
+        }
+    }
+}
+
+/// The counters that moved.
+pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
+    let peak = |counters: &Counters| counters.waiters_peak as u64;
+    let moved = [
+        ("granted", before.granted, after.granted),
+        ("reentered", before.reentered, after.reentered),
+        ("repeated", before.repeated, after.repeated),
+        ("refused", before.refused, after.refused),
+        ("released", before.released, after.released),
+        ("handed off", before.handed_off, after.handed_off),
+        (
+            "by expiry",
+            before.handed_off_by_expiry,
+            after.handed_off_by_expiry,
+        ),
+        ("timeouts", before.timeouts, after.timeouts),
+        ("cancelled", before.cancelled, after.cancelled),
+        ("disconnects", before.disconnects, after.disconnects),
+        ("forced", before.forced_releases, after.forced_releases),
+        (
+            "taken back",
+            before.grants_taken_back,
+            after.grants_taken_back,
+        ),
+        ("most waiters", peak(before), peak(after)),
+    ];
+    let moved = moved
+        .into_iter()
+        .filter(|(_, before, after)| before != after);
+    let moved = moved.map(|(what, _, after)| format!("{what} {after}"));
+    let moved = Vec::from_iter(moved).join(", ");
+    if moved.is_empty() {
+        moved
+    } else {
+        format!("counted: {moved}\n")
+    }
+}

@@ -1,0 +1,119 @@
+//! The token floor: what keeps fencing tokens growing over a restart or a failover, when the
+//! clock of the next server is behind and the lock itself is gone.
+//!
+//! A floor is a plain key with a number: a reservation. The server that wrote it issues tokens
+//! below it only; any other server that finds it starts above it. It is raised a minute ahead when
+//! less than half a minute is left, so it costs one small write in half a minute, and losing the
+//! last half minute of a replication stream cannot lower a token.
+//!
+//! There is one per database, and in a cluster one per slot in use, named so that it lives in that
+//! slot and migrates with it.
+
+use std::collections::HashMap;
+
+use kvlock_core::{Now, TOKEN_STORED_MAX, Token, strict_decimal};
+
+use crate::redis::{Ctx, KeyEventKind, KeyKind, Text};
+use crate::slot;
+
+/// What all floors are called, or begin with. No lock may be called so.
+pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
+
+/// How far ahead a floor is written, in microseconds.
+const AHEAD_US: u64 = 60_000_000;
+
+/// How much must be left of it, in microseconds.
+const LEFT_US: u64 = 30_000_000;
+
+/// What shares a floor: a database, and in a cluster a slot of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    db: i32,
+    slot: Option<u16>,
+}
+
+impl Place {
+    /// The place of a lock.
+    pub(crate) fn of(db: i32, key: &[u8], in_cluster: bool) -> Self {
+        Self {
+            db,
+            slot: in_cluster.then(|| slot::of(key)),
+        }
+    }
+
+    fn key(self) -> Vec<u8> {
+        let tag = self.slot.map(|slot| format!(":{{{}}}", slot::tag(slot)));
+        [FLOOR_PREFIX, tag.unwrap_or_default().as_bytes()].concat()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    /// What somebody else had reserved when we first looked: our tokens are above it.
+    others: u64,
+    /// What we have reserved: our tokens are below it.
+    ours: u64,
+}
+
+/// The floors of this server.
+#[derive(Debug, Default)]
+pub(crate) struct Floors(HashMap<Place, Floor>);
+
+impl Floors {
+    /// Forgets all of them: they are read again when they are needed.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// The number that the tokens of this place must be above.
+    pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place) -> u64 {
+        self.0
+            .entry(place)
+            .or_insert_with(|| read(ctx, place))
+            .others
+    }
+
+    /// Sees to it that this token is below what we have reserved, with room to spare.
+    pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
+        let floor = self.0.entry(place).or_default();
+        let needed = token.value().max(now.unix_us.min(TOKEN_STORED_MAX));
+        if floor.ours >= needed.saturating_add(LEFT_US) {
+            return;
+        }
+        let ahead = needed.saturating_add(AHEAD_US);
+        if write(ctx, place, ahead) {
+            floor.ours = ahead;
+        }
+    }
+}
+
+fn read(ctx: &Ctx<'_>, place: Place) -> Floor {
+    let name = Text::new(&place.key());
+    let key = ctx
+        .open_to_read(name.lend())
+        .filter(|key| key.kind() == KeyKind::String);
+    let number = key.and_then(|key| strict_decimal(&key.string()));
+    let others = number
+        .filter(|number| *number <= TOKEN_STORED_MAX)
+        .unwrap_or(0);
+    Floor { others, ours: 0 }
+}
+
+/// Writes a floor. Not while its slot is being imported: the source's floor is still to come, and
+/// a key that is there already stops the migration.
+fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
+    let name = Text::new(&place.key());
+    let name = name.lend();
+    if place.slot.is_some() && !ctx.serves_slot_of(name) {
+        return false;
+    }
+    let Some(key) = ctx.open_to_write(name) else {
+        return false;
+    };
+    let value = Text::number(floor);
+    key.set_string(value.lend());
+    drop(key);
+    ctx.replicate(c"SET", &[name, value.lend()]);
+    ctx.notify(KeyEventKind::String, c"set", name);
+    true
+}

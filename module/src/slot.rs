@@ -1,0 +1,64 @@
+//! Slots of a cluster: which one a key is in, and a short tag for each.
+
+use std::sync::OnceLock;
+
+/// How many slots a cluster has.
+const SLOTS: u16 = 16_384;
+
+/// The slot of a key: of the part in its first pair of braces, if there is something in it, else
+/// of the whole key.
+pub(crate) fn of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = key.get(open + 1..)?;
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        rest.get(..close).filter(|tag| !tag.is_empty())
+    });
+    crc16::State::<crc16::XMODEM>::calculate(tag.unwrap_or(key)) % SLOTS
+}
+
+/// The smallest number that, written in decimal, is in this slot: the same on every server.
+pub(crate) fn tag(slot: u16) -> u32 {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    let tags = TAGS.get_or_init(all_tags);
+    tags.get(usize::from(slot)).copied().unwrap_or(0)
+}
+
+/// Tries number after number until every slot has one; that takes a few milliseconds, once.
+fn all_tags() -> Vec<u32> {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for number in 0_u32.. {
+        if missing == 0 {
+            break;
+        }
+        let slot = of(number.to_string().as_bytes());
+        if let Some(tag @ None) = tags.get_mut(usize::from(slot)) {
+            *tag = Some(number);
+            missing -= 1;
+        }
+    }
+    tags.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        assert_eq!(of(b"123456789"), 0x31C3);
+        assert_eq!(of(b"foo{bar}zap"), of(b"bar"));
+        assert_eq!(
+            of(b"foo{}{bar}"),
+            crc16::State::<crc16::XMODEM>::calculate(b"foo{}{bar}") % SLOTS
+        );
+        assert_eq!(of(b"foo{{bar}}zap"), of(b"{bar"));
+    }
+
+    #[test]
+    fn every_slot_has_a_tag_in_it() {
+        for slot in 0..SLOTS {
+            assert_eq!(of(tag(slot).to_string().as_bytes()), slot);
+        }
+    }
+}
