@@ -9,10 +9,7 @@ use kvlock_core::{MonoMillis, Now};
 pub(crate) fn now() -> Now {
     static START: OnceLock<Instant> = OnceLock::new();
     let running = START.get_or_init(Instant::now).elapsed().as_millis();
-    let unix = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_micros();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     Now {
         unix_us: u64::try_from(unix).unwrap_or(u64::MAX),
         mono: MonoMillis(u64::try_from(running).unwrap_or(u64::MAX)),

@@ -27,10 +27,7 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self {
-            max_lease_ms: 86_400_000,
-            redisson_channel: RedissonChannel::Auto,
-        }
+        Self { max_lease_ms: 86_400_000, redisson_channel: RedissonChannel::Auto }
     }
 }
 
@@ -66,11 +63,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(1, TEN_YEARS_MS.cast_signed()),
         default: 86_400_000,
     },
-    ConfigSpec {
-        name: c"max-waiters",
-        kind: ConfigKind::Number(1, 1_000_000),
-        default: 10_000,
-    },
+    ConfigSpec { name: c"max-waiters", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
     ConfigSpec {
         name: c"max-waiters-per-key",
         kind: ConfigKind::Number(1, 1_000_000),
@@ -81,11 +74,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Word(&[c"auto", c"both", c"no"]),
         default: 0,
     },
-    ConfigSpec {
-        name: c"drain",
-        kind: ConfigKind::Switch,
-        default: 0,
-    },
+    ConfigSpec { name: c"drain", kind: ConfigKind::Switch, default: 0 },
 ];
 
 impl RedissonChannel {

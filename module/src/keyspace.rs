@@ -2,7 +2,7 @@
 //! everyone who must know: replicas, the append-only file, listeners.
 
 use kvlock_core::{
-    Holding, KeyRef, Now, Observed, RELEASE_MESSAGE, Situation, TOKEN_FIELD, Token, UnixMillis,
+    Bug, Holding, KeyRef, Now, Observed, RELEASE_MESSAGE, Situation, TOKEN_FIELD, Token, UnixMillis,
 };
 
 use crate::config::RedissonChannel;
@@ -55,27 +55,15 @@ impl Seen {
     fn observed<'a>(&'a self, asked: &'a [u8]) -> Observed<'a> {
         match self {
             Self::Free { stored } => Observed::Free { stored: *stored },
-            Self::Own {
-                holds,
-                token,
-                until,
-            } => Observed::Held(Holding {
+            Self::Own { holds, token, until } => Observed::Held(Holding {
                 owner: asked,
                 holds: *holds,
                 token: *token,
                 until: *until,
             }),
-            Self::Other {
-                owner,
-                holds,
-                token,
-                until,
-            } => Observed::Held(Holding {
-                owner,
-                holds: *holds,
-                token: *token,
-                until: *until,
-            }),
+            Self::Other { owner, holds, token, until } => {
+                Observed::Held(Holding { owner, holds: *holds, token: *token, until: *until })
+            }
             Self::NotALock { until } => Observed::NotALock { until: *until },
         }
     }
@@ -88,12 +76,7 @@ impl Seen {
         now: Now,
         floor: u64,
     ) -> Situation<'a> {
-        Situation {
-            key,
-            seen: self.observed(asked),
-            now,
-            floor,
-        }
+        Situation { key, seen: self.observed(asked), now, floor }
     }
 }
 
@@ -130,33 +113,19 @@ fn read_own(
     let holds = Observed::read_holds(holds?.lend().bytes())?;
     let others = key.fields() - 1 - usize::from(token.is_some());
     let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
-    (others == 0).then_some(Seen::Own {
-        holds,
-        token,
-        until,
-    })
+    (others == 0).then_some(Seen::Own { holds, token, until })
 }
 
 fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| fields.push((field.to_vec(), value.to_vec())));
-    let fields = fields
-        .iter()
-        .map(|(field, value)| (field.as_slice(), value.as_slice()));
+    let fields = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
     match Observed::from_fields(fields, until) {
         Observed::Free { stored } => Seen::Free { stored },
         Observed::NotALock { until } => Seen::NotALock { until },
-        Observed::Held(Holding {
-            owner,
-            holds,
-            token,
-            until,
-        }) => Seen::Other {
-            owner: owner.to_vec(),
-            holds,
-            token,
-            until,
-        },
+        Observed::Held(Holding { owner, holds, token, until }) => {
+            Seen::Other { owner: owner.to_vec(), holds, token, until }
+        }
     }
 }
 
@@ -193,8 +162,7 @@ impl Writer<'_> {
             self.ctx.replicate(c"DEL", &[self.key]);
             self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
         }
-        self.ctx
-            .replicate(c"HSET", &[self.key, owner, one, field, token.lend()]);
+        self.ctx.replicate(c"HSET", &[self.key, owner, one, field, token.lend()]);
         self.ctx.notify(KeyEventKind::Hash, c"hset", self.key);
         self.tell_expiry(until);
     }
@@ -248,7 +216,7 @@ impl Writer<'_> {
 
     /// Tells those who wait with Redisson that the lock is free.
     pub(crate) fn announce(&self, how: RedissonChannel, in_cluster: bool) {
-        if how == RedissonChannel::No {
+        if how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
             return;
         }
         let channel = Text::new(&redisson_channel(self.key.bytes()));
@@ -264,6 +232,9 @@ impl Writer<'_> {
 
     fn tell_expiry(&self, until: UnixMillis) {
         let at = Text::number(until.0);
+        if Bug::LeaseNotReplicated.is_planted() {
+            return;
+        }
         self.ctx.replicate(c"PEXPIREAT", &[self.key, at.lend()]);
         self.ctx.notify(KeyEventKind::Generic, c"expire", self.key);
     }

@@ -16,10 +16,7 @@
 //!                           ▼ │
 //!                         kvlock-core pure decisions: who gets the lock
 //! ```
-#![cfg_attr(
-    test,
-    allow(dead_code, reason = "the server is not there in unit tests")
-)]
+#![cfg_attr(test, allow(dead_code, reason = "the server is not there in unit tests"))]
 
 mod clock;
 mod commands;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Cause, KeyRef};
+use kvlock_core::{Bug, Cause, KeyRef};
 
 use crate::config::{self, RedissonChannel, Setting};
 use crate::floor::FLOOR_PREFIX;
@@ -72,19 +72,11 @@ impl Host for Module {
                 server.floors.forget();
             }
             let now = clock::now();
-            let cause = if event.expired {
-                Cause::Expiry
-            } else {
-                Cause::Outside
-            };
-            server.table.look_soon(
-                KeyRef {
-                    db: event.db,
-                    name: event.key,
-                },
-                cause,
-                now,
-            );
+            let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
+            server.table.look_soon(KeyRef { db: event.db, name: event.key }, cause, now);
+            if Bug::WriteInNotification.is_planted() {
+                server.run_due(ctx);
+            }
             server.plan(ctx, now);
         });
     }
@@ -130,7 +122,7 @@ impl Host for Module {
 
     fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
         server::with(|server| {
-            if let Some(grant) = grant {
+            if let Some(grant) = grant.filter(|_| !Bug::GrantToTheDead.is_planted()) {
                 server.lost.push(grant);
                 server.timer.arm(ctx, Duration::ZERO);
             }
@@ -178,7 +170,7 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
         }
         Some(Setting::Drain) => {
             limits.draining = value != 0;
-            if limits.draining {
+            if limits.draining && !Bug::DrainKeepsWaiters.is_planted() {
                 server.dismiss_all(&DRAINING);
             }
         }

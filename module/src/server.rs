@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvlock_core::{
-    Cause, Change, HandOff, KeyRef, Limits, LockKey, Millis, Now, Observed, Situation, Table,
+    Bug, Cause, Change, HandOff, KeyRef, Limits, LockKey, Millis, Now, Observed, Situation, Table,
     Token, WaiterId,
 };
 
@@ -59,11 +59,7 @@ thread_local! {
 
 /// Makes the state anew.
 pub(crate) fn start(ctx: &Ctx<'_>) {
-    let limits = Limits {
-        waiters: 10_000,
-        waiters_per_key: 10_000,
-        draining: false,
-    };
+    let limits = Limits { waiters: 10_000, waiters_per_key: 10_000, draining: false };
     let mut table = Table::new(limits);
     // In a cluster a slot can leave without an event.
     table.look_every = ctx.is_cluster().then_some(Millis(1000));
@@ -105,6 +101,11 @@ pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option
 }
 
 impl Server {
+    /// Says whether commands may write: on a replica they may not, even if it is writable.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.primary || Bug::NoRoleCheck.is_planted()
+    }
+
     /// Does one operation of a command on a lock: reads it as `asked` sees it, lets `operate`
     /// decide, and carries that out. If the lock is free although somebody waits, the first
     /// waiter gets it before anything else happens.
@@ -116,13 +117,8 @@ impl Server {
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
         let now = clock::now();
-        let key = KeyRef {
-            db: ctx.db(),
-            name: name.bytes(),
-        };
-        let floor = self
-            .floors
-            .of(ctx, Place::of(key.db, key.name, self.in_cluster));
+        let key = KeyRef { db: ctx.db(), name: name.bytes() };
+        let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster));
         let owner = asked.unwrap_or(name);
         let mut seen = keyspace::read(ctx, &self.words, name, asked);
         let at = seen.situation(key, owner.bytes(), now, floor);
@@ -147,41 +143,25 @@ impl Server {
         at: &Situation<'_>,
         change: Change<Waiting>,
     ) {
-        let writer = Writer {
-            ctx,
-            words: &self.words,
-            key: name,
-        };
+        let writer = Writer { ctx, words: &self.words, key: name };
         let issued = change.issued();
         match change {
             Change::None => {}
             Change::Take { token, until } => writer.grant(None, requester, token, until),
-            Change::Update {
-                holds,
-                token,
-                until,
-            } => {
+            Change::Update { holds, token, until } => {
                 writer.update(requester, holds, token, until);
             }
             Change::Free => {
                 writer.free();
                 writer.announce(self.config.redisson_channel, self.in_cluster);
             }
-            Change::HandOff(HandOff {
-                owner,
-                token,
-                until,
-                client,
-            }) => {
+            Change::HandOff(HandOff { owner, token, until, client }) => {
                 let before = match &at.seen {
                     Observed::Held(holding) => Some(holding.owner),
                     Observed::Free { .. } | Observed::NotALock { .. } => None,
                 };
                 writer.grant(before, Text::new(&owner).lend(), token, until);
-                let key = LockKey {
-                    db: at.key.db,
-                    name: at.key.name.into(),
-                };
+                let key = LockKey { db: at.key.db, name: at.key.name.into() };
                 let reply = Reply::Pair(token.value(), 1);
                 self.answer(client, reply, Some(Grant { key, owner, token }));
             }

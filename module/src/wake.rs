@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Cause, KeyRef, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, LockKey, Now};
 
 use crate::clock;
 use crate::floor::Place;
@@ -55,7 +55,8 @@ impl Server {
 
     /// Says whether a grant may be written that no client asks for just now.
     fn may_write_unasked(&self, ctx: &Ctx<'_>) -> bool {
-        self.primary && ctx.may_write_unasked()
+        (self.primary || Bug::NoRoleCheck.is_planted())
+            && (ctx.may_write_unasked() || Bug::NoPauseGuard.is_planted())
     }
 
     /// Looks at a lock that somebody waits for.
@@ -63,14 +64,13 @@ impl Server {
         ctx.select(key.db);
         let name = Text::new(&key.name);
         let seen = keyspace::read(ctx, &self.words, name.lend(), None);
-        let floor = self
-            .floors
-            .of(ctx, Place::of(key.db, &key.name, self.in_cluster));
+        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster));
         let at = seen.situation(key.borrow(), b"", now, floor);
-        if self.in_cluster && !ctx.serves_slot_of(name.lend()) {
+        if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
         if self.table.owes_a_grant(&at)
+            && !Bug::NoReplicasCheck.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             return self.turn_away(key.borrow(), &refused(&refusal), now);
@@ -109,9 +109,7 @@ impl Server {
 
 /// The server's own words for why it takes no writes now; anything else is about the slot.
 fn refused(why: &[u8]) -> Reply {
-    let known = [&b"NOREPLICAS"[..], b"MISCONF"]
-        .iter()
-        .any(|code| why.starts_with(code));
+    let known = [&b"NOREPLICAS"[..], b"MISCONF"].iter().any(|code| why.starts_with(code));
     let text = CString::new(why).ok().filter(|_| known);
     text.map_or(MOVING, |text| Reply::Error(text.into()))
 }

@@ -44,6 +44,7 @@ mod agenda;
 mod lock;
 mod outcome;
 mod parse;
+mod planted;
 mod queue;
 mod report;
 mod table;
@@ -57,6 +58,7 @@ pub use lock::{
 };
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
+pub use planted::Bug;
 pub use queue::{KeyRef, LockKey, WaiterId, WaiterView};
 pub use table::{Situation, Table};
 pub use token::{TOKEN_STORED_MAX, Token, TokenSource};

@@ -2,6 +2,7 @@
 //! queues.
 
 use crate::parse::strict_decimal;
+use crate::planted::Bug;
 use crate::token::Token;
 use crate::types::{HOLDS_MAX, Millis, UnixMillis};
 
@@ -58,6 +59,9 @@ impl<'a> Observed<'a> {
             if field == TOKEN_FIELD {
                 token = Self::read_token(value);
             } else if holder.is_some() || RESERVED_FIELDS.contains(&field) {
+                if Bug::TakesOverHashes.is_planted() {
+                    return Self::Free { stored: None };
+                }
                 return Self::NotALock { until };
             } else {
                 holder = Some((field, value));
@@ -67,12 +71,7 @@ impl<'a> Observed<'a> {
             None => Self::Free { stored: token },
             Some((owner, count)) => match Self::read_holds(count) {
                 None => Self::NotALock { until },
-                Some(holds) => Self::Held(Holding {
-                    owner,
-                    holds,
-                    token,
-                    until,
-                }),
+                Some(holds) => Self::Held(Holding { owner, holds, token, until }),
             },
         }
     }
@@ -170,10 +169,7 @@ pub enum RenewReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reentry {
     /// It holds this many times now; the new end of the lease, if it moves.
-    Holds {
-        holds: u64,
-        until: Option<UnixMillis>,
-    },
+    Holds { holds: u64, until: Option<UnixMillis> },
     /// See [`AcquireReply::Mismatch`].
     Mismatch,
     /// See [`AcquireReply::TooManyHolds`].
@@ -187,6 +183,7 @@ impl Holding<'_> {
         let more = self.holds.saturating_add(1);
         let holds = match request.holds {
             None => more,
+            Some(n) if n == self.holds && Bug::RepeatCounts.is_planted() => more,
             Some(n) if n == self.holds || n == more => n,
             Some(_) => return Reentry::Mismatch,
         };
@@ -194,7 +191,10 @@ impl Holding<'_> {
             return Reentry::TooManyHolds;
         }
         let end = now.plus(request.lease);
-        let until = self.until.filter(|until| *until < end).map(|_| end);
+        let until = self
+            .until
+            .filter(|until| *until < end || Bug::ReentryShortens.is_planted())
+            .map(|_| end);
         Reentry::Holds { holds, until }
     }
 
@@ -228,9 +228,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_redisson_has_no_token() {
-        let Observed::Held(holding) = fields(&[("uuid:52", "1")]) else {
-            panic!("held")
-        };
+        let Observed::Held(holding) = fields(&[("uuid:52", "1")]) else { panic!("held") };
         assert_eq!(holding.token, None);
     }
 
@@ -238,12 +236,7 @@ mod tests {
     fn a_remnant_is_free() {
         assert_eq!(fields(&[]), Observed::Free { stored: None });
         let seen = fields(&[("fencing-token", "9")]);
-        assert_eq!(
-            seen,
-            Observed::Free {
-                stored: Token::from_stored(9)
-            }
-        );
+        assert_eq!(seen, Observed::Free { stored: Token::from_stored(9) });
     }
 
     #[test]
@@ -258,11 +251,7 @@ mod tests {
             &[("mode", "read"), ("a", "1")],
             &[("lock-mode", "x"), ("a", "1")],
         ] {
-            assert_eq!(
-                fields(other),
-                Observed::NotALock { until: None },
-                "{other:?}"
-            );
+            assert_eq!(fields(other), Observed::NotALock { until: None }, "{other:?}");
         }
     }
 
@@ -277,49 +266,22 @@ mod tests {
     }
 
     fn held(holds: u64, until: Option<u64>) -> Holding<'static> {
-        Holding {
-            owner: b"a",
-            holds,
-            token: None,
-            until: until.map(UnixMillis),
-        }
+        Holding { owner: b"a", holds, token: None, until: until.map(UnixMillis) }
     }
 
     fn again(lease: u64, holds: Option<u64>) -> Acquire<'static> {
-        Acquire {
-            owner: b"a",
-            lease: Millis(lease),
-            holds,
-        }
+        Acquire { owner: b"a", lease: Millis(lease), holds }
     }
 
     #[test]
     fn a_reentry_never_shortens() {
         let now = UnixMillis(1_000);
         let longer = held(1, Some(1_500)).reenter(&again(900, None), now);
-        assert_eq!(
-            longer,
-            Reentry::Holds {
-                holds: 2,
-                until: Some(UnixMillis(1_900))
-            }
-        );
+        assert_eq!(longer, Reentry::Holds { holds: 2, until: Some(UnixMillis(1_900)) });
         let shorter = held(1, Some(1_500)).reenter(&again(100, None), now);
-        assert_eq!(
-            shorter,
-            Reentry::Holds {
-                holds: 2,
-                until: None
-            }
-        );
+        assert_eq!(shorter, Reentry::Holds { holds: 2, until: None });
         let endless = held(1, None).reenter(&again(100, None), now);
-        assert_eq!(
-            endless,
-            Reentry::Holds {
-                holds: 2,
-                until: None
-            }
-        );
+        assert_eq!(endless, Reentry::Holds { holds: 2, until: None });
     }
 
     #[test]
@@ -328,20 +290,8 @@ mod tests {
         let two = held(2, Some(9_000));
         let with = |n| two.reenter(&again(1, Some(n)), now);
         assert_eq!(with(1), Reentry::Mismatch);
-        assert_eq!(
-            with(2),
-            Reentry::Holds {
-                holds: 2,
-                until: None
-            }
-        );
-        assert_eq!(
-            with(3),
-            Reentry::Holds {
-                holds: 3,
-                until: None
-            }
-        );
+        assert_eq!(with(2), Reentry::Holds { holds: 2, until: None });
+        assert_eq!(with(3), Reentry::Holds { holds: 3, until: None });
         assert_eq!(with(4), Reentry::Mismatch);
     }
 
@@ -351,13 +301,7 @@ mod tests {
         let full = held(HOLDS_MAX, Some(9));
         assert_eq!(full.reenter(&again(1, None), now), Reentry::TooManyHolds);
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
-        assert_eq!(
-            repeat,
-            Reentry::Holds {
-                holds: HOLDS_MAX,
-                until: None
-            }
-        );
+        assert_eq!(repeat, Reentry::Holds { holds: HOLDS_MAX, until: None });
     }
 
     #[test]

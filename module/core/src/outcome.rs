@@ -48,11 +48,7 @@ impl<P> Change<P> {
     /// The same change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
         match self {
-            Self::Update {
-                holds: None,
-                token: None,
-                until: None,
-            } => Self::None,
+            Self::Update { holds: None, token: None, until: None } => Self::None,
             Self::None
             | Self::Take { .. }
             | Self::Update { .. }

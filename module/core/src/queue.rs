@@ -45,10 +45,7 @@ impl LockKey {
     /// The same name, borrowed.
     #[must_use]
     pub fn borrow(&self) -> KeyRef<'_> {
-        KeyRef {
-            db: self.db,
-            name: &self.name,
-        }
+        KeyRef { db: self.db, name: &self.name }
     }
 }
 
@@ -102,7 +99,7 @@ pub(crate) struct Waiter<P> {
 pub(crate) struct Queue {
     pub(crate) key: LockKey,
     pub(crate) head: WaiterId,
-    tail: WaiterId,
+    pub(crate) tail: WaiterId,
     pub(crate) len: usize,
     /// When the lock is looked at next; it is on the agenda then.
     pub(crate) look: Option<UnixMillis>,
@@ -197,21 +194,11 @@ impl<P> Queues<P> {
             return *id;
         }
         let id = QueueId(self.next_number());
-        let key = LockKey {
-            db: key.db,
-            name: key.name.into(),
-        };
+        let key = LockKey { db: key.db, name: key.name.into() };
         self.by_key.insert(key.clone(), id);
         self.queues.insert(
             id,
-            Queue {
-                key,
-                head: first,
-                tail: first,
-                len: 0,
-                look: None,
-                cause: Cause::Expiry,
-            },
+            Queue { key, head: first, tail: first, len: 0, look: None, cause: Cause::Expiry },
         );
         id
     }
@@ -238,27 +225,10 @@ impl<P> Queues<P> {
         }
         self.link(before, |waiter| waiter.after = Some(id));
         let owner: Rc<[u8]> = owner.into();
-        self.places.insert(
-            Place {
-                queue: queue_id,
-                owner: Rc::clone(&owner),
-            },
-            id,
-        );
+        self.places.insert(Place { queue: queue_id, owner: Rc::clone(&owner) }, id);
         let queue = queue_id;
-        self.waiters.insert(
-            id,
-            Waiter {
-                queue,
-                owner,
-                lease,
-                since,
-                end,
-                client,
-                before,
-                after: None,
-            },
-        );
+        self.waiters
+            .insert(id, Waiter { queue, owner, lease, since, end, client, before, after: None });
         id
     }
 
@@ -266,10 +236,7 @@ impl<P> Queues<P> {
     /// value is then the look that was planned for it.
     pub(crate) fn remove(&mut self, id: WaiterId) -> Option<(Waiter<P>, Option<UnixMillis>)> {
         let waiter = self.waiters.remove(&id)?;
-        self.places.remove(&PlaceRef {
-            queue: waiter.queue,
-            owner: &waiter.owner,
-        });
+        self.places.remove(&PlaceRef { queue: waiter.queue, owner: &waiter.owner });
         self.link(waiter.before, |before| before.after = waiter.after);
         self.link(waiter.after, |after| after.before = waiter.before);
         let mut planned = None;

@@ -35,13 +35,11 @@ impl<P> Table<P> {
     /// Those who wait for one lock, the next one first.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);
-        id.into_iter()
-            .flat_map(|id| self.queues.walk(id))
-            .map(|(_, waiter)| WaiterView {
-                owner: &waiter.owner,
-                since: waiter.since,
-                client: &waiter.client,
-            })
+        id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(_, waiter)| WaiterView {
+            owner: &waiter.owner,
+            since: waiter.since,
+            client: &waiter.client,
+        })
     }
 
     /// The `count` locks of a database that most wait for, the most first. Takes time in
@@ -54,11 +52,7 @@ impl<P> Table<P> {
             .filter(|(_, queue)| queue.key.db == db)
             .filter_map(|(id, queue)| {
                 let (_, first) = self.queues.walk(id).next()?;
-                Some(KeySummary {
-                    key: &queue.key,
-                    waiters: queue.len,
-                    since: first.since,
-                })
+                Some(KeySummary { key: &queue.key, waiters: queue.len, since: first.since })
             })
             .collect();
         found.sort_unstable_by_key(|lock| (Reverse(lock.waiters), lock.since));
@@ -86,19 +80,13 @@ impl<P> Table<P> {
             for (waiter_id, waiter) in self.queues.walk(id) {
                 length += 1;
                 if waiter.queue != id {
-                    return Err(format!(
-                        "I1: {waiter_id:?} stands in {key} but says otherwise"
-                    ));
+                    return Err(format!("I1: {waiter_id:?} stands in {key} but says otherwise"));
                 }
                 if self.queues.place(id, &waiter.owner) != Some(waiter_id) {
-                    return Err(format!(
-                        "I2: {waiter_id:?} has no place of its own in {key}"
-                    ));
+                    return Err(format!("I2: {waiter_id:?} has no place of its own in {key}"));
                 }
                 if last.is_some_and(|last| last >= waiter_id) {
-                    return Err(format!(
-                        "I3: {waiter_id:?} in {key} stands behind a later one"
-                    ));
+                    return Err(format!("I3: {waiter_id:?} in {key} stands behind a later one"));
                 }
                 if let Some(end) = waiter.end {
                     timed += 1;
@@ -109,10 +97,7 @@ impl<P> Table<P> {
                 last = Some(waiter_id);
             }
             if length == 0 || length != queue.len {
-                return Err(format!(
-                    "I1: {key} has {length} waiters and counts {}",
-                    queue.len
-                ));
+                return Err(format!("I1: {key} has {length} waiters and counts {}", queue.len));
             }
             if length > self.limits.waiters_per_key.max(self.counters.waiters_peak) {
                 return Err(format!("I7: {length} wait for {key}"));
@@ -126,10 +111,7 @@ impl<P> Table<P> {
             waiting += length;
         }
         if waiting != self.queues.waiters() {
-            return Err(format!(
-                "I1: {waiting} of {} stand in a queue",
-                self.queues.waiters()
-            ));
+            return Err(format!("I1: {waiting} of {} stand in a queue", self.queues.waiters()));
         }
         if self.agenda.len() != (timed, planned) {
             return Err(format!(

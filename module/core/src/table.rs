@@ -13,6 +13,7 @@ use crate::lock::{
     Acquire, AcquireReply, Holding, Observed, Reentry, Release, ReleaseReply, RenewReply,
 };
 use crate::outcome::{Cause, Change, Counters, Limits};
+use crate::planted::Bug;
 use crate::queue::{KeyRef, Queues};
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now, UnixMillis};
@@ -65,7 +66,9 @@ impl<P> Table<P> {
     /// lock: it is free although somebody waits (I8).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
-        matches!(at.seen, Observed::Free { .. }) && self.queues.find(at.key).is_some()
+        matches!(at.seen, Observed::Free { .. })
+            && self.queues.find(at.key).is_some()
+            && !Bug::Overtaking.is_planted()
     }
 
     /// Takes the lock if it is free and nobody waits for it, or counts a reentry.
@@ -101,10 +104,7 @@ impl<P> Table<P> {
                 let token = self.tokens.issue(*stored, at.floor, at.now.unix_us);
                 self.counters.granted += 1;
                 let until = at.now.unix().plus(request.lease);
-                (
-                    AcquireReply::Granted { token, holds: 1 },
-                    Change::Take { token, until },
-                )
+                (AcquireReply::Granted { token, holds: 1 }, Change::Take { token, until })
             }
         }
     }
@@ -122,7 +122,8 @@ impl<P> Table<P> {
         };
         let more = holds != holding.holds;
         let given = match holding.token {
-            Some(_) => None,
+            Some(_) if !Bug::TokenOnReentry.is_planted() => None,
+            Some(_) => Some(self.tokens.issue(holding.token, at.floor, at.now.unix_us)),
             None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
         };
         if more {
@@ -131,15 +132,11 @@ impl<P> Table<P> {
             self.counters.repeated += 1;
         }
         self.touched(holding.token);
-        let reply = match holding.token.or(given) {
+        let reply = match given.or(holding.token) {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
         };
-        let change = Change::Update {
-            holds: more.then_some(holds),
-            token: given,
-            until,
-        };
+        let change = Change::Update { holds: more.then_some(holds), token: given, until };
         (reply, change.or_none())
     }
 
@@ -152,7 +149,11 @@ impl<P> Table<P> {
     ) -> (ReleaseReply, Change<P>) {
         let holding = match &at.seen {
             Observed::NotALock { .. } => return (ReleaseReply::NotALock, Change::None),
-            Observed::Held(holding) if holding.owner == owner => holding,
+            Observed::Held(holding)
+                if holding.owner == owner || Bug::ReleaseAnyOwner.is_planted() =>
+            {
+                holding
+            }
             Observed::Held(_) | Observed::Free { .. } => {
                 return (ReleaseReply::NotHeld, Change::None);
             }
@@ -165,11 +166,7 @@ impl<P> Table<P> {
             self.counters.repeated += 1;
             Change::None
         } else if left > 0 {
-            Change::Update {
-                holds: Some(left),
-                token: None,
-                until: None,
-            }
+            Change::Update { holds: Some(left), token: None, until: None }
         } else {
             self.counters.released += 1;
             self.pass_on(at, holding.token, Cause::Release)
@@ -186,7 +183,11 @@ impl<P> Table<P> {
     ) -> (RenewReply, Change<P>) {
         let holding = match &at.seen {
             Observed::NotALock { .. } => return (RenewReply::NotALock, Change::None),
-            Observed::Held(holding) if holding.owner == owner => holding,
+            Observed::Held(holding)
+                if holding.owner == owner || Bug::RenewAnyOwner.is_planted() =>
+            {
+                holding
+            }
             Observed::Held(_) | Observed::Free { .. } => {
                 return (RenewReply::NotHeld, Change::None);
             }
@@ -194,11 +195,7 @@ impl<P> Table<P> {
         let until = at.now.unix().plus(lease);
         self.touched(holding.token);
         self.look_no_later_than(at.key, after(until));
-        let change = Change::Update {
-            holds: None,
-            token: None,
-            until: Some(until),
-        };
+        let change = Change::Update { holds: None, token: None, until: Some(until) };
         (RenewReply::Lease(lease), change)
     }
 
@@ -246,8 +243,7 @@ impl<P> Table<P> {
 
     /// The lock leaves its holder: to the first waiter, else to nobody.
     fn pass_on(&mut self, at: &Situation<'_>, stored: Option<Token>, cause: Cause) -> Change<P> {
-        self.hand_to_head(at, stored, cause)
-            .map_or(Change::Free, Change::HandOff)
+        self.hand_to_head(at, stored, cause).map_or(Change::Free, Change::HandOff)
     }
 
     /// Sees to it that this lock, if somebody waits for it, is looked at by then.

@@ -15,9 +15,7 @@ impl Token {
     /// written it.
     #[must_use]
     pub fn from_stored(value: u64) -> Option<Self> {
-        (1..=TOKEN_STORED_MAX)
-            .contains(&value)
-            .then_some(Self(value))
+        (1..=TOKEN_STORED_MAX).contains(&value).then_some(Self(value))
     }
 
     /// The number that clients and resources see.

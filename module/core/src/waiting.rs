@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::lock::{Acquire, AcquireReply, Observed};
 use crate::outcome::{Cause, Change, HandOff, WaitReply};
+use crate::planted::Bug;
 use crate::queue::{KeyRef, LockKey, QueueId, Waiter, WaiterId};
 use crate::table::{Situation, Table, after};
 use crate::token::Token;
@@ -30,11 +31,10 @@ impl<P> Table<P> {
         }
         let queue = self.queues.find(at.key);
         let has_place = queue.is_some_and(|id| self.queues.place(id, request.owner).is_some());
-        let in_line = queue
-            .and_then(|id| self.queues.queue(id))
-            .map_or(0, |queue| queue.len);
-        let full =
-            self.queues.waiters() >= self.limits.waiters || in_line >= self.limits.waiters_per_key;
+        let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
+        let spare = usize::from(Bug::LimitOffByOne.is_planted());
+        let full = self.queues.waiters() >= self.limits.waiters + spare
+            || in_line >= self.limits.waiters_per_key + spare;
         let reply = if self.limits.draining {
             WaitReply::Draining
         } else if full && !has_place {
@@ -57,7 +57,8 @@ impl<P> Table<P> {
         let place = self
             .queues
             .find(at.key)
-            .and_then(|id| self.queues.place(id, join.owner));
+            .and_then(|id| self.queues.place(id, join.owner))
+            .filter(|_| !Bug::SecondPlace.is_planted());
         if let Some((id, waiter)) =
             place.and_then(|id| self.queues.waiter_mut(id).map(|waiter| (id, waiter)))
         {
@@ -68,9 +69,7 @@ impl<P> Table<P> {
             self.agenda.add_wait(end, id);
             return (id, Some(old));
         }
-        let id = self
-            .queues
-            .push(at.key, join.owner, join.lease, at.now.mono, end, client);
+        let id = self.queues.push(at.key, join.owner, join.lease, at.now.mono, end, client);
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
         if let Some(due) = self.next_look_at(at) {
@@ -90,6 +89,9 @@ impl<P> Table<P> {
 
     /// Takes out a waiter whose client is gone.
     pub fn disconnected(&mut self, id: WaiterId) -> Option<P> {
+        if Bug::GhostWaiter.is_planted() {
+            return None;
+        }
         let waiter = self.take_out(id)?;
         self.counters.disconnects += 1;
         Some(waiter.client)
@@ -111,6 +113,11 @@ impl<P> Table<P> {
     /// Takes out one waiter whose time is over, the one that is longest over first.
     pub fn time_out_one(&mut self, now: Now) -> Option<P> {
         let id = self.agenda.first_wait_over(now)?;
+        if Bug::TimeoutStays.is_planted() {
+            let end = self.queues.waiter_mut(id).and_then(|waiter| waiter.end.take());
+            self.agenda.drop_wait(end, id);
+            return None;
+        }
         let waiter = self.take_out(id)?;
         self.counters.timeouts += 1;
         Some(waiter.client)
@@ -133,9 +140,7 @@ impl<P> Table<P> {
             return Change::None;
         };
         if let Observed::Free { stored } = at.seen {
-            return self
-                .hand_to_head(at, stored, cause)
-                .map_or(Change::None, Change::HandOff);
+            return self.hand_to_head(at, stored, cause).map_or(Change::None, Change::HandOff);
         }
         let due = self.next_look_at(at);
         self.plan_look(id, due, Cause::Expiry);
@@ -146,6 +151,9 @@ impl<P> Table<P> {
     fn next_look_at(&self, at: &Situation<'_>) -> Option<UnixMillis> {
         // The server may see a key for a moment longer than its deadline: look again then.
         let end = at.seen.until().map(|until| after(until.max(at.now.unix())));
+        if Bug::LookForgotten.is_planted() && end.is_some() {
+            return None;
+        }
         let regular = self.look_every.map(|every| at.now.unix().plus(every));
         match (end, regular) {
             (Some(end), Some(regular)) => Some(end.min(regular)),
@@ -163,10 +171,10 @@ impl<P> Table<P> {
     /// Plans a look right now at every lock of a database (of all of them if `None`) that is
     /// waited for.
     pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
-        let of_db = self
-            .queues
-            .all()
-            .filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
+        if Bug::FlushIgnored.is_planted() {
+            return;
+        }
+        let of_db = self.queues.all().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
         let ids: Vec<_> = of_db.map(|(id, _)| id).collect();
         for id in ids {
             self.plan_look(id, Some(now.unix()), Cause::Outside);
@@ -187,14 +195,11 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Option<HandOff<P>> {
         let queue = self.queues.find(at.key)?;
-        let head = self.queues.queue(queue)?.head;
-        let Waiter {
-            owner,
-            lease,
-            client,
-            ..
-        } = self.take_out(head)?;
-        let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
+        let queue = self.queues.queue(queue)?;
+        let head = if Bug::Lifo.is_planted() { queue.tail } else { queue.head };
+        let Waiter { owner, lease, client, .. } = self.take_out(head)?;
+        let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
+        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
         let until = at.now.unix().plus(lease);
         self.in_flight.insert(token);
         self.counters.granted += 1;
@@ -203,12 +208,7 @@ impl<P> Table<P> {
             self.counters.handed_off_by_expiry += 1;
         }
         self.look_no_later_than(at.key, after(until));
-        Some(HandOff {
-            owner: Rc::clone(&owner),
-            token,
-            until,
-            client,
-        })
+        Some(HandOff { owner: Rc::clone(&owner), token, until, client })
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {

@@ -11,25 +11,27 @@ mod naive;
 #[path = "model/ops.rs"]
 mod ops;
 mod sim;
+#[path = "model/world.rs"]
+mod world;
 
 use proptest::collection::vec;
+use proptest::option;
+use proptest::strategy::Just;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::drive::World;
+use crate::world::World;
 
 const CASES: u32 = 2_000;
 
 #[test]
 fn whatever_happens_the_table_does_what_the_contract_says() {
-    let mut config = Config {
-        failure_persistence: None,
-        ..Config::default()
-    };
+    let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
-    let run = TestRunner::new(config).run(&vec(ops::op(), 1..120), |ops| {
-        let mut world = World::new();
+    let walk = (option::of(Just(25)), vec(ops::op(), 1..120));
+    let run = TestRunner::new(config).run(&walk, |(look_every, ops)| {
+        let mut world = World::new(look_every);
         ops.iter().try_for_each(|op| world.step(op))
     });
     if let Err(failure) = run {

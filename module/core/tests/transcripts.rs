@@ -109,8 +109,5 @@ fn first_difference(written: &str, played: &str) -> Option<String> {
         lines.map(|line| format!("    {line}\n")).collect()
     };
     let (expected, actual) = (block(written), block(played));
-    Some(format!(
-        "{}:\nexpected\n{expected}and got\n{actual}",
-        command + 1
-    ))
+    Some(format!("{}:\nexpected\n{expected}and got\n{actual}", command + 1))
 }

@@ -1,6 +1,6 @@
 //! `LOCK.ACQUIRE key owner lease-ms [HOLDS n]`
 
-use kvlock_core::{Acquire, AcquireReply};
+use kvlock_core::{Acquire, AcquireReply, Bug};
 
 use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
@@ -21,10 +21,7 @@ impl Command for LockAcquire {
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
             ArgSpec::Number(c"lease-ms"),
-            ArgSpec::OptionalNumber {
-                word: c"HOLDS",
-                name: c"n",
-            },
+            ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
         ],
     };
 
@@ -49,12 +46,13 @@ pub(super) fn run(
     owner: Arg<'_>,
     request: &Acquire<'_>,
 ) -> Reply {
-    if !server.primary {
+    if !server.may_serve() {
         return READ_ONLY;
     }
-    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| {
-        table.acquire(at, request)
-    });
+    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| table.acquire(at, request));
+    if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {
+        drop(ctx.open_to_write(key));
+    }
     reply(outcome)
 }
 

@@ -29,13 +29,10 @@ impl Command for LockCancel {
             Err(trouble) => return trouble,
         };
         server::with(|server| {
-            if !server.primary {
+            if !server.may_serve() {
                 return READ_ONLY;
             }
-            let name = KeyRef {
-                db: ctx.db(),
-                name: key.bytes(),
-            };
+            let name = KeyRef { db: ctx.db(), name: key.bytes() };
             match server.table.cancel(name, owner.bytes()) {
                 Some(waiting) => {
                     server.answer(waiting, Reply::Nil, None);

@@ -21,7 +21,7 @@ impl Command for LockForceRelease {
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
         let [key] = args.all() else { return Reply::Nil };
         server::with(|server| {
-            if !server.primary {
+            if !server.may_serve() {
                 return READ_ONLY;
             }
             let held = server.on_lock(ctx, *key, None, |table, at| table.force_release(at));

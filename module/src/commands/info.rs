@@ -18,13 +18,7 @@ impl Command for LockInfo {
         acl: c"read fast",
         summary: c"Says who holds a lock, for how long, and who waits for it.",
         complexity: c"O(1), with WAITERS O(count)",
-        args: &[
-            ArgSpec::Key,
-            ArgSpec::OptionalNumber {
-                word: c"WAITERS",
-                name: c"count",
-            },
-        ],
+        args: &[ArgSpec::Key, ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" }],
     };
 
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
@@ -38,10 +32,7 @@ impl Command for LockInfo {
         server::with(|server| {
             let now = clock::now();
             let seen = keyspace::read(ctx, &server.words, *key, None);
-            let name = KeyRef {
-                db: ctx.db(),
-                name: key.bytes(),
-            };
+            let name = KeyRef { db: ctx.db(), name: key.bytes() };
             let at = seen.situation(name, b"", now, 0);
             let Some(mut fields) = describe(&at.seen, now) else {
                 return NOT_A_LOCK;
@@ -64,19 +55,10 @@ fn describe(seen: &Observed<'_>, now: Now) -> Option<Vec<(&'static str, Reply)>>
     };
     Some(vec![
         ("state", Reply::Word(state)),
-        (
-            "owner",
-            Reply::or_nil(owner, |owner| Reply::Bytes(owner.to_vec())),
-        ),
+        ("owner", Reply::or_nil(owner, |owner| Reply::Bytes(owner.to_vec()))),
         ("holds", Reply::Number(holds)),
-        (
-            "token",
-            Reply::or_nil(token.map(Token::value), Reply::Number),
-        ),
-        (
-            "lease-left",
-            Reply::or_nil(until, |until| Reply::Number(until.since(now.unix()).0)),
-        ),
+        ("token", Reply::or_nil(token.map(Token::value), Reply::Number)),
+        ("lease-left", Reply::or_nil(until, |until| Reply::Number(until.since(now.unix()).0))),
     ])
 }
 

@@ -22,10 +22,7 @@ impl Command for LockList {
         acl: c"read slow dangerous",
         summary: c"Lists the locks of the database that most clients wait for.",
         complexity: c"O(N) where N is the number of locks that are waited for",
-        args: &[ArgSpec::OptionalNumber {
-            word: c"COUNT",
-            name: c"count",
-        }],
+        args: &[ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" }],
     };
 
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {

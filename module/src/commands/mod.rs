@@ -6,6 +6,8 @@ mod cancel;
 mod force_release;
 mod info;
 mod list;
+#[cfg(feature = "planted")]
+mod panic;
 mod parse;
 mod release;
 mod renew;
@@ -23,6 +25,8 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
     registry.add::<force_release::LockForceRelease>();
+    #[cfg(feature = "planted")]
+    registry.add::<panic::LockPanic>();
 }
 
 const NOT_A_LOCK: Reply =

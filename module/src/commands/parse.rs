@@ -87,11 +87,7 @@ fn is(arg: Arg<'_>, word: &[u8]) -> bool {
 
 fn number(name: &str, arg: Arg<'_>, least: u64, most: u64) -> Result<u64, Reply> {
     let number = strict_decimal(arg.bytes()).filter(|n| (least..=most).contains(n));
-    number.ok_or_else(|| {
-        error(format!(
-            "ERR invalid {name}: must be between {least} and {most}"
-        ))
-    })
+    number.ok_or_else(|| error(format!("ERR invalid {name}: must be between {least} and {most}")))
 }
 
 fn error(text: String) -> Reply {

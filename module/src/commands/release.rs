@@ -20,11 +20,7 @@ impl Command for LockRelease {
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
-            ArgSpec::OptionalWordOrNumber {
-                word: c"ALL",
-                other: c"HOLDS",
-                name: c"n",
-            },
+            ArgSpec::OptionalWordOrNumber { word: c"ALL", other: c"HOLDS", name: c"n" },
         ],
     };
 
@@ -38,7 +34,7 @@ impl Command for LockRelease {
             Err(trouble) => return trouble,
         };
         server::with(|server| {
-            if !server.primary {
+            if !server.may_serve() {
                 return READ_ONLY;
             }
             let outcome = server.on_lock(ctx, *key, Some(owner), |table, at| {

@@ -17,11 +17,7 @@ impl Command for LockRenew {
         acl: c"write fast",
         summary: c"Starts the lease of a held lock anew.",
         complexity: c"O(1)",
-        args: &[
-            ArgSpec::Key,
-            ArgSpec::Text(c"owner"),
-            ArgSpec::Number(c"lease-ms"),
-        ],
+        args: &[ArgSpec::Key, ArgSpec::Text(c"owner"), ArgSpec::Number(c"lease-ms")],
     };
 
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
@@ -35,12 +31,11 @@ impl Command for LockRenew {
                 Ok(parsed) => parsed,
                 Err(trouble) => return trouble,
             };
-            if !server.primary {
+            if !server.may_serve() {
                 return READ_ONLY;
             }
-            let outcome = server.on_lock(ctx, *key, Some(owner), |table, at| {
-                table.renew(at, owner.bytes(), lease)
-            });
+            let outcome = server
+                .on_lock(ctx, *key, Some(owner), |table, at| table.renew(at, owner.bytes(), lease));
             match outcome {
                 RenewReply::Lease(lease) => Reply::Number(lease.0),
                 RenewReply::NotHeld => Reply::Nil,

@@ -26,10 +26,7 @@ impl Command for LockWait {
             ArgSpec::Text(c"owner"),
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::Number(c"timeout-ms"),
-            ArgSpec::OptionalNumber {
-                word: c"HOLDS",
-                name: c"n",
-            },
+            ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
         ],
     };
 
@@ -59,7 +56,7 @@ fn run(
     request: &Acquire<'_>,
     timeout: Option<Millis>,
 ) -> Reply {
-    if !server.primary {
+    if !server.may_serve() {
         return READ_ONLY;
     }
     let outcome = server.on_lock(ctx, key, Some(owner), |table, at| {
@@ -74,11 +71,7 @@ fn run(
     });
     match outcome {
         Outcome::Answer(reply) => reply,
-        Outcome::Parked {
-            client,
-            waiter,
-            replaced,
-        } => {
+        Outcome::Parked { client, waiter, replaced } => {
             server.parked.insert(client, waiter);
             if let Some(replaced) = replaced {
                 server.answer(replaced, REPLACED, None);
@@ -91,11 +84,7 @@ fn run(
 /// What a wait comes to for now.
 enum Outcome {
     Answer(Reply),
-    Parked {
-        client: Handle,
-        waiter: WaiterId,
-        replaced: Option<Waiting>,
-    },
+    Parked { client: Handle, waiter: WaiterId, replaced: Option<Waiting> },
 }
 
 /// Blocks the client and puts it in line.
@@ -110,19 +99,8 @@ fn park(
         return Outcome::Answer(Reply::Nil);
     };
     let client = parked.handle();
-    let waiting = Waiting {
-        client: parked,
-        client_id: ctx.client_id(),
-    };
-    let join = Join {
-        owner: request.owner,
-        lease: request.lease,
-        timeout,
-    };
+    let waiting = Waiting { client: parked, client_id: ctx.client_id() };
+    let join = Join { owner: request.owner, lease: request.lease, timeout };
     let (waiter, replaced) = table.enqueue(at, &join, waiting);
-    Outcome::Parked {
-        client,
-        waiter,
-        replaced,
-    }
+    Outcome::Parked { client, waiter, replaced }
 }

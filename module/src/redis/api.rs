@@ -47,10 +47,7 @@ pub(super) use {optional, required};
 
 /// Reached only if [`missing_function`] was not asked; the guard answers an error.
 #[cold]
-#[expect(
-    clippy::panic,
-    reason = "caught by the guard; loading checks that it cannot happen"
-)]
+#[expect(clippy::panic, reason = "caught by the guard; loading checks that it cannot happen")]
 pub(super) fn absent(name: &str) -> ! {
     panic!("the server has no {name}");
 }

@@ -55,14 +55,7 @@ impl Ctx<'_> {
         // SAFETY: "S" and "E" ask for the checks that a script's commands get and for errors as
         // replies; "s" takes a live string and "b" bytes and their number, here none.
         let raw = unsafe {
-            call(
-                self.raw,
-                c"HDEL".as_ptr(),
-                c"SEsb".as_ptr(),
-                key.raw,
-                c"".as_ptr(),
-                0_usize,
-            )
+            call(self.raw, c"HDEL".as_ptr(), c"SEsb".as_ptr(), key.raw, c"".as_ptr(), 0_usize)
         };
         if raw.is_null() {
             return Some(b"TRYAGAIN the server refused".to_vec());

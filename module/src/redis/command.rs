@@ -7,7 +7,8 @@ use redis_module::raw;
 
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
-use super::guard::{guard, log_line};
+use super::guard::{Entry, guard, log_line};
+use super::parked::take_parked;
 use super::reply::Reply;
 use super::text::Arg;
 
@@ -69,16 +70,9 @@ pub(crate) enum ArgSpec {
     /// A number.
     Number(&'static CStr),
     /// A word and a number, or neither.
-    OptionalNumber {
-        word: &'static CStr,
-        name: &'static CStr,
-    },
+    OptionalNumber { word: &'static CStr, name: &'static CStr },
     /// One of two options, or neither: a word, or a word and a number.
-    OptionalWordOrNumber {
-        word: &'static CStr,
-        other: &'static CStr,
-        name: &'static CStr,
-    },
+    OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
 }
 
 /// Declares a command to the server. `Err` names what the server refused.
@@ -90,24 +84,12 @@ pub(super) unsafe fn register<C: Command>(
     ctx: *mut raw::RedisModuleCtx,
 ) -> Result<(), &'static CStr> {
     let spec = &C::SPEC;
-    let (first, last, step) = if spec.key.is_some() {
-        (1, 1, 1)
-    } else {
-        (0, 0, 0)
-    };
+    let (first, last, step) = if spec.key.is_some() { (1, 1, 1) } else { (0, 0, 0) };
     let create = required!(RedisModule_CreateCommand);
     // SAFETY: by the contract of this function; the strings are copied, the function never
     // unwinds.
     let created = unsafe {
-        create(
-            ctx,
-            spec.name.as_ptr(),
-            Some(call::<C>),
-            spec.flags.as_ptr(),
-            first,
-            last,
-            step,
-        )
+        create(ctx, spec.name.as_ptr(), Some(call::<C>), spec.flags.as_ptr(), first, last, step)
     };
     if created != OK {
         return Err(spec.name);
@@ -125,10 +107,7 @@ pub(super) unsafe fn register<C: Command>(
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
         // SAFETY: likewise; the string is read at once.
         if unsafe { set_categories(command, spec.acl.as_ptr()) } != OK {
-            log_line(&format!(
-                "the server does not know the ACL categories {:?}",
-                spec.acl
-            ));
+            log_line(&format!("the server does not know the ACL categories {:?}", spec.acl));
         }
     }
     Ok(())
@@ -141,20 +120,26 @@ unsafe extern "C" fn call<C: Command>(
 ) -> c_int {
     // SAFETY: the context lives until this callback returns.
     let ctx = unsafe { Ctx::new(raw_ctx) };
-    let trouble = Reply::error(c"ERR internal error, see the server's log");
-    let reply = guard(trouble, || {
+    take_parked();
+    let reply = guard(Entry::Command, None, || {
         let arity = usize::try_from(C::SPEC.arity.unsigned_abs()).unwrap_or(usize::MAX);
         let count = usize::try_from(argc).unwrap_or(0);
         if count < arity || (count > arity && C::SPEC.arity > 0) {
-            return wrong_arity(C::SPEC.name);
+            return Some(wrong_arity(C::SPEC.name));
         }
         // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
         // `argc` of them until this callback returns.
         let args = unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) };
-        C::run(&ctx, &Args(args.get(1..).unwrap_or_default()))
+        Some(C::run(&ctx, &Args(args.get(1..).unwrap_or_default())))
     });
+    let reply = match reply {
+        Some(reply) => reply,
+        // It is answered when it is unparked.
+        None if take_parked() => Reply::Later,
+        None => Reply::error(c"ERR internal error, see the server's log"),
+    };
     // SAFETY: nothing was sent to the caller yet.
-    guard((), || unsafe { reply.send(raw_ctx) });
+    unsafe { reply.send(raw_ctx) };
     OK
 }
 
@@ -163,9 +148,8 @@ unsafe extern "C" fn call<C: Command>(
 fn wrong_arity(name: &CStr) -> Reply {
     let name = name.to_string_lossy();
     let text = format!("ERR wrong number of arguments for '{name}' command");
-    CString::new(text).map_or(Reply::error(c"ERR wrong number of arguments"), |text| {
-        Reply::Error(text.into())
-    })
+    CString::new(text)
+        .map_or(Reply::error(c"ERR wrong number of arguments"), |text| Reply::Error(text.into()))
 }
 
 /// Tells the server what `COMMAND DOCS` and `COMMAND INFO` say.
@@ -184,11 +168,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
     // SAFETY: an all-zero key specification is the API's mark for the end of the list.
     keys.push(unsafe { std::mem::zeroed() });
     let mut options = [end_of_args(), end_of_args(), end_of_args()];
-    let mut args: Vec<_> = spec
-        .args
-        .iter()
-        .map(|arg| arg_spec(arg, &mut options))
-        .collect();
+    let mut args: Vec<_> = spec.args.iter().map(|arg| arg_spec(arg, &mut options)).collect();
     args.push(end_of_args());
     let info = raw::RedisModuleCommandInfo {
         version: &raw const VERSION,
@@ -255,10 +235,7 @@ fn arg_spec(
     options: &mut [raw::RedisModuleCommandArg; 3],
 ) -> raw::RedisModuleCommandArg {
     match arg {
-        ArgSpec::Key => raw::RedisModuleCommandArg {
-            key_spec_index: 0,
-            ..plain(c"key", KEY)
-        },
+        ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
         ArgSpec::Text(name) => plain(name, TEXT),
         ArgSpec::Number(name) => plain(name, NUMBER),
         ArgSpec::OptionalNumber { word, name } => raw::RedisModuleCommandArg {
@@ -268,14 +245,8 @@ fn arg_spec(
         },
         ArgSpec::OptionalWordOrNumber { word, other, name } => {
             let [first, second, _] = options;
-            *first = raw::RedisModuleCommandArg {
-                token: word.as_ptr(),
-                ..plain(c"all", WORD)
-            };
-            *second = raw::RedisModuleCommandArg {
-                token: other.as_ptr(),
-                ..plain(name, NUMBER)
-            };
+            *first = raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(c"all", WORD) };
+            *second = raw::RedisModuleCommandArg { token: other.as_ptr(), ..plain(name, NUMBER) };
             raw::RedisModuleCommandArg {
                 flags: OPTIONAL,
                 subargs: options.as_mut_ptr(),
@@ -286,11 +257,7 @@ fn arg_spec(
 }
 
 fn plain(name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg {
-    raw::RedisModuleCommandArg {
-        name: name.as_ptr(),
-        type_: kind,
-        ..end_of_args()
-    }
+    raw::RedisModuleCommandArg { name: name.as_ptr(), type_: kind, ..end_of_args() }
 }
 
 fn end_of_args() -> raw::RedisModuleCommandArg {

@@ -1,12 +1,11 @@
 //! Options: `CONFIG GET` and `CONFIG SET`, and `name value` pairs when the module is loaded.
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
-use std::ptr::null_mut;
 
 use redis_module::raw;
 
 use super::api::{ERR, OK, required};
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::load::Host;
 use super::text::{Arg, Text};
 
@@ -45,9 +44,7 @@ impl ConfigSpec {
 }
 
 fn position(words: &[&CStr], text: &[u8]) -> Option<i64> {
-    let at = words
-        .iter()
-        .position(|word| word.to_bytes().eq_ignore_ascii_case(text))?;
+    let at = words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(text))?;
     i64::try_from(at).ok()
 }
 
@@ -65,13 +62,8 @@ pub(super) unsafe fn register<H: Host>(
     let mut pairs = args.chunks_exact(2);
     for pair in &mut pairs {
         let [name, value] = pair else { continue };
-        let short = name
-            .bytes()
-            .strip_prefix(b"kvlock.")
-            .unwrap_or_else(|| name.bytes());
-        let index = H::CONFIGS
-            .iter()
-            .position(|spec| spec.name.to_bytes() == short);
+        let short = name.bytes().strip_prefix(b"kvlock.").unwrap_or_else(|| name.bytes());
+        let index = H::CONFIGS.iter().position(|spec| spec.name.to_bytes() == short);
         let shown = String::from_utf8_lossy(name.bytes());
         let (index, spec) = index
             .and_then(|index| Some((index, H::CONFIGS.get(index)?)))
@@ -79,11 +71,7 @@ pub(super) unsafe fn register<H: Host>(
         let value = spec
             .parse(value.bytes())
             .ok_or_else(|| format!("the value of {shown} must be {}", spec.kind.describe()))?;
-        values
-            .iter_mut()
-            .skip(index)
-            .take(1)
-            .for_each(|slot| *slot = value);
+        values.iter_mut().skip(index).take(1).for_each(|slot| *slot = value);
     }
     if !pairs.remainder().is_empty() {
         return Err("options are pairs of a name and a value".into());
@@ -169,7 +157,7 @@ unsafe fn declare<H: Host>(
 }
 
 unsafe extern "C" fn get_number<H: Host>(_name: *const c_char, which: *mut c_void) -> c_longlong {
-    guard(0, || H::config(which.addr()))
+    guard(Entry::ReadConfig, 0, || H::config(which.addr()))
 }
 
 unsafe extern "C" fn set_number<H: Host>(
@@ -183,7 +171,7 @@ unsafe extern "C" fn set_number<H: Host>(
 }
 
 unsafe extern "C" fn get_small<H: Host>(_name: *const c_char, which: *mut c_void) -> c_int {
-    guard(0, || c_int::try_from(H::config(which.addr())).unwrap_or(0))
+    guard(Entry::ReadConfig, 0, || c_int::try_from(H::config(which.addr())).unwrap_or(0))
 }
 
 unsafe extern "C" fn set_small<H: Host>(
@@ -204,13 +192,13 @@ unsafe fn set<H: Host>(
     value: i64,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    let result = guard(Err("internal error".into()), || {
+    let result = guard(Entry::WriteConfig, Err("internal error".into()), || {
         H::set_config(which.addr(), value)
     });
     match result {
         Ok(()) => OK,
         Err(text) => {
-            let text = guard(null_mut(), || Text::new(text.as_bytes()).into_raw());
+            let text = Text::new(text.as_bytes()).into_raw();
             if !error.is_null() {
                 // SAFETY: by the contract of this function.
                 unsafe { *error = text };

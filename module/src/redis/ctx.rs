@@ -41,10 +41,7 @@ impl Ctx<'_> {
     ///
     /// `raw` is the context of a callback that runs for as long as this value lives.
     pub(super) unsafe fn new(raw: *mut raw::RedisModuleCtx) -> Self {
-        Self {
-            raw,
-            lent: PhantomData,
-        }
+        Self { raw, lent: PhantomData }
     }
 
     /// The database that the caller, or the event, is in.
@@ -107,13 +104,7 @@ impl Ctx<'_> {
         // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
         // takes an array of these and its length. The strings are only retained, not changed.
         unsafe {
-            replicate(
-                self.raw,
-                command.as_ptr(),
-                c"v".as_ptr(),
-                args.as_ptr(),
-                args.len(),
-            );
+            replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len());
         }
     }
 

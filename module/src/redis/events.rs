@@ -6,7 +6,7 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 use super::ctx::Ctx;
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::load::Host;
 use super::text::Arg;
 
@@ -69,7 +69,7 @@ unsafe extern "C" fn key_event<H: Host>(
     _event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
-    guard((), || {
+    guard(Entry::KeyEvent, (), || {
         // SAFETY: the context and the name live until this callback returns.
         let key = unsafe { Arg::new(key) };
         if !H::wants_key_event(key.bytes()) {
@@ -78,14 +78,7 @@ unsafe extern "C" fn key_event<H: Host>(
         // SAFETY: likewise.
         let ctx = unsafe { Ctx::new(ctx) };
         let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
-        H::key_event(
-            &ctx,
-            KeyEvent {
-                db: ctx.db(),
-                key: key.bytes(),
-                expired,
-            },
-        );
+        H::key_event(&ctx, KeyEvent { db: ctx.db(), key: key.bytes(), expired });
     });
     OK
 }
@@ -96,7 +89,7 @@ unsafe extern "C" fn server_event<H: Host>(
     sub: u64,
     data: *mut c_void,
 ) {
-    guard((), || {
+    guard(Entry::ServerEvent, (), || {
         // SAFETY: the server passes the data that belongs to the event.
         if let Some(event) = unsafe { read_event(event.id, sub, data) } {
             // SAFETY: the context lives until this callback returns.
@@ -112,18 +105,12 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
     match (id, sub) {
         (raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, now) => {
             let primary = now == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
-            Some(if primary {
-                ServerEvent::BecamePrimary
-            } else {
-                ServerEvent::BecameReplica
-            })
+            Some(if primary { ServerEvent::BecamePrimary } else { ServerEvent::BecameReplica })
         }
         (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
             // SAFETY: a flush comes with this structure.
             let flush = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }?;
-            Some(ServerEvent::Flushed(
-                (flush.dbnum >= 0).then_some(flush.dbnum),
-            ))
+            Some(ServerEvent::Flushed((flush.dbnum >= 0).then_some(flush.dbnum)))
         }
         (raw::REDISMODULE_EVENT_SWAPDB, _) => {
             // SAFETY: a swap comes with this structure.

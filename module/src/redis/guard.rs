@@ -16,8 +16,30 @@ pub(crate) fn caught_panics() -> u64 {
     CAUGHT.load(Ordering::Relaxed)
 }
 
+/// The kinds of entry from the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Load,
+    Unload,
+    Command,
+    WriteAnswer,
+    AnswerDone,
+    ClientGone,
+    Timer,
+    KeyEvent,
+    ServerEvent,
+    ReadConfig,
+    WriteConfig,
+    Info,
+    Scan,
+}
+
 /// Runs `body`; if it panics, counts that and returns `otherwise`.
-pub(super) fn guard<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
+pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> R {
+    let body = || {
+        provoke(entry);
+        body()
+    };
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
         Err(payload) => {
@@ -27,6 +49,30 @@ pub(super) fn guard<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
         }
     }
 }
+
+/// Where a panic is to be provoked next, in builds for tests of this guard.
+#[cfg(feature = "planted")]
+static PROVOKED: std::sync::Mutex<Option<Entry>> = std::sync::Mutex::new(None);
+
+/// Provokes a panic at the next call of this kind.
+#[cfg(feature = "planted")]
+pub(crate) fn provoke_at(entry: Entry) {
+    if let Ok(mut provoked) = PROVOKED.lock() {
+        *provoked = Some(entry);
+    }
+}
+
+#[cfg(feature = "planted")]
+#[expect(clippy::panic, reason = "this is what it is for")]
+pub(super) fn provoke(entry: Entry) {
+    let wanted = PROVOKED.lock().is_ok_and(|mut wanted| wanted.take_if(|e| *e == entry).is_some());
+    if wanted {
+        panic!("provoked in {entry:?}");
+    }
+}
+
+#[cfg(not(feature = "planted"))]
+pub(super) fn provoke(_entry: Entry) {}
 
 /// Leaks what a panic carried: to drop it could panic again, outside the guard.
 #[expect(clippy::mem_forget, reason = "a few bytes, against a second panic")]
@@ -50,11 +96,6 @@ pub(super) fn log_line(line: &str) {
     // SAFETY: without a context the server logs for the module in general; the format takes one
     // C string, which outlives the call.
     unsafe {
-        log(
-            std::ptr::null_mut(),
-            c"warning".as_ptr(),
-            c"kvlock: %s".as_ptr(),
-            line.as_ptr(),
-        );
+        log(std::ptr::null_mut(), c"warning".as_ptr(), c"kvlock: %s".as_ptr(), line.as_ptr());
     }
 }

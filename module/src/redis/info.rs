@@ -5,7 +5,7 @@ use std::ffi::{CString, c_int};
 use redis_module::raw;
 
 use super::api::{OK, required};
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::load::Host;
 
 /// Takes the fields of the section.
@@ -38,7 +38,7 @@ unsafe extern "C" fn write_info<H: Host>(ctx: *mut raw::RedisModuleInfoCtx, for_
     if for_crash != 0 {
         return;
     }
-    guard((), || {
+    guard(Entry::Info, (), || {
         let section = required!(RedisModule_InfoAddSection);
         // SAFETY: the info context is alive; a section without a name is called as the module.
         let wanted = unsafe { section(ctx, std::ptr::null()) };

@@ -8,7 +8,7 @@ use redis_module::raw;
 
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::text::{Arg, Text};
 
 /// What kind of value a key has.
@@ -50,10 +50,7 @@ impl Ctx<'_> {
         let open = required!(RedisModule_OpenKey);
         // SAFETY: the context and the name are alive.
         let raw = unsafe { open(self.raw, name.raw, mode) };
-        (!raw.is_null()).then(|| Key {
-            raw,
-            lent: PhantomData,
-        })
+        (!raw.is_null()).then(|| Key { raw, lent: PhantomData })
     }
 }
 
@@ -181,7 +178,7 @@ unsafe extern "C" fn visit_field(
     value: *mut raw::RedisModuleString,
     visitor: *mut c_void,
 ) {
-    guard((), || {
+    guard(Entry::Scan, (), || {
         if value.is_null() {
             return;
         }

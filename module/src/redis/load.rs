@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::api::{ERR, OK};
 use super::ctx::Ctx;
 use super::events::{KeyEvent, ServerEvent};
-use super::guard::{guard, log_line, log_panics};
+use super::guard::{Entry, guard, log_line, log_panics};
 use super::info::InfoWriter;
 use super::parked::Handle;
 use super::text::Arg;
@@ -95,7 +95,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context lives until this callback returns.
-    guard((), || Module::unload(&unsafe { Ctx::new(ctx) }));
+    guard(Entry::Unload, (), || Module::unload(&unsafe { Ctx::new(ctx) }));
     OK
 }
 
@@ -119,7 +119,7 @@ unsafe fn load<H: Host>(
     if made != OK {
         return ERR;
     }
-    let loaded = guard(Err("a panic while loading".into()), || {
+    let loaded = guard(Entry::Load, Err("a panic while loading".into()), || {
         log_panics();
         // SAFETY: the server lends `argc` strings until this callback returns.
         unsafe { load_guarded::<H>(ctx, argv, argc) }
@@ -127,7 +127,7 @@ unsafe fn load<H: Host>(
     match loaded {
         Ok(()) => OK,
         Err(why) => {
-            guard((), || log_line(&format!("not loaded: {why}")));
+            guard(Entry::Load, (), || log_line(&format!("not loaded: {why}")));
             ERR
         }
     }
@@ -142,9 +142,7 @@ unsafe fn load_guarded<H: Host>(
     argc: c_int,
 ) -> Result<(), String> {
     if let Some(missing) = api::missing_function() {
-        return Err(format!(
-            "this server lacks {missing}; Redis 7.0 or Valkey 8.0 is needed"
-        ));
+        return Err(format!("this server lacks {missing}; Redis 7.0 or Valkey 8.0 is needed"));
     }
     // SAFETY: the context lives until the load function returns.
     let ctx = unsafe { Ctx::new(raw_ctx) };
@@ -157,10 +155,7 @@ unsafe fn load_guarded<H: Host>(
         unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
     };
     H::load(&ctx);
-    let mut registry = Registry {
-        ctx: &ctx,
-        refused: None,
-    };
+    let mut registry = Registry { ctx: &ctx, refused: None };
     H::commands(&mut registry);
     if let Some(refused) = registry.refused {
         let name = CString::from(refused);

@@ -12,7 +12,7 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 use super::ctx::Ctx;
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::load::Host;
 use super::reply::Reply;
 
@@ -36,6 +36,15 @@ struct Answer<H: Host> {
     written: Cell<bool>,
 }
 
+thread_local! {
+    static PARKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says whether a client was parked since this was asked last.
+pub(super) fn take_parked() -> bool {
+    PARKED.replace(false)
+}
+
 impl Ctx<'_> {
     /// Parks the caller; `None` if the server refuses. Only in a command, and only where blocking
     /// is allowed.
@@ -43,25 +52,16 @@ impl Ctx<'_> {
         let block = required!(RedisModule_BlockClient);
         // SAFETY: the context is that of a command; both functions have the right signature and
         // never unwind.
-        let raw = unsafe {
-            block(
-                self.raw,
-                Some(write_answer::<H>),
-                None,
-                Some(answer_done::<H>),
-                0,
-            )
-        };
+        let raw =
+            unsafe { block(self.raw, Some(write_answer::<H>), None, Some(answer_done::<H>), 0) };
         if raw.is_null() {
             return None;
         }
+        PARKED.set(true);
         let on_disconnect = required!(RedisModule_SetDisconnectCallback);
         // SAFETY: the handle is new.
         unsafe { on_disconnect(raw, Some(client_gone::<H>)) };
-        Some(Parked {
-            raw,
-            host: PhantomData,
-        })
+        Some(Parked { raw, host: PhantomData })
     }
 }
 
@@ -74,13 +74,12 @@ impl<H: Host> Parked<H> {
     /// Answers it. The reply is written when this turn of the event loop ends; the host hears of
     /// `note` then, either way.
     pub(crate) fn answer(self, reply: Reply, note: H::Note) {
-        let answer = Box::new(Answer::<H> {
-            reply,
-            note,
-            written: Cell::new(false),
-        });
+        let answer = Box::new(Answer::<H> { reply, note, written: Cell::new(false) });
         let this = std::mem::ManuallyDrop::new(self);
         unblock(this.raw, Box::into_raw(answer).cast());
+        if kvlock_core::Bug::DoubleUnblock.is_planted() {
+            unblock(this.raw, null_mut());
+        }
     }
 }
 
@@ -103,25 +102,27 @@ unsafe extern "C" fn write_answer<H: Host>(
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
 ) -> c_int {
-    guard((), || {
+    let written = guard(Entry::WriteAnswer, false, || {
         let private = required!(RedisModule_GetBlockedClientPrivateData);
         // SAFETY: the context is that of an answer to a blocked client.
         let answer = unsafe { private(ctx) }.cast::<Answer<H>>();
         // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
-        let answer = unsafe { answer.as_ref() };
-        let dropped = Reply::error(c"ERR internal error, see the server's log");
-        let reply = answer.map_or(&dropped, |answer| &answer.reply);
+        let Some(answer) = (unsafe { answer.as_ref() }) else { return false };
         // SAFETY: nothing was sent to this client yet.
-        unsafe { reply.send(ctx) };
-        if let Some(answer) = answer {
-            answer.written.set(true);
-        }
+        unsafe { answer.reply.send(ctx) };
+        answer.written.set(true);
+        true
     });
+    if !written {
+        let trouble = Reply::error(c"ERR internal error, see the server's log");
+        // SAFETY: a reply is sent as the last thing above, so nothing was sent to this client.
+        unsafe { trouble.send(ctx) };
+    }
     OK
 }
 
 unsafe extern "C" fn answer_done<H: Host>(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
-    guard((), || {
+    guard(Entry::AnswerDone, (), || {
         if answer.is_null() {
             return;
         }
@@ -143,5 +144,5 @@ unsafe extern "C" fn client_gone<H: Host>(
 ) {
     // SAFETY: the context lives until this callback returns.
     let ctx = unsafe { Ctx::new(ctx) };
-    guard((), || H::client_gone(&ctx, Handle(client.addr())));
+    guard(Entry::ClientGone, (), || H::client_gone(&ctx, Handle(client.addr())));
 }

@@ -20,10 +20,7 @@ impl<'a> Arg<'a> {
     ///
     /// `raw` is a string that stays alive and unchanged for `'a`.
     pub(super) unsafe fn new(raw: *mut RedisModuleString) -> Self {
-        Self {
-            raw,
-            lent: PhantomData,
-        }
+        Self { raw, lent: PhantomData }
     }
 
     /// Its bytes; any bytes.

@@ -9,7 +9,7 @@ use redis_module::raw;
 
 use super::api::required;
 use super::ctx::Ctx;
-use super::guard::guard;
+use super::guard::{Entry, guard};
 use super::load::Host;
 
 /// A timer that is late by this much was moved by a step of the wall clock.
@@ -27,10 +27,7 @@ pub(crate) struct Timer<H> {
 impl<H: Host> Timer<H> {
     /// No timer yet.
     pub(crate) fn new() -> Self {
-        Self {
-            armed: None,
-            host: PhantomData,
-        }
+        Self { armed: None, host: PhantomData }
     }
 
     /// Sees to it that the timer fires in `delay` or earlier. One that is armed for earlier is
@@ -70,5 +67,5 @@ impl<H: Host> Timer<H> {
 
 unsafe extern "C" fn fire<H: Host>(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the context lives until this callback returns.
-    guard((), || H::timer(&unsafe { Ctx::new(ctx) }));
+    guard(Entry::Timer, (), || H::timer(&unsafe { Ctx::new(ctx) }));
 }

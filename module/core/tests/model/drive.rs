@@ -1,53 +1,18 @@
-//! Does everything twice, to the table and to the model, and compares whatever can be seen.
+//! Does everything twice, to the table and to the model, and compares what comes of it.
 
 use kvlock_core::{
-    Acquire, AcquireReply, Cause, Change, Join, Limits, Millis, MonoMillis, Observed, Release,
-    ReleaseReply, RenewReply, Situation, Table, Token, UnixMillis, WaitReply, WaiterId,
+    Acquire, AcquireReply, Cause, Change, Join, Millis, Release, ReleaseReply, RenewReply, Token,
+    WaitReply,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::naive::{Answer, Naive, Told, What};
-use crate::ops::{HowMany, KEYS, Key, Meddling, Op, Owner, Request};
-use crate::sim::{Clock, Foreign, Keyspace, Name, first_look, key_ref};
-
-/// A client to answer. There is no second one like it, so it cannot leave the table twice.
-#[derive(Debug)]
-struct Client(u64);
-
-#[derive(Debug)]
-pub(crate) struct World {
-    table: Table<Client>,
-    space: Keyspace,
-    clock: Clock,
-    names: Vec<Name>,
-    model: Naive,
-    clients: u64,
-    /// Every place that was ever given out.
-    ids: Vec<WaiterId>,
-    last_token: u64,
-}
+use crate::naive::{Answer, Told, What};
+use crate::ops::{HowMany, KEYS, Key, Meddling, Op, Request};
+use crate::sim::{Foreign, key_ref};
+use crate::world::{Client, World};
 
 impl World {
-    pub(crate) fn new() -> Self {
-        let limits = Limits {
-            waiters: 100,
-            waiters_per_key: 100,
-            draining: false,
-        };
-        let clock = Clock::new();
-        Self {
-            table: Table::new(limits),
-            space: Keyspace::default(),
-            names: KEYS.map(|(db, key)| (db, key.to_owned())).to_vec(),
-            model: Naive::new(KEYS.len(), limits, clock.now()),
-            clock,
-            clients: 0,
-            ids: Vec::new(),
-            last_token: 0,
-        }
-    }
-
     /// Does one thing to both, and compares what comes of it.
     pub(crate) fn step(&mut self, op: &Op) -> TestCaseResult {
         match *op {
@@ -67,9 +32,8 @@ impl World {
                     HowMany::All => Release::All,
                     HowMany::DownTo(n) => Release::DownTo(n),
                 };
-                let (reply, change) = self.with(key, |table, at| {
-                    table.release(at, owner.as_bytes(), release)
-                });
+                let (reply, change) =
+                    self.with(key, |table, at| table.release(at, owner.as_bytes(), release));
                 let told = self.apply(key, owner, change)?;
                 let expected = self.model.release(key, owner, how_many);
                 prop_assert_eq!((released(reply), told), expected);
@@ -83,14 +47,8 @@ impl World {
                 prop_assert_eq!((renewed(reply), told), expected);
             }
             Op::Cancel(key, owner) => {
-                let out = self
-                    .table
-                    .cancel(key_ref(&self.names[key]), owner.as_bytes());
-                let answer = if out.is_some() {
-                    Answer::Yes
-                } else {
-                    Answer::No
-                };
+                let out = self.table.cancel(key_ref(&self.names[key]), owner.as_bytes());
+                let answer = if out.is_some() { Answer::Yes } else { Answer::No };
                 prop_assert_eq!((answer, told(out)), self.model.cancel(key, owner));
             }
             Op::Force(key) => {
@@ -112,9 +70,9 @@ impl World {
     /// What happens beside the commands.
     fn step_aside(&mut self, op: &Op) -> TestCaseResult {
         match *op {
-            Op::Disconnect(nth) if !self.ids.is_empty() => {
-                let place = nth % self.ids.len();
-                let out = told(self.table.disconnected(self.ids[place]));
+            Op::Disconnect(nth) if !self.places.is_empty() => {
+                let place = nth % self.places.len();
+                let out = told(self.table.disconnected(self.places[place]));
                 prop_assert_eq!(out, self.model.disconnect(place));
             }
             Op::Delivered(nth) if !self.model.grants.is_empty() => {
@@ -127,9 +85,8 @@ impl World {
                 let nth = nth % self.model.grants.len();
                 let (key, owner) = (self.model.grants[nth].key, self.model.grants[nth].owner);
                 let token = Token::from_stored(self.model.grants[nth].token).expect("tokens fit");
-                let change = self.with(key, |table, at| {
-                    table.take_back(at, owner.as_bytes(), token)
-                });
+                let change =
+                    self.with(key, |table, at| table.take_back(at, owner.as_bytes(), token));
                 let told = self.apply(key, "", change)?;
                 prop_assert_eq!(told, self.model.take_back(nth));
             }
@@ -150,6 +107,7 @@ impl World {
                     }
                 }
                 self.clock.pass(mono, wall);
+                self.latest = self.latest.max(self.clock.now().unix());
                 self.space.expire(self.clock.now());
                 self.model.pass(self.clock.now());
             }
@@ -161,14 +119,7 @@ impl World {
             Op::Serve(key) => {
                 if self.with(key, |table, at| table.owes_a_grant(at)) {
                     let lapsed = self.model.locks[key].lapsed;
-                    self.look(
-                        key,
-                        if lapsed {
-                            Cause::Expiry
-                        } else {
-                            Cause::Outside
-                        },
-                    )?;
+                    self.look(key, if lapsed { Cause::Expiry } else { Cause::Outside })?;
                 }
                 let lock = &self.model.locks[key];
                 let free = matches!(lock.what, What::Free(_));
@@ -203,46 +154,6 @@ impl World {
         Ok(())
     }
 
-    /// Asks the table something about a key as it is now.
-    fn with<T>(
-        &mut self,
-        key: Key,
-        ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
-    ) -> T {
-        let (now, floor) = (self.clock.now(), self.model.floor);
-        let at = self.space.situation(&self.names[key], now, floor);
-        ask(&mut self.table, &at)
-    }
-
-    /// Does to the key what the table says, and finds who is told.
-    fn apply(
-        &mut self,
-        key: Key,
-        caller: Owner,
-        change: Change<Client>,
-    ) -> Result<Vec<Told>, TestCaseError> {
-        self.space.apply(&self.names[key], caller, &change);
-        if let Change::Take { token, .. } = change {
-            self.grows(token)?;
-        }
-        let Change::HandOff(hand_off) = change else {
-            return Ok(Vec::new());
-        };
-        self.grows(hand_off.token)?;
-        Ok(vec![Told::Granted(
-            hand_off.client.0,
-            String::from_utf8_lossy(&hand_off.owner).into_owned(),
-            hand_off.token.value(),
-            hand_off.until.0,
-        )])
-    }
-
-    fn grows(&mut self, token: Token) -> TestCaseResult {
-        prop_assert!(token.value() > self.last_token, "I6");
-        self.last_token = token.value();
-        Ok(())
-    }
-
     fn wait(&mut self, key: Key, request: &Request, timeout: Option<u64>) -> TestCaseResult {
         let client = self.clients;
         self.clients += 1;
@@ -261,7 +172,7 @@ impl World {
                 let (id, out) =
                     self.with(key, |table, at| table.enqueue(at, &join, Client(client)));
                 if out.is_none() {
-                    self.ids.push(id);
+                    self.places.push(id);
                     let (waiters, limits) = (self.table.waiters(), self.table.limits);
                     let here = self.table.waiters_of(key_ref(&self.names[key]));
                     prop_assert!(waiters <= limits.waiters, "I7");
@@ -289,10 +200,7 @@ impl World {
         let now = self.clock.now();
         let mut looks = 0;
         while let Some((due, cause)) = self.table.next_look(now) {
-            let key = self
-                .names
-                .iter()
-                .position(|name| key_ref(name) == due.borrow());
+            let key = self.names.iter().position(|name| key_ref(name) == due.borrow());
             self.look(key.expect("a key of ours"), cause)?;
             looks += 1;
             prop_assert!(looks <= 2 * KEYS.len(), "looks have no end");
@@ -330,11 +238,9 @@ impl World {
             Meddling::Overwrite => vec![Foreign::Set],
             Meddling::Persist => vec![Foreign::Persist],
             Meddling::Expire(ms) => Vec::from_iter((!free).then_some(Foreign::Pexpire(ms))),
-            Meddling::Script(owner, holds, lease) => vec![
-                Foreign::Del,
-                hset(owner, holds.to_string()),
-                Foreign::Pexpire(lease),
-            ],
+            Meddling::Script(owner, holds, lease) => {
+                vec![Foreign::Del, hset(owner, holds.to_string()), Foreign::Pexpire(lease)]
+            }
             Meddling::DropHolder => {
                 Vec::from_iter(holder.map(|owner| Foreign::Hdel(owner.to_owned())))
             }
@@ -353,91 +259,10 @@ impl World {
         }
         self.model.meddle(key, meddling);
     }
-
-    /// Compares everything that can be seen from outside.
-    fn compare(&self) -> TestCaseResult {
-        prop_assert_eq!(self.table.check(), Ok(()));
-        let now = self.clock.now();
-        let mut ends = Vec::new();
-        let look = first_look(&self.table);
-        for (name, lock) in self.names.iter().zip(&self.model.locks) {
-            let until = lock.until.map(UnixMillis);
-            let seen = self.space.observe(name);
-            prop_assert_eq!(what(&seen), Some(lock.what), "{:?} is {:?}", name, seen);
-            prop_assert_eq!(seen.until(), until.filter(|_| !free(&seen)));
-
-            let in_line = self.table.queue_of(key_ref(name));
-            let in_line = in_line.map(|waiter| (waiter.owner, waiter.since, waiter.client.0));
-            let expected = lock.queue.iter();
-            let expected = expected.map(|w| (w.owner.as_bytes(), MonoMillis(w.since), w.client));
-            prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected), "I3");
-            prop_assert_eq!(self.table.waiters_of(key_ref(name)), lock.queue.len());
-            ends.extend(lock.queue.iter().filter_map(|wait| wait.end));
-
-            // Whoever waits for a lock is not forgotten: it is looked at when it may be free.
-            let free_at = if free(&seen) {
-                Some(now.unix())
-            } else {
-                seen.until().map(next)
-            };
-            if let (Some(free_at), false) = (free_at, lock.queue.is_empty()) {
-                prop_assert!(
-                    look <= Some(free_at) && look.is_some(),
-                    "{look:?}, {free_at:?}"
-                );
-            }
-        }
-        let waited_for = self
-            .model
-            .locks
-            .iter()
-            .filter(|lock| !lock.queue.is_empty());
-        prop_assert_eq!(self.table.waiting_keys(), waited_for.count());
-        prop_assert_eq!(self.table.waiters(), self.model.waiters());
-        prop_assert_eq!(self.table.counters(), &self.model.counters);
-
-        let end = ends
-            .into_iter()
-            .min()
-            .map(|end| MonoMillis(end).since(now.mono));
-        let look = look.map(|look| look.since(now.unix()));
-        let due = [end, look].into_iter().flatten().min();
-        prop_assert_eq!(self.table.next_due(now), due, "I5");
-        prop_assert!(
-            due.is_none() || self.model.waiters() > 0,
-            "nobody waits for that"
-        );
-        Ok(())
-    }
 }
 
 fn of(request: &Request) -> Acquire<'_> {
-    Acquire {
-        owner: request.owner.as_bytes(),
-        lease: Millis(request.lease),
-        holds: request.holds,
-    }
-}
-
-fn next(until: UnixMillis) -> UnixMillis {
-    until.plus(Millis(1))
-}
-
-fn free(seen: &Observed<'_>) -> bool {
-    matches!(seen, Observed::Free { .. })
-}
-
-/// The same in the model's words; `None` if the model does not know such an owner.
-fn what(seen: &Observed<'_>) -> Option<What> {
-    Some(match seen {
-        Observed::Free { stored } => What::Free(stored.map(Token::value)),
-        Observed::NotALock { .. } => What::Other,
-        Observed::Held(holding) => What::Held {
-            owner: crate::ops::owner_named(holding.owner)?,
-            holds: holding.holds,
-            token: holding.token.map(Token::value),
-        },
-    })
+    Acquire { owner: request.owner.as_bytes(), lease: Millis(request.lease), holds: request.holds }
 }
 
 fn told(out: Option<Client>) -> Vec<Told> {
@@ -446,10 +271,7 @@ fn told(out: Option<Client>) -> Vec<Told> {
 
 fn acquired(reply: AcquireReply) -> Answer {
     match reply {
-        AcquireReply::Granted { token, holds } => Answer::Granted {
-            token: token.value(),
-            holds,
-        },
+        AcquireReply::Granted { token, holds } => Answer::Granted { token: token.value(), holds },
         AcquireReply::Refused => Answer::Nil,
         AcquireReply::Mismatch => Answer::Mismatch,
         AcquireReply::TooManyHolds => Answer::TooManyHolds,

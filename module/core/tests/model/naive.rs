@@ -91,12 +91,8 @@ pub(crate) struct Naive {
 
 impl Naive {
     pub(crate) fn new(keys: usize, limits: Limits, now: Now) -> Self {
-        let free = |_| Lock {
-            what: What::Free(None),
-            until: None,
-            queue: Vec::new(),
-            lapsed: false,
-        };
+        let free =
+            |_| Lock { what: What::Free(None), until: None, queue: Vec::new(), lapsed: false };
         Self {
             locks: (0..keys).map(free).collect(),
             grants: Vec::new(),
@@ -132,11 +128,7 @@ impl Naive {
         let until = Some(self.wall() + lease);
         let lock = &mut self.locks[key];
         (lock.until, lock.lapsed) = (until, false);
-        lock.what = What::Held {
-            owner,
-            holds: 1,
-            token: Some(token),
-        };
+        lock.what = What::Held { owner, holds: 1, token: Some(token) };
         token
     }
 
@@ -150,12 +142,7 @@ impl Naive {
         let head = self.locks[key].queue.remove(0);
         let token = self.grant(key, head.owner, head.lease, stored);
         self.counters.handed_off += 1;
-        self.grants.push(Grant {
-            key,
-            owner: head.owner,
-            token,
-            settled: false,
-        });
+        self.grants.push(Grant { key, owner: head.owner, token, settled: false });
         let until = self.locks[key].until.unwrap();
         vec![Told::Granted(head.client, head.owner.into(), token, until)]
     }
@@ -177,11 +164,9 @@ impl Naive {
         let queued = !self.locks[key].queue.is_empty();
         match self.locks[key].what {
             What::Other => Answer::NotALock,
-            What::Held {
-                owner,
-                holds,
-                token,
-            } if owner == request.owner => self.reenter(key, request, holds, token),
+            What::Held { owner, holds, token } if owner == request.owner => {
+                self.reenter(key, request, holds, token)
+            }
             What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
             What::Held { .. } => Answer::Nil,
             What::Free(_) if queued => Answer::Nil,
@@ -208,11 +193,7 @@ impl Naive {
         let end = self.wall() + request.lease;
         let lock = &mut self.locks[key];
         lock.until = lock.until.map(|until| until.max(end));
-        lock.what = What::Held {
-            owner: request.owner,
-            holds,
-            token: Some(token),
-        };
+        lock.what = What::Held { owner: request.owner, holds, token: Some(token) };
         Answer::Granted { token, holds }
     }
 
@@ -257,11 +238,7 @@ impl Naive {
     /// The holder's holds and token, if it is this owner; else what to tell it.
     fn held_by(&self, key: Key, asking: Owner) -> Result<(u64, Option<u64>), Answer> {
         match self.locks[key].what {
-            What::Held {
-                owner,
-                holds,
-                token,
-            } if owner == asking => Ok((holds, token)),
+            What::Held { owner, holds, token } if owner == asking => Ok((holds, token)),
             What::Held { .. } | What::Free(_) => Err(Answer::Nil),
             What::Other => Err(Answer::NotALock),
         }
@@ -286,11 +263,7 @@ impl Naive {
             self.counters.released += 1;
             return (Answer::Left(0), self.pass_on(key, token));
         }
-        self.locks[key].what = What::Held {
-            owner,
-            holds: left,
-            token,
-        };
+        self.locks[key].what = What::Held { owner, holds: left, token };
         (Answer::Left(left), Vec::new())
     }
 
@@ -319,9 +292,7 @@ impl Naive {
     /// Takes those out of all queues whom the question finds.
     fn take_out(&mut self, goes: impl Fn(&Wait) -> bool) -> Vec<Wait> {
         let queues = self.locks.iter_mut().map(|lock| &mut lock.queue);
-        queues
-            .flat_map(|queue| queue.extract_if(.., |wait| goes(wait)))
-            .collect()
+        queues.flat_map(|queue| queue.extract_if(.., |wait| goes(wait))).collect()
     }
 
     pub(crate) fn cancel(&mut self, key: Key, owner: Owner) -> Outcome {
@@ -375,12 +346,7 @@ impl Naive {
     /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
     /// since, or the token is no longer that grant's."
     pub(crate) fn take_back(&mut self, grant: usize) -> Vec<Told> {
-        let Grant {
-            key,
-            owner,
-            token,
-            settled,
-        } = self.grants[grant];
+        let Grant { key, owner, token, settled } = self.grants[grant];
         self.settle(Some(token));
         match self.held_by(key, owner) {
             Ok((_, Some(held))) if held == token && !settled => {
@@ -417,11 +383,7 @@ impl Naive {
             (Meddling::Script(owner, holds, lease), _) => {
                 let token = None;
                 lock.until = Some(wall + lease);
-                lock.what = What::Held {
-                    owner,
-                    holds,
-                    token,
-                };
+                lock.what = What::Held { owner, holds, token };
             }
             (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
             (Meddling::TokenAhead(by), What::Held { token, .. }) => *token = Some(us + by),

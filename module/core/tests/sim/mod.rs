@@ -20,10 +20,7 @@ pub(crate) type Name = (i32, String);
 
 /// The same name as the table takes it.
 pub(crate) fn key_ref(name: &Name) -> KeyRef<'_> {
-    KeyRef {
-        db: name.0,
-        name: name.1.as_bytes(),
-    }
+    KeyRef { db: name.0, name: name.1.as_bytes() }
 }
 
 /// Both clocks of the server.
@@ -34,12 +31,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self {
-            now: Now {
-                unix_us: WALL_START_US,
-                mono: MonoMillis(MONO_START),
-            },
-        }
+        Self { now: Now { unix_us: WALL_START_US, mono: MonoMillis(MONO_START) } }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -58,10 +50,7 @@ impl Clock {
 /// anything is due; asked at the beginning of both clocks, a look is always nearer than the end
 /// of a wait.
 pub(crate) fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
-    let beginning = Now {
-        unix_us: 0,
-        mono: MonoMillis(0),
-    };
+    let beginning = Now { unix_us: 0, mono: MonoMillis(0) };
     let due = table.next_due(beginning)?;
     (due.0 < MONO_START).then_some(UnixMillis(due.0))
 }
@@ -100,14 +89,8 @@ impl Keyspace {
     pub(crate) fn observe(&self, name: &Name) -> Observed<'_> {
         match self.entries.get(name) {
             None => Observed::Free { stored: None },
-            Some(Entry {
-                value: Value::Text,
-                until,
-            }) => Observed::NotALock { until: *until },
-            Some(Entry {
-                value: Value::Hash(fields),
-                until,
-            }) => {
+            Some(Entry { value: Value::Text, until }) => Observed::NotALock { until: *until },
+            Some(Entry { value: Value::Hash(fields), until }) => {
                 let fields = fields.iter().take(4).map(|(f, v)| (&f[..], &v[..]));
                 Observed::from_fields(fields, *until)
             }
@@ -116,12 +99,7 @@ impl Keyspace {
 
     /// Everything that the table is told about a key.
     pub(crate) fn situation<'a>(&'a self, name: &'a Name, now: Now, floor: u64) -> Situation<'a> {
-        Situation {
-            key: key_ref(name),
-            seen: self.observe(name),
-            now,
-            floor,
-        }
+        Situation { key: key_ref(name), seen: self.observe(name), now, floor }
     }
 
     /// Does what the table says to a key, and checks that it can be done to what is there.
@@ -134,11 +112,7 @@ impl Keyspace {
                 assert!(free, "only a free lock is taken");
                 self.put(name, caller.as_bytes(), *token, *until);
             }
-            Change::Update {
-                holds,
-                token,
-                until,
-            } => {
+            Change::Update { holds, token, until } => {
                 assert!(held, "only a holder is updated");
                 self.update(name, *holds, *token, *until);
             }
@@ -157,10 +131,7 @@ impl Keyspace {
             (owner.to_vec(), b"1".to_vec()),
             (TOKEN_FIELD.to_vec(), token.value().to_string().into_bytes()),
         ]);
-        let entry = Entry {
-            value: Value::Hash(fields),
-            until: Some(until),
-        };
+        let entry = Entry { value: Value::Hash(fields), until: Some(until) };
         self.entries.insert(name.clone(), entry);
     }
 
@@ -215,10 +186,10 @@ impl Keyspace {
                 true
             }
             Foreign::Hset(field, value) => {
-                let entry = self.entries.entry(name.clone()).or_insert_with(|| Entry {
-                    value: Value::Hash(BTreeMap::new()),
-                    until: None,
-                });
+                let entry = self
+                    .entries
+                    .entry(name.clone())
+                    .or_insert_with(|| Entry { value: Value::Hash(BTreeMap::new()), until: None });
                 match &mut entry.value {
                     Value::Text => false,
                     Value::Hash(fields) => {
@@ -241,11 +212,7 @@ impl Keyspace {
     }
 
     fn hdel(&mut self, name: &Name, field: &str) -> bool {
-        let Some(Entry {
-            value: Value::Hash(fields),
-            ..
-        }) = self.entries.get_mut(name)
-        else {
+        let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get_mut(name) else {
             return false;
         };
         let removed = fields.remove(field.as_bytes()).is_some();
@@ -257,8 +224,7 @@ impl Keyspace {
 
     /// Empties a database, or all of them, and has the table look at what was in it.
     pub(crate) fn flush<P>(&mut self, db: Option<i32>, now: Now, table: &mut Table<P>) {
-        self.entries
-            .retain(|(of, _), _| db.is_some_and(|db| db != *of));
+        self.entries.retain(|(of, _), _| db.is_some_and(|db| db != *of));
         table.look_at_all_soon(db, now);
     }
 
@@ -266,7 +232,6 @@ impl Keyspace {
     /// not depend on being told, and is not.
     pub(crate) fn expire(&mut self, now: Now) {
         let expired = |until: UnixMillis| until < now.unix();
-        self.entries
-            .retain(|_, entry| !entry.until.is_some_and(expired));
+        self.entries.retain(|_, entry| !entry.until.is_some_and(expired));
     }
 }

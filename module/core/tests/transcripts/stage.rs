@@ -46,11 +46,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let limits = Limits {
-            waiters: 100,
-            waiters_per_key: 100,
-            draining: false,
-        };
+        let limits = Limits { waiters: 100, waiters_per_key: 100, draining: false };
         Self {
             table: Table::new(limits),
             space: Keyspace::default(),
@@ -109,9 +105,8 @@ impl Stage {
                     None if args.flag("all") => Release::All,
                     None => Release::One,
                 };
-                let (reply, change) = self.with(&lock, |table, at| {
-                    table.release(at, owner.as_bytes(), release)
-                });
+                let (reply, change) =
+                    self.with(&lock, |table, at| table.release(at, owner.as_bytes(), release));
                 self.say(&format!("-> {}", words::released(reply)));
                 self.carry_out(&lock, &owner, change);
             }
@@ -132,11 +127,7 @@ impl Stage {
 
     fn acquire(&mut self, wait: bool, lock: &Name, owner: &str, args: &mut Args<'_>) {
         let lease = Millis(args.must("lease-ms"));
-        let request = Acquire {
-            owner: owner.as_bytes(),
-            lease,
-            holds: args.may("holds"),
-        };
+        let request = Acquire { owner: owner.as_bytes(), lease, holds: args.may("holds") };
         let (reply, change) = self.with(lock, |table, at| {
             if wait {
                 return table.wait(at, &request);
@@ -152,11 +143,7 @@ impl Stage {
             WaitReply::Draining => self.say("-> TRYAGAIN"),
             WaitReply::Block => {
                 self.say("-> (blocked)");
-                let join = Join {
-                    owner: owner.as_bytes(),
-                    lease,
-                    timeout,
-                };
+                let join = Join { owner: owner.as_bytes(), lease, timeout };
                 let client = Client {
                     name: name.clone(),
                     ends: timeout.map(|timeout| self.clock.now().mono.plus(timeout)),
@@ -225,8 +212,7 @@ impl Stage {
                 let mut all = Vec::from_iter(std::iter::from_fn(|| self.table.dismiss_one()));
                 // They go in no particular order.
                 all.sort_by(|a, b| a.name.cmp(&b.name));
-                all.into_iter()
-                    .for_each(|out| self.tell(Some(out), "TRYAGAIN"));
+                all.into_iter().for_each(|out| self.tell(Some(out), "TRYAGAIN"));
             }
             "slot-moved" => {
                 let lock = self.name(args);
@@ -250,11 +236,7 @@ impl Stage {
         while let Some((lock, cause)) = self.table.next_look(now) {
             let name = String::from_utf8_lossy(&lock.name).into_owned();
             let lock = (lock.db, name);
-            self.say(&format!(
-                "look at {}: {}",
-                words::key(&lock),
-                words::cause(cause)
-            ));
+            self.say(&format!("look at {}: {}", words::key(&lock), words::cause(cause)));
             let change = self.with(&lock, |table, at| table.look(at, cause));
             self.carry_out(&lock, "", change);
         }
@@ -328,11 +310,7 @@ impl Stage {
                     None => "no limit".to_owned(),
                 };
                 let client = &waiter.client.name;
-                let by = if **client == *owner {
-                    String::new()
-                } else {
-                    format!(" ({client})")
-                };
+                let by = if **client == *owner { String::new() } else { format!(" ({client})") };
                 all += &format!("  {place}. {owner}{by}, waited {waited}, {left}\n");
             }
         }
@@ -361,8 +339,7 @@ impl<'a> Args<'a> {
     }
 
     fn must<T: FromStr>(&mut self, name: &str) -> T {
-        self.may(name)
-            .unwrap_or_else(|| panic!("{name} is missing"))
+        self.may(name).unwrap_or_else(|| panic!("{name} is missing"))
     }
 
     fn flag(&mut self, name: &str) -> bool {

@@ -61,11 +61,7 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
     let what = match change {
         Change::None => return String::new(),
         Change::Take { token, until } => new(caller, *token, *until),
-        Change::Update {
-            holds,
-            token,
-            until,
-        } => {
+        Change::Update { holds, token, until } => {
             let holds = holds.map(|holds| format!("{caller} {holds}"));
             let token = token.map(|token| format!("fencing-token {}", token.value()));
             let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));
@@ -85,22 +81,14 @@ pub(crate) fn seen(seen: &Observed<'_>, now: Now) -> String {
     };
     match seen {
         Observed::Free { stored: None } => "free".to_owned(),
-        Observed::Free {
-            stored: Some(token),
-        } => format!("free, token {} left behind", token.value()),
+        Observed::Free { stored: Some(token) } => {
+            format!("free, token {} left behind", token.value())
+        }
         Observed::NotALock { until } => format!("not a lock, {}", ends(*until)),
-        Observed::Held(Holding {
-            owner,
-            holds,
-            token,
-            until,
-        }) => {
+        Observed::Held(Holding { owner, holds, token, until }) => {
             let owner = String::from_utf8_lossy(owner);
             let token = token.map_or_else(|| "none".to_owned(), |token| token.value().to_string());
-            format!(
-                "held by {owner}, holds {holds}, token {token}, {}",
-                ends(*until)
-            )
+            format!("held by {owner}, holds {holds}, token {token}, {}", ends(*until))
         }
     }
 }
@@ -115,30 +103,16 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
         ("refused", before.refused, after.refused),
         ("released", before.released, after.released),
         ("handed off", before.handed_off, after.handed_off),
-        (
-            "by expiry",
-            before.handed_off_by_expiry,
-            after.handed_off_by_expiry,
-        ),
+        ("by expiry", before.handed_off_by_expiry, after.handed_off_by_expiry),
         ("timeouts", before.timeouts, after.timeouts),
         ("cancelled", before.cancelled, after.cancelled),
         ("disconnects", before.disconnects, after.disconnects),
         ("forced", before.forced_releases, after.forced_releases),
-        (
-            "taken back",
-            before.grants_taken_back,
-            after.grants_taken_back,
-        ),
+        ("taken back", before.grants_taken_back, after.grants_taken_back),
         ("most waiters", peak(before), peak(after)),
     ];
-    let moved = moved
-        .into_iter()
-        .filter(|(_, before, after)| before != after);
+    let moved = moved.into_iter().filter(|(_, before, after)| before != after);
     let moved = moved.map(|(what, _, after)| format!("{what} {after}"));
     let moved = Vec::from_iter(moved).join(", ");
-    if moved.is_empty() {
-        moved
-    } else {
-        format!("counted: {moved}\n")
-    }
+    if moved.is_empty() { moved } else { format!("counted: {moved}\n") }
 }

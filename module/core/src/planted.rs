@@ -1,0 +1,98 @@
+//! Bugs that are planted on purpose, to prove that the tests see them.
+//!
+//! They exist only in builds with the feature `planted`, where the environment variable
+//! `KVLOCK_PLANTED` names the one that is there. `scripts/planted` plants each in turn and expects
+//! a test to fail. In any other build [`Bug::is_planted`] is the constant `false`.
+
+macro_rules! bugs {
+    ($($(#[$what:meta])* $bug:ident $name:literal)*) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug {
+            $($(#[$what])* $bug,)*
+        }
+
+        impl Bug {
+            /// All of them, with their names.
+            pub const ALL: &'static [(Self, &'static str)] = &[$((Self::$bug, $name),)*];
+        }
+    };
+}
+
+bugs! {
+    /// The last waiter is served first.
+    Lifo "lifo"
+    /// Anybody may release a lock.
+    ReleaseAnyOwner "release-any-owner"
+    /// Anybody may renew a lock.
+    RenewAnyOwner "renew-any-owner"
+    /// A hand-off keeps the token of the grant before.
+    TokenNotRaised "token-not-raised"
+    /// A reentry gets a new token.
+    TokenOnReentry "token-on-reentry"
+    /// A reentry with a shorter lease shortens what is left.
+    ReentryShortens "reentry-shortens"
+    /// A repeated `HOLDS n` counts again.
+    RepeatCounts "repeat-counts"
+    /// A wait whose time is over goes on.
+    TimeoutStays "timeout-stays"
+    /// A free lock goes to a newcomer although somebody waits.
+    Overtaking "overtaking"
+    /// A second wait of an owner gets a second place.
+    SecondPlace "second-place"
+    /// One waiter more than the limit.
+    LimitOffByOne "limit-off-by-one"
+    /// A renewed lease is not looked at again when it ends.
+    LookForgotten "look-forgotten"
+    /// Timers write while the clients are paused.
+    NoPauseGuard "no-pause-guard"
+    /// Grants in a slot that belongs to another server.
+    NoSlotProbe "no-slot-probe"
+    /// Grants on a writable replica.
+    NoRoleCheck "no-role-check"
+    /// Grants that nobody asked for, with too few replicas.
+    NoReplicasCheck "no-replicas-check"
+    /// A blocked client is unblocked twice.
+    DoubleUnblock "double-unblock"
+    /// A grant is written from inside a key event.
+    WriteInNotification "write-in-notification"
+    /// A grant to a client that was gone stays.
+    GrantToTheDead "grant-to-the-dead"
+    /// A waiter whose client is gone stays in the queue.
+    GhostWaiter "ghost-waiter"
+    /// The token floor is not read after a start.
+    FloorIgnored "floor-ignored"
+    /// Those who wait with Redisson are not told.
+    PublishMissing "publish-missing"
+    /// A refused acquire opens the key for writing.
+    RefusedTouches "refused-touches"
+    /// The lease is not replicated.
+    LeaseNotReplicated "lease-not-replicated"
+    /// A flushed database wakes nobody.
+    FlushIgnored "flush-ignored"
+    /// Waiters stay when the module is drained.
+    DrainKeepsWaiters "drain-keeps-waiters"
+    /// A hash that is no lock is taken for a free one.
+    TakesOverHashes "takes-over-hashes"
+}
+
+impl Bug {
+    /// Says whether this one is there.
+    #[cfg(not(feature = "planted"))]
+    #[must_use]
+    pub const fn is_planted(self) -> bool {
+        false
+    }
+
+    /// Says whether this one is there.
+    #[cfg(feature = "planted")]
+    #[must_use]
+    pub fn is_planted(self) -> bool {
+        static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();
+        let planted = PLANTED.get_or_init(|| {
+            let name = std::env::var("KVLOCK_PLANTED").ok()?;
+            Self::ALL.iter().find(|(_, named)| *named == name).map(|(bug, _)| *bug)
+        });
+        *planted == Some(self)
+    }
+}
