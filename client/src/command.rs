@@ -1,0 +1,627 @@
+//! The commands as methods of a connection.
+
+use crate::reply::{self, Grant, LockInfo, LockSummary};
+use crate::request::{self, GiveBack};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
+use std::time::Duration;
+
+/// The `LOCK.*` commands, as methods of every async connection of redis-rs.
+///
+/// One method sends one command. Keys and owners are anything that redis-rs sends as one argument;
+/// what they mean, how times are rounded and which errors there are stands in the [crate
+/// documentation](crate).
+///
+/// # Cancel safety
+///
+/// Dropping a future of this trait does not take the command back. Unless the future was never
+/// polled, the command may have been sent, and then it will be carried out. Each method says what
+/// that means.
+pub trait LockCommands: ConnectionLike + Send + Sized {
+    /// Takes the lock if it is free, or once more if this owner holds it.
+    ///
+    /// Never waits: answers `None` if another owner holds the lock, or if others are in line for
+    /// it. A new grant lasts `lease`. A reentry answers the same token and one hold more; its lease
+    /// becomes the longer of what is left and `lease`.
+    ///
+    /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours unless configured.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
+    /// already holds the lock 4,294,967,295 times; those of the crate documentation. After a
+    /// timeout or a broken connection the outcome is unknown: release, or repeat with
+    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped acquire may still be granted, and then holds the lock until its lease ends. Follow
+    /// it with [`lock_release`](Self::lock_release) on the same connection.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// if let Some(grant) = con.lock_acquire("orders:42", "alice:1", lease).await? {
+    ///     println!("granted, token {}, {} hold(s)", grant.token, grant.holds);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_acquire<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        send(self, request::acquire(key, owner, lease, None), reply::grant)
+    }
+
+    /// Takes the lock so that this owner then holds it `holds` times; harmless to repeat.
+    ///
+    /// Like [`lock_acquire`](Self::lock_acquire), but says what is to be true afterwards: the owner
+    /// holding one less gains a hold, the owner holding `holds` already keeps what it has (the
+    /// lease is prolonged as by a reentry). So a caller whose reply was lost sends the same command
+    /// again. A first acquire has `holds` 1, the reentry after it 2.
+    ///
+    /// `holds` is 1 to 4,294,967,295.
+    ///
+    /// # Errors
+    ///
+    /// `MISMATCH` if the owner holds the lock more or fewer times than fits. With `holds` of 2 and
+    /// up that includes not at all: a reentry onto a lock that was lost is told, not granted anew.
+    /// Otherwise those of `lock_acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_acquire`](Self::lock_acquire); repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let mut answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    /// if answer.as_ref().is_err_and(redis::RedisError::is_timeout) {
+    ///     answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    /// }
+    /// let granted = answer?.is_some(); // and if so, held once
+    /// # let _ = granted;
+    /// # Ok(()) }
+    /// ```
+    fn lock_acquire_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        holds: u32,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::acquire(key, owner, lease, Some(holds));
+        send(self, request, reply::grant)
+    }
+
+    /// Takes the lock, in line behind those who came earlier, if need be.
+    ///
+    /// Answers as soon as the lock is granted, or `None` when `timeout` has passed or the wait was
+    /// cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
+    /// `timeout` of `None` waits without limit. The owner that holds the lock re-enters at once.
+    ///
+    /// An owner has one place in line: if it is waiting already, this call takes its place over and
+    /// the older call fails with `UNBLOCKED`. Within a transaction or script nothing can wait, and
+    /// this answers like [`lock_acquire`](Self::lock_acquire).
+    ///
+    /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
+    /// [crate documentation](crate#connections-for-waiting) shows. On a connection as redis-rs
+    /// makes it by default, the caller is gone after 500 ms, and the lock is later granted to
+    /// nobody.
+    ///
+    /// `lease` as for `lock_acquire`; `timeout` is 1 ms to ten years.
+    ///
+    /// # Errors
+    ///
+    /// `QUEUEFULL` if a limit on waiters is reached; `UNBLOCKED` if the wait was taken over or the
+    /// server became a replica; `TRYAGAIN` if the server is draining or the slot moved; otherwise
+    /// those of `lock_acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe by itself: a dropped wait stays in line and is granted in its turn. Drop the
+    /// connection and all its clones too, and the server removes the waiter; or call
+    /// [`lock_cancel`](Self::lock_cancel) on another connection. Either way the grant may have come
+    /// first, so send [`lock_release`](Self::lock_release) after it. You lose your place in line.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(client: redis::Client) -> redis::RedisResult<()> {
+    /// let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    /// let mut waiting = client
+    ///     .get_multiplexed_async_connection_with_config(&config)
+    ///     .await?;
+    ///
+    /// let (lease, timeout) = (Duration::from_secs(10), Duration::from_secs(30));
+    /// match waiting.lock_wait("orders:42", "bob:1", lease, Some(timeout)).await? {
+    ///     Some(grant) => println!("granted, token {}", grant.token),
+    ///     None => println!("not within 30 seconds"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_wait<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        timeout: Option<Duration>,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::wait(key, owner, lease, timeout, None);
+        send(self, request, reply::grant)
+    }
+
+    /// Waits for the lock so that this owner then holds it `holds` times; harmless to repeat.
+    ///
+    /// [`lock_wait`](Self::lock_wait) with the promise of
+    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds): a caller whose connection broke
+    /// sends the same command again and is granted, or recognised as the holder, or goes to the end
+    /// of the line. If the older call is still in line, this one takes its place over.
+    ///
+    /// # Errors
+    ///
+    /// Those of both methods named.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_wait`](Self::lock_wait).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut waiting: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let grant = waiting
+    ///     .lock_wait_to_holds("orders:42", "bob:1", lease, None, 1)
+    ///     .await?;
+    /// # let _ = grant;
+    /// # Ok(()) }
+    /// ```
+    fn lock_wait_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        timeout: Option<Duration>,
+        holds: u32,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::wait(key, owner, lease, timeout, Some(holds));
+        send(self, request, reply::grant)
+    }
+
+    /// Gives back one hold; the last one frees the lock or hands it to the first in line.
+    ///
+    /// Answers how many holds are left, 0 if the lock is given up. `None` says that this owner does
+    /// not hold it: it never did, released it before, or the lease has ended. A partial release
+    /// leaves the lease as it is. Works when the server is out of memory.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the crate documentation. After a
+    /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
+    /// repeat with [`lock_release_all`](Self::lock_release_all) or
+    /// [`lock_release_to_holds`](Self::lock_release_to_holds).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// match con.lock_release("orders:42", "alice:1").await? {
+    ///     Some(0) => println!("released"),
+    ///     Some(left) => println!("still held {left} time(s)"),
+    ///     None => println!("was not held: the lease had ended"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_release<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(key, owner, GiveBack::One);
+        send(self, request, reply::holds_left)
+    }
+
+    /// Gives back every hold of this owner.
+    ///
+    /// Like [`lock_release`](Self::lock_release), with 0 left. Harmless to repeat: a second one
+    /// answers `None`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `lock_release`.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let was_held = con.lock_release_all("orders:42", "alice:1").await?.is_some();
+    /// # let _ = was_held;
+    /// # Ok(()) }
+    /// ```
+    fn lock_release_all<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(key, owner, GiveBack::All);
+        send(self, request, reply::holds_left)
+    }
+
+    /// Gives back one hold so that `holds_left` remain; harmless to repeat.
+    ///
+    /// Says what is to be true afterwards: the owner holding one more gives it back, the owner
+    /// holding `holds_left` already (1 and up) keeps them, and one that holds nothing gets `None`.
+    /// To give up a lock that is held once, `holds_left` is 0.
+    ///
+    /// `holds_left` is 0 to 4,294,967,294.
+    ///
+    /// # Errors
+    ///
+    /// `MISMATCH` if the owner holds the lock a number of times that does not fit; otherwise those
+    /// of [`lock_release`](Self::lock_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// // Held twice; leave one. Sent again after a lost reply, it does no harm.
+    /// con.lock_release_to_holds("orders:42", "alice:1", 1).await?;
+    /// # Ok(()) }
+    /// ```
+    fn lock_release_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        holds_left: u32,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(key, owner, GiveBack::DownTo(holds_left));
+        send(self, request, reply::holds_left)
+    }
+
+    /// Sets the lease to `lease` from now, longer or shorter than before.
+    ///
+    /// Answers the lease that now runs, or `None` if this owner does not hold the lock: then it is
+    /// lost, whoever has it. Token and holds stay. Count the new lease from before the call, not
+    /// from the answer. Works when the server is out of memory. `lease` as for
+    /// [`lock_acquire`](Self::lock_acquire).
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the crate documentation. After a
+    /// timeout or a broken connection count on the older lease only.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped renewal may or may not be carried out; repeating is harmless. Do not let one trail
+    /// a release: should another task acquire for the same owner in between, it would change that
+    /// lease.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let before = Instant::now();
+    /// match con.lock_renew("orders:42", "alice:1", Duration::from_secs(10)).await? {
+    ///     Some(lease) => println!("good until {:?}", before + lease),
+    ///     None => println!("lost: stop"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_renew<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+    ) -> RedisFuture<'a, Option<Duration>> {
+        send(self, request::renew(key, owner, lease), reply::lease)
+    }
+
+    /// Takes this owner out of the queue.
+    ///
+    /// `true` if it was in line: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
+    /// was not; it may have been granted the lock, so follow with
+    /// [`lock_release`](Self::lock_release) unless you want it. Must be sent on another connection
+    /// than the wait. Changes nothing about who holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of the crate documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped cancel may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut other: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// if !other.lock_cancel("orders:42", "bob:1").await? {
+    ///     other.lock_release("orders:42", "bob:1").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_cancel<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, bool> {
+        send(self, request::cancel(key, owner), reply::done)
+    }
+
+    /// Says who holds the lock, for how long, and how many wait for it.
+    ///
+    /// The answer is true at one moment on the server, and may be over when it arrives. To take a
+    /// lock if it is free, take it. [`LockInfo::queue`] stays empty.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the crate documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let info = con.lock_info("orders:42").await?;
+    /// if let Some(owner) = &info.owner {
+    ///     println!("held by {} for {:?}", owner.escape_ascii(), info.lease_left);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, LockInfo> {
+        send(self, request::info(key, None), reply::info)
+    }
+
+    /// Like [`lock_info`](Self::lock_info), with the first `count` waiters in [`LockInfo::queue`].
+    ///
+    /// `count` is 1 to 1,000.
+    ///
+    /// # Errors
+    ///
+    /// `ERR` if `count` is out of range; otherwise those of `lock_info`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let info = con.lock_info_waiters("orders:42", 5).await?;
+    /// for (position, waiter) in (1..).zip(&info.queue) {
+    ///     let owner = waiter.owner.escape_ascii();
+    ///     println!("{position}: {owner} for {:?}", waiter.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_info_waiters<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        count: u32,
+    ) -> RedisFuture<'a, LockInfo> {
+        send(self, request::info(key, Some(count)), reply::info)
+    }
+
+    /// Lists the `count` locks of this database that most clients wait for, most waiters first.
+    ///
+    /// A lock nobody waits for is not listed. `count` is 1 to 1,000. The server looks at every key
+    /// with waiters, so this is for people, not for loops. In a cluster it asks one node, whichever
+    /// the connection picks: ask each node by itself.
+    ///
+    /// # Errors
+    ///
+    /// `ERR` if `count` is out of range; those of the crate documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// for lock in con.lock_list(10).await? {
+    ///     println!("{}: {} waiting", lock.key.escape_ascii(), lock.waiters);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_list(&mut self, count: u32) -> RedisFuture<'_, Vec<LockSummary>> {
+        send(self, request::list(count), reply::list)
+    }
+
+    /// Takes the lock away from whoever holds it, and hands it to the first in line.
+    ///
+    /// `true` if somebody held it. The former holder is not told: it finds out when it renews or
+    /// releases, and works on unprotected until then. For operators; the command has the ACL
+    /// categories `@dangerous` and `@admin`.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; `NOPERM` without the permission; those of the
+    /// crate documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be carried out. Do not repeat it blindly: it would take the
+    /// lock from the next owner.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let was_held = con.lock_force_release("orders:42").await?;
+    /// # let _ = was_held;
+    /// # Ok(()) }
+    /// ```
+    fn lock_force_release<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, bool> {
+        send(self, request::force_release(key), reply::done)
+    }
+}
+
+impl<C: ConnectionLike + Send> LockCommands for C {}
+
+fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
+    connection: &'a mut C,
+    request: RedisResult<Cmd>,
+    read: fn(Value) -> Result<T, ParsingError>,
+) -> RedisFuture<'a, T> {
+    Box::pin(async move {
+        let reply = connection.req_packed_command(&request?).await?;
+        Ok(read(reply.extract_error()?)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::{ErrorKind, Pipeline};
+    use std::task::{Context, Poll, Waker};
+
+    /// A connection that remembers what was sent and answers what it was told to.
+    struct Canned {
+        sent: Vec<Vec<u8>>,
+        reply: Value,
+    }
+
+    impl ConnectionLike for Canned {
+        fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+            self.sent.push(cmd.get_packed_command());
+            let reply = self.reply.clone();
+            Box::pin(async { Ok(reply) })
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            _: &'a Pipeline,
+            _: usize,
+            _: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            Box::pin(async { Ok(Vec::new()) })
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+
+    fn answering(reply: Value) -> Canned {
+        Canned { sent: Vec::new(), reply }
+    }
+
+    /// The outcome of a future that never has to wait.
+    fn now<T>(mut future: RedisFuture<'_, T>) -> RedisResult<T> {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => panic!("a canned connection is always ready"),
+        }
+    }
+
+    #[test]
+    fn a_method_sends_its_command_and_reads_its_reply() {
+        let mut con = answering(Value::Array(vec![Value::Int(17), Value::Int(2)]));
+        let grant = now(con.lock_acquire_to_holds("k", "alice", Duration::from_secs(1), 2));
+        let grant = grant.unwrap().unwrap();
+        assert_eq!((grant.token.value(), grant.holds), (17, 2));
+        let sent: &[u8] = b"*6\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n$5\r\nalice\r\n$4\r\n1000\r\n\
+                            $5\r\nHOLDS\r\n$1\r\n2\r\n";
+        assert_eq!(con.sent, [sent]);
+    }
+
+    #[test]
+    fn an_invalid_duration_is_refused_and_nothing_is_sent() {
+        let mut con = answering(Value::Nil);
+        let refused =
+            now(con.lock_wait("k", "alice", Duration::from_secs(1), Some(Duration::ZERO)));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client);
+        let refused = now(con.lock_renew("k", "alice", Duration::MAX));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client);
+        assert!(con.sent.is_empty());
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_is_an_error() {
+        let mut con = answering(Value::Okay);
+        let kind = |outcome: RedisResult<()>| outcome.unwrap_err().kind();
+        let lease = Duration::from_secs(1);
+        assert_eq!(kind(now(con.lock_acquire("k", "a", lease)).map(drop)), ErrorKind::Parse);
+        assert_eq!(kind(now(con.lock_release_all("k", "a")).map(drop)), ErrorKind::Parse);
+        assert_eq!(kind(now(con.lock_info("k")).map(drop)), ErrorKind::Parse);
+        assert_eq!(kind(now(con.lock_list(1)).map(drop)), ErrorKind::Parse);
+        assert_eq!(kind(now(con.lock_force_release("k")).map(drop)), ErrorKind::Parse);
+    }
+
+    #[test]
+    fn the_errors_of_the_server_keep_their_code() {
+        let error = redis::make_extension_error("MISMATCH".into(), None);
+        let errors = error.into_server_errors().unwrap();
+        let mut con = answering(Value::ServerError(errors[0].1.clone()));
+        let error = now(con.lock_release("k", "a")).unwrap_err();
+        assert_eq!(error.code(), Some("MISMATCH"));
+    }
+
+    #[test]
+    fn futures_can_be_sent_to_other_threads() {
+        fn sendable<T: Send>(value: T) -> T {
+            value
+        }
+        let mut con = answering(Value::Int(1));
+        let owner = String::from("alice");
+        let renewal = sendable(con.lock_renew("k", &owner, Duration::from_secs(1)));
+        drop(owner); // is sent, not borrowed
+        assert!(now(renewal).is_ok());
+    }
+}

@@ -1,0 +1,204 @@
+//! Commands as they are sent: arguments in order, times in whole milliseconds.
+
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, ToSingleRedisArg};
+use std::time::Duration;
+
+/// Ten years: the longest lease or timeout that a server can be configured to take.
+const MILLIS_MAX: u128 = 315_360_000_000;
+
+pub(crate) fn acquire(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    lease: Duration,
+    holds: Option<u32>,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.ACQUIRE", key);
+    cmd.arg(owner).arg(lease_millis(lease)?);
+    Ok(with_holds(cmd, holds))
+}
+
+pub(crate) fn wait(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    lease: Duration,
+    timeout: Option<Duration>,
+    holds: Option<u32>,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.WAIT", key);
+    cmd.arg(owner).arg(lease_millis(lease)?).arg(timeout_millis(timeout)?);
+    Ok(with_holds(cmd, holds))
+}
+
+/// How much a release gives back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GiveBack {
+    One,
+    All,
+    /// As much as leaves the owner with this many holds.
+    DownTo(u32),
+}
+
+pub(crate) fn release(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    give_back: GiveBack,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.RELEASE", key);
+    cmd.arg(owner);
+    Ok(match give_back {
+        GiveBack::One => cmd,
+        GiveBack::All => {
+            cmd.arg("ALL");
+            cmd
+        }
+        GiveBack::DownTo(holds) => with_holds(cmd, Some(holds)),
+    })
+}
+
+pub(crate) fn renew(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    lease: Duration,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.RENEW", key);
+    cmd.arg(owner).arg(lease_millis(lease)?);
+    Ok(cmd)
+}
+
+pub(crate) fn cancel(key: impl ToSingleRedisArg, owner: impl ToSingleRedisArg) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.CANCEL", key);
+    cmd.arg(owner);
+    Ok(cmd)
+}
+
+pub(crate) fn info(key: impl ToSingleRedisArg, waiters: Option<u32>) -> RedisResult<Cmd> {
+    let mut cmd = start("LOCK.INFO", key);
+    if let Some(count) = waiters {
+        cmd.arg("WAITERS").arg(count);
+    }
+    Ok(cmd)
+}
+
+pub(crate) fn list(count: u32) -> RedisResult<Cmd> {
+    let mut cmd = redis::cmd("LOCK.LIST");
+    cmd.arg("COUNT").arg(count);
+    Ok(cmd)
+}
+
+pub(crate) fn force_release(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
+    Ok(start("LOCK.FORCERELEASE", key))
+}
+
+fn start(name: &str, key: impl ToSingleRedisArg) -> Cmd {
+    let mut cmd = redis::cmd(name);
+    cmd.arg(key);
+    cmd
+}
+
+fn with_holds(mut cmd: Cmd, holds: Option<u32>) -> Cmd {
+    if let Some(holds) = holds {
+        cmd.arg("HOLDS").arg(holds);
+    }
+    cmd
+}
+
+fn lease_millis(lease: Duration) -> RedisResult<u64> {
+    whole_millis(lease).ok_or_else(|| out_of_range("lease out of range: 1 ms to ten years"))
+}
+
+/// On the wire 0 means without limit, so a timeout of zero cannot be said. It is refused rather
+/// than turned into its opposite.
+fn timeout_millis(timeout: Option<Duration>) -> RedisResult<u64> {
+    timeout.map_or(Ok(0), |timeout| {
+        whole_millis(timeout)
+            .ok_or_else(|| out_of_range("timeout out of range: 1 ms to ten years, or None"))
+    })
+}
+
+/// Rounds up: a lease or wait is never shorter than was asked for.
+fn whole_millis(duration: Duration) -> Option<u64> {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    (1..=MILLIS_MAX).contains(&millis).then(|| u64::try_from(millis).ok())?
+}
+
+fn out_of_range(message: &'static str) -> RedisError {
+    RedisError::from((ErrorKind::Client, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::Arg;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The command as one would type it, bytes that are not text escaped.
+    fn typed(cmd: RedisResult<Cmd>) -> String {
+        let cmd = cmd.unwrap();
+        let args = cmd.args_iter().map(|arg| match arg {
+            Arg::Simple(bytes) => bytes.escape_ascii().to_string(),
+            Arg::Cursor | _ => panic!("no cursors here"),
+        });
+        args.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn arguments_are_in_the_order_of_the_command() {
+        assert_eq!(typed(acquire("k", "alice", SECOND, None)), "LOCK.ACQUIRE k alice 1000");
+        assert_eq!(
+            typed(acquire("k", "alice", SECOND, Some(2))),
+            "LOCK.ACQUIRE k alice 1000 HOLDS 2"
+        );
+        assert_eq!(
+            typed(wait("k", "bob", SECOND, Some(2 * SECOND), None)),
+            "LOCK.WAIT k bob 1000 2000"
+        );
+        assert_eq!(
+            typed(wait("k", "bob", SECOND, None, Some(1))),
+            "LOCK.WAIT k bob 1000 0 HOLDS 1"
+        );
+        assert_eq!(typed(release("k", "alice", GiveBack::One)), "LOCK.RELEASE k alice");
+        assert_eq!(typed(release("k", "alice", GiveBack::All)), "LOCK.RELEASE k alice ALL");
+        assert_eq!(
+            typed(release("k", "alice", GiveBack::DownTo(0))),
+            "LOCK.RELEASE k alice HOLDS 0"
+        );
+        assert_eq!(typed(renew("k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
+        assert_eq!(typed(cancel("k", "bob")), "LOCK.CANCEL k bob");
+        assert_eq!(typed(info("k", None)), "LOCK.INFO k");
+        assert_eq!(typed(info("k", Some(5))), "LOCK.INFO k WAITERS 5");
+        assert_eq!(typed(list(10)), "LOCK.LIST COUNT 10");
+        assert_eq!(typed(force_release("k")), "LOCK.FORCERELEASE k");
+    }
+
+    #[test]
+    fn keys_and_owners_may_be_any_bytes() {
+        let key: &[u8] = b"\x00\xff k";
+        let owner = vec![0_u8, 10, 13];
+        assert_eq!(typed(cancel(key, &owner)), r"LOCK.CANCEL \x00\xff k \x00\n\r");
+        assert_eq!(typed(cancel(String::from("k"), 7)), "LOCK.CANCEL k 7");
+    }
+
+    #[test]
+    fn times_are_rounded_up_to_milliseconds() {
+        assert_eq!(whole_millis(Duration::from_nanos(1)), Some(1));
+        assert_eq!(whole_millis(Duration::from_micros(1000)), Some(1));
+        assert_eq!(whole_millis(Duration::from_micros(1001)), Some(2));
+    }
+
+    #[test]
+    fn times_out_of_range_are_refused_before_sending() {
+        let ten_years = Duration::from_millis(315_360_000_000);
+        assert_eq!(whole_millis(ten_years), Some(315_360_000_000));
+        for bad in [Duration::ZERO, ten_years + Duration::from_nanos(1), Duration::MAX] {
+            for refused in [
+                acquire("k", "a", bad, None),
+                wait("k", "a", bad, None, None),
+                wait("k", "a", SECOND, Some(bad), None),
+                renew("k", "a", bad),
+            ] {
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client, "{bad:?}");
+            }
+        }
+    }
+}
