@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use kvlock_core::{Bug, Now, TOKEN_STORED_MAX, Token, strict_decimal};
+use kvlock_core::{Bug, MonoMillis, Now, TOKEN_STORED_MAX, Token, strict_decimal};
 
 use crate::redis::{Ctx, KeyEventKind, KeyKind, Text};
 use crate::slot;
@@ -44,12 +44,32 @@ impl Place {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// How often the key is looked at again, in milliseconds: a `SET` of it by somebody else comes
+/// without an event.
+const CHECK_MS: u64 = 1_000;
+
+#[derive(Clone, Copy, Debug)]
 struct Floor {
     /// What somebody else had reserved when we first looked: our tokens are above it.
     others: u64,
-    /// What we have reserved: our tokens are below it.
+    /// What we have reserved: our tokens are below it. 0 is nothing yet.
     ours: u64,
+    /// When the key was looked at last.
+    checked: MonoMillis,
+}
+
+impl Floor {
+    /// A floor as it is found. Anything but a number that a server of ours can have written is
+    /// ignored, and replaced by the next reservation.
+    fn find(ctx: &Ctx<'_>, place: Place, now: Now) -> Self {
+        let others = read(ctx, place);
+        Self { others, ours: 0, checked: now.mono }
+    }
+
+    /// What the key should say.
+    fn expected(&self) -> u64 {
+        if self.ours > 0 { self.ours } else { self.others }
+    }
 }
 
 /// The floors of this server.
@@ -62,14 +82,22 @@ impl Floors {
         self.0.clear();
     }
 
-    /// The number that the tokens of this place must be above.
-    pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place) -> u64 {
-        self.0.entry(place).or_insert_with(|| read(ctx, place)).others
+    /// The number that the tokens of this place must be above. The place's database must be
+    /// selected.
+    pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> u64 {
+        let floor = self.0.entry(place).or_insert_with(|| Floor::find(ctx, place, now));
+        if now.mono.since(floor.checked).0 >= CHECK_MS {
+            floor.checked = now.mono;
+            if read(ctx, place) != floor.expected() {
+                *floor = Floor::find(ctx, place, now);
+            }
+        }
+        floor.others
     }
 
     /// Sees to it that this token is below what we have reserved, with room to spare.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
-        let floor = self.0.entry(place).or_default();
+        let floor = self.0.entry(place).or_insert_with(|| Floor::find(ctx, place, now));
         let needed = token.value().max(now.unix_us.min(TOKEN_STORED_MAX));
         if floor.ours >= needed.saturating_add(LEFT_US) {
             return;
@@ -81,15 +109,12 @@ impl Floors {
     }
 }
 
-fn read(ctx: &Ctx<'_>, place: Place) -> Floor {
+/// What the key says; 0 if it says nothing to us.
+fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
     let name = Text::new(&place.key());
     let key = ctx.open_to_read(name.lend()).filter(|key| key.kind() == KeyKind::String);
     let number = key.and_then(|key| strict_decimal(&key.string()));
-    let others = number.filter(|number| *number <= TOKEN_STORED_MAX).unwrap_or(0);
-    if Bug::FloorIgnored.is_planted() {
-        return Floor::default();
-    }
-    Floor { others, ours: 0 }
+    number.filter(|n| *n <= TOKEN_STORED_MAX && !Bug::FloorIgnored.is_planted()).unwrap_or(0)
 }
 
 /// Writes a floor. Not while its slot is being imported: the source's floor is still to come, and

@@ -83,6 +83,9 @@ impl Seen {
 /// A hash with more fields than this is no lock; it is not read any further.
 const FIELDS_MAX: usize = 3;
 
+/// More digits than a number of 64 bits has.
+const NUMBER_MAX: usize = 21;
+
 /// Reads a lock. If its holder is `asked`, that takes no copy of anything.
 pub(crate) fn read(ctx: &Ctx<'_>, words: &Words, name: Arg<'_>, asked: Option<Arg<'_>>) -> Seen {
     if name.bytes().starts_with(FLOOR_PREFIX) {
@@ -118,7 +121,11 @@ fn read_own(
 
 fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
-    key.for_each(&mut |field, value| fields.push((field.to_vec(), value.to_vec())));
+    key.for_each(&mut |field, value| {
+        // No number is longer; of anything that is, the beginning is enough to see it.
+        let value = value.get(..NUMBER_MAX).unwrap_or(value);
+        fields.push((field.to_vec(), value.to_vec()));
+    });
     let fields = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
     match Observed::from_fields(fields, until) {
         Observed::Free { stored } => Seen::Free { stored },

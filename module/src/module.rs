@@ -91,6 +91,10 @@ impl Host for Module {
                 ServerEvent::BecamePrimary => server.primary = true,
                 ServerEvent::BecameReplica => {
                     server.primary = false;
+                    // Their leases end them, on whichever server is the primary now.
+                    for grant in server.lost.drain(..) {
+                        server.table.delivered(grant.token);
+                    }
                     server.dismiss_all(&DEMOTED);
                 }
                 ServerEvent::Flushed(db) => server.table.look_at_all_soon(db, now),
@@ -130,14 +134,16 @@ impl Host for Module {
     }
 }
 
-/// The server's regular round. Timers run on the wall clock: if that was set back they are late,
-/// but this round is not. A timer that nobody needs is stopped, so that the module can be
-/// unloaded.
+/// The server's regular round. Timers run on the wall clock: if that was set back ours is late,
+/// and planning again finds that out. A timer that nobody needs is stopped, so that the module
+/// can be unloaded.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
-    if server.table.waiters() > 0 || !server.lost.is_empty() {
-        server.run_due(ctx);
-    } else {
+    if server.table.waiters() > 0 {
+        server.plan(ctx, clock::now());
+    } else if server.lost.is_empty() {
         server.timer.disarm(ctx);
+    } else {
+        server.timer.arm(ctx, Duration::ZERO);
     }
 }
 

@@ -118,7 +118,7 @@ impl Server {
     ) -> R {
         let now = clock::now();
         let key = KeyRef { db: ctx.db(), name: name.bytes() };
-        let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster));
+        let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster), now);
         let owner = asked.unwrap_or(name);
         let mut seen = keyspace::read(ctx, &self.words, name, asked);
         let at = seen.situation(key, owner.bytes(), now, floor);

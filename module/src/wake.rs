@@ -64,7 +64,7 @@ impl Server {
         ctx.select(key.db);
         let name = Text::new(&key.name);
         let seen = keyspace::read(ctx, &self.words, name.lend(), None);
-        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster));
+        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster), now);
         let at = seen.situation(key.borrow(), b"", now, floor);
         if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
@@ -100,7 +100,7 @@ impl Server {
             return self.table.delivered(grant.token);
         }
         let place = Place::of(grant.key.db, &grant.key.name, self.in_cluster);
-        let floor = self.floors.of(ctx, place);
+        let floor = self.floors.of(ctx, place, now);
         let at = seen.situation(grant.key.borrow(), &grant.owner, now, floor);
         let change = self.table.take_back(&at, &grant.owner, grant.token);
         self.carry_out(ctx, name.lend(), owner.lend(), &at, change);

@@ -16,12 +16,18 @@ mod world;
 
 use proptest::collection::vec;
 use proptest::option;
-use proptest::strategy::Just;
+use proptest::strategy::{Just, Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
+use crate::ops::Op;
 use crate::world::World;
 
-const CASES: u32 = 2_000;
+const CASES: u32 = 1_500;
+
+/// How often each lock is looked at anyway, and what happens.
+fn walk() -> impl Strategy<Value = (Option<u64>, Vec<Op>)> {
+    (option::of(Just(25)), vec(ops::op(), 1..120))
+}
 
 #[test]
 fn whatever_happens_the_table_does_what_the_contract_says() {
@@ -29,12 +35,44 @@ fn whatever_happens_the_table_does_what_the_contract_says() {
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
-    let walk = (option::of(Just(25)), vec(ops::op(), 1..120));
-    let run = TestRunner::new(config).run(&walk, |(look_every, ops)| {
+    let run = TestRunner::new(config).run(&walk(), |(look_every, ops)| {
         let mut world = World::new(look_every);
         ops.iter().try_for_each(|op| world.step(op))
     });
     if let Err(failure) = run {
         panic!("{failure}");
     }
+}
+
+/// A test that finds nothing must have looked everywhere.
+#[test]
+fn a_few_hundred_walks_see_everything_happen_often() {
+    let mut runner = TestRunner::deterministic();
+    let mut counted = [0; 12];
+    for _ in 0..300 {
+        let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
+        let mut world = World::new(look_every);
+        for op in &ops {
+            world.step(op).expect("as the contract says");
+        }
+        let counters = world.table.counters();
+        let of_this_walk = [
+            counters.granted,
+            counters.reentered,
+            counters.repeated,
+            counters.refused,
+            counters.released,
+            counters.handed_off,
+            counters.handed_off_by_expiry,
+            counters.timeouts,
+            counters.cancelled,
+            counters.disconnects,
+            counters.forced_releases,
+            counters.grants_taken_back,
+        ];
+        for (all, one) in counted.iter_mut().zip(of_this_walk) {
+            *all += one;
+        }
+    }
+    assert!(counted.iter().all(|count| *count > 30), "{counted:?}");
 }

@@ -76,13 +76,13 @@ impl World {
                 prop_assert_eq!(out, self.model.disconnect(place));
             }
             Op::Delivered(nth) if !self.model.grants.is_empty() => {
-                let nth = nth % self.model.grants.len();
+                let nth = self.model.grants.len().saturating_sub(nth + 1);
                 let token = Token::from_stored(self.model.grants[nth].token);
                 self.table.delivered(token.expect("tokens fit"));
                 self.model.delivered(nth);
             }
             Op::TakeBack(nth) if !self.model.grants.is_empty() => {
-                let nth = nth % self.model.grants.len();
+                let nth = self.model.grants.len().saturating_sub(nth + 1);
                 let (key, owner) = (self.model.grants[nth].key, self.model.grants[nth].owner);
                 let token = Token::from_stored(self.model.grants[nth].token).expect("tokens fit");
                 let change =

@@ -59,9 +59,9 @@ pub(crate) enum Op {
     Force(Key),
     /// The client of one of all waiters that ever were goes away.
     Disconnect(usize),
-    /// The reply of one of all hand-offs that ever were is written.
+    /// The reply of one of the latest hand-offs is written.
     Delivered(usize),
-    /// The client of one of all hand-offs that ever were was gone before that.
+    /// The client of one of the latest hand-offs was gone before that.
     TakeBack(usize),
     Meddle(Key, Meddling),
     /// A database is emptied, or all are.
@@ -87,8 +87,9 @@ pub(crate) fn owner_named(name: &[u8]) -> Option<Owner> {
     OWNERS.into_iter().find(|owner| owner.as_bytes() == name)
 }
 
+/// One key more often than the others, so that there is a crowd.
 fn key() -> impl Strategy<Value = Key> {
-    0..KEYS.len()
+    prop_oneof![2 => Just(0), 1 => 0..KEYS.len()]
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
@@ -96,18 +97,18 @@ fn owner() -> impl Strategy<Value = Owner> {
 }
 
 fn lease() -> impl Strategy<Value = u64> {
-    select(&[1, 10, 20, 50, 1_000][..])
+    select(&[1, 30, 200, 1_000, 5_000][..])
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let holds = prop_oneof![3 => Just(None), 2 => (1..4_u64).prop_map(Some)];
+    let holds = prop_oneof![4 => Just(None), 2 => (1..4_u64).prop_map(Some)];
     (owner(), lease(), holds).prop_map(|(owner, lease, holds)| Request { owner, lease, holds })
 }
 
 fn how_many() -> impl Strategy<Value = HowMany> {
     prop_oneof![
-        3 => Just(HowMany::One),
-        1 => Just(HowMany::All),
+        2 => Just(HowMany::One),
+        2 => Just(HowMany::All),
         2 => (0..4_u64).prop_map(HowMany::DownTo),
     ]
 }
@@ -117,10 +118,10 @@ fn meddling() -> impl Strategy<Value = Meddling> {
     const SPOILT_COUNTS: [&str; 5] = ["0", "-1", "x", "01", "9223372036854775808"];
     let holds = select(vec![1, 2, HOLDS_MAX, HOLDS_MAX + 1]);
     prop_oneof![
-        4 => Just(Meddling::Delete),
+        9 => Just(Meddling::Delete),
         1 => Just(Meddling::Overwrite),
-        2 => Just(Meddling::DropHolder),
-        2 => Just(Meddling::Persist),
+        3 => Just(Meddling::DropHolder),
+        1 => Just(Meddling::Persist),
         3 => select(&[1, 5, 30, 2_000][..]).prop_map(Meddling::Expire),
         1 => select(&[0, 1_000_777][..]).prop_map(Meddling::TokenAhead),
         1 => select(&SPOILT_TOKENS[..]).prop_map(Meddling::TokenSpoilt),
@@ -132,8 +133,8 @@ fn meddling() -> impl Strategy<Value = Meddling> {
 
 fn passing() -> impl Strategy<Value = Op> {
     prop_oneof![
-        6 => (1..30_u64).prop_map(|ms| Op::Pass(ms, ms.cast_signed())),
-        1 => Just(Op::Pass(1_001, 1_001)),
+        24 => (1..30_u64).prop_map(|ms| Op::Pass(ms, ms.cast_signed())),
+        2 => Just(Op::Pass(1_001, 1_001)),
         1 => Just(Op::Pass(1, -60_000)),
         1 => Just(Op::Pass(1, 60_000)),
     ]
@@ -141,27 +142,27 @@ fn passing() -> impl Strategy<Value = Op> {
 
 /// Anything that may happen.
 pub(crate) fn op() -> impl Strategy<Value = Op> {
-    let timeout = select(&[None, Some(1), Some(5), Some(30), Some(100)][..]);
-    let which = 0..1_000_usize;
+    let timeout = select(&[None, None, Some(5), Some(30), Some(400)][..]);
+    let (which, latest) = (0..1_000_usize, 0..3_usize);
     prop_oneof![
-        10 => (key(), request()).prop_map(|(k, r)| Op::Acquire(k, r)),
-        30 => (key(), request(), timeout).prop_map(|(k, r, t)| Op::Wait(k, r, t)),
-        16 => (key(), owner(), how_many()).prop_map(|(k, o, n)| Op::Release(k, o, n)),
+        8 => (key(), request()).prop_map(|(k, r)| Op::Acquire(k, r)),
+        36 => (key(), request(), timeout).prop_map(|(k, r, t)| Op::Wait(k, r, t)),
+        24 => (key(), owner(), how_many()).prop_map(|(k, o, n)| Op::Release(k, o, n)),
         6 => (key(), owner(), lease()).prop_map(|(k, o, l)| Op::Renew(k, o, l)),
-        4 => (key(), owner()).prop_map(|(k, o)| Op::Cancel(k, o)),
+        6 => (key(), owner()).prop_map(|(k, o)| Op::Cancel(k, o)),
         2 => key().prop_map(Op::Force),
-        4 => which.clone().prop_map(Op::Disconnect),
-        3 => which.clone().prop_map(Op::Delivered),
-        4 => which.prop_map(Op::TakeBack),
+        4 => which.prop_map(Op::Disconnect),
+        2 => latest.clone().prop_map(Op::Delivered),
+        6 => latest.prop_map(Op::TakeBack),
         10 => (key(), meddling()).prop_map(|(k, m)| Op::Meddle(k, m)),
         1 => select(&[Some(0), Some(1), None][..]).prop_map(Op::Flush),
         12 => passing(),
         8 => Just(Op::Timer),
         4 => Just(Op::Looks),
         6 => key().prop_map(Op::Serve),
-        2 => (0..14_usize, 0..6_usize).prop_map(|(all, each)| Op::Limits(all, each)),
+        1 => (0..14_usize, 0..6_usize).prop_map(|(all, each)| Op::Limits(all, each)),
         1 => Just(Op::Drain(true)),
-        6 => Just(Op::Drain(false)),
+        8 => Just(Op::Drain(false)),
         1 => key().prop_map(Op::Dismiss),
         1 => select(&[0, 5_000, 60_000_000][..]).prop_map(Op::Floor),
     ]

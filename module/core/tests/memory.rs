@@ -1,0 +1,207 @@
+//! What the table keeps of those who have left: nothing. And what a long queue costs those in it:
+//! no more than a short one.
+//!
+//! Nothing is timed here. With 100,000 in line, an operation that walks along the queue takes
+//! thousands of millions of steps in all: the test would not end.
+
+use kvlock_core::{
+    Cause, Change, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Release,
+    Situation, Table, Token, UnixMillis, WaiterId,
+};
+
+/// What may stay behind in an empty table, in entries over all its maps.
+const SMALL: usize = 500;
+const MANY: usize = 100_000;
+
+const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
+
+const ORDERS: KeyRef<'static> = KeyRef { db: 0, name: b"orders" };
+
+const UNLIMITED: Limits =
+    Limits { waiters: usize::MAX, waiters_per_key: usize::MAX, draining: false };
+
+fn seen<'a>(key: KeyRef<'a>, seen: Observed<'a>) -> Situation<'a> {
+    Situation { key, seen, now: NOW, floor: 0 }
+}
+
+/// Held until ten seconds from now.
+fn held<'a>(key: KeyRef<'a>, owner: &'a [u8], token: Option<Token>) -> Situation<'a> {
+    let holding = Holding { owner, holds: 1, token, until: Some(UnixMillis(1_010_000)) };
+    seen(key, Observed::Held(holding))
+}
+
+fn owner(number: usize) -> Vec<u8> {
+    format!("owner:{number}").into_bytes()
+}
+
+/// Puts a client in line for an owner of the same number.
+fn enqueue(table: &mut Table<usize>, key: KeyRef<'_>, number: usize) -> WaiterId {
+    let join = Join {
+        owner: &owner(number),
+        lease: Millis(1_000),
+        timeout: Some(Millis(5_000 + number as u64)),
+    };
+    let (id, replaced) = table.enqueue(&held(key, b"holder", None), &join, number);
+    assert_eq!(replaced, None);
+    id
+}
+
+fn full_queue() -> (Table<usize>, Vec<WaiterId>) {
+    let mut table = Table::new(UNLIMITED);
+    let ids = (0..MANY).map(|number| enqueue(&mut table, ORDERS, number));
+    let ids = ids.collect();
+    (table, ids)
+}
+
+/// All numbers below [`MANY`], in an order that jumps all over the queue.
+fn all_over() -> impl Iterator<Item = usize> {
+    (0..MANY).map(|step| step * 61_803 % MANY)
+}
+
+fn assert_empty(table: &Table<usize>) {
+    assert_eq!(table.check(), Ok(()));
+    assert_eq!((table.waiters(), table.waiting_keys()), (0, 0));
+    assert_eq!(table.next_due(NOW), None);
+    assert!(table.capacity() <= SMALL, "{} kept", table.capacity());
+}
+
+#[test]
+fn a_million_waits_one_after_the_other_leave_nothing_behind() {
+    let mut table = Table::new(UNLIMITED);
+    for number in 0..1_000_000 {
+        enqueue(&mut table, ORDERS, number);
+        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(number));
+        assert!(table.capacity() <= SMALL);
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn waits_at_the_same_time_leave_nothing_behind_when_all_have_ended() {
+    let (mut table, _) = full_queue();
+    let most = table.capacity();
+    assert!(most >= MANY);
+    for number in all_over() {
+        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(number));
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn stragglers_keep_no_more_room_than_they_need() {
+    let (mut table, _) = full_queue();
+    for number in all_over().filter(|number| number % 1_000 != 0) {
+        table.cancel(ORDERS, &owner(number));
+    }
+    assert_eq!(table.waiters(), MANY / 1_000);
+    assert!(
+        table.capacity() <= SMALL + 16 * table.waiters(),
+        "{} kept for {}",
+        table.capacity(),
+        table.waiters()
+    );
+    let left: Vec<_> = table.queue_of(ORDERS).map(|w| *w.client).collect();
+    assert!(left.is_sorted());
+    assert_eq!(table.check(), Ok(()));
+}
+
+#[test]
+fn many_locks_with_a_waiter_each_leave_nothing_behind() {
+    let mut table = Table::new(UNLIMITED);
+    let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
+    let keys = || names.iter().map(|name| KeyRef { db: 0, name });
+    for (number, key) in keys().enumerate() {
+        enqueue(&mut table, key, number);
+    }
+    for (number, key) in keys().enumerate() {
+        assert_eq!(table.cancel(key, &owner(number)), Some(number));
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn hand_offs_are_forgotten_when_they_are_answered() {
+    let mut table = Table::new(UNLIMITED);
+    let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
+    let keys = || names.iter().map(|name| KeyRef { db: 0, name });
+    for (number, key) in keys().enumerate() {
+        enqueue(&mut table, key, number);
+    }
+    // All databases are emptied in one command: 100,000 grants before the first reply is written.
+    let free = Observed::Free { stored: None };
+    let granted: Vec<_> = keys()
+        .map(|key| table.look(&seen(key, free), Cause::Outside))
+        .filter_map(|change| change.issued())
+        .collect();
+    assert_eq!(granted.len(), MANY);
+    for token in granted {
+        table.delivered(token);
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn whoever_leaves_the_middle_of_a_long_queue_walks_past_nobody() {
+    let (mut table, ids) = full_queue();
+    for (step, number) in all_over().enumerate() {
+        assert_eq!(table.disconnected(ids[number]), Some(number));
+        assert_eq!(table.disconnected(ids[number]), None);
+        if step % 20_000 == 0 {
+            assert_eq!(table.check(), Ok(()));
+        }
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn whoever_waits_again_in_a_long_queue_walks_past_nobody() {
+    let (mut table, ids) = full_queue();
+    for number in all_over() {
+        let join = Join { owner: &owner(number), lease: Millis(1_000), timeout: None };
+        let (id, replaced) = table.enqueue(&held(ORDERS, b"holder", None), &join, MANY + number);
+        assert_eq!((id, replaced), (ids[number], Some(number)));
+    }
+    assert_eq!(table.check(), Ok(()));
+    let clients = table.queue_of(ORDERS).map(|waiter| *waiter.client);
+    assert!(clients.eq(MANY..2 * MANY));
+}
+
+#[test]
+fn a_release_to_a_long_queue_wakes_the_first_and_walks_past_nobody() {
+    let (mut table, _) = full_queue();
+    let (mut holder, mut token) = (b"holder".to_vec(), None);
+    for number in 0..MANY {
+        let at = held(ORDERS, &holder, token);
+        let (_, change) = table.release(&at, &holder, Release::One);
+        let Change::HandOff(hand_off) = change else {
+            panic!("{number} is not served");
+        };
+        assert_eq!(hand_off.client, number);
+        table.delivered(hand_off.token);
+        (holder, token) = (hand_off.owner.to_vec(), Some(hand_off.token));
+        if number % 20_000 == 0 {
+            assert_eq!(table.check(), Ok(()));
+        }
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn a_long_queue_times_out_one_by_one() {
+    let (mut table, _) = full_queue();
+    for number in 0..MANY {
+        let later = Now { mono: MonoMillis(1_005_000 + number as u64), ..NOW };
+        assert_eq!(table.time_out_one(later), Some(number));
+        assert_eq!(table.time_out_one(later), None);
+    }
+    assert_empty(&table);
+}
+
+#[test]
+fn a_long_queue_is_dismissed_one_by_one() {
+    let (mut table, _) = full_queue();
+    for _ in 0..MANY {
+        assert!(table.dismiss_one().is_some());
+    }
+    assert_empty(&table);
+}
