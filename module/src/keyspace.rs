@@ -86,22 +86,27 @@ const FIELDS_MAX: usize = 3;
 /// More digits than a number of 64 bits has.
 const NUMBER_MAX: usize = 21;
 
-/// Reads a lock. If its holder is `asked`, that takes no copy of anything.
-pub(crate) fn read(ctx: &Ctx<'_>, words: &Words, name: Arg<'_>, asked: Option<Arg<'_>>) -> Seen {
+/// Reads a lock from its key. If its holder is `asked`, that takes no copy of anything.
+pub(crate) fn read(
+    key: Option<&Key<'_>>,
+    words: &Words,
+    name: Arg<'_>,
+    asked: Option<Arg<'_>>,
+) -> Seen {
     if name.bytes().starts_with(FLOOR_PREFIX) {
         return Seen::NotALock { until: None };
     }
-    let Some(key) = ctx.open_to_read(name) else {
-        return Seen::Free { stored: None };
-    };
-    let until = key.expires().map(UnixMillis);
+    let Some(key) = key else { return Seen::Free { stored: None } };
     match key.kind() {
         KeyKind::Empty => Seen::Free { stored: None },
         KeyKind::Hash if key.fields() <= FIELDS_MAX => {
-            let own = asked.and_then(|asked| read_own(&key, words, asked, until));
-            own.unwrap_or_else(|| read_fields(&key, until))
+            let until = key.expires().map(UnixMillis);
+            let own = asked.and_then(|asked| read_own(key, words, asked, until));
+            own.unwrap_or_else(|| read_fields(key, until))
         }
-        KeyKind::Hash | KeyKind::String | KeyKind::Other => Seen::NotALock { until },
+        KeyKind::Hash | KeyKind::String | KeyKind::Other => {
+            Seen::NotALock { until: key.expires().map(UnixMillis) }
+        }
     }
 }
 
@@ -114,9 +119,9 @@ fn read_own(
 ) -> Option<Seen> {
     let [holds, token] = key.get_two(asked, words.token_field.lend());
     let holds = Observed::read_holds(holds?.lend().bytes())?;
-    let others = key.fields() - 1 - usize::from(token.is_some());
+    let alone = key.fields() == 1 + usize::from(token.is_some());
     let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
-    (others == 0).then_some(Seen::Own { holds, token, until })
+    alone.then_some(Seen::Own { holds, token, until })
 }
 
 fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
@@ -149,14 +154,12 @@ impl Writer<'_> {
     /// Makes `owner` the one holder of the lock, which nobody holds or `before` does.
     pub(crate) fn grant(
         &self,
+        key: Key<'_>,
         before: Option<&[u8]>,
         owner: Arg<'_>,
         token: Token,
         until: UnixMillis,
     ) {
-        let Some(key) = self.ctx.open_to_write(self.key) else {
-            return;
-        };
         let (one, field) = (self.words.one.lend(), self.words.token_field.lend());
         let token = Text::number(token.value());
         key.set_two((owner, one), (field, token.lend()));
@@ -177,14 +180,12 @@ impl Writer<'_> {
     /// Changes what is given of the holder's fields and lease.
     pub(crate) fn update(
         &self,
+        key: Key<'_>,
         owner: Arg<'_>,
         holds: Option<u64>,
         token: Option<Token>,
         until: Option<UnixMillis>,
     ) {
-        let Some(key) = self.ctx.open_to_write(self.key) else {
-            return;
-        };
         let holds = holds.map(Text::number);
         let token = token.map(|token| Text::number(token.value()));
         let mut args = vec![self.key];
@@ -211,10 +212,7 @@ impl Writer<'_> {
     }
 
     /// Deletes the key.
-    pub(crate) fn free(&self) {
-        let Some(key) = self.ctx.open_to_write(self.key) else {
-            return;
-        };
+    pub(crate) fn free(&self, key: Key<'_>) {
         key.delete();
         drop(key);
         self.ctx.replicate(c"DEL", &[self.key]);

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::floor::{Floors, Place};
 use crate::keyspace::{self, Words, Writer};
 use crate::module::Module;
-use crate::redis::{Arg, Ctx, Handle, Parked, Reply, Text, Timer};
+use crate::redis::{Arg, Ctx, Handle, Key, Parked, Reply, Text, Timer};
 
 /// A client in a wait queue.
 #[derive(Debug)]
@@ -120,39 +120,62 @@ impl Server {
         let key = KeyRef { db: ctx.db(), name: name.bytes() };
         let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster), now);
         let owner = asked.unwrap_or(name);
-        let mut seen = keyspace::read(ctx, &self.words, name, asked);
+        let mut open = ctx.open_to_write(name);
+        let mut seen = keyspace::read(open.as_ref(), &self.words, name, asked);
         let at = seen.situation(key, owner.bytes(), now, floor);
         if self.table.owes_a_grant(&at) {
             let change = self.table.look(&at, Cause::Expiry);
-            self.carry_out(ctx, name, owner, &at, change);
-            seen = keyspace::read(ctx, &self.words, name, asked);
+            self.carry_out(ctx, name, open, owner, &at, change);
+            open = ctx.open_to_write(name);
+            seen = keyspace::read(open.as_ref(), &self.words, name, asked);
         }
         let at = seen.situation(key, owner.bytes(), now, floor);
         let (outcome, change) = operate(&mut self.table, &at);
-        self.carry_out(ctx, name, owner, &at, change);
+        self.carry_out(ctx, name, open, owner, &at, change);
         outcome
     }
 
-    /// Writes a change of the lock table, answers the waiter that got the lock by it, and sets
-    /// the timer. `requester` is the owner that a change without a name of its own speaks of.
+    /// Writes a change of the lock table to the open key, answers the waiter that got the lock by
+    /// it, and sets the timer. `requester` is the owner that a change without a name of its own
+    /// speaks of.
     pub(crate) fn carry_out(
         &mut self,
         ctx: &Ctx<'_>,
         name: Arg<'_>,
+        open: Option<Key<'_>>,
+        requester: Arg<'_>,
+        at: &Situation<'_>,
+        change: Change<Waiting>,
+    ) {
+        let issued = change.issued();
+        if let Some(key) = open.filter(|_| !matches!(change, Change::None)) {
+            self.write(ctx, name, key, requester, at, change);
+        }
+        if let Some(token) = issued {
+            let place = Place::of(at.key.db, at.key.name, self.in_cluster);
+            self.floors.reserve(ctx, place, token, at.now);
+        }
+        self.plan(ctx, at.now);
+    }
+
+    fn write(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        open: Key<'_>,
         requester: Arg<'_>,
         at: &Situation<'_>,
         change: Change<Waiting>,
     ) {
         let writer = Writer { ctx, words: &self.words, key: name };
-        let issued = change.issued();
         match change {
             Change::None => {}
-            Change::Take { token, until } => writer.grant(None, requester, token, until),
+            Change::Take { token, until } => writer.grant(open, None, requester, token, until),
             Change::Update { holds, token, until } => {
-                writer.update(requester, holds, token, until);
+                writer.update(open, requester, holds, token, until);
             }
             Change::Free => {
-                writer.free();
+                writer.free(open);
                 writer.announce(self.config.redisson_channel, self.in_cluster);
             }
             Change::HandOff(HandOff { owner, token, until, client }) => {
@@ -160,17 +183,12 @@ impl Server {
                     Observed::Held(holding) => Some(holding.owner),
                     Observed::Free { .. } | Observed::NotALock { .. } => None,
                 };
-                writer.grant(before, Text::new(&owner).lend(), token, until);
+                writer.grant(open, before, Text::new(&owner).lend(), token, until);
                 let key = LockKey { db: at.key.db, name: at.key.name.into() };
                 let reply = Reply::Pair(token.value(), 1);
                 self.answer(client, reply, Some(Grant { key, owner, token }));
             }
         }
-        if let Some(token) = issued {
-            let place = Place::of(at.key.db, at.key.name, self.in_cluster);
-            self.floors.reserve(ctx, place, token, at.now);
-        }
-        self.plan(ctx, at.now);
     }
 
     /// Answers a waiter that has left the table.

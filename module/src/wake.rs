@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, LockKey, Now};
+use kvlock_core::{Bug, Cause, Change, KeyRef, LockKey, Now};
 
 use crate::clock;
 use crate::floor::Place;
@@ -63,12 +63,14 @@ impl Server {
     fn look(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
-        let seen = keyspace::read(ctx, &self.words, name.lend(), None);
-        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster), now);
-        let at = seen.situation(key.borrow(), b"", now, floor);
         if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
+        let open = ctx.open_to_read(name.lend());
+        let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
+        drop(open);
+        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster), now);
+        let at = seen.situation(key.borrow(), b"", now, floor);
         if self.table.owes_a_grant(&at)
             && !Bug::NoReplicasCheck.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
@@ -76,7 +78,9 @@ impl Server {
             return self.turn_away(key.borrow(), &refused(&refusal), now);
         }
         let change = self.table.look(&at, cause);
-        self.carry_out(ctx, name.lend(), name.lend(), &at, change);
+        let open =
+            if matches!(change, Change::None) { None } else { ctx.open_to_write(name.lend()) };
+        self.carry_out(ctx, name.lend(), open, name.lend(), &at, change);
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.
@@ -94,7 +98,9 @@ impl Server {
     fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Grant, now: Now) {
         ctx.select(grant.key.db);
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
-        let seen = keyspace::read(ctx, &self.words, name.lend(), Some(owner.lend()));
+        let open = ctx.open_to_read(name.lend());
+        let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), Some(owner.lend()));
+        drop(open);
         if !matches!(seen, Seen::Own { .. }) || ctx.refusal_to_write(name.lend()).is_some() {
             // It is not that grant any more, or nobody can be given it now and its lease ends it.
             return self.table.delivered(grant.token);
@@ -103,7 +109,8 @@ impl Server {
         let floor = self.floors.of(ctx, place, now);
         let at = seen.situation(grant.key.borrow(), &grant.owner, now, floor);
         let change = self.table.take_back(&at, &grant.owner, grant.token);
-        self.carry_out(ctx, name.lend(), owner.lend(), &at, change);
+        let open = ctx.open_to_write(name.lend());
+        self.carry_out(ctx, name.lend(), open, owner.lend(), &at, change);
     }
 }
 

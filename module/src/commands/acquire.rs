@@ -3,7 +3,7 @@
 use kvlock_core::{Acquire, AcquireReply, Bug};
 
 use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
 
 pub(crate) struct LockAcquire;
@@ -51,7 +51,7 @@ pub(super) fn run(
     }
     let outcome = server.on_lock(ctx, key, Some(owner), |table, at| table.acquire(at, request));
     if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {
-        drop(ctx.open_to_write(key));
+        ctx.open_to_write(key).iter().for_each(Key::touch);
     }
     reply(outcome)
 }

@@ -31,7 +31,8 @@ impl Command for LockInfo {
         };
         server::with(|server| {
             let now = clock::now();
-            let seen = keyspace::read(ctx, &server.words, *key, None);
+            let open = ctx.open_to_read(*key);
+            let seen = keyspace::read(open.as_ref(), &server.words, *key, None);
             let name = KeyRef { db: ctx.db(), name: key.bytes() };
             let at = seen.situation(name, b"", now, 0);
             let Some(mut fields) = describe(&at.seen, now) else {

@@ -35,7 +35,8 @@ impl Command for LockList {
             let locks = server.table.most_waited_for(ctx.db(), shown);
             let entries = locks.iter().map(|lock| {
                 let name = Text::new(&lock.key.name);
-                let seen = keyspace::read(ctx, &server.words, name.lend(), None);
+                let open = ctx.open_to_read(name.lend());
+                let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None);
                 let owner = match seen.situation(lock.key.borrow(), b"", now, 0).seen {
                     Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
                     Observed::Free { .. } | Observed::NotALock { .. } => Reply::Nil,

@@ -73,6 +73,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_GetNotifyKeyspaceEvents RedisModule_NotifyKeyspaceEvent
         RedisModule_CreateString RedisModule_CreateStringFromLongLong RedisModule_FreeString
         RedisModule_StringPtrLen
+        RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_ValueLength
         RedisModule_DeleteKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy

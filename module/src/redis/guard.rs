@@ -3,6 +3,7 @@
 //! A panic that leaves an `extern "C"` function aborts the process, and the process is somebody's
 //! database. So each such function does nothing but call [`guard`].
 
+use std::any::Any;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,20 +35,25 @@ pub(crate) enum Entry {
     Scan,
 }
 
+/// What a panic carries.
+pub(super) type Payload = Box<dyn Any + Send>;
+
 /// Runs `body`; if it panics, counts that and returns `otherwise`.
 pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> R {
-    let body = || {
+    catch(entry, body).unwrap_or_else(|payload| {
+        CAUGHT.fetch_add(1, Ordering::Relaxed);
+        forget(payload);
+        otherwise
+    })
+}
+
+/// Runs `body`; if it panics, returns what that carries. For an entry that lies inside another:
+/// it has to be raised again there.
+pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payload> {
+    catch_unwind(AssertUnwindSafe(|| {
         provoke(entry);
         body()
-    };
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => result,
-        Err(payload) => {
-            CAUGHT.fetch_add(1, Ordering::Relaxed);
-            forget(payload);
-            otherwise
-        }
-    }
+    }))
 }
 
 /// Where a panic is to be provoked next, in builds for tests of this guard.
@@ -76,7 +82,7 @@ pub(super) fn provoke(_entry: Entry) {}
 
 /// Leaks what a panic carried: to drop it could panic again, outside the guard.
 #[expect(clippy::mem_forget, reason = "a few bytes, against a second panic")]
-fn forget(payload: Box<dyn std::any::Any + Send>) {
+fn forget(payload: Payload) {
     std::mem::forget(payload);
 }
 

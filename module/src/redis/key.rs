@@ -1,14 +1,15 @@
 //! An open key: a hash, or something that is none of our business.
 
+use std::cell::Cell;
 use std::ffi::c_void;
-use std::marker::PhantomData;
+use std::panic::resume_unwind;
 use std::ptr::null_mut;
 
 use redis_module::raw;
 
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, guard};
+use super::guard::{Entry, Payload, catch};
 use super::text::{Arg, Text};
 
 /// What kind of value a key has.
@@ -24,11 +25,14 @@ pub(crate) enum KeyKind {
     Other,
 }
 
-/// A key that is open; closed when dropped.
+/// A key that is open; closed when dropped. Those who watch or cache it hear of a change then, and
+/// of nothing if there was none.
 #[derive(Debug)]
 pub(crate) struct Key<'a> {
     raw: *mut raw::RedisModuleKey,
-    lent: PhantomData<&'a ()>,
+    ctx: &'a Ctx<'a>,
+    name: Arg<'a>,
+    changed: Cell<bool>,
 }
 
 const MODE_READ: i32 = raw::REDISMODULE_READ.cast_signed();
@@ -37,20 +41,21 @@ const PLAIN: i32 = raw::REDISMODULE_HASH_NONE.cast_signed();
 
 impl Ctx<'_> {
     /// Opens a key to read it; `None` if it does not exist.
-    pub(crate) fn open_to_read(&self, name: Arg<'_>) -> Option<Key<'_>> {
+    pub(crate) fn open_to_read<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
         self.open(name, MODE_READ)
     }
 
-    /// Opens a key to write it, which counts as a change of it. An expired key is deleted first.
-    pub(crate) fn open_to_write(&self, name: Arg<'_>) -> Option<Key<'_>> {
+    /// Opens a key to read it and perhaps to write it. An expired key is deleted first.
+    pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
         self.open(name, MODE_WRITE)
     }
 
-    fn open(&self, name: Arg<'_>, mode: i32) -> Option<Key<'_>> {
+    fn open<'a>(&'a self, name: Arg<'a>, mode: i32) -> Option<Key<'a>> {
         let open = required!(RedisModule_OpenKey);
         // SAFETY: the context and the name are alive.
         let raw = unsafe { open(self.raw, name.raw, mode) };
-        (!raw.is_null()).then(|| Key { raw, lent: PhantomData })
+        let changed = Cell::new(false);
+        (!raw.is_null()).then(|| Key { raw, ctx: self, name, changed })
     }
 }
 
@@ -97,6 +102,7 @@ impl Key<'_> {
 
     /// Writes one field of a hash, which is made if the key is empty.
     pub(crate) fn set(&self, field: Arg<'_>, value: Arg<'_>) {
+        self.changed.set(true);
         let set = required!(RedisModule_HashSet);
         // SAFETY: the key is open for writing and a hash or empty; both strings are alive and
         // copied; a null pointer ends the list.
@@ -105,6 +111,7 @@ impl Key<'_> {
 
     /// Writes two fields of a hash, which is made if the key is empty.
     pub(crate) fn set_two(&self, first: (Arg<'_>, Arg<'_>), second: (Arg<'_>, Arg<'_>)) {
+        self.changed.set(true);
         let set = required!(RedisModule_HashSet);
         let (a, b, end) = (first, second, null_mut::<c_void>());
         // SAFETY: as in `set`, twice.
@@ -113,6 +120,7 @@ impl Key<'_> {
 
     /// Deletes one field of a hash. A hash without fields is gone.
     pub(crate) fn unset(&self, field: Arg<'_>) {
+        self.changed.set(true);
         let set = required!(RedisModule_HashSet);
         // The API's mark for "delete this field": the number 1 in the place of a value.
         let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
@@ -122,14 +130,21 @@ impl Key<'_> {
 
     /// Sets when the key expires, in milliseconds since 1970.
     pub(crate) fn set_expires(&self, at: u64) {
+        self.changed.set(true);
         let set = required!(RedisModule_SetAbsExpire);
         let at = i64::try_from(at).unwrap_or(i64::MAX);
         // SAFETY: the key is open for writing; the time is not negative.
         unsafe { set(self.raw, at) };
     }
 
+    /// Counts it as changed.
+    pub(crate) fn touch(&self) {
+        self.changed.set(true);
+    }
+
     /// Deletes the key.
     pub(crate) fn delete(&self) {
+        self.changed.set(true);
         let delete = required!(RedisModule_DeleteKey);
         // SAFETY: the key is open for writing.
         unsafe { delete(self.raw) };
@@ -150,26 +165,39 @@ impl Key<'_> {
 
     /// Makes the key a string, whatever it was.
     pub(crate) fn set_string(&self, value: Arg<'_>) {
+        self.changed.set(true);
         let set = required!(RedisModule_StringSet);
         // SAFETY: the key is open for writing; the value is alive and retained.
         unsafe { set(self.raw, value.raw) };
     }
 
     /// Shows each field of a small hash with its value. Not while the hash may change.
+    ///
+    /// # Panics
+    ///
+    /// If `visit` does: half of a hash must not be taken for all of it.
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
         let create = required!(RedisModule_ScanCursorCreate);
         let scan = required!(RedisModule_ScanKey);
         let destroy = required!(RedisModule_ScanCursorDestroy);
-        let mut visit = visit;
-        let visitor = (&raw mut visit).cast::<c_void>();
+        let mut visitor = Visitor { visit, panic: None };
+        let visitor_pointer = (&raw mut visitor).cast::<c_void>();
         // SAFETY: takes nothing.
         let cursor = unsafe { create() };
-        // SAFETY: the key is open, the cursor new, and `visitor` points to what `visit_field`
-        // expects and outlives the loop.
-        while unsafe { scan(self.raw, cursor, Some(visit_field), visitor) } != 0 {}
+        // SAFETY: the key is open, the cursor new, and the pointer is to what `visit_field`
+        // expects, which outlives the loop.
+        while unsafe { scan(self.raw, cursor, Some(visit_field), visitor_pointer) } != 0 {}
         // SAFETY: this is the end of the cursor.
         unsafe { destroy(cursor) };
+        if let Some(panic) = visitor.panic {
+            resume_unwind(panic);
+        }
     }
+}
+
+struct Visitor<'a> {
+    visit: &'a mut dyn FnMut(&[u8], &[u8]),
+    panic: Option<Payload>,
 }
 
 unsafe extern "C" fn visit_field(
@@ -178,18 +206,20 @@ unsafe extern "C" fn visit_field(
     value: *mut raw::RedisModuleString,
     visitor: *mut c_void,
 ) {
-    guard(Entry::Scan, (), || {
-        if value.is_null() {
-            return;
+    // SAFETY: `for_each` passes a pointer to this, alive until the scan ends.
+    let visitor = unsafe { &mut *visitor.cast::<Visitor<'_>>() };
+    let visited = catch(Entry::Scan, || {
+        if !value.is_null() {
+            // SAFETY: the server lends both strings for the length of this call.
+            let field = unsafe { Arg::new(field) };
+            // SAFETY: likewise.
+            let value = unsafe { Arg::new(value) };
+            (visitor.visit)(field.bytes(), value.bytes());
         }
-        // SAFETY: `for_each` passes a pointer to this, alive until the scan ends.
-        let visit = unsafe { &mut *visitor.cast::<&mut dyn FnMut(&[u8], &[u8])>() };
-        // SAFETY: the server lends both strings for the length of this call.
-        let field = unsafe { Arg::new(field) };
-        // SAFETY: likewise.
-        let value = unsafe { Arg::new(value) };
-        visit(field.bytes(), value.bytes());
     });
+    if let Err(panic) = visited {
+        visitor.panic = Some(panic);
+    }
 }
 
 impl Drop for Key<'_> {
@@ -197,5 +227,10 @@ impl Drop for Key<'_> {
         let close = required!(RedisModule_CloseKey);
         // SAFETY: the key is open and this is its end.
         unsafe { close(self.raw) };
+        if self.changed.get() {
+            let signal = required!(RedisModule_SignalModifiedKey);
+            // SAFETY: the context and the name are alive.
+            unsafe { signal(self.ctx.raw, self.name.raw) };
+        }
     }
 }

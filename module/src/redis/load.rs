@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 
 use redis_module::raw;
 
-use super::api::{ERR, OK};
+use super::api::{ERR, OK, required};
 use super::ctx::Ctx;
 use super::events::{KeyEvent, ServerEvent};
 use super::guard::{Entry, guard, log_line, log_panics};
@@ -61,6 +61,9 @@ pub(crate) struct Registry<'a> {
     ctx: &'a Ctx<'a>,
     refused: Option<&'static std::ffi::CStr>,
 }
+
+/// See [`super::Key`] for who signals a modified key instead of the server.
+const SIGNAL_BY_HAND: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed();
 
 impl Registry<'_> {
     /// Declares a command.
@@ -154,6 +157,9 @@ unsafe fn load_guarded<H: Host>(
         // this function there are `argc` of them.
         unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
     };
+    let set_options = required!(RedisModule_SetModuleOptions);
+    // SAFETY: this is the load function.
+    unsafe { set_options(raw_ctx, SIGNAL_BY_HAND) };
     H::load(&ctx);
     let mut registry = Registry { ctx: &ctx, refused: None };
     H::commands(&mut registry);

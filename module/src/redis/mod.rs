@@ -15,8 +15,8 @@
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
 //! | a client's end ([`Host::client_gone`], [`Host::answer_lost`]) | **no**: plan a timer | no | likewise |
 //!
-//! - A key opened for writing counts as changed when it is closed, even if nothing was written:
-//!   open for reading first.
+//! - The server is told of a changed key by us, and only if it did change: by default each key
+//!   that was opened for writing counts as changed, which would break a `WATCH` for nothing.
 //! - To open an expired key for writing deletes it, which calls [`Host::key_event`] from inside.
 //! - A blocked client is unblocked exactly once, ever: [`Parked`] is used up by its answer.
 //! - All of it happens on the server's main thread. The one exception is the report of a crash,
