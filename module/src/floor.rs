@@ -74,18 +74,35 @@ impl Floor {
 
 /// The floors of this server.
 #[derive(Debug, Default)]
-pub(crate) struct Floors(HashMap<Place, Floor>);
+pub(crate) struct Floors {
+    /// The one that was used last, which most often is the next one.
+    recent: Option<(Place, Floor)>,
+    others: HashMap<Place, Floor>,
+}
 
 impl Floors {
     /// Forgets all of them: they are read again when they are needed.
     pub(crate) fn forget(&mut self) {
-        self.0.clear();
+        self.recent = None;
+        self.others.clear();
+    }
+
+    fn at(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> &mut Floor {
+        if let Some((other, floor)) = self.recent.take_if(|(recent, _)| *recent != place) {
+            self.others.insert(other, floor);
+        }
+        let others = &mut self.others;
+        let (_, floor) = self.recent.get_or_insert_with(|| {
+            let floor = others.remove(&place);
+            (place, floor.unwrap_or_else(|| Floor::find(ctx, place, now)))
+        });
+        floor
     }
 
     /// The number that the tokens of this place must be above. The place's database must be
     /// selected.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> u64 {
-        let floor = self.0.entry(place).or_insert_with(|| Floor::find(ctx, place, now));
+        let floor = self.at(ctx, place, now);
         if now.mono.since(floor.checked).0 >= CHECK_MS {
             floor.checked = now.mono;
             if read(ctx, place) != floor.expected() {
@@ -97,7 +114,7 @@ impl Floors {
 
     /// Sees to it that this token is below what we have reserved, with room to spare.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
-        let floor = self.0.entry(place).or_insert_with(|| Floor::find(ctx, place, now));
+        let floor = self.at(ctx, place, now);
         let needed = token.value().max(now.unix_us.min(TOKEN_STORED_MAX));
         if floor.ours >= needed.saturating_add(LEFT_US) {
             return;

@@ -236,11 +236,10 @@ impl Writer<'_> {
     }
 
     fn tell_expiry(&self, until: UnixMillis) {
-        let at = Text::number(until.0);
         if Bug::LeaseNotReplicated.is_planted() {
             return;
         }
-        self.ctx.replicate(c"PEXPIREAT", &[self.key, at.lend()]);
+        self.ctx.replicate_number(c"PEXPIREAT", self.key, until.0);
         self.ctx.notify(KeyEventKind::Generic, c"expire", self.key);
     }
 }

@@ -1,6 +1,6 @@
 //! The context of a callback: what we may ask of the server while it calls us.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 
 use redis_module::raw;
@@ -106,6 +106,14 @@ impl Ctx<'_> {
         unsafe {
             replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len());
         }
+    }
+
+    /// As [`Self::replicate`], a command of a key and a number.
+    pub(crate) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
+        let replicate = required!(RedisModule_Replicate);
+        let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
+        // SAFETY: "s" takes a live string and "l" a number.
+        unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
     }
 
     /// Tells those who listen for key events, if `notify-keyspace-events` asks for this one.

@@ -241,6 +241,12 @@ impl World {
             Meddling::Script(owner, holds, lease) => {
                 vec![Foreign::Del, hset(owner, holds.to_string()), Foreign::Pexpire(lease)]
             }
+            Meddling::SwapHolder(new) => {
+                let new_one = holder.map(|_| hset(new, "1".to_owned()));
+                let old = holder.filter(|old| *old != new);
+                let old = old.map(|old| Foreign::Hdel(old.to_owned()));
+                Vec::from_iter([new_one, old].into_iter().flatten())
+            }
             Meddling::DropHolder => {
                 Vec::from_iter(holder.map(|owner| Foreign::Hdel(owner.to_owned())))
             }

@@ -386,6 +386,9 @@ impl Naive {
                 lock.what = What::Held { owner, holds, token };
             }
             (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
+            (Meddling::SwapHolder(new), What::Held { owner, holds, .. }) => {
+                (*owner, *holds) = (new, 1);
+            }
             (Meddling::TokenAhead(by), What::Held { token, .. }) => *token = Some(us + by),
             (Meddling::TokenSpoilt(_), What::Held { token, .. }) => *token = None,
             (Meddling::SecondField(_) | Meddling::CountSpoilt(_), What::Held { .. }) => {

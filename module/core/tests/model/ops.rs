@@ -6,7 +6,8 @@ use proptest::sample::select;
 
 /// Few names, so that everybody meets everybody all the time.
 pub(crate) const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
-const OWNERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+/// Some begin like others.
+const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
 /// Which of [`KEYS`].
 pub(crate) type Key = usize;
@@ -34,6 +35,8 @@ pub(crate) enum Meddling {
     Overwrite,
     /// `HDEL` of the owner's field.
     DropHolder,
+    /// Another owner's field instead of the holder's, with the same token.
+    SwapHolder(Owner),
     Persist,
     Expire(u64),
     /// A token that is believed, this far ahead of the clock.
@@ -121,6 +124,7 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         9 => Just(Meddling::Delete),
         1 => Just(Meddling::Overwrite),
         3 => Just(Meddling::DropHolder),
+        2 => owner().prop_map(Meddling::SwapHolder),
         1 => Just(Meddling::Persist),
         3 => select(&[1, 5, 30, 2_000][..]).prop_map(Meddling::Expire),
         1 => select(&[0, 1_000_777][..]).prop_map(Meddling::TokenAhead),
