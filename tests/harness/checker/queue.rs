@@ -1,0 +1,152 @@
+//! Whether waiters were served in order and in time.
+
+use super::holds::{Hold, answered, is_unknown, lease};
+use super::{Limits, Report, Rule};
+use crate::history::{Call, Outcome, Request};
+use std::time::Duration;
+
+pub(super) fn check(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
+    for call in calls.iter().filter(|call| call.answer.is_none()) {
+        report.add(Rule::Answered, call.to_string());
+    }
+    check_timeouts(calls, limits, report);
+    check_fifo(calls, holds, report);
+    check_hand_offs(calls, holds, limits, report);
+}
+
+fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
+    for call in calls {
+        let (Some(timeout), Some((at, Outcome::Refused))) = (timeout(call), call.answer) else {
+            continue;
+        };
+        let waited = at - call.sent;
+        if waited + limits.slack < timeout || waited > timeout + limits.prompt {
+            report.add(Rule::Prompt, format!("waited {waited:?}: {call}"));
+        }
+    }
+}
+
+/// Who is sent after another was seen in line is not granted before that one.
+fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], report: &mut Report<'_>) {
+    let mut grants: Vec<&Hold<'_>> = holds.iter().collect();
+    grants.sort_by_key(|hold| hold.grant.sent);
+    // Of all that were sent from this one on: the smallest token, and the first that was answered.
+    let lowest = best_from(&grants, |hold| hold.token);
+    let earliest = best_from(&grants, |hold| hold.granted);
+    for call in calls {
+        let Some(queued) = call.queued else { continue };
+        let later = grants.partition_point(|hold| hold.grant.sent <= queued);
+        let (Some(lowest), Some(earliest)) = (lowest.get(later), earliest.get(later)) else {
+            continue;
+        };
+        match (call.answer, timeout(call)) {
+            (Some((_, Outcome::Granted { token, holds: 1 })), _) if lowest.token < token => {
+                report.add(Rule::Fifo, format!("overtaken by {}: {call}", lowest.grant));
+            }
+            // It was in line until its timeout.
+            (Some((_, Outcome::Refused)), Some(timeout))
+                if earliest.granted < call.sent + timeout =>
+            {
+                report.add(Rule::Fifo, format!("overtaken by {}: {call}", earliest.grant));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn best_from<'h, 'a, K: Ord>(
+    grants: &[&'h Hold<'a>],
+    key: impl Fn(&Hold<'a>) -> K,
+) -> Vec<&'h Hold<'a>> {
+    let mut best: Vec<&'h Hold<'a>> = Vec::with_capacity(grants.len());
+    for &hold in grants.iter().rev() {
+        let so_far = best.last().copied().filter(|b| key(b) <= key(hold));
+        best.push(so_far.unwrap_or(hold));
+    }
+    best.reverse();
+    best
+}
+
+/// When a hold ends and somebody is in line, the next grant arrives soon.
+fn check_hand_offs(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
+    let line = Line::of(calls);
+    for (index, hold) in holds.iter().enumerate() {
+        let Some(end) = latest_end(hold) else {
+            continue;
+        };
+        let late = end + limits.prompt;
+        let next = holds.get(index + 1);
+        if next.is_some_and(|next| next.granted <= late)
+            || line.may_be_held_by_an_unknown(end, late)
+        {
+            continue;
+        }
+        if let Some(waiter) = line.waiting_through(end, late) {
+            report.add(
+                Rule::Prompt,
+                format!(
+                    "not served though free since {end:?}: {waiter}; held before: {}",
+                    hold.grant
+                ),
+            );
+        }
+    }
+}
+
+/// The last moment at which a hold can still have been there, if the calls tell.
+fn latest_end(hold: &Hold<'_>) -> Option<Duration> {
+    match hold.release {
+        Some(release) if release.sure => Some(answered(release.call)),
+        Some(_) => None,
+        None => hold.lease_end(),
+    }
+}
+
+/// Who was in line, and what unknown calls may have held the lock, by the time of beginning and
+/// with the latest end so far.
+struct Line<'a> {
+    waiters: Vec<(Duration, &'a Call)>,
+    unknown: Vec<(Duration, Duration)>,
+}
+
+impl<'a> Line<'a> {
+    fn of(calls: &[&'a Call]) -> Self {
+        let mut waiters: Vec<(Duration, &Call)> =
+            calls.iter().filter_map(|call| Some((call.queued?, *call))).collect();
+        waiters.sort_by_key(|(queued, _)| *queued);
+        for index in 1..waiters.len() {
+            if answered(waiters[index].1) < answered(waiters[index - 1].1) {
+                waiters[index].1 = waiters[index - 1].1;
+            }
+        }
+        let mut unknown: Vec<(Duration, Duration)> = Vec::new();
+        for call in calls
+            .iter()
+            .filter(|call| is_unknown(call) && matches!(call.request, Request::Acquire { .. }))
+        {
+            let end = answered(call).saturating_add(lease(call));
+            unknown.push((call.sent, unknown.last().map_or(end, |(_, before)| end.max(*before))));
+        }
+        Self { waiters, unknown }
+    }
+
+    /// Somebody who was in line at `begin` and still not answered at `end`.
+    fn waiting_through(&self, begin: Duration, end: Duration) -> Option<&'a Call> {
+        let before = self.waiters.partition_point(|(queued, _)| *queued <= begin);
+        let (_, call) = self.waiters.get(before.checked_sub(1)?)?;
+        (answered(call) > end).then_some(*call)
+    }
+
+    fn may_be_held_by_an_unknown(&self, begin: Duration, end: Duration) -> bool {
+        let before = self.unknown.partition_point(|(sent, _)| *sent <= end);
+        before > 0 && self.unknown[before - 1].1 >= begin
+    }
+}
+
+/// How long a call waits, if it does and not without limit.
+fn timeout(call: &Call) -> Option<Duration> {
+    match call.request {
+        Request::Acquire { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
+        Request::Release | Request::Renew { .. } | Request::Break => None,
+    }
+}

@@ -1,0 +1,151 @@
+//! A real cluster: node processes, joined by `redis-cli --cluster create`.
+
+use crate::options::Options;
+use crate::resp::Value;
+use crate::server::Server;
+use crate::{cmd, observe, wait};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long the nodes may take to agree.
+const AGREEMENT: Duration = Duration::from_secs(60);
+
+/// All the nodes; they are killed when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Server>,
+}
+
+impl Cluster {
+    /// `masters` (at least three) with the slots spread over them, each with `replicas`, all with
+    /// the module. Returns when every node says that the cluster is up, and every replica follows.
+    pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_with(&Server::options(), masters, replicas)
+    }
+
+    /// The same with nodes that are started with these options.
+    pub fn start_with(options: &Options, masters: usize, replicas: usize) -> Self {
+        let count = masters * (1 + replicas);
+        let nodes: Vec<Server> = (0..count).map(|_| options.clone().cluster().start()).collect();
+        let cluster = Self { nodes };
+        let addresses = cluster.nodes.iter().map(address);
+        let create = ["create".to_owned()].into_iter().chain(addresses);
+        cluster.redis_cli(create.chain(["--cluster-replicas".to_owned(), replicas.to_string()]));
+        cluster.wait_until_agreed();
+        cluster
+    }
+
+    /// The nodes: after the start the masters are the first.
+    pub fn nodes(&self) -> &[Server] {
+        &self.nodes
+    }
+
+    /// The slot of a key.
+    pub fn slot_of(&self, key: impl AsRef<[u8]>) -> i64 {
+        self.nodes[0].connect().call(cmd!["CLUSTER", "KEYSLOT", key.as_ref()]).integer()
+    }
+
+    /// The master that has the slot of the key, as the first living node sees it.
+    pub fn node_for(&self, key: impl AsRef<[u8]>) -> &Server {
+        let slot = self.slot_of(key);
+        let asked = self.nodes.iter().find(|node| node.is_running()).expect("a living node");
+        let ranges = asked.connect().run("CLUSTER SLOTS");
+        let mut ranges = ranges.elements().iter();
+        let range = ranges.find(|range| (range[0].integer()..=range[1].integer()).contains(&slot));
+        let port = range.unwrap_or_else(|| panic!("nobody has slot {slot}"))[2][1].integer();
+        self.nodes.iter().find(|node| i64::from(node.port()) == port).expect("it is one of ours")
+    }
+
+    /// The name by which the nodes know a node.
+    pub fn id_of(&self, node: &Server) -> String {
+        node.connect().run("CLUSTER MYID").text()
+    }
+
+    /// Moves that many slots with their keys from one node to another, as an operator would, and
+    /// returns when all nodes agree again.
+    pub fn reshard(&self, from: &Server, to: &Server, slots: u32) {
+        let slots = slots.to_string();
+        let [from, to, at] = [self.id_of(from), self.id_of(to), address(&self.nodes[0])];
+        let words = [
+            "reshard",
+            &at,
+            "--cluster-from",
+            &from,
+            "--cluster-to",
+            &to,
+            "--cluster-slots",
+            &slots,
+        ];
+        self.redis_cli(words.map(str::to_owned).into_iter());
+        self.wait_until_agreed();
+    }
+
+    /// Waits until all living nodes say that the cluster is up, and the replicas among them follow
+    /// their masters.
+    pub fn wait_until_agreed(&self) {
+        for node in self.nodes.iter().filter(|node| node.is_running()) {
+            let mut connection = node.connect();
+            wait::until("the cluster is up", AGREEMENT, || {
+                let info = connection.run("CLUSTER INFO").text();
+                let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+                let up = info.contains("cluster_state:ok\r")
+                    && info.contains("cluster_slots_ok:16384\r")
+                    && info.contains(&known);
+                let link = observe::info_field(&mut connection, "master_link_status");
+                if up && link.as_deref() != Some("down") {
+                    Ok(())
+                } else {
+                    Err(format!("{link:?} {info}"))
+                }
+            });
+        }
+        self.wait_for_one_view();
+    }
+
+    /// Every node believes the same about every slot: only then is no request redirected twice.
+    fn wait_for_one_view(&self) {
+        let owners = |node: &Server| -> Vec<(i64, i64, i64)> {
+            let slots = node.connect().run("CLUSTER SLOTS");
+            let mut owners: Vec<_> = slots
+                .elements()
+                .iter()
+                .map(|r| (r[0].integer(), r[1].integer(), r[2][1].integer()))
+                .collect();
+            owners.sort_unstable();
+            owners
+        };
+        wait::until("all nodes see the same owners of the slots", AGREEMENT, || {
+            let views: Vec<_> =
+                self.nodes.iter().filter(|node| node.is_running()).map(owners).collect();
+            if views.windows(2).all(|pair| pair[0] == pair[1]) {
+                Ok(())
+            } else {
+                Err(format!("{views:?}"))
+            }
+        });
+    }
+
+    fn redis_cli(&self, words: impl Iterator<Item = String>) {
+        let mut command = Command::new(self.nodes[0].kind().cli());
+        command.arg("--cluster").args(words).arg("--cluster-yes");
+        let output = command.output().expect("run redis-cli");
+        let text = String::from_utf8_lossy(&output.stdout);
+        // Some versions report a failed step and still exit with 0.
+        let failed = !output.status.success() || text.contains("[ERR]");
+        assert!(
+            !failed,
+            "{command:?}: {}\n{text}\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+/// Whether a reply is the redirection of that kind, `MOVED` or `ASK`.
+pub fn is_redirect(reply: &Value, kind: &str) -> bool {
+    matches!(reply, Value::Error { code, .. } if code == kind)
+}
+
+fn address(node: &Server) -> String {
+    format!("127.0.0.1:{}", node.port())
+}

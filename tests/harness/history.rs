@@ -1,0 +1,187 @@
+//! What clients did, and what they were told.
+//!
+//! All clients of a test are threads of one process and share one monotonic clock, so the order of
+//! events in real time is exact. A call is one line: when it was sent, when its answer came, and
+//! what the answer was. A call whose answer never came stays open, or is closed as
+//! [`Outcome::Unknown`] when the client gave it up.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What a client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// `LOCK.ACQUIRE`, or `LOCK.WAIT` when there is a timeout (0: without limit).
+    Acquire {
+        /// The lease that was asked for.
+        lease: Duration,
+        /// How long to wait; `None` does not wait.
+        timeout: Option<Duration>,
+    },
+    /// `LOCK.RELEASE`.
+    Release,
+    /// `LOCK.RENEW`.
+    Renew {
+        /// The lease that was asked for.
+        lease: Duration,
+    },
+    /// Anything that may end the hold of whoever has it: `LOCK.FORCERELEASE`, `DEL`, a flush, a
+    /// kill of the server.
+    Break,
+}
+
+/// What a client was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has the lock.
+    Granted {
+        /// The fencing token.
+        token: u64,
+        /// How many times the owner holds it now.
+        holds: u64,
+    },
+    /// It does not have the lock: nil. For a wait that is the timeout.
+    Refused,
+    /// Its wait was taken back by a `LOCK.CANCEL`: nil too.
+    Withdrawn,
+    /// Released, and so many holds are left.
+    Released {
+        /// 0: free or handed off.
+        left: u64,
+    },
+    /// The lease was set, or the break was done.
+    Done,
+    /// A connection broke, or the client did not wait for the answer: it may have happened once, or
+    /// not, at any time from the sending on.
+    Unknown,
+    /// The server said that it was not done, with an error: `UNBLOCKED`, `TRYAGAIN`, `QUEUEFULL`.
+    Failed,
+}
+
+/// One request and its answer. Times count from the beginning of the history.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which lock.
+    pub key: String,
+    /// For whom.
+    pub owner: String,
+    /// What was asked for.
+    pub request: Request,
+    /// When it was sent.
+    pub sent: Duration,
+    /// When the client knew that the server had it in line, if the test looked.
+    pub queued: Option<Duration>,
+    /// When the answer came, and what it was.
+    pub answer: Option<(Duration, Outcome)>,
+    /// Until when the client believed to hold the lock, by its own clock; set by the last grant or
+    /// renewal of a hold.
+    pub valid_until: Option<Duration>,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} of {} sent at {:?}", self.owner, self.request, self.key, self.sent)?;
+        match &self.answer {
+            Some((at, outcome)) => write!(f, ", {outcome:?} at {at:?}"),
+            None => f.write_str(", never answered"),
+        }
+    }
+}
+
+/// The number of a call in its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallId(usize);
+
+/// Takes down the calls of all threads in the order of sending.
+#[derive(Debug)]
+pub struct Recorder {
+    start: Instant,
+    calls: Mutex<Vec<Call>>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { start: Instant::now(), calls: Mutex::default() }
+    }
+}
+
+impl Recorder {
+    /// Begins now.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The time of the history.
+    pub fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Notes that a call is about to be sent: to be called *before* the sending.
+    pub fn sent(&self, key: &str, owner: &str, request: Request) -> CallId {
+        let mut calls = self.calls.lock().unwrap();
+        let (key, owner) = (key.to_owned(), owner.to_owned());
+        let sent = self.now();
+        calls.push(Call {
+            key,
+            owner,
+            request,
+            sent,
+            queued: None,
+            answer: None,
+            valid_until: None,
+        });
+        CallId(calls.len() - 1)
+    }
+
+    /// Notes that the server has shown the call to be in line.
+    pub fn queued(&self, call: CallId) {
+        let now = self.now();
+        self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
+    }
+
+    /// Notes an answer: to be called *after* it has been received.
+    pub fn answered(&self, call: CallId, outcome: Outcome) {
+        let now = self.now();
+        self.calls.lock().unwrap()[call.0].answer = Some((now, outcome));
+    }
+
+    /// Notes until when the client believes that the hold of this call, a grant or a renewal, lasts.
+    pub fn believed(&self, call: CallId, valid_until: Duration) {
+        self.calls.lock().unwrap()[call.0].valid_until = Some(valid_until);
+    }
+
+    /// What has been taken down so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_several_threads_are_in_the_order_of_sending() {
+        let recorder = Recorder::new();
+        std::thread::scope(|scope| {
+            for owner in ["a", "b", "c"] {
+                let recorder = &recorder;
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        let call = recorder.sent("k", owner, Request::Release);
+                        recorder.queued(call);
+                        recorder.answered(call, Outcome::Refused);
+                    }
+                });
+            }
+        });
+        let calls = recorder.calls();
+        assert!(calls.len() == 300 && calls.is_sorted_by_key(|call| call.sent));
+        assert!(
+            calls
+                .iter()
+                .all(|call| { call.answer.is_some_and(|(at, _)| at >= call.queued.unwrap()) })
+        );
+    }
+}

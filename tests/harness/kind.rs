@@ -1,0 +1,116 @@
+//! Which servers the tests run on.
+//!
+//! `scripts/servers` brings each of them under a name, as a launcher at
+//! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER`
+//! names the one that [`Server::start`](crate::Server::start) starts; without it that is
+//! `redis-7.0`. A server that is not there fails the test that asks for it: nothing is skipped.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The servers on which every test about a trap of the platform runs: the oldest Redis that we
+/// support, a newer Redis, and the Valkey that differs most from both.
+pub const EACH: [&str; 3] = ["redis-7.0", "redis-8", "valkey-8.1"];
+
+/// A server program, by the name that `scripts/servers` gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    name: String,
+}
+
+impl Kind {
+    /// The server of that name; whether it is there is looked up when it is started.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
+
+    /// The server that `KVLOCK_SERVER` names, else `redis-7.0`.
+    pub fn chosen() -> Self {
+        Self::named(&std::env::var("KVLOCK_SERVER").unwrap_or_else(|_| EACH[0].to_owned()))
+    }
+
+    /// The name that it was asked for by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether this is Redis 7.0, which lacks much of the newer module API.
+    pub fn is_redis_7_0(&self) -> bool {
+        self.name == EACH[0]
+    }
+
+    /// The server's program.
+    pub fn server(&self) -> PathBuf {
+        self.program("redis-server")
+    }
+
+    /// The `redis-cli` that came with it.
+    pub fn cli(&self) -> PathBuf {
+        self.program("redis-cli")
+    }
+
+    fn program(&self, program: &str) -> PathBuf {
+        let brought = servers().join(&self.name).join(program);
+        if brought.exists() {
+            return brought;
+        }
+        // The distribution's own server needs no bringing.
+        if self.is_redis_7_0()
+            && installed_version().is_some_and(|version| version.starts_with("7.0."))
+        {
+            return PathBuf::from(program);
+        }
+        panic!("the server {self} is not here: run `scripts/servers {self}`");
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+fn installed_version() -> Option<String> {
+    let output = Command::new("redis-server").arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split(" v=").nth(1)?.split(' ').next().map(str::to_owned)
+}
+
+fn servers() -> PathBuf {
+    workspace().join("target/servers")
+}
+
+/// The root of the repository.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the workspace")
+}
+
+/// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`].
+///
+/// ```
+/// # use harness::{Kind, on_each_server};
+/// fn a_grant_beats_the_timeout(kind: Kind) { /* … */ }
+///
+/// on_each_server!(a_grant_beats_the_timeout);
+/// // a_grant_beats_the_timeout::redis_7_0, ::redis_8 and ::valkey_8_1
+/// ```
+#[macro_export]
+macro_rules! on_each_server {
+    ($($body:ident),+ $(,)?) => {$(
+        mod $body {
+            #[test]
+            fn redis_7_0() {
+                super::$body($crate::Kind::named("redis-7.0"));
+            }
+            #[test]
+            fn redis_8() {
+                super::$body($crate::Kind::named("redis-8"));
+            }
+            #[test]
+            fn valkey_8_1() {
+                super::$body($crate::Kind::named("valkey-8.1"));
+            }
+        }
+    )+};
+}

@@ -1,0 +1,40 @@
+//! Starts processes that cannot outlive the tests.
+
+use std::io;
+use std::process::{Child, Command};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{LazyLock, Mutex};
+use std::thread;
+
+struct Job {
+    command: Command,
+    answer: Sender<io::Result<Child>>,
+}
+
+/// The kernel sends the parent-death signal when the *thread* that started the child ends, and
+/// every test is a thread: so one thread that never ends starts them all.
+static LAUNCHER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
+    let (jobs, inbox) = channel::<Job>();
+    thread::spawn(move || {
+        for mut job in inbox {
+            // The asker may be gone only if it panicked, and then nobody needs the answer.
+            let _gone = job.answer.send(job.command.spawn());
+        }
+    });
+    Mutex::new(jobs)
+});
+
+/// Starts what [`killed_with_us`] made.
+pub(crate) fn launch(command: Command) -> io::Result<Child> {
+    let (answer, result) = channel();
+    LAUNCHER.lock().unwrap().send(Job { command, answer }).expect("the launching thread runs");
+    result.recv().expect("the launching thread answers")
+}
+
+/// A command that runs `program` so that the kernel kills it when the test process ends in
+/// whatever way. The process keeps its id: `setpriv` replaces itself.
+pub(crate) fn killed_with_us(program: &std::path::Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}

@@ -1,0 +1,62 @@
+//! Runs kvlock on real servers and watches what it does.
+//!
+//! A test starts a [`Server`], talks to it over [`Connection`]s that see the bytes of the protocol,
+//! waits with [`wait::until`] for something that the server shows, and lets the handles end what
+//! they started. Nothing here knows how the module works: the commands, their replies and the
+//! server's own introspection are all there is.
+//!
+//! ```no_run
+//! use harness::{Server, Value, cmd, observe};
+//! use std::time::Duration;
+//!
+//! let server = Server::start();
+//! let (mut a, mut b) = (server.connect(), server.connect());
+//! let token = a.call(cmd!["LOCK.ACQUIRE", "k", "alice", 10_000])[0].integer();
+//! b.send(cmd!["LOCK.WAIT", "k", "bob", 10_000, 5_000]);
+//! observe::wait_for_waiters(&mut a, "k", 1);
+//! assert_eq!(a.call(cmd!["LOCK.RELEASE", "k", "alice"]), Value::Integer(0));
+//! assert!(b.receive(Duration::from_secs(5)).unwrap()[0].integer() > token);
+//! ```
+//!
+//! | what | where |
+//! |---|---|
+//! | which servers there are | [`kind`] |
+//! | a server process | [`server`], [`options`] |
+//! | several of them as a cluster | [`cluster`] |
+//! | a wall clock that a test sets | [`clock`] |
+//! | a connection that sees every byte | [`resp`] |
+//! | what a server shows of itself | [`observe`] |
+//! | the only sleep | [`wait`] |
+//! | conversations in text files | [`transcript`] |
+//! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    clippy::missing_panics_doc,
+    clippy::wildcard_enum_match_arm,
+    reason = "in a test harness a panic is how a test fails, and any other reply is such a failure"
+)]
+
+pub mod checker;
+pub mod clock;
+pub mod cluster;
+pub mod history;
+pub mod kind;
+mod launch;
+pub mod module_file;
+pub mod observe;
+pub mod options;
+mod port;
+pub mod resp;
+pub mod server;
+pub mod transcript;
+pub mod wait;
+
+pub use kind::Kind;
+pub use options::Options;
+pub use resp::{Connection, Value};
+pub use server::Server;

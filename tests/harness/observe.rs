@@ -1,0 +1,100 @@
+//! What a server shows of itself, and waiting for it.
+//!
+//! Every function takes a connection that is not blocked and speaks to the server; none of them
+//! needs the module except those that say so.
+
+use crate::resp::{Connection, Value};
+use crate::{cmd, wait};
+use std::time::Duration;
+
+/// How long the waiting functions here wait.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A field of `INFO`, such as `blocked_clients`; `None` when the server has none of that name.
+pub fn info_field(connection: &mut Connection, field: &str) -> Option<String> {
+    let info = connection.call(cmd!["INFO", "everything"]).text();
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
+}
+
+/// A field of `INFO` that is a number; fails the test when it is not.
+pub fn info_number(connection: &mut Connection, field: &str) -> i64 {
+    let text = info_field(connection, field);
+    text.as_deref()
+        .and_then(|t| t.parse().ok())
+        .unwrap_or_else(|| panic!("INFO {field} is {text:?}"))
+}
+
+/// The flags that `CLIENT LIST` shows for a client; `None` when there is no such client.
+pub fn client_flags(connection: &mut Connection, id: i64) -> Option<String> {
+    let line = connection.call(cmd!["CLIENT", "LIST", "ID", id]).text();
+    line.split(' ').find_map(|word| word.strip_prefix("flags=").map(str::to_owned))
+}
+
+/// Whether that client is blocked in a command.
+pub fn is_blocked(connection: &mut Connection, id: i64) -> bool {
+    client_flags(connection, id).is_some_and(|flags| flags.contains('b'))
+}
+
+/// Waits until that client is blocked in a command.
+pub fn wait_until_blocked(connection: &mut Connection, id: i64) {
+    wait::until("the client is blocked", PATIENCE, || match client_flags(connection, id) {
+        Some(flags) if flags.contains('b') => Ok(()),
+        other => Err(format!("flags {other:?}")),
+    });
+}
+
+/// Waits until the server has noticed that the client is gone.
+pub fn wait_until_gone(connection: &mut Connection, id: i64) {
+    wait::until("the client is gone", PATIENCE, || match client_flags(connection, id) {
+        None => Ok(()),
+        Some(flags) => Err(format!("flags {flags}")),
+    });
+}
+
+/// Waits until exactly so many clients are blocked in commands of any kind.
+pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
+    wait::until("so many clients are blocked", PATIENCE, || {
+        match info_number(connection, "blocked_clients") {
+            seen if seen == count => Ok(()),
+            seen => Err(format!("{seen}, not {count}")),
+        }
+    });
+}
+
+/// Waits until exactly so many clients are in line for that lock. Needs the module.
+pub fn wait_for_waiters(connection: &mut Connection, key: impl AsRef<[u8]>, count: i64) {
+    let question = cmd!["LOCK.INFO", key.as_ref()];
+    wait::until("so many clients wait for the lock", PATIENCE, || {
+        let info = connection.call(&question);
+        match &info {
+            Value::Error { .. } => Err(info.to_string()),
+            _ if info.field("waiters").integer() == count => Ok(()),
+            _ => Err(info.to_string()),
+        }
+    });
+}
+
+/// Waits until a replica has received all that its primary has sent, and follows it.
+pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
+    wait::until("the replica has caught up", 3 * PATIENCE, || {
+        let (link, at) =
+            (info_field(replica, "master_link_status"), info_field(replica, "slave_repl_offset"));
+        let end = info_field(primary, "master_repl_offset");
+        let state = format!("link {link:?}, offset {at:?} of {end:?}");
+        if link.as_deref() == Some("up") && at == end { Ok(()) } else { Err(state) }
+    });
+}
+
+/// Lets the server live for that long, with all its timers and its cron: how a test sees that
+/// something does *not* happen. The server counts the time, so a slow test does not shorten it. For
+/// primaries only; works while clients are paused for writing.
+pub fn let_pass(connection: &mut Connection, time: Duration) {
+    // Nobody has a thousand replicas.
+    let reached = connection.call(cmd!["WAIT", 1000, time.as_millis().to_string()]);
+    assert!(!reached.is_error(), "{reached}");
+}
+
+/// [`let_pass`] for as long as it takes every timer that is due to fire, and the cron to run.
+pub fn wait_for_next_cron(connection: &mut Connection) {
+    let_pass(connection, Duration::from_millis(150));
+}

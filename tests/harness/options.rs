@@ -1,0 +1,126 @@
+//! How a server is to be started.
+
+use crate::kind::Kind;
+use crate::module_file;
+use crate::server::Server;
+use std::ffi::OsString;
+use std::fmt::{Display, Write as _};
+use std::path::{Path, PathBuf};
+
+/// What to start, before it is started. Made by [`Server::options`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    kind: Kind,
+    module: Option<Vec<String>>,
+    planted: bool,
+    config: Vec<(String, String)>,
+    pub(crate) env: Vec<(String, OsString)>,
+    pub(crate) port: Option<u16>,
+    pub(crate) dir: Option<PathBuf>,
+}
+
+impl Options {
+    pub(crate) fn new() -> Self {
+        Self {
+            kind: Kind::chosen(),
+            module: Some(Vec::new()),
+            planted: false,
+            config: Vec::new(),
+            env: Vec::new(),
+            port: None,
+            dir: None,
+        }
+    }
+
+    /// Runs on that server instead of the one that `KVLOCK_SERVER` names.
+    pub fn kind(mut self, kind: &Kind) -> Self {
+        self.kind = kind.clone();
+        self
+    }
+
+    /// Does not load the module: for replicas, AOF files and tools that must do without.
+    pub fn without_module(mut self) -> Self {
+        self.module = None;
+        self
+    }
+
+    /// Loads the build that can be told to panic, and to have a bug: see
+    /// [`module_file::planted_path`].
+    pub fn planted(mut self) -> Self {
+        self.planted = true;
+        self
+    }
+
+    /// Starts the server with that variable in its environment, as long as it lives.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Loads the module with `name value` among its arguments.
+    pub fn module_config(mut self, name: &str, value: impl Display) -> Self {
+        self.module.get_or_insert_default().extend([name.to_owned(), value.to_string()]);
+        self
+    }
+
+    /// Adds a line of configuration; after the harness's own lines, so it wins.
+    pub fn config(mut self, name: &str, value: impl Display) -> Self {
+        self.config.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Keeps an append-only file, flushed as `fsync` says: `always`, `everysec` or `no`.
+    pub fn append_only(self, fsync: &str) -> Self {
+        self.config("appendonly", "yes").config("appendfsync", fsync)
+    }
+
+    /// Follows that server. It has not caught up when it starts: wait for its link.
+    pub fn replica_of(self, primary: &Server) -> Self {
+        let port = primary.port();
+        self.config("replicaof", format_args!("127.0.0.1 {port}"))
+    }
+
+    /// Is a node of a cluster; its bus is 10,000 above its port.
+    pub fn cluster(self) -> Self {
+        self.config("cluster-enabled", "yes").config("cluster-node-timeout", 2000)
+    }
+
+    /// Listens there instead of on a free port.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// Works in that folder, and leaves it there afterwards, instead of in a temporary one.
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_owned());
+        self
+    }
+
+    /// Starts it, and returns when it answers `PING`. Panics with the end of its log when it does
+    /// not within 30 seconds.
+    pub fn start(self) -> Server {
+        Server::launch(self)
+    }
+
+    pub(crate) fn chosen_kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The configuration file. `DEBUG` and `MODULE` are for tests; nothing is saved unasked.
+    pub(crate) fn file(&self, port: u16, dir: &Path) -> String {
+        let mut file = format!(
+            "port {port}\ndir {}\nsave \"\"\nprotected-mode no\nenable-debug-command yes\nenable-module-command yes\nrepl-diskless-sync-delay 0\n",
+            dir.display()
+        );
+        for (name, value) in &self.config {
+            writeln!(file, "{name} {value}").unwrap();
+        }
+        if let Some(arguments) = &self.module {
+            let module =
+                if self.planted { module_file::planted_path() } else { module_file::path() };
+            writeln!(file, "loadmodule {} {}", module.display(), arguments.join(" ")).unwrap();
+        }
+        file
+    }
+}

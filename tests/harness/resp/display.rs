@@ -1,0 +1,113 @@
+//! Replies as redis-cli prints them.
+
+use super::quoting::escape;
+use super::value::Value;
+use std::fmt;
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write(self, f, 0)
+    }
+}
+
+/// `indent` is how far the lines after the first are moved to the right.
+fn write(value: &Value, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
+    match value {
+        Value::Nil => f.write_str("(nil)"),
+        Value::Status(text) | Value::BigNumber(text) => f.write_str(text),
+        Value::Bulk(bytes) => write!(f, "\"{}\"", escape(bytes)),
+        Value::Verbatim(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+        Value::Integer(number) => write!(f, "(integer) {number}"),
+        Value::Error { code, text } if text.is_empty() => write!(f, "(error) {code}"),
+        Value::Error { code, text } => write!(f, "(error) {code} {text}"),
+        Value::Bool(true) => f.write_str("(true)"),
+        Value::Bool(false) => f.write_str("(false)"),
+        Value::Double(number) => write!(f, "(double) {number}"),
+        Value::Array(elements) => write_list(f, indent, elements, ")", "(empty array)"),
+        Value::Push(elements) => write_list(f, indent, elements, ")", "(empty push)"),
+        Value::Set(elements) => write_list(f, indent, elements, "~", "(empty set)"),
+        Value::Map(pairs) => write_map(f, indent, pairs),
+    }
+}
+
+fn write_list(
+    f: &mut fmt::Formatter<'_>,
+    indent: usize,
+    list: &[Value],
+    mark: &str,
+    empty: &str,
+) -> fmt::Result {
+    if list.is_empty() {
+        return f.write_str(empty);
+    }
+    let width = list.len().to_string().len();
+    for (index, element) in list.iter().enumerate() {
+        start_line(f, indent, index, width, mark)?;
+        write(element, f, indent + width + 2)?;
+    }
+    Ok(())
+}
+
+fn write_map(f: &mut fmt::Formatter<'_>, indent: usize, pairs: &[(Value, Value)]) -> fmt::Result {
+    if pairs.is_empty() {
+        return f.write_str("(empty hash)");
+    }
+    let width = pairs.len().to_string().len();
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        start_line(f, indent, index, width, "#")?;
+        write(key, f, indent + width + 2)?;
+        f.write_str(" => ")?;
+        write(value, f, indent + width + 2)?;
+    }
+    Ok(())
+}
+
+fn start_line(
+    f: &mut fmt::Formatter<'_>,
+    indent: usize,
+    index: usize,
+    width: usize,
+    mark: &str,
+) -> fmt::Result {
+    if index > 0 {
+        write!(f, "\n{:indent$}", "")?;
+    }
+    write!(f, "{:>width$}{mark} ", index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_arrays_are_indented_under_their_number() {
+        let inner = Value::Array(vec![Value::bulk("a\"\n\x00\u{e9}"), Value::Nil]);
+        let value = Value::Array(vec![Value::Integer(5), inner, Value::Array(vec![])]);
+        let expected =
+            "1) (integer) 5\n2) 1) \"a\\\"\\n\\x00\\xc3\\xa9\"\n   2) (nil)\n3) (empty array)";
+        assert_eq!(value.to_string(), expected);
+    }
+
+    #[test]
+    fn maps_show_both_sides() {
+        let queue = Value::Array(vec![Value::bulk("x"), Value::bulk("y")]);
+        let value = Value::Map(vec![
+            (Value::bulk("state"), Value::bulk("held")),
+            (Value::bulk("queue"), queue),
+        ]);
+        assert_eq!(
+            value.to_string(),
+            "1# \"state\" => \"held\"\n2# \"queue\" => 1) \"x\"\n   2) \"y\""
+        );
+    }
+
+    #[test]
+    fn numbers_of_lines_are_right_aligned() {
+        let value = Value::Array(vec![Value::Integer(1); 10]);
+        let text = value.to_string();
+        assert!(
+            text.starts_with(" 1) (integer) 1\n 2) ") && text.ends_with("\n10) (integer) 1"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! A real server process.
+
+use crate::kind::Kind;
+use crate::launch::{killed_with_us, launch};
+use crate::options::Options;
+use crate::resp::{Connection, Value};
+use crate::{cmd, port, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const START: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
+const PORTS_TO_TRY: usize = 20;
+
+/// A running server with a folder and a port of its own, killed when this is dropped. When a test
+/// panics the end of the log is printed and the folder is kept.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    port: u16,
+    dir: PathBuf,
+    temporary: Option<TempDir>,
+    child: Mutex<Child>,
+}
+
+impl Server {
+    /// A server with the module, as `KVLOCK_SERVER` says, and nothing else special.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// What [`start`](Self::start) starts, to be changed first.
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    pub(crate) fn launch(options: Options) -> Self {
+        let temporary = options
+            .dir
+            .is_none()
+            .then(|| TempDir::with_prefix("kvlock-").expect("a temporary folder"));
+        let dir = options
+            .dir
+            .clone()
+            .or_else(|| temporary.as_ref().map(|t| t.path().to_owned()))
+            .unwrap();
+        for _ in 0..PORTS_TO_TRY {
+            let port = options.port.unwrap_or_else(port::free);
+            fs::write(config_path(&dir), options.file(port, &dir))
+                .expect("write the configuration");
+            let child = Mutex::new(begin(&options, &dir));
+            match wait_for_answer(&child, port, &dir) {
+                Ok(()) => {
+                    return Self { options, port, dir, temporary, child };
+                }
+                // Somebody else bound the port after we had looked.
+                Err(log) if options.port.is_none() && log.contains("Address already in use") => {}
+                Err(log) => {
+                    panic!("{} did not start on port {port}:\n{log}", options.chosen_kind())
+                }
+            }
+        }
+        panic!("{PORTS_TO_TRY} free ports were all taken by the time they were bound");
+    }
+
+    /// Which server this is.
+    pub fn kind(&self) -> &Kind {
+        self.options.chosen_kind()
+    }
+
+    /// The port that it listens on, at 127.0.0.1; stays the same across [`restart`](Self::restart).
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address as redis-rs takes it.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The folder with its configuration, log and data.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The id of its process; another one after a restart.
+    pub fn pid(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
+    /// A new connection, in RESP2.
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.port)
+            .unwrap_or_else(|e| panic!("cannot connect to port {}: {e}", self.port))
+    }
+
+    /// A new connection that has said `HELLO` for that protocol, 2 or 3.
+    pub fn connect_resp(&self, protocol: u8) -> Connection {
+        let mut connection = self.connect();
+        connection.hello(protocol);
+        connection
+    }
+
+    /// All that it has logged, across restarts.
+    pub fn log(&self) -> String {
+        read_log(&self.dir)
+    }
+
+    /// Sends a signal to the process.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.pid().try_into().expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("signal the server");
+    }
+
+    /// Kills it as a power cut would, and returns when it is gone.
+    pub fn kill9(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().expect("kill the server");
+        child.wait().expect("wait for the server");
+    }
+
+    /// Asks it to shut down in order (SIGTERM), and returns when it is gone.
+    pub fn shut_down(&self) {
+        self.signal(Signal::SIGTERM);
+        wait::until("the server has shut down", START, || {
+            match self.child.lock().unwrap().try_wait() {
+                Ok(Some(_)) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+    }
+
+    /// Kills it unless it is gone already, and starts it again with the same port, folder and
+    /// configuration file. Returns when it answers.
+    pub fn restart(&self) {
+        if self.is_running() {
+            self.kill9();
+        }
+        *self.child.lock().unwrap() = begin(&self.options, &self.dir);
+        if let Err(log) = wait_for_answer(&self.child, self.port, &self.dir) {
+            panic!("{} did not start again on port {}:\n{log}", self.kind(), self.port);
+        }
+    }
+
+    /// Whether the process has not ended; it may still be stuck or stopped.
+    pub fn is_running(&self) -> bool {
+        matches!(self.child.lock().unwrap().try_wait(), Ok(None))
+    }
+
+    /// Whether it runs and answers a new connection within five seconds.
+    pub fn is_alive(&self) -> bool {
+        self.is_running() && answers(self.port, self.pid()).is_ok()
+    }
+
+    /// Panics unless [`is_alive`](Self::is_alive): for the end of a test that tried to break it.
+    pub fn assert_alive(&self) {
+        assert!(
+            self.is_alive(),
+            "the server is dead or stuck; its log ends:\n{}",
+            tail(&self.log())
+        );
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A child that has ended already is an error here, and right.
+        let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _ended = child.kill();
+        let _reaped = child.wait();
+        if std::thread::panicking() {
+            if let Some(temporary) = self.temporary.take() {
+                let _kept = temporary.keep();
+            }
+            let (kind, port, dir) = (self.options.chosen_kind(), self.port, self.dir.display());
+            eprintln!(
+                "--- {kind} on port {port}, kept in {dir}; its log ends:\n{}",
+                tail(&read_log(&self.dir))
+            );
+        }
+    }
+}
+
+fn begin(options: &Options, dir: &Path) -> Child {
+    let log = File::options().create(true).append(true).open(log_path(dir)).expect("open the log");
+    let mut command = killed_with_us(&options.chosen_kind().server());
+    command.envs(options.env.iter().map(|(name, value)| (name, value)));
+    command.arg(config_path(dir)).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    launch(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", options.chosen_kind()))
+}
+
+/// Ok when it answers, Err with the log when it has ended.
+fn wait_for_answer(child: &Mutex<Child>, port: u16, dir: &Path) -> Result<(), String> {
+    wait::until("the server answers", START, || {
+        let mut child = child.lock().unwrap();
+        if let Ok(Some(status)) = child.try_wait() {
+            return Ok(Err(format!("it ended with {status}\n{}", tail(&read_log(dir)))));
+        }
+        match answers(port, child.id()) {
+            Ok(()) => Ok(Ok(())),
+            Err(seen) => Err(format!("{seen}\n{}", tail(&read_log(dir)))),
+        }
+    })
+}
+
+/// Whether the server with that process id, and not some other one that was faster to bind the
+/// port, is ready for commands.
+fn answers(port: u16, pid: u32) -> Result<(), String> {
+    let mut connection = Connection::open(port).map_err(|e| e.to_string())?;
+    let mut ask = |command| {
+        connection.send(command);
+        connection.receive(PATIENCE).map_err(|e| e.to_string())
+    };
+    let answer = ask(cmd!["PING"])?;
+    match &answer {
+        // A server that wants a password first is up; one that is loading is not.
+        Value::Error { code, .. } if code == "NOAUTH" => Ok(()),
+        Value::Status(text) if text == "PONG" => {
+            let info = ask(cmd!["INFO", "server"])?.to_string();
+            let ours = info.contains(&format!("process_id:{pid}\\r"));
+            if ours { Ok(()) } else { Err(format!("port {port} is another server's: {info}")) }
+        }
+        _ => Err(answer.to_string()),
+    }
+}
+
+fn config_path(dir: &Path) -> PathBuf {
+    dir.join("server.conf")
+}
+
+fn log_path(dir: &Path) -> PathBuf {
+    dir.join("server.log")
+}
+
+fn read_log(dir: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log_path(dir)).unwrap_or_default()).into_owned()
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

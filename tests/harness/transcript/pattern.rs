@@ -1,0 +1,191 @@
+//! Expected lines with placeholders in them.
+
+use std::collections::HashMap;
+
+/// The numbers that have got a name so far. Clients are in it as `id a`.
+pub(super) type Names = HashMap<String, i64>;
+
+/// Whether the lines fit; names that they bind are kept only if all of them do.
+pub(super) fn matches(expected: &[String], seen: &[String], names: &mut Names) -> bool {
+    let mut bound = names.clone();
+    let fit = expected.len() == seen.len()
+        && expected.iter().zip(seen).all(|(e, s)| line_matches(e, s, &mut bound));
+    if fit {
+        *names = bound;
+    }
+    fit
+}
+
+/// Whether one line fits, and binds what it names.
+pub(super) fn line_matches(expected: &str, seen: &str, names: &mut Names) -> bool {
+    let mut seen = seen;
+    for piece in pieces(expected) {
+        seen = match piece {
+            Piece::Text(text) => match seen.strip_prefix(text) {
+                Some(rest) => rest,
+                None => return false,
+            },
+            Piece::Placeholder(inside) => {
+                let digits = seen
+                    .bytes()
+                    .enumerate()
+                    .take_while(|(i, b)| b.is_ascii_digit() || *i == 0 && *b == b'-')
+                    .count();
+                let (number, rest) = seen.split_at(digits);
+                match number.parse() {
+                    Ok(number) if accepts(inside, number, names) => rest,
+                    _ => return false,
+                }
+            }
+        };
+    }
+    seen.is_empty()
+}
+
+/// A command with the known names put in; other braces stay as they are.
+pub(super) fn fill_in(command: &str, names: &Names) -> String {
+    let mut filled = String::new();
+    let mut rest = command;
+    while let Some((before, inside, after)) = braces(rest) {
+        filled.push_str(before);
+        match names.get(inside) {
+            Some(number) => filled.push_str(&number.to_string()),
+            None => filled.extend(["{", inside, "}"]),
+        }
+        rest = after;
+    }
+    filled + rest
+}
+
+enum Piece<'a> {
+    Text(&'a str),
+    Placeholder(&'a str),
+}
+
+/// Braces count outside of quotes, and in quotes around the whole string.
+fn pieces(expected: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = expected;
+    let mut quoted = false;
+    while let Some((before, inside, after)) = braces(rest) {
+        quoted ^= before.matches('"').count() % 2 == 1;
+        if quoted && !(before.ends_with('"') && after.starts_with('"')) {
+            let end = before.len() + inside.len() + 2;
+            pieces.push(Piece::Text(&rest[..end]));
+        } else {
+            pieces.extend([Piece::Text(before), Piece::Placeholder(inside)]);
+        }
+        rest = after;
+    }
+    pieces.push(Piece::Text(rest));
+    pieces
+}
+
+/// Text before the first `{…}`, what is inside, and the rest.
+fn braces(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once('{')?;
+    let (inside, after) = rest.split_once('}')?;
+    Some((before, inside, after))
+}
+
+fn accepts(inside: &str, number: i64, names: &mut Names) -> bool {
+    if inside == "_" {
+        return true;
+    }
+    if let Some((low, high)) = inside.split_once("..") {
+        return value(low, names) <= Some(number)
+            && value(high, names).is_some_and(|high| number <= high);
+    }
+    let (name, condition) = match inside.split_once(' ') {
+        Some((name, condition)) if name != "id" => (name, Some(condition)),
+        _ => (inside, None),
+    };
+    let holds = condition.is_none_or(|condition| compare(number, condition, names));
+    // A client that never connected has no number, and gets none here.
+    let known = name.starts_with("id ") || names.contains_key(name);
+    if known {
+        return holds && names.get(name) == Some(&number);
+    }
+    if name != "_" && holds {
+        names.insert(name.to_owned(), number);
+    }
+    holds
+}
+
+fn compare(number: i64, condition: &str, names: &Names) -> bool {
+    let Some((operator, operand)) = condition.split_once(' ') else {
+        return false;
+    };
+    let Some(operand) = value(operand, names) else {
+        return false;
+    };
+    match operator {
+        ">" => number > operand,
+        ">=" => number >= operand,
+        "<" => number < operand,
+        "<=" => number <= operand,
+        _ => false,
+    }
+}
+
+fn value(text: &str, names: &Names) -> Option<i64> {
+    text.parse().ok().or_else(|| names.get(text).copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fits(expected: &str, seen: &str, names: &mut Names) -> bool {
+        matches(&[expected.to_owned()], &[seen.to_owned()], names)
+    }
+
+    #[test]
+    fn a_name_is_bound_once_and_then_compared() {
+        let names = &mut Names::from([("id a".to_owned(), 7)]);
+        assert!(fits("1) (integer) {t1}", "1) (integer) 500", names));
+        assert!(fits("(integer) {t1}", "(integer) 500", names));
+        assert!(!fits("(integer) {t1}", "(integer) 501", names));
+        assert!(!fits("{t2 > t1}", "500", names) && !names.contains_key("t2"));
+        assert!(fits("{t2 > t1}", "501", names) && fits("{t2}", "501", names));
+        assert!(
+            fits("{_}", "-3", names) && fits("{_ < 0}", "-3", names) && !fits("{_}", "x", names)
+        );
+        assert!(
+            fits("{900..1000}", "900", names)
+                && !fits("{900..1000}", "1001", names)
+                && !fits("{900..1000}", "899", names)
+        );
+        assert!(
+            fits("{id a}", "7", names)
+                && !fits("{id a}", "8", names)
+                && !fits("{id b}", "8", names)
+        );
+    }
+
+    #[test]
+    fn in_quotes_only_a_whole_string_is_a_placeholder() {
+        let names = &mut Names::new();
+        assert!(fits("4) \"{t}\"", "4) \"12\"", names) && names["t"] == 12);
+        assert!(fits("2) \"channel:{k}\"", "2) \"channel:{k}\"", names));
+        assert!(!fits("2) \"channel:{k}\"", "2) \"channel:5\"", names));
+        assert!(fits("\"a{b}\" => {t}", "\"a{b}\" => 12", names));
+    }
+
+    #[test]
+    fn nothing_is_bound_when_a_later_line_differs() {
+        let names = &mut Names::new();
+        let lines = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
+        assert!(!matches(&lines("{t}", "x"), &lines("5", "y"), names) && names.is_empty());
+        assert!(!matches(&lines("{t}", "x"), &["5".to_owned()], names));
+    }
+
+    #[test]
+    fn commands_get_the_names_that_are_known() {
+        let names = Names::from([("t".to_owned(), 5), ("id a".to_owned(), 9)]);
+        assert_eq!(
+            fill_in("CLIENT KILL ID {id a} {t} ch:{k}", &names),
+            "CLIENT KILL ID 9 5 ch:{k}"
+        );
+    }
+}
