@@ -1,0 +1,54 @@
+//! Short forms of what most tests ask for.
+
+use harness::{Connection, Value, cmd, observe};
+use std::time::Duration;
+
+/// Long enough that no lease ends and no wait times out while a test runs.
+pub(crate) const LONG: u64 = 600_000;
+
+/// How long anything may take that is to happen at once.
+pub(crate) const SOON: Duration = Duration::from_secs(5);
+
+pub(crate) fn acquire(connection: &mut Connection, key: &str, owner: &str) -> Value {
+    connection.call(cmd!["LOCK.ACQUIRE", key, owner, LONG])
+}
+
+pub(crate) fn release(connection: &mut Connection, key: &str, owner: &str) -> Value {
+    connection.call(cmd!["LOCK.RELEASE", key, owner])
+}
+
+/// Sends a wait and returns when the client is in line, or blocked for another reason.
+pub(crate) fn wait_in_line(
+    connection: &mut Connection,
+    control: &mut Connection,
+    key: &str,
+    owner: &str,
+) {
+    let id = connection.client_id();
+    connection.send(cmd!["LOCK.WAIT", key, owner, LONG, LONG]);
+    observe::wait_until_blocked(control, id);
+}
+
+/// What arrives at a client that was in line.
+pub(crate) fn arrival(connection: &mut Connection) -> Value {
+    connection.receive(SOON).unwrap_or_else(|why| panic!("nothing arrived: {why}"))
+}
+
+/// The token of a grant; any other reply fails the test.
+pub(crate) fn token(reply: &Value) -> i64 {
+    let [token, holds] = reply.elements() else { panic!("not a grant: {reply}") };
+    assert!(holds.integer() >= 1, "not a grant: {reply}");
+    token.integer()
+}
+
+/// An error as one line.
+pub(crate) fn error(reply: &Value) -> String {
+    assert!(reply.is_error(), "not an error: {reply}");
+    reply.to_string().trim_start_matches("(error) ").to_owned()
+}
+
+/// All that a command could have changed about a key.
+pub(crate) fn state(connection: &mut Connection, key: impl AsRef<[u8]>) -> (Value, Value) {
+    let key = key.as_ref();
+    (connection.call(cmd!["DUMP", key]), connection.call(cmd!["PEXPIRETIME", key]))
+}

@@ -1,0 +1,132 @@
+//! What the documents say is what the server does: each example is played, each command, option
+//! and `INFO` field is described.
+
+use harness::kind::workspace;
+use harness::transcript::{Transcript, play, server_for};
+use harness::{Server, Value, cmd};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn pages() -> Vec<PathBuf> {
+    let in_folder = |folder: &str| {
+        let entries = std::fs::read_dir(workspace().join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let mut pages = [in_folder("docs"), in_folder("docs/commands")].concat();
+    pages.push(workspace().join("README.md"));
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    pages
+}
+
+fn read(page: &Path) -> String {
+    std::fs::read_to_string(page).unwrap_or_else(|e| panic!("{}: {e}", page.display()))
+}
+
+/// The page with everything left out but its examples, which keep their line numbers. They are
+/// written as a reader of RESP2 sees them.
+fn examples(page: &str) -> Option<String> {
+    let mut inside = false;
+    let mut found = false;
+    let lines = page.lines().map(|line| match line {
+        "```console" | "```transcript" => {
+            (inside, found) = (true, true);
+            ""
+        }
+        "```" => {
+            inside = false;
+            ""
+        }
+        line if inside => line,
+        _ => "",
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    found.then(|| text.replacen('\n', "!> proto 2\n", 1))
+}
+
+#[test]
+fn every_example_shows_what_happens() {
+    let mut played = 0;
+    for page in pages() {
+        let Some(text) = examples(&read(&page)) else { continue };
+        let name = page.strip_prefix(workspace()).unwrap().display().to_string();
+        let transcript = Transcript::parse(&name, &text).unwrap_or_else(|e| panic!("{e}"));
+        let server = server_for(&transcript);
+        if let Some(mismatch) = play(&server, &transcript, 2, false).first() {
+            panic!("{mismatch}");
+        }
+        played += 1;
+    }
+    assert!(played >= 9, "README and a page per command have examples, {played} were found");
+}
+
+/// The syntax of a command as `COMMAND DOCS` has it.
+fn syntax(name: &str, docs: &Value) -> String {
+    let arguments = docs.field("arguments").elements().iter().map(argument);
+    [vec![name.to_uppercase()], arguments.collect()].concat().join(" ")
+}
+
+fn argument(argument: &Value) -> String {
+    let name = argument.field("name").text();
+    let has = |field: &str| field_names(argument).contains(field);
+    let word = has("token").then(|| argument.field("token").text());
+    let plain = match (argument.field("type").text().as_str(), word) {
+        ("oneof", _) => {
+            let options = argument.field("arguments").elements().iter().map(self::argument);
+            options.collect::<Vec<_>>().join(" | ")
+        }
+        ("pure-token", Some(word)) => word,
+        (_, Some(word)) => format!("{word} {name}"),
+        (_, None) => name,
+    };
+    let optional =
+        has("flags") && argument.field("flags").elements().iter().any(|f| f.text() == "optional");
+    if optional { format!("[{plain}]") } else { plain }
+}
+
+fn field_names(flat: &Value) -> BTreeSet<String> {
+    flat.elements().chunks_exact(2).map(|pair| pair[0].text()).collect()
+}
+
+#[test]
+fn every_command_has_a_page_with_its_syntax() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let listed = client.run("COMMAND LIST FILTERBY MODULE kvlock");
+    let commands: BTreeSet<_> = listed.elements().iter().map(Value::text).collect();
+    let folder = workspace().join("docs/commands");
+    let pages: BTreeSet<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(pages, commands);
+    for command in &commands {
+        let docs = client.call(cmd!["COMMAND", "DOCS", command.as_str()]);
+        let syntax = syntax(command, docs.field(command));
+        let page = read(&folder.join(format!("{command}.md")));
+        let shown = page.split("```text\n").nth(1).and_then(|block| block.lines().next());
+        assert_eq!(shown, Some(syntax.as_str()), "{command}.md");
+        let readme = read(&workspace().join("README.md"));
+        assert!(readme.contains(&format!("docs/commands/{command}.md")), "README: {command}");
+    }
+}
+
+#[test]
+fn every_option_and_every_field_is_described() {
+    let server = Server::start();
+    let mut client = server.connect();
+    let operations = read(&workspace().join("docs/operations.md"));
+    let options = client.run("CONFIG GET kvlock.*");
+    let info = client.run("INFO kvlock").text();
+    let fields = info.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name);
+    let described = |name: &str| operations.contains(&format!("`{name}`"));
+    for name in fields.map(str::to_owned).chain(field_names(&options)) {
+        assert!(described(&name), "docs/operations.md does not describe {name}");
+    }
+}
+
+#[test]
+fn the_changelog_knows_this_version() {
+    let changelog = read(&workspace().join("CHANGELOG.md"));
+    assert!(changelog.contains(&format!("[{}]", env!("CARGO_PKG_VERSION"))), "{changelog}");
+}

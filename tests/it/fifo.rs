@@ -1,0 +1,156 @@
+//! Who waits first is served first.
+
+use crate::asking::{LONG, SOON, acquire, arrival, token};
+use harness::checker::{Limits, assert_correct};
+use harness::history::{Outcome, Recorder, Request};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
+use std::time::Duration;
+
+const WAITERS: usize = 50;
+
+fn owner(number: usize) -> String {
+    format!("owner-{number}")
+}
+
+/// Fifty clients in line for `k`, each seen there before the next one came.
+fn line(server: &Server, control: &mut Connection) -> Vec<Connection> {
+    let join = |number: usize| {
+        let mut waiter = server.connect();
+        waiter.send(cmd!["LOCK.WAIT", "k", owner(number), LONG, LONG]);
+        observe::wait_for_waiters(control, "k", number as i64 + 1);
+        waiter
+    };
+    (0..WAITERS).map(join).collect()
+}
+
+fn fifty_waiters_are_served_in_the_order_of_arrival(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    let mut last = token(&acquire(&mut control, "k", "holder"));
+    let mut holder = "holder".to_owned();
+    for (number, mut waiter) in line(&server, &mut control).into_iter().enumerate() {
+        assert_eq!(control.call(cmd!["LOCK.RELEASE", "k", holder]), Value::Integer(0));
+        holder = owner(number);
+        let next = token(&arrival(&mut waiter));
+        assert!(next > last, "token {next} after {last}");
+        last = next;
+        let info = control.run("LOCK.INFO k");
+        assert_eq!(info.field("owner").text(), holder);
+        assert_eq!(info.field("waiters").integer(), (WAITERS - number - 1) as i64);
+    }
+}
+
+fn fifty_waiters_are_served_in_order_when_nobody_releases(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    acquire(&mut control, "k", "holder");
+    let mut waiters = Vec::new();
+    for number in 0..WAITERS {
+        let mut waiter = server.connect();
+        waiter.send(cmd!["LOCK.WAIT", "k", owner(number), 20, LONG]);
+        observe::wait_for_waiters(&mut control, "k", number as i64 + 1);
+        waiters.push(waiter);
+    }
+    control.run("LOCK.RENEW k holder 1");
+    let tokens: Vec<i64> = waiters.iter_mut().map(|waiter| token(&arrival(waiter))).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+fn leaving_the_middle_of_the_line_moves_nobody_else(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    acquire(&mut control, "k", "holder");
+    let mut stayed = Vec::new();
+    for (number, mut waiter) in line(&server, &mut control).into_iter().enumerate() {
+        match number % 3 {
+            0 => stayed.push((number, waiter)),
+            1 => waiter.close(),
+            _ => {
+                assert_eq!(
+                    control.call(cmd!["LOCK.CANCEL", "k", owner(number)]),
+                    Value::Integer(1)
+                );
+                assert_eq!(arrival(&mut waiter), Value::Nil);
+            }
+        }
+    }
+    observe::wait_for_waiters(&mut control, "k", stayed.len() as i64);
+    let mut holder = "holder".to_owned();
+    for (number, mut waiter) in stayed {
+        assert_eq!(control.call(cmd!["LOCK.RELEASE", "k", holder]), Value::Integer(0));
+        token(&arrival(&mut waiter));
+        holder = owner(number);
+    }
+}
+
+on_each_server!(
+    fifty_waiters_are_served_in_the_order_of_arrival,
+    fifty_waiters_are_served_in_order_when_nobody_releases,
+    leaving_the_middle_of_the_line_moves_nobody_else,
+);
+
+/// One client of a crowd: takes the lock in any way, renews it, gives it back or lets it end.
+fn turn(connection: &mut Connection, recorder: &Recorder, key: &str, owner: &str, number: u64) {
+    let lease = Duration::from_millis(40);
+    let timeout = (!number.is_multiple_of(3)).then_some(Duration::from_millis(300));
+    let request = Request::Acquire { lease, timeout };
+    let call = recorder.sent(key, owner, request);
+    let reply = match timeout {
+        Some(timeout) => {
+            connection.call(cmd!["LOCK.WAIT", key, owner, 40, timeout.as_millis() as u64])
+        }
+        None => connection.call(cmd!["LOCK.ACQUIRE", key, owner, 40]),
+    };
+    if reply.is_nil() {
+        return recorder.answered(call, Outcome::Refused);
+    }
+    let (token, holds) = (reply[0].integer() as u64, reply[1].integer() as u64);
+    recorder.answered(call, Outcome::Granted { token, holds });
+    if number.is_multiple_of(4) {
+        let call = recorder.sent(key, owner, Request::Renew { lease });
+        let renewed = connection.call(cmd!["LOCK.RENEW", key, owner, 40]);
+        recorder.answered(call, if renewed.is_nil() { Outcome::Refused } else { Outcome::Done });
+    }
+    // One in ten lets its lease end.
+    if !number.is_multiple_of(10) {
+        let call = recorder.sent(key, owner, Request::Release);
+        let outcome = match connection.call(cmd!["LOCK.RELEASE", key, owner]) {
+            Value::Integer(left) => Outcome::Released { left: left as u64 },
+            _ => Outcome::Refused,
+        };
+        recorder.answered(call, outcome);
+    }
+}
+
+fn what_a_crowd_sees_is_explained_by_a_lock(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let recorder = Recorder::new();
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let (server, recorder) = (&server, &recorder);
+            scope.spawn(move || {
+                let mut connection = server.connect_resp(2 + client % 2);
+                for number in 0..150 {
+                    let key = if number % 5 == 0 { "rare" } else { "busy" };
+                    turn(
+                        &mut connection,
+                        recorder,
+                        key,
+                        &format!("{client}:{number}"),
+                        u64::from(client) + number,
+                    );
+                }
+            });
+        }
+    });
+    let calls = recorder.calls();
+    let granted = calls
+        .iter()
+        .filter(|call| matches!(call.answer, Some((_, Outcome::Granted { .. }))))
+        .count();
+    assert!(granted > 300, "only {granted} grants");
+    assert_correct(&calls, &Limits { prompt: SOON, ..Limits::default() });
+    server.assert_alive();
+}
+
+on_each_server!(what_a_crowd_sees_is_explained_by_a_lock);

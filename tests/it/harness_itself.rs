@@ -1,0 +1,260 @@
+//! The harness does what the other tests rely on. Nothing here loads the module.
+
+use harness::cluster::{Cluster, is_redirect};
+use harness::transcript::{Transcript, play};
+use harness::{Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn plain() -> Options {
+    Server::options().without_module()
+}
+
+fn process_exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn a_server_answers_and_dies_with_its_handle() {
+    let server = plain().start();
+    let (pid, dir) = (server.pid(), server.dir().to_owned());
+    assert_eq!(server.connect().run("PING"), Value::Status("PONG".into()));
+    assert!(server.is_alive() && process_exists(pid) && dir.exists());
+    drop(server);
+    assert!(!process_exists(pid) && !dir.exists());
+}
+
+#[test]
+fn a_server_dies_when_its_test_panics_and_keeps_its_folder() {
+    let (send, receive) = std::sync::mpsc::channel();
+    let test = std::thread::spawn(move || {
+        let server = plain().start();
+        send.send((server.pid(), server.dir().to_owned())).unwrap();
+        panic!("this panic is part of the test");
+    });
+    assert!(test.join().is_err());
+    let (pid, dir) = receive.recv().unwrap();
+    assert!(!process_exists(pid) && dir.join("server.log").exists());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_server_outlives_the_thread_that_started_it() {
+    let server = std::thread::spawn(|| plain().start()).join().unwrap();
+    let mut connection = server.connect();
+    connection.run("SET k v");
+    let restarted = std::thread::scope(|scope| scope.spawn(|| server.restart()).join());
+    assert!(restarted.is_ok());
+    server.assert_alive();
+}
+
+#[test]
+fn servers_started_at_once_do_not_collide() {
+    let start = || (0..3).map(|_| plain().start()).collect::<Vec<_>>();
+    let threads: Vec<_> = (0..3).map(|_| std::thread::spawn(start)).collect();
+    let servers: Vec<Server> =
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
+    for (index, server) in servers.iter().enumerate() {
+        server.connect().call(cmd!["SET", "who", index]);
+    }
+    for (index, server) in servers.iter().enumerate() {
+        assert_eq!(server.connect().run("GET who"), Value::bulk(index.to_string()));
+    }
+}
+
+#[test]
+fn a_server_that_cannot_start_says_why() {
+    let attempt = std::thread::spawn(|| plain().config("no-such-option", "yes").start());
+    let panic = attempt.join().unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("no-such-option"), "{text}");
+}
+
+#[test]
+fn a_server_that_was_not_brought_names_the_script() {
+    let panic =
+        std::thread::spawn(|| plain().kind(&Kind::named("redis-1")).start()).join().unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("scripts/servers redis-1"), "{text}");
+}
+
+#[test]
+fn a_restart_keeps_the_port_and_what_was_on_disk() {
+    let server = plain().append_only("always").start();
+    server.connect().run("SET k v");
+    let (port, pid) = (server.port(), server.pid());
+    server.kill9();
+    assert!(!server.is_running() && !server.is_alive());
+    server.restart();
+    assert!(server.port() == port && server.pid() != pid);
+    assert_eq!(server.connect().run("GET k"), Value::bulk("v"));
+    server.shut_down();
+    assert!(!server.is_running());
+}
+
+#[test]
+fn a_server_of_another_process_is_not_taken_for_ours() {
+    let first = plain().start();
+    let second = std::thread::spawn({
+        let port = first.port();
+        move || plain().port(port).start()
+    });
+    let panic = second.join().unwrap_err();
+    assert!(panic.downcast_ref::<String>().unwrap().contains("Address already in use"));
+    first.assert_alive();
+}
+
+fn each_server_is_the_one_it_says(kind: Kind) {
+    let server = plain().kind(&kind).start();
+    let connection = &mut server.connect_resp(3);
+    let field = if kind.name().starts_with("valkey") { "valkey_version" } else { "redis_version" };
+    let version = observe::info_field(connection, field).unwrap();
+    let wanted = kind.name().split('-').nth(1).unwrap();
+    assert!(version.starts_with(&format!("{wanted}.")), "{kind} is {version}");
+    assert_eq!(process_exists(server.pid()), server.is_running());
+    assert!(matches!(connection.run("HELLO 3"), Value::Map(_)));
+}
+
+on_each_server!(each_server_is_the_one_it_says);
+
+#[test]
+fn a_reply_in_time_is_told_from_none_and_from_a_closed_connection() {
+    let server = plain().start();
+    let (mut a, mut b) = (server.connect(), server.connect_resp(3));
+    let id = a.client_id();
+    a.send(cmd!["BLPOP", "l", 0]);
+    observe::wait_until_blocked(&mut b, id);
+    assert!(a.receive(Duration::from_millis(1)).is_err() && !a.has_unread() && !a.is_closed());
+    b.run("RPUSH l \"\\x00\\xff\"");
+    wait::until("the reply is there", Duration::from_secs(5), || {
+        a.has_unread().then_some(()).ok_or_else(String::new)
+    });
+    assert_eq!(a.receive(Duration::from_secs(5)).unwrap()[1], Value::bulk(b"\x00\xff"));
+    assert_eq!(b.run("GET none"), Value::Nil);
+    b.call(cmd!["CLIENT", "KILL", "ID", id]);
+    wait::until("the close is there", Duration::from_secs(5), || {
+        a.is_closed().then_some(()).ok_or_else(String::new)
+    });
+    a.send(cmd!["PING"]);
+    assert!(a.receive(Duration::from_secs(5)).is_err());
+}
+
+#[test]
+fn a_reset_is_noticed_by_the_server() {
+    let server = plain().start();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let id = a.client_id();
+    a.send(cmd!["BLPOP", "l", 0]);
+    observe::wait_for_blocked_clients(&mut b, 1);
+    a.reset();
+    observe::wait_until_gone(&mut b, id);
+    observe::wait_for_blocked_clients(&mut b, 0);
+}
+
+#[test]
+fn bytes_that_are_no_command_can_be_sent() {
+    let server = plain().start();
+    let mut connection = server.connect();
+    connection.send_raw(b"*1\r\n$4\r\nPI");
+    assert!(connection.receive(Duration::from_millis(1)).is_err());
+    connection.send_raw(b"NG\r\n");
+    assert_eq!(connection.receive(Duration::from_secs(5)).unwrap(), Value::Status("PONG".into()));
+    connection.send_raw(b"*1\r\n!\r\n");
+    assert_eq!(connection.receive(Duration::from_secs(5)).unwrap().code(), "ERR");
+    assert!(connection.receive(Duration::from_secs(5)).is_err());
+}
+
+#[test]
+fn waiting_in_vain_shows_what_was_seen_last() {
+    let mut looks = 0;
+    let start = Instant::now();
+    let panic = std::thread::spawn(move || {
+        wait::until("pigs fly", Duration::from_millis(20), || -> Result<(), String> {
+            looks += 1;
+            Err(format!("pig {looks} walks"))
+        });
+    });
+    let panic = panic.join().unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("pigs fly") && text.contains("walks"), "{text}");
+    assert!(start.elapsed() >= Duration::from_millis(20));
+}
+
+const RIGHT: &str = "a> RPUSH l x y\n(integer) {n}\nb> BLPOP m 0\n(blocked)\n\
+                     a> RPUSH m 1\n(integer) {_ < n}\nb< 1) \"m\"\n   2) \"1\"\nd> BLPOP m 0\n(blocked)\nc> CLIENT KILL ID {id d}\n\
+                     (integer) 1\nd> (wait-closed)\ne> BLPOP m 0\n(blocked)\ne> (reset)\na> (until) LLEN m\n(integer) 0\n\
+                     f> SUBSCRIBE ch:{k}\n1) \"subscribe\"\n2) \"ch:{k}\"\n3) (integer) 1\na> PUBLISH ch:{k} hi\n(integer) 1\n\
+                     f< 1) \"message\"\n   2) \"ch:{k}\"\n   3) \"hi\"\na> HSET h f v\n(integer) 1\na> HGETALL h\n1) \"f\"\n2) \"v\"\n\
+                     [resp3]\n1# \"f\" => \"v\"\na> SELECT 99\n(error) ERR DB index is out of range\n";
+
+#[test]
+fn a_right_transcript_fits() {
+    for protocol in [2, 3] {
+        let transcript = Transcript::parse("right", RIGHT).unwrap();
+        let mismatches = play(&plain().start(), &transcript, protocol, false);
+        assert!(mismatches.is_empty(), "{}", mismatches[0]);
+    }
+}
+
+#[test]
+fn a_wrong_transcript_is_shown_with_its_line_and_both_sides() {
+    for (text, line, seen) in [
+        ("# c\na> RPUSH l x\n(integer) 2\n", "t:2 ", "+ (integer) 1"),
+        ("a> SET k v\n(blocked)\n", "t:1 ", "+ OK"),
+        ("a> BLPOP l 0\n(nil)\n", "t:1 ", "+ (no reply in time)"),
+        ("a> BLPOP l 0\n(blocked)\na< (nil)\n", "t:3 ", "+ (no reply in time)"),
+        ("a> BLPOP l 0\n(blocked)\n", "t ", "+ (a is still blocked)"),
+        (
+            "a> SUBSCRIBE x\n1) \"subscribe\"\n2) \"x\"\n3) (integer) 1\nb> PUBLISH x 1\n(integer) 1\n",
+            "t ",
+            "+ (a has unread)",
+        ),
+        (
+            "a> SHUTDOWN NOSAVE\n(the server closed the connection)\n",
+            "t ",
+            "+ (the server is dead or stuck)",
+        ),
+        ("a> RPUSH l x y\n(integer) 2\na> LRANGE l 0 -1\n1) \"x\"\n", "t:3 ", "+ 2) \"y\""),
+    ] {
+        let transcript = Transcript::parse("t", text).unwrap();
+        let mismatches = play(&plain().start(), &transcript, 2, false);
+        let shown =
+            mismatches.first().unwrap_or_else(|| panic!("taken for right: {text}")).to_string();
+        assert!(shown.starts_with(line) && shown.contains(seen), "{text} is shown as {shown}");
+    }
+}
+
+#[test]
+fn a_replica_catches_up() {
+    let primary = plain().start();
+    let replica = plain().replica_of(&primary).start();
+    let (mut p, mut r) = (primary.connect(), replica.connect());
+    p.run("SET k v");
+    observe::wait_for_replica(&mut p, &mut r);
+    assert_eq!(r.run("GET k"), Value::bulk("v"));
+    assert_eq!(r.run("SET k w").code(), "READONLY");
+}
+
+fn a_cluster_serves_and_reshards(kind: Kind) {
+    let cluster = Cluster::start_with(&plain().kind(&kind), 3, 0);
+    // The slots that are moved first are the lowest.
+    let key = (0..).map(|n| format!("k{n}")).find(|key| cluster.slot_of(key) < 100).unwrap();
+    let home = cluster.node_for(&key);
+    assert_eq!(home.connect().call(cmd!["SET", key, "v"]), Value::Status("OK".into()));
+    let other = cluster.nodes().iter().find(|node| node.port() != home.port()).unwrap();
+    assert!(is_redirect(&other.connect().call(cmd!["GET", key]), "MOVED"));
+    cluster.reshard(home, other, 100);
+    assert_eq!(cluster.node_for(&key).port(), other.port());
+    assert_eq!(other.connect().call(cmd!["GET", key]), Value::bulk("v"));
+    assert_eq!(cluster.slot_of(format!("{{{key}}}x")), cluster.slot_of(&key));
+}
+
+on_each_server!(a_cluster_serves_and_reshards);
+
+#[test]
+fn replicas_of_a_cluster_follow_their_masters() {
+    let cluster = Cluster::start_with(&plain(), 3, 1);
+    let roles = |node: &Server| observe::info_field(&mut node.connect(), "role").unwrap();
+    let roles: Vec<String> = cluster.nodes().iter().map(roles).collect();
+    assert_eq!(roles.join(" "), "master master master slave slave slave");
+}

@@ -1,0 +1,36 @@
+//! The tests on real servers: one binary, so that it is linked once.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "these are tests: a panic is how one fails, and their numbers are small"
+)]
+
+mod arguments;
+mod asking;
+mod clustered;
+mod contexts;
+mod documents;
+mod fifo;
+mod guard;
+mod harness_itself;
+mod limits;
+mod outside;
+mod paused;
+mod refusals;
+mod replies;
+mod same_turn;
+mod timing;
+mod token_floor;
+mod tokens;
+mod transcripts;
+mod unasked;
+mod wrong_type;

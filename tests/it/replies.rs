@@ -1,0 +1,176 @@
+//! The forms of the replies, and what the server tells about the commands.
+
+use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
+
+/// Name, flags that it must have, and the names of its arguments.
+const COMMANDS: [(&str, &[&str], &[&str]); 8] = [
+    ("lock.acquire", &["write", "denyoom"], &["key", "owner", "lease-ms"]),
+    ("lock.wait", &["write", "denyoom", "blocking"], &["key", "owner", "lease-ms", "timeout-ms"]),
+    ("lock.release", &["write"], &["key", "owner"]),
+    ("lock.renew", &["write"], &["key", "owner", "lease-ms"]),
+    ("lock.cancel", &[], &["key", "owner"]),
+    ("lock.info", &["readonly"], &["key"]),
+    ("lock.list", &["readonly"], &[]),
+    ("lock.forcerelease", &["write", "admin"], &["key"]),
+];
+
+fn words(value: &Value) -> Vec<String> {
+    value.elements().iter().map(Value::text).collect()
+}
+
+fn command_info_tells_flags_and_keys(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let connection = &mut server.connect();
+    for (name, flags, arguments) in COMMANDS {
+        let reply = connection.call(cmd!["COMMAND", "INFO", name]);
+        let info = &reply[0];
+        let seen = words(&info[2]);
+        assert!(flags.iter().all(|flag| seen.iter().any(|s| s == flag)), "{name} has {seen:?}");
+        if !flags.contains(&"denyoom") {
+            assert!(!seen.iter().any(|s| s == "denyoom"), "{name} must work when memory is short");
+        }
+        let first_key = i64::from(arguments.first() == Some(&"key"));
+        assert_eq!(info[3].integer(), first_key, "first key of {name}");
+        assert_eq!(info[8].elements().len() as i64, first_key, "key specs of {name}");
+        if first_key == 1 {
+            let access = words(info[8][0].field("flags"));
+            let right = if flags.contains(&"readonly") { "RO" } else { "RW" };
+            assert!(access.iter().any(|flag| flag == right), "{name} has {access:?}");
+            let mut command = cmd!["COMMAND", "GETKEYS", name];
+            command.extend(arguments.iter().map(|argument| argument.as_bytes().to_vec()));
+            assert_eq!(connection.call(command)[0], Value::bulk("key"), "{name}");
+        }
+    }
+}
+
+fn command_docs_name_the_arguments(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let connection = &mut server.connect();
+    for (name, _, arguments) in COMMANDS {
+        let docs = connection.call(cmd!["COMMAND", "DOCS", name]);
+        let docs = docs.field(name);
+        assert!(docs.field("summary").text().ends_with('.'), "{name}");
+        if arguments.is_empty() {
+            continue;
+        }
+        let named: Vec<String> =
+            docs.field("arguments").elements().iter().map(|a| a.field("name").text()).collect();
+        assert!(
+            named.len() >= arguments.len() && named.iter().zip(arguments).all(|(n, a)| n == a),
+            "{name} has {named:?}"
+        );
+    }
+}
+
+fn acl_categories_are_those_of_the_servers_own_commands(kind: Kind) {
+    // Redis 7.0 puts no command of a module in any category.
+    if kind.is_redis_7_0() {
+        let server = Server::options().kind(&kind).start();
+        let listed = words(&server.connect().run("ACL CAT write"));
+        assert!(
+            !listed.iter().any(|name| name.starts_with("lock.")),
+            "7.0 has categories after all: {listed:?}"
+        );
+        return;
+    }
+    let server = Server::options().kind(&kind).start();
+    let connection = &mut server.connect();
+    for (category, names) in [
+        (
+            "write",
+            &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "lock.forcerelease"][..],
+        ),
+        ("read", &["lock.info"]),
+        ("blocking", &["lock.wait"]),
+        ("dangerous", &["lock.forcerelease"]),
+        ("admin", &["lock.forcerelease"]),
+    ] {
+        let listed = words(&connection.call(cmd!["ACL", "CAT", category]));
+        for name in names {
+            assert!(listed.iter().any(|l| l == name), "{name} is not in @{category}");
+        }
+    }
+}
+
+fn success_is_an_integer_or_an_array_and_no_is_nil(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    for protocol in [2, 3] {
+        let (mut a, mut b) = (server.connect_resp(protocol), server.connect_resp(protocol));
+        assert!(matches!(acquire(&mut a, "k", "alice"), Value::Array(grant) if grant.len() == 2));
+        for line in [
+            "LOCK.ACQUIRE k bob 1000",
+            "LOCK.WAIT k bob 1000 1",
+            "LOCK.RELEASE k bob",
+            "LOCK.RENEW k bob 1000",
+        ] {
+            assert_eq!(b.run(line), Value::Nil, "{line}");
+        }
+        wait_in_line(&mut b, &mut a, "k", "bob");
+        assert_eq!(a.run("LOCK.CANCEL k bob"), Value::Integer(1));
+        assert_eq!(arrival(&mut b), Value::Nil);
+        let info = a.run("LOCK.INFO k WAITERS 1");
+        let list = a.run("LOCK.LIST COUNT 1");
+        assert_eq!(matches!(info, Value::Map(_)), protocol == 3, "{info}");
+        assert_eq!(list, Value::Array(vec![]));
+        assert_eq!(a.run("LOCK.RENEW k alice 1000"), Value::Integer(1000));
+        assert_eq!(a.run("LOCK.RELEASE k alice"), Value::Integer(0));
+    }
+}
+
+/// The nil of RESP2 is one and the same, the null bulk, whether it comes at once or after waiting.
+fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut a, b) = (server.connect(), server.connect());
+    acquire(&mut a, "k", "alice");
+    let (mut b, mut raw) = (b, [0; 5]);
+    for line in ["LOCK.ACQUIRE k bob 1000", "LOCK.WAIT k bob 1000 20"] {
+        b.send(harness::resp::split(line).unwrap());
+        b.read_raw(&mut raw);
+        assert_eq!(&raw, b"$-1\r\n", "{line}");
+    }
+}
+
+fn info_counts_what_happened(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut a, mut b) = (server.connect(), server.connect());
+    let count = |connection: &mut Connection, name: &str| {
+        observe::info_number(connection, &format!("kvlock_{name}"))
+    };
+    acquire(&mut a, "k", "alice");
+    acquire(&mut a, "k", "alice");
+    acquire(&mut a, "k", "bob");
+    wait_in_line(&mut b, &mut a, "k", "bob");
+    assert_eq!(count(&mut a, "waiters"), 1);
+    a.run("LOCK.RELEASE k alice ALL");
+    token(&arrival(&mut b));
+    wait_in_line(&mut b, &mut a, "k", "carol");
+    a.run("LOCK.CANCEL k carol");
+    assert_eq!(arrival(&mut b), Value::Nil);
+    b.call(cmd!["LOCK.WAIT", "k", "carol", LONG, 1]);
+    a.run("LOCK.FORCERELEASE k");
+    for (name, expected) in [
+        ("granted", 2),
+        ("reentered", 1),
+        ("released", 1),
+        ("handed_off", 1),
+        ("waiters", 0),
+        ("waiters_peak", 1),
+        ("timeouts", 1),
+        ("cancelled", 1),
+        ("forced_releases", 1),
+        ("grants_taken_back", 0),
+        ("caught_panics", 0),
+    ] {
+        assert_eq!(count(&mut a, name), expected, "{name}");
+    }
+}
+
+on_each_server!(
+    command_info_tells_flags_and_keys,
+    command_docs_name_the_arguments,
+    acl_categories_are_those_of_the_servers_own_commands,
+    success_is_an_integer_or_an_array_and_no_is_nil,
+    nil_in_resp2_is_the_null_bulk,
+    info_counts_what_happened,
+);

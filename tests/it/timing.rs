@@ -1,0 +1,119 @@
+//! Leases end and waits time out when they should.
+//!
+//! A busy machine may be late at any one try, never early: so every try must not be early, and the
+//! best of some must be in time.
+
+use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
+use std::time::{Duration, Instant};
+
+const TRIES: usize = 8;
+
+/// How late one hand-off by expiry was: a token is the server's time of the grant in microseconds.
+fn lateness(server: &Server, control: &mut Connection, end_it: &str) -> Duration {
+    let mut waiter = server.connect();
+    control.run("DEL k");
+    acquire(control, "k", "alice");
+    wait_in_line(&mut waiter, control, "k", "bob");
+    control.run(end_it);
+    let end = control.run("PEXPIRETIME k").integer();
+    let granted = token(&arrival(&mut waiter));
+    assert!(granted / 1000 >= end, "granted at {granted}, before the end at {end}");
+    Duration::from_micros((granted - end * 1000).unsigned_abs())
+}
+
+fn a_lease_is_handed_off_when_it_ends(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    // Nothing but the module looks at the time: not the server's own sampling of expired keys.
+    control.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for end_it in ["LOCK.RENEW k alice 60", "PEXPIRE k 60"] {
+        let best = (0..TRIES).map(|_| lateness(&server, &mut control, end_it)).min().unwrap();
+        assert!(best <= Duration::from_millis(20), "{best:?} late after {end_it}");
+    }
+}
+
+fn a_lease_that_was_renewed_is_looked_at_again(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut control, mut waiter) = (server.connect(), server.connect());
+    control.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    control.run("LOCK.ACQUIRE k alice 300");
+    wait_in_line(&mut waiter, &mut control, "k", "bob");
+    for _ in 0..5 {
+        assert_eq!(control.run("LOCK.RENEW k alice 300"), Value::Integer(300));
+        observe::wait_for_next_cron(&mut control);
+        assert!(!waiter.has_unread());
+    }
+    let end = control.run("PEXPIRETIME k").integer();
+    assert!(token(&arrival(&mut waiter)) / 1000 >= end);
+}
+
+fn a_wait_ends_when_its_time_is_over(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut control, mut waiter) = (server.connect(), server.connect());
+    acquire(&mut control, "k", "alice");
+    for timeout in [1, 10, 100] {
+        let waited = |_| {
+            let start = Instant::now();
+            assert_eq!(waiter.call(cmd!["LOCK.WAIT", "k", "bob", LONG, timeout]), Value::Nil);
+            start.elapsed()
+        };
+        let times: Vec<Duration> = (0..TRIES).map(waited).collect();
+        // The server counts whole milliseconds.
+        assert!(
+            times.iter().all(|time| time.as_millis() as u64 + 1 >= timeout),
+            "too early: {times:?}"
+        );
+        let late = times.iter().min().unwrap().saturating_sub(Duration::from_millis(timeout));
+        assert!(late <= Duration::from_millis(10), "{late:?} late: {times:?}");
+    }
+}
+
+/// What comes later in time may be over earlier.
+fn timeouts_end_in_their_own_order(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    acquire(&mut control, "k", "alice");
+    let start = |timeout: u64| {
+        let mut waiter = server.connect();
+        waiter.send(cmd!["LOCK.WAIT", "k", format!("o{timeout}"), LONG, timeout]);
+        waiter
+    };
+    let mut waiters = [900, 600, 300].map(start);
+    assert_eq!(arrival(&mut waiters[2]), Value::Nil);
+    assert!(!waiters[0].has_unread());
+    assert_eq!(arrival(&mut waiters[1]), Value::Nil);
+    assert_eq!(arrival(&mut waiters[0]), Value::Nil);
+    assert_eq!(control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
+}
+
+fn many_leases_that_end_at_one_moment_are_all_handed_off(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    control.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    let keys: Vec<String> = (0..300).map(|number| format!("k{number}")).collect();
+    let start = |key: &String| {
+        acquire(&mut control, key, "alice");
+        let mut waiter = server.connect();
+        waiter.send(cmd!["LOCK.WAIT", key, "bob", LONG, LONG]);
+        waiter
+    };
+    let mut waiters: Vec<Connection> = keys.iter().map(start).collect();
+    observe::wait_for_blocked_clients(&mut control, 300);
+    let end = control.run("TIME")[0].text().parse::<i64>().unwrap() * 1000 + 1500;
+    for key in &keys {
+        control.call(cmd!["PEXPIREAT", key, end]);
+    }
+    let tokens: Vec<i64> = waiters.iter_mut().map(|waiter| token(&arrival(waiter))).collect();
+    assert!(tokens.iter().all(|token| token / 1000 >= end), "some were granted early");
+    let latest = Duration::from_micros((tokens.iter().max().unwrap() - end * 1000).unsigned_abs());
+    assert!(latest < SOON, "{latest:?}");
+}
+
+on_each_server!(
+    a_lease_is_handed_off_when_it_ends,
+    a_lease_that_was_renewed_is_looked_at_again,
+    a_wait_ends_when_its_time_is_over,
+    timeouts_end_in_their_own_order,
+    many_leases_that_end_at_one_moment_are_all_handed_off,
+);

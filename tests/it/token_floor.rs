@@ -1,0 +1,235 @@
+//! The floor that keeps tokens growing is a plain key that anybody can read, and spoil.
+
+use crate::asking::{acquire, error, release, token};
+use harness::clock::Clock;
+use harness::observe;
+use harness::{Connection, Kind, Server, Value, cmd, on_each_server, wait};
+use std::fs;
+use std::path::Path;
+
+const FLOOR: &str = "kvlock:floor";
+
+/// The largest token that is believed when it is read back.
+const BELIEVED: i64 = 1 << 52;
+
+fn floor(connection: &mut Connection) -> i64 {
+    let text = connection.call(cmd!["GET", FLOOR]).text();
+    text.parse().unwrap_or_else(|_| panic!("the floor is {text:?}"))
+}
+
+/// Microseconds since 1970, as the server has it.
+fn date(connection: &mut Connection) -> i64 {
+    let now = connection.run("TIME");
+    let part = |index: usize| now[index].text().parse::<i64>().unwrap();
+    part(0) * 1_000_000 + part(1)
+}
+
+fn the_floor_is_a_plain_number_a_minute_ahead(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    assert_eq!(a.run("KEYS *"), Value::Array(vec![]), "nothing is written before it is needed");
+    let first = token(&acquire(&mut a, "k", "alice"));
+    assert_eq!(a.call(cmd!["TYPE", FLOOR]).text(), "string");
+    assert_eq!(a.call(cmd!["PTTL", FLOOR]), Value::Integer(-1));
+    let floor = floor(&mut a);
+    assert!((first + 30_000_000..=first + 60_000_000).contains(&floor), "{first}, {floor}");
+    release(&mut a, "k", "alice");
+    assert_eq!(a.run("KEYS *"), Value::Array(vec![Value::bulk(FLOOR)]), "no key outlives its lock");
+}
+
+fn every_database_has_its_own(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    let first = token(&acquire(&mut a, "k", "alice"));
+    a.run("SELECT 3");
+    assert_eq!(a.call(cmd!["EXISTS", FLOOR]), Value::Integer(0));
+    assert!(token(&acquire(&mut a, "k", "alice")) > first);
+    assert_eq!(a.call(cmd!["EXISTS", FLOOR]), Value::Integer(1));
+}
+
+/// How many times `SET` is in the append-only file, which is written before any reply.
+fn sets_in_file(dir: &Path) -> usize {
+    let files = fs::read_dir(dir.join("appendonlydir")).unwrap();
+    let files = files.map(|file| fs::read(file.unwrap().path()).unwrap());
+    files.map(|bytes| String::from_utf8_lossy(&bytes).matches("\r\nSET\r\n").count()).sum()
+}
+
+fn the_floor_is_raised_once_in_half_a_minute(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).append_only("no").start();
+    let mut a = server.connect();
+    let mut grants = |ahead_ms: i64| {
+        clock.set(ahead_ms);
+        for _ in 0..100 {
+            acquire(&mut a, "k", "alice");
+            release(&mut a, "k", "alice");
+        }
+        sets_in_file(server.dir())
+    };
+    assert_eq!(grants(0), 1);
+    assert_eq!(grants(20_000), 1);
+    assert_eq!(grants(35_000), 2);
+    assert_eq!(grants(55_000), 2);
+    assert_eq!(grants(70_000), 3);
+}
+
+fn the_floor_needs_no_module_on_the_replica(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let replica = Server::options().kind(&kind).without_module().replica_of(&primary).start();
+    let (mut p, mut r) = (primary.connect(), replica.connect());
+    observe::wait_for_replica(&mut p, &mut r);
+    for _ in 0..100 {
+        acquire(&mut p, "k", "alice");
+        release(&mut p, "k", "alice");
+    }
+    observe::wait_for_replica(&mut p, &mut r);
+    assert_eq!(floor(&mut r), floor(&mut p));
+    let stats = observe::info_field(&mut r, "cmdstat_set").expect("a SET came");
+    assert!(stats.starts_with("calls=1,"), "{stats}");
+}
+
+/// Values of a token field that no server of ours has written.
+const POISON: [&str; 8] =
+    ["9007199254740992", "4503599627370497", "18446744073709551616", "-5", "0", "1e15", "text", ""];
+
+fn a_poisoned_token_of_a_free_lock_is_ignored(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    for poison in POISON {
+        a.call(cmd!["HSET", "k", "fencing-token", poison]);
+        let reply = acquire(&mut a, "k", "alice");
+        let (token, now) = (token(&reply), date(&mut a));
+        assert!((now - 60_000_000..=now).contains(&token), "{poison:?}: {token}, now {now}");
+        assert_eq!(release(&mut a, "k", "alice"), Value::Integer(0));
+    }
+}
+
+fn a_poisoned_token_of_a_held_lock_is_ignored_and_replaced(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    let mut last = token(&acquire(&mut a, "k", "alice"));
+    for poison in POISON {
+        a.call(cmd!["HSET", "k", "fencing-token", poison]);
+        assert_eq!(a.run("LOCK.INFO k").field("token"), &Value::Nil, "{poison:?}");
+        let again = token(&a.run("LOCK.ACQUIRE k alice 1000"));
+        assert!(again > last && again <= date(&mut a), "{poison:?}: {again} after {last}");
+        assert_eq!(a.run("HGET k fencing-token"), Value::bulk(again.to_string()));
+        last = again;
+
+        // The next owner does not inherit it either.
+        a.call(cmd!["HSET", "k", "fencing-token", poison]);
+        a.run("LOCK.FORCERELEASE k");
+        let next = token(&acquire(&mut a, "k", "alice"));
+        assert!(next > last && next <= date(&mut a), "{poison:?}: {next} after {last}");
+        last = next;
+    }
+}
+
+fn a_token_that_may_be_ours_is_outbid(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    let far = date(&mut a) + 1_000_000_000_000;
+    a.call(cmd!["HSET", "k", "fencing-token", far]);
+    assert_eq!(token(&acquire(&mut a, "k", "alice")), far + 1);
+    release(&mut a, "k", "alice");
+    assert!(token(&acquire(&mut a, "k", "alice")) > far + 1);
+    assert!(floor(&mut a) > far, "the floor follows");
+}
+
+fn a_poisoned_floor_is_ignored_and_replaced(kind: Kind) {
+    // A server reads the floor before its first grant, and again when something befell the key.
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    let mut last = 0;
+    for poison in POISON {
+        a.call(cmd!["DEL", FLOOR]);
+        a.call(cmd!["SET", FLOOR, poison]);
+        let next = token(&acquire(&mut a, "k", "alice"));
+        let now = date(&mut a);
+        assert!(next > last && next <= now, "{poison:?}: {next} after {last}, now {now}");
+        assert!((next..now + 60_000_001).contains(&floor(&mut a)), "{poison:?}");
+        release(&mut a, "k", "alice");
+        last = next;
+    }
+}
+
+fn a_floor_that_another_server_has_set_is_noticed(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    acquire(&mut a, "k", "alice");
+    // No event tells of it, so it takes a moment.
+    let theirs = floor(&mut a) + 1_000_000_000;
+    a.call(cmd!["SET", FLOOR, theirs]);
+    wait::until("tokens are above the other server's", observe::PATIENCE, || {
+        release(&mut a, "k", "alice");
+        let token = token(&acquire(&mut a, "k", "alice"));
+        if token > theirs { Ok(()) } else { Err(format!("{token}, not above {theirs}")) }
+    });
+    assert!(floor(&mut a) > theirs);
+}
+
+fn a_floor_of_another_type_is_replaced(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    for make in ["RPUSH", "SADD", "HINCRBY"] {
+        a.call(cmd!["DEL", FLOOR]);
+        let mut command = cmd![make, FLOOR, "1"];
+        command.extend((make == "HINCRBY").then(|| b"1".to_vec()));
+        assert_eq!(a.call(command), Value::Integer(1));
+        token(&acquire(&mut a, "k", "alice"));
+        assert!(floor(&mut a) > BELIEVED / 4);
+        release(&mut a, "k", "alice");
+    }
+}
+
+fn a_floor_that_expires_is_written_anew_without_an_end(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    let first = token(&acquire(&mut a, "k", "alice"));
+    let before = floor(&mut a);
+    a.call(cmd!["PEXPIRE", FLOOR, 600_000]);
+    release(&mut a, "k", "alice");
+    // Whoever touched it may have read it: the server starts above what it finds.
+    let next = token(&acquire(&mut a, "k", "alice"));
+    assert!(first < before && before < next, "{first}, {before}, {next}");
+    assert_eq!(a.call(cmd!["PTTL", FLOOR]), Value::Integer(-1));
+    assert!(floor(&mut a) > next);
+}
+
+fn a_lock_cannot_be_called_as_the_floor(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    acquire(&mut a, "k", "alice");
+    let before = floor(&mut a);
+    for name in [FLOOR, "kvlock:floor:{7}"] {
+        for command in [
+            cmd!["LOCK.ACQUIRE", name, "alice", 1000],
+            cmd!["LOCK.WAIT", name, "alice", 1000, 0],
+            cmd!["LOCK.RELEASE", name, "alice"],
+            cmd!["LOCK.RENEW", name, "alice", 1000],
+            cmd!["LOCK.FORCERELEASE", name],
+            cmd!["LOCK.INFO", name],
+        ] {
+            let shown = String::from_utf8_lossy(&command[0]).into_owned();
+            let refused = error(&a.call(&command));
+            assert!(refused.starts_with("WRONGTYPE"), "{shown} {name}: {refused}");
+        }
+        assert_eq!(a.call(cmd!["LOCK.CANCEL", name, "alice"]), Value::Integer(0));
+    }
+    assert_eq!(floor(&mut a), before);
+}
+
+on_each_server!(
+    the_floor_is_a_plain_number_a_minute_ahead,
+    every_database_has_its_own,
+    the_floor_is_raised_once_in_half_a_minute,
+    the_floor_needs_no_module_on_the_replica,
+    a_poisoned_token_of_a_free_lock_is_ignored,
+    a_poisoned_token_of_a_held_lock_is_ignored_and_replaced,
+    a_token_that_may_be_ours_is_outbid,
+    a_poisoned_floor_is_ignored_and_replaced,
+    a_floor_that_another_server_has_set_is_noticed,
+    a_floor_of_another_type_is_replaced,
+    a_floor_that_expires_is_written_anew_without_an_end,
+    a_lock_cannot_be_called_as_the_floor,
+);

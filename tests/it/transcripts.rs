@@ -1,0 +1,54 @@
+//! Plays the conversations in `tests/transcripts`, each in the protocols that it names.
+
+use harness::kind::workspace;
+use harness::transcript::run_file;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+fn folder() -> PathBuf {
+    workspace().join("tests/transcripts")
+}
+
+macro_rules! transcripts {
+    ($($name:ident),+ $(,)?) => {
+        const LISTED: &[&str] = &[$(stringify!($name)),+];
+        $(
+            #[test]
+            fn $name() {
+                run_file(&folder().join(concat!(stringify!($name), ".txt")));
+            }
+        )+
+    };
+}
+
+transcripts!(
+    acquire_and_release,
+    cancel,
+    dead_waiter,
+    expiry_hand_off,
+    force_release,
+    holds_acquire,
+    holds_release,
+    info,
+    info_waiters,
+    layout,
+    list,
+    not_a_lock,
+    outside_changes,
+    redisson_lock,
+    redisson_message,
+    reentry,
+    renew,
+    replaced_waiter,
+    wait_and_hand_off,
+    wait_timeout,
+);
+
+#[test]
+fn every_file_of_the_folder_is_listed() {
+    let files = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let listed = LISTED.iter().map(|name| format!("{name}.txt"));
+    assert_eq!(files.collect::<BTreeSet<_>>(), listed.collect());
+}

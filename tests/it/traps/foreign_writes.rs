@@ -1,0 +1,248 @@
+//! Somebody else writes over a lock that is waited for, or makes it last: whatever is there then
+//! counts. Nobody is served who should not be, and whoever waits is served when that is gone.
+
+use super::stage::{LONG, SOON, Stage, token_of};
+use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+
+/// Waits until the server's clock is past a moment, in milliseconds since 1970.
+fn wait_until_past(stage: &mut Stage, moment_ms: i64) {
+    wait::until("the moment has passed", 2 * SOON, || {
+        let now = stage.run("TIME");
+        let now: i64 = now[0].text().parse::<i64>().unwrap() * 1000;
+        if now > moment_ms + 1000 { Ok(()) } else { Err(now.to_string()) }
+    });
+}
+
+fn a_lease_that_was_made_longer_does_not_end_early(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let alices = stage.hold("k", "alice", 1500);
+    let mut bob = stage.wait("k", "bob");
+    let end = stage.run("PEXPIRETIME k").integer();
+    stage.run("PEXPIRE k 600000");
+    stage.hold("l", "alice", 1500);
+    let mut carol = stage.wait("l", "carol");
+    stage.run("PERSIST l");
+    wait_until_past(&mut stage, end);
+    stage.expect_in_line(&mut [&mut bob, &mut carol]);
+    stage.expect_holder("k", "alice", 1, Some(alices));
+    assert_eq!(stage.run("LOCK.INFO l").field("lease-left"), &Value::Nil);
+    stage.run("PEXPIRE k 50");
+    assert!(stage.granted(&mut bob) > alices);
+    stage.run("DEL l");
+    stage.granted(&mut carol);
+    stage.check();
+}
+
+fn a_lock_without_an_end_is_looked_at_when_it_gets_one(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    stage.run("PERSIST k");
+    let mut bob = stage.wait("k", "bob");
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.run("PEXPIRE k 50");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_lock_renamed_onto_a_waited_one_takes_its_place(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let daves = stage.hold("other", "dave", LONG);
+    stage.run("RENAME other k");
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.expect_holder("k", "dave", 1, Some(daves));
+    assert_eq!(stage.run("LOCK.RELEASE k alice"), Value::Nil);
+    stage.release("k", "dave");
+    assert!(stage.granted(&mut bob) > daves);
+
+    // Whether the lock was free or not when the other one came: also its end counts.
+    let mut carol = stage.wait("k", "carol");
+    stage.hold("other", "dave", 300);
+    stage.run("RENAME other k");
+    stage.granted(&mut carol);
+    stage.check();
+}
+
+fn a_key_that_is_no_lock_makes_waiters_wait(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for (over, away) in [
+        ("SET k v", "DEL k"),
+        ("SET k v PX 600000", "PEXPIRE k 30"),
+        ("SUNIONSTORE k members", "SPOP k"),
+        ("HSET k a b", "DEL k"),
+        ("HSET k alice x", "UNLINK k"),
+        ("HSET k lock-mode read", "FLUSHDB"),
+        ("HSET k mallory 1", "RENAME k elsewhere"),
+    ] {
+        stage.run("SADD members one");
+        stage.hold("k", "alice", LONG);
+        let mut bob = stage.wait("k", "bob");
+        let mut dave = stage.wait_with("k", "dave", LONG, 100);
+        let reply = stage.run(over);
+        assert!(!reply.is_error(), "{over}: {reply}");
+        for refused in ["ACQUIRE k x 1000", "WAIT k x 1000 0", "RELEASE k alice", "INFO k"] {
+            assert_eq!(stage.run(&format!("LOCK.{refused}")).code(), "WRONGTYPE", "{over}");
+        }
+        assert_eq!(dave.connection.receive(SOON).unwrap(), Value::Nil);
+        stage.expect_in_line(&mut [&mut bob]);
+        stage.run(away);
+        stage.granted(&mut bob);
+        stage.release("k", "bob");
+        stage.run("DEL k members elsewhere");
+        stage.check();
+    }
+    // One that ends by itself.
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    stage.run("SET k v PX 60");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_lock_that_is_one_again_is_held_by_its_owner(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let alices = stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    stage.run("HSET k mallory 1");
+    assert_eq!(stage.run("LOCK.RELEASE k alice").code(), "WRONGTYPE");
+    stage.run("HDEL k mallory");
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.expect_holder("k", "alice", 1, Some(alices));
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_restored_key_counts_as_what_it_is(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let daves = stage.hold("k", "dave", LONG);
+    let lock = stage.run("DUMP k").bytes().to_vec();
+    stage.run("SET v v");
+    let string = stage.run("DUMP v").bytes().to_vec();
+    stage.run("DEL k v");
+    let ok = Value::Status("OK".into());
+
+    // Another's lock with an end of its own.
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    assert_eq!(stage.eye.call(cmd!["RESTORE", "k", 600_000, lock, "REPLACE"]), ok);
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.expect_holder("k", "dave", 1, Some(daves));
+    stage.run("PEXPIRE k 30");
+    let bobs = stage.granted(&mut bob);
+    let mut carol = stage.wait("k", "carol");
+    assert_eq!(stage.eye.call(cmd!["RESTORE", "k", 60, lock, "REPLACE"]), ok);
+    let carols = stage.granted(&mut carol);
+    assert!(bobs > daves && carols > bobs);
+
+    // Something else, and something that was over before it came.
+    let mut erin = stage.wait("k", "erin");
+    assert_eq!(stage.eye.call(cmd!["RESTORE", "k", 0, string, "REPLACE"]), ok);
+    stage.expect_in_line(&mut [&mut erin]);
+    assert_eq!(stage.eye.call(cmd!["RESTORE", "k", 1, lock, "REPLACE", "ABSTTL"]), ok);
+    assert!(stage.granted(&mut erin) > carols);
+    stage.check();
+}
+
+fn a_copied_lock_is_held_under_both_names(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let alices = stage.hold("k", "alice", LONG);
+    let daves = stage.hold("l", "dave", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut erin = stage.wait("l", "erin");
+    assert_eq!(stage.run("COPY k l REPLACE"), Value::Integer(1));
+    stage.expect_in_line(&mut [&mut bob, &mut erin]);
+    stage.expect_holder("k", "alice", 1, Some(alices));
+    stage.expect_holder("l", "alice", 1, Some(alices));
+    assert_eq!(stage.run("LOCK.RELEASE l dave"), Value::Nil);
+    stage.release("l", "alice");
+    let erins = stage.granted(&mut erin);
+    assert!(erins > daves && erins > alices);
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_lock_deleted_and_taken_in_one_go_is_granted_to_nobody_else(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for (number, change) in [
+        &["MULTI", "DEL k", "HSET k mallory 1", "PEXPIRE k 600000", "EXEC"][..],
+        &["EVAL \"redis.call('DEL', 'k') redis.call('HSET', 'k', 'mallory', 1) redis.call('PEXPIRE', 'k', 600000)\" 1 k"],
+        &["MULTI", "FLUSHALL", "HSET k mallory 1", "PEXPIRE k 600000", "EXEC"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mine = format!("owner{number}");
+        stage.hold("k", "alice", LONG);
+        let mut bob = stage.wait("k", &mine);
+        for line in change {
+            assert!(!stage.run(line).is_error(), "{line}");
+        }
+        stage.expect_in_line(&mut [&mut bob]);
+        stage.expect_holder("k", "mallory", 1, None);
+        stage.run("DEL k");
+        stage.granted(&mut bob);
+        stage.release("k", &mine);
+        stage.check();
+    }
+}
+
+fn a_lock_deleted_and_acquired_in_one_transaction_goes_to_the_first_waiter(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    for line in ["MULTI", "DEL k", "LOCK.ACQUIRE k mallory 600000", "LOCK.WAIT k eve 9999 0"] {
+        stage.run(line);
+    }
+    let replies = stage.run("EXEC");
+    assert_eq!(replies.elements(), [Value::Integer(1), Value::Nil, Value::Nil]);
+    stage.granted(&mut bob);
+    stage.check();
+
+    // Also in one write, when nobody had the time to look.
+    let mut carol = stage.wait("k", "carol");
+    stage.eye.send_raw(b"DEL k\r\nLOCK.ACQUIRE k mallory 600000\r\n");
+    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(1));
+    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Nil);
+    stage.granted(&mut carol);
+    stage.check();
+}
+
+fn a_lock_taken_in_the_moment_of_its_end_goes_to_one_only(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut rival = stage.server.connect();
+    for round in 0..20 {
+        let owner = format!("bob{round}");
+        stage.hold("k", "alice", 20);
+        let mut bob = stage.wait("k", &owner);
+        let mallorys = wait::until("somebody has the lock", SOON, || {
+            let reply = rival.run("LOCK.ACQUIRE k mallory 1000");
+            match reply {
+                Value::Nil if bob.connection.has_unread() => Ok(None),
+                Value::Nil => Err("nobody yet".to_owned()),
+                _ => Ok(Some(token_of(&reply))),
+            }
+        });
+        assert_eq!(mallorys, None, "a newcomer overtook");
+        stage.granted(&mut bob);
+        stage.release("k", &owner);
+    }
+    assert_eq!(observe::info_number(&mut stage.eye, "kvlock_handed_off"), 20);
+    stage.check();
+}
+
+on_each_server!(
+    a_lease_that_was_made_longer_does_not_end_early,
+    a_lock_without_an_end_is_looked_at_when_it_gets_one,
+    a_lock_renamed_onto_a_waited_one_takes_its_place,
+    a_key_that_is_no_lock_makes_waiters_wait,
+    a_lock_that_is_one_again_is_held_by_its_owner,
+    a_restored_key_counts_as_what_it_is,
+    a_copied_lock_is_held_under_both_names,
+    a_lock_deleted_and_taken_in_one_go_is_granted_to_nobody_else,
+    a_lock_deleted_and_acquired_in_one_transaction_goes_to_the_first_waiter,
+    a_lock_taken_in_the_moment_of_its_end_goes_to_one_only,
+);

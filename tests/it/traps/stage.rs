@@ -1,0 +1,225 @@
+//! The scene of most of these tests: a server with the module, a replica without it, and somebody
+//! who is never blocked and sees everything.
+//!
+//! It counts the grants that the test expects and compares them with the server's own count, and
+//! it compares the data of the replica, which knows nothing but what the server told it: a write
+//! in the wrong order, or one that was never sent, shows there.
+
+use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Long enough that no lease ends and no wait times out while a test runs.
+pub(super) const LONG: u64 = 600_000;
+
+/// How long anything may take that is to happen at once.
+pub(super) const SOON: Duration = Duration::from_secs(5);
+
+/// The key that [`Stage::settle`] uses.
+const CANARY: &str = "canary";
+
+/// A server, its replica, and an operator.
+pub(super) struct Stage {
+    pub(super) server: Server,
+    pub(super) replica: Server,
+    /// A connection to the server that nothing blocks.
+    pub(super) eye: Connection,
+    db: u32,
+    grants: i64,
+}
+
+/// A client in line.
+pub(super) struct Waiter {
+    pub(super) key: String,
+    pub(super) owner: String,
+    pub(super) id: i64,
+    pub(super) connection: Connection,
+}
+
+impl Stage {
+    pub(super) fn new(kind: &Kind) -> Self {
+        Self::with(kind, |options| options)
+    }
+
+    /// With a server that is started with more options than usual.
+    pub(super) fn with(kind: &Kind, more: impl FnOnce(Options) -> Options) -> Self {
+        let plain = Server::options().kind(kind).config("repl-diskless-sync-delay", 0);
+        let server = more(plain.clone()).start();
+        let replica = plain.without_module().replica_of(&server).start();
+        let mut eye = server.connect();
+        observe::wait_for_replica(&mut eye, &mut replica.connect());
+        Self { server, replica, eye, db: 0, grants: 0 }
+    }
+
+    /// Asks the operator's connection, with a line as one types it in redis-cli.
+    pub(super) fn run(&mut self, line: &str) -> Value {
+        self.eye.run(line)
+    }
+
+    /// Turns the operator, and all waiters to come, to another database.
+    pub(super) fn select(&mut self, db: u32) {
+        self.eye.call(cmd!["SELECT", db]);
+        self.db = db;
+    }
+
+    /// Takes a lock that is free, and returns its token.
+    pub(super) fn hold(&mut self, key: &str, owner: &str, lease_ms: u64) -> i64 {
+        let reply = self.eye.call(cmd!["LOCK.ACQUIRE", key, owner, lease_ms]);
+        self.grants += 1;
+        token_of(&reply)
+    }
+
+    /// Puts a client in line, without limit; returns when it is the last there.
+    pub(super) fn wait(&mut self, key: &str, owner: &str) -> Waiter {
+        self.wait_with(key, owner, LONG, 0)
+    }
+
+    pub(super) fn wait_with(
+        &mut self,
+        key: &str,
+        owner: &str,
+        lease_ms: u64,
+        timeout_ms: u64,
+    ) -> Waiter {
+        let mut connection = self.server.connect();
+        connection.call(cmd!["SELECT", self.db]);
+        self.wait_on(connection, key, owner, lease_ms, timeout_ms)
+    }
+
+    /// The same on a connection that the test has prepared.
+    pub(super) fn wait_on(
+        &mut self,
+        mut connection: Connection,
+        key: &str,
+        owner: &str,
+        lease_ms: u64,
+        timeout_ms: u64,
+    ) -> Waiter {
+        let id = connection.client_id();
+        connection.send(cmd!["LOCK.WAIT", key, owner, lease_ms, timeout_ms]);
+        observe::wait_until_blocked(&mut self.eye, id);
+        Waiter { key: key.to_owned(), owner: owner.to_owned(), id, connection }
+    }
+
+    /// Receives the waiter's grant, sees that the key says the same and that it has exactly one
+    /// reply, and returns the token.
+    pub(super) fn granted(&mut self, waiter: &mut Waiter) -> i64 {
+        let token = self.granted_elsewhere(waiter);
+        self.expect_holder(&waiter.key, &waiter.owner, 1, Some(token));
+        token
+    }
+
+    /// The same when the key says something else by now.
+    pub(super) fn granted_elsewhere(&mut self, waiter: &mut Waiter) -> i64 {
+        self.grants += 1;
+        let owner = &waiter.owner;
+        let reply = waiter.connection.receive(SOON).unwrap_or_else(|e| panic!("{owner}: {e}"));
+        let token = token_of(&reply);
+        assert_eq!(waiter.connection.run("PING"), Value::Status("PONG".into()), "{owner}");
+        token
+    }
+
+    /// Says that a grant was given whose reply nobody sees.
+    pub(super) fn granted_unseen(&mut self) {
+        self.grants += 1;
+    }
+
+    /// Gives back the last hold of a lock.
+    pub(super) fn release(&mut self, key: &str, owner: &str) {
+        assert_eq!(self.eye.call(cmd!["LOCK.RELEASE", key, owner]), Value::Integer(0));
+    }
+
+    /// Sees that the key is a lock that this owner holds, with a lease.
+    pub(super) fn expect_holder(&mut self, key: &str, owner: &str, holds: u64, token: Option<i64>) {
+        let mut expected = BTreeMap::from([(owner.to_owned(), holds.to_string())]);
+        expected.extend(token.map(|token| ("fencing-token".to_owned(), token.to_string())));
+        assert_eq!(hash(&mut self.eye, key), expected, "{key}");
+        let left = self.eye.call(cmd!["PTTL", key]).integer();
+        assert!(left > 0, "{key} has a TTL of {left}");
+    }
+
+    /// Returns when all that was due on the server has been done: a look at a lock that was due
+    /// later than anything before has led to a grant.
+    pub(super) fn settle(&mut self) {
+        self.hold(CANARY, "nobody", LONG);
+        let mut canary = self.wait(CANARY, "canary");
+        self.run("DEL canary");
+        self.granted(&mut canary);
+        self.release(CANARY, "canary");
+    }
+
+    /// Sees that the waiter is still in line and was told nothing, after all that was due is done.
+    pub(super) fn expect_in_line(&mut self, waiters: &mut [&mut Waiter]) {
+        self.settle();
+        for waiter in waiters {
+            let owner = &waiter.owner;
+            assert!(!waiter.connection.has_unread(), "{owner} was told something");
+            assert!(observe::is_blocked(&mut self.eye, waiter.id), "{owner} waits no more");
+        }
+    }
+
+    /// A number of the module's section of `INFO`.
+    pub(super) fn counted(&mut self, field: &str) -> i64 {
+        observe::info_number(&mut self.eye, &format!("kvlock_{field}"))
+    }
+
+    /// Sees that there were exactly the grants that the test knows of, that nothing went wrong
+    /// inside, and that the replica has the same data.
+    pub(super) fn check(&mut self) {
+        assert_eq!(self.counted("granted"), self.grants, "the number of grants");
+        assert_eq!(self.counted("caught_panics"), 0);
+        expect_same_data(&self.server, &self.replica);
+        expect_unharmed(&self.server);
+        expect_unharmed(&self.replica);
+    }
+}
+
+/// The token of a first grant; any other reply fails the test.
+pub(super) fn token_of(reply: &Value) -> i64 {
+    match reply {
+        Value::Array(pair) if matches!(pair[..], [Value::Integer(_), Value::Integer(1)]) => {
+            pair[0].integer()
+        }
+        _ => panic!("not a grant: {reply}"),
+    }
+}
+
+/// A hash, in an order that does not depend on its history.
+pub(super) fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> {
+    let all = connection.call(cmd!["HGETALL", key]);
+    all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
+}
+
+/// Waits until both servers have the same keys with the same values and ends; what was sent is on
+/// its way, what was not will never come.
+pub(super) fn expect_same_data(one: &Server, other: &Server) {
+    let (mut one, mut other) = (one.connect(), other.connect());
+    wait::until("both have the same data", SOON, || {
+        let (ours, theirs) = (data(&mut one), data(&mut other));
+        if ours == theirs { Ok(()) } else { Err(format!("{ours:?}, but there {theirs:?}")) }
+    });
+}
+
+/// The keys of the databases that tests use, with their ends, and a digest of all values.
+fn data(connection: &mut Connection) -> Vec<String> {
+    let mut data = vec![connection.run("DEBUG DIGEST").text()];
+    for db in 0..4 {
+        connection.call(cmd!["SELECT", db]);
+        let mut keys: Vec<_> = connection.run("KEYS *").elements().to_vec();
+        keys.sort_by_key(Value::text);
+        for key in keys {
+            let end = connection.call(cmd!["PEXPIRETIME", key.bytes()]).integer();
+            data.push(format!("{db} {} until {end}", key.text()));
+        }
+    }
+    data
+}
+
+/// Sees that the server lives and has not reported a bug of itself.
+pub(super) fn expect_unharmed(server: &Server) {
+    server.assert_alive();
+    let log = server.log();
+    for mark in ["BUG REPORT", "ASSERTION FAILED", "panic", "crashed"] {
+        assert!(!log.contains(mark), "{mark} in the log:\n{log}");
+    }
+}

@@ -1,0 +1,131 @@
+//! What is not a lock is refused and left as it is.
+
+use crate::asking::{LONG, acquire, error, release, state, token};
+use harness::{Connection, Server, Value};
+
+/// Commands that put something at `k` that is not a lock.
+const NOT_LOCKS: [&str; 19] = [
+    "SET k v",
+    "SET k 1",
+    "SETBIT k 100 1",
+    "RPUSH k alice",
+    "SADD k alice",
+    "ZADD k 1 alice",
+    "XADD k 1-1 alice 1",
+    "HSET k alice 1 bob 1",
+    "HSET k alice 1 bob 1 fencing-token 5",
+    "HSET k alice one",
+    "HSET k alice ''",
+    "HSET k alice 0",
+    "HSET k alice -1",
+    "HSET k alice 1.5",
+    "HSET k alice +1",
+    "HSET k alice ' 1'",
+    "HSET k alice \"1\\x00\"",
+    "HSET k alice 18446744073709551616",
+    "HSET k alice 99999999999999999999999999 fencing-token 5",
+];
+
+const COMMANDS: [&str; 10] = [
+    "LOCK.ACQUIRE k alice 1000",
+    "LOCK.ACQUIRE k carol 1000 HOLDS 1",
+    "LOCK.WAIT k alice 1000 0",
+    "LOCK.WAIT k carol 1000 0",
+    "LOCK.RELEASE k alice",
+    "LOCK.RELEASE k alice ALL",
+    "LOCK.RELEASE k alice HOLDS 0",
+    "LOCK.RENEW k alice 1000",
+    "LOCK.INFO k WAITERS 10",
+    "LOCK.FORCERELEASE k",
+];
+
+fn for_both_protocols(body: impl Fn(&mut Connection)) {
+    let server = Server::start();
+    for protocol in [2, 3] {
+        let mut connection = server.connect_resp(protocol);
+        connection.run("FLUSHALL");
+        body(&mut connection);
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn what_is_not_a_lock_is_refused_and_left_alone() {
+    for_both_protocols(|connection| {
+        for setup in NOT_LOCKS {
+            connection.run("DEL k");
+            assert!(!connection.run(setup).is_error(), "{setup}");
+            let before = state(connection, "k");
+            for command in COMMANDS {
+                let text = error(&connection.run(command));
+                assert!(text.starts_with("WRONGTYPE "), "after {setup} {command} answers {text}");
+                assert_eq!(state(connection, "k"), before, "after {setup} {command} changes it");
+            }
+            assert_eq!(connection.run("LOCK.CANCEL k alice"), Value::Integer(0));
+            assert_eq!(state(connection, "k"), before, "CANCEL changes what {setup} made");
+        }
+    });
+}
+
+#[test]
+fn a_hash_with_a_thousand_fields_is_refused() {
+    for_both_protocols(|connection| {
+        for field in 0..1000 {
+            connection.run(&format!("HSET k f{field} 1"));
+        }
+        let before = state(connection, "k");
+        for command in COMMANDS {
+            assert_eq!(connection.run(command).code(), "WRONGTYPE", "{command}");
+        }
+        assert_eq!(state(connection, "k"), before);
+    });
+}
+
+#[test]
+fn a_remnant_with_only_the_token_is_a_free_lock_above_which_tokens_go_on() {
+    for_both_protocols(|connection| {
+        let stored = 4_400_000_000_000_000_i64;
+        connection.run(&format!("HSET k fencing-token {stored}"));
+        assert_eq!(connection.run("LOCK.INFO k").field("state"), &Value::bulk("free"));
+        assert_eq!(release(connection, "k", "alice"), Value::Nil);
+        assert_eq!(connection.run("LOCK.FORCERELEASE k"), Value::Integer(0));
+        assert!(token(&acquire(connection, "k", "alice")) > stored);
+        assert_eq!(connection.run("HLEN k"), Value::Integer(2));
+    });
+}
+
+#[test]
+fn a_stored_token_that_is_none_is_ignored() {
+    // 2^52 + 1, 2^53, 2^63 - 1, and no numbers.
+    for stored in
+        ["4503599627370497", "9007199254740992", "9223372036854775807", "-1", "x", "''", "1e3"]
+    {
+        for_both_protocols(|connection| {
+            connection.run(&format!("HSET k alice 1 fencing-token {stored}"));
+            connection.run("PEXPIRE k 60000");
+            assert_eq!(
+                connection.run("LOCK.INFO k").field("holds"),
+                &Value::Integer(1),
+                "{stored}"
+            );
+            assert_eq!(acquire(connection, "k", "bob"), Value::Nil, "{stored}");
+            assert!(token(&acquire(connection, "k", "alice")) < 1 << 52, "{stored}");
+            assert_eq!(connection.run("LOCK.RELEASE k alice ALL"), Value::Integer(0));
+            assert!(token(&acquire(connection, "k", "bob")) < 1 << 52, "{stored}");
+        });
+    }
+}
+
+#[test]
+fn the_largest_count_is_not_exceeded() {
+    for_both_protocols(|connection| {
+        connection.run("HSET k alice 4294967295");
+        connection.run(&format!("PEXPIRE k {LONG}"));
+        let before = state(connection, "k");
+        for command in ["LOCK.ACQUIRE k alice 1000", "LOCK.WAIT k alice 1000 0"] {
+            assert!(connection.run(command).is_error(), "{command}");
+            assert_eq!(state(connection, "k"), before, "{command}");
+        }
+        assert_eq!(release(connection, "k", "alice"), Value::Integer(4_294_967_294));
+    });
+}
