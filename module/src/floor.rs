@@ -38,6 +38,11 @@ impl Place {
         Self { db, slot: in_cluster.then(|| slot::of(key)) }
     }
 
+    /// Says whether this server serves it, rather than importing its slot.
+    fn is_served(self, ctx: &Ctx<'_>) -> bool {
+        self.slot.is_none() || ctx.serves_slot_of(Text::new(&self.key()).lend())
+    }
+
     fn key(self) -> Vec<u8> {
         let tag = self.slot.map(|slot| format!(":{{{}}}", slot::tag(slot)));
         [FLOOR_PREFIX, tag.unwrap_or_default().as_bytes()].concat()
@@ -81,6 +86,12 @@ pub(crate) struct Floors {
 }
 
 impl Floors {
+    /// Forgets one of them: something happened to its key.
+    pub(crate) fn forget_one(&mut self, place: Place) {
+        self.recent.take_if(|(recent, _)| *recent == place);
+        self.others.remove(&place);
+    }
+
     /// Forgets all of them: they are read again when they are needed.
     pub(crate) fn forget(&mut self) {
         self.recent = None;
@@ -99,9 +110,10 @@ impl Floors {
         floor
     }
 
-    /// The number that the tokens of this place must be above. The place's database must be
-    /// selected.
-    pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> u64 {
+    /// The number that the tokens of this place must be above; `None` if it is not known yet,
+    /// because the slot is being imported and its floor is still to come. The place's database
+    /// must be selected.
+    pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
         let floor = self.at(ctx, place, now);
         if now.mono.since(floor.checked).0 >= CHECK_MS {
             floor.checked = now.mono;
@@ -109,7 +121,8 @@ impl Floors {
                 *floor = Floor::find(ctx, place, now);
             }
         }
-        floor.others
+        let known = floor.expected() > 0 || place.is_served(ctx);
+        known.then_some(floor.others)
     }
 
     /// Sees to it that this token is below what we have reserved, with room to spare.
@@ -137,11 +150,11 @@ fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
 /// Writes a floor. Not while its slot is being imported: the source's floor is still to come, and
 /// a key that is there already stops the migration.
 fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
-    let name = Text::new(&place.key());
-    let name = name.lend();
-    if place.slot.is_some() && !ctx.serves_slot_of(name) {
+    if !place.is_served(ctx) {
         return false;
     }
+    let name = Text::new(&place.key());
+    let name = name.lend();
     let Some(key) = ctx.open_to_write(name) else {
         return false;
     };

@@ -74,7 +74,7 @@ impl Seen {
         key: KeyRef<'a>,
         asked: &'a [u8],
         now: Now,
-        floor: u64,
+        floor: Option<u64>,
     ) -> Situation<'a> {
         Situation { key, seen: self.observed(asked), now, floor }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kvlock_core::{Bug, Cause, KeyRef};
 
 use crate::config::{self, RedissonChannel, Setting};
-use crate::floor::FLOOR_PREFIX;
+use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::ServerEvent;
 use crate::redis::{ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply};
 use crate::server::{self, Grant, Server};
@@ -69,7 +69,8 @@ impl Host for Module {
     fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         server::with(|server| {
             if event.key.starts_with(FLOOR_PREFIX) {
-                server.floors.forget();
+                let place = Place::of(event.db, event.key, server.in_cluster);
+                server.floors.forget_one(place);
             }
             let now = clock::now();
             let cause = if event.expired { Cause::Expiry } else { Cause::Outside };

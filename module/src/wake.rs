@@ -7,6 +7,7 @@ use std::time::Duration;
 use kvlock_core::{Bug, Cause, Change, KeyRef, LockKey, Now};
 
 use crate::clock;
+use crate::commands::MOVING;
 use crate::floor::Place;
 use crate::keyspace::{self, Seen};
 use crate::redis::{Ctx, Reply, Text};
@@ -17,9 +18,6 @@ const BATCH: usize = 64;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
-
-/// What a waiter hears when its lock's slot is leaving this server, or never was here.
-const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: wait again");
 
 impl Server {
     /// Does what is due, up to a batch, and plans the rest.

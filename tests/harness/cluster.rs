@@ -102,21 +102,12 @@ impl Cluster {
         self.wait_for_one_view();
     }
 
-    /// Every node believes the same about every slot: only then is no request redirected twice.
+    /// Every node believes the same about every slot and its replicas: only then is no request
+    /// redirected twice, and only then does a master listen to its replica's wish to take over.
     fn wait_for_one_view(&self) {
-        let owners = |node: &Server| -> Vec<(i64, i64, i64)> {
-            let slots = node.connect().run("CLUSTER SLOTS");
-            let mut owners: Vec<_> = slots
-                .elements()
-                .iter()
-                .map(|r| (r[0].integer(), r[1].integer(), r[2][1].integer()))
-                .collect();
-            owners.sort_unstable();
-            owners
-        };
         wait::until("all nodes see the same owners of the slots", AGREEMENT, || {
             let views: Vec<_> =
-                self.nodes.iter().filter(|node| node.is_running()).map(owners).collect();
+                self.nodes.iter().filter(|node| node.is_running()).map(slots_as_seen_by).collect();
             if views.windows(2).all(|pair| pair[0] == pair[1]) {
                 Ok(())
             } else {
@@ -144,6 +135,20 @@ impl Cluster {
 /// Whether a reply is the redirection of that kind, `MOVED` or `ASK`.
 pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
+}
+
+/// Ranges of slots, and the ports of those who have them: the master and then its replicas.
+fn slots_as_seen_by(node: &Server) -> Vec<(i64, i64, Vec<i64>)> {
+    let ranges = node.connect().run("CLUSTER SLOTS");
+    let seen = |range: &Value| {
+        let mut ports: Vec<i64> =
+            range.elements()[2..].iter().map(|node| node[1].integer()).collect();
+        ports[1..].sort_unstable();
+        (range[0].integer(), range[1].integer(), ports)
+    };
+    let mut slots: Vec<_> = ranges.elements().iter().map(seen).collect();
+    slots.sort_unstable();
+    slots
 }
 
 fn address(node: &Server) -> String {

@@ -27,6 +27,7 @@
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
 //! | the only sleep | [`wait`] |
+//! | random numbers that a seed decides | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
 
@@ -51,6 +52,7 @@ pub mod module_file;
 pub mod observe;
 pub mod options;
 mod port;
+pub mod random;
 pub mod resp;
 pub mod server;
 pub mod transcript;

@@ -16,6 +16,7 @@
 
 mod arguments;
 mod asking;
+mod client;
 mod clustered;
 mod contexts;
 mod documents;

@@ -1,146 +1,166 @@
-//! Tokens grow, whatever happens to the data, and whoever else has written a floor.
+//! Tokens grow, whatever happens to the server, its data and its clock.
 
-use crate::asking::{acquire, arrival, release, token, wait_in_line};
-use harness::{Connection, Kind, Server, cmd, observe, on_each_server};
+use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
+use harness::clock::Clock;
+use harness::{Connection, Kind, Server, Value, cmd, module_file, observe, on_each_server, wait};
 
-/// Far above the clock, and below the limit of 2^52.
+/// The clock goes back by an hour.
+const BACK_MS: i64 = -3_600_000;
+
+/// A token far above the clock, and below the limit of 2^52.
 const AHEAD: i64 = 4_400_000_000_000_000;
 
-fn floor(connection: &mut Connection) -> i64 {
-    connection.run("GET kvlock:floor").text().parse().expect("a floor")
-}
-
-/// A grant that is given back at once.
+/// The token of a grant that is given back at once.
 fn next_token(connection: &mut Connection) -> i64 {
     let granted = token(&acquire(connection, "k", "alice"));
-    assert_eq!(release(connection, "k", "alice").integer(), 0);
+    assert_eq!(release(connection, "k", "alice"), Value::Integer(0));
     granted
 }
 
-fn tokens_grow_in_every_way_of_granting(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
+fn reentry_repetition_and_renewal_keep_the_token(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let mut a = server.connect();
+    let first = token(&acquire(&mut a, "k", "alice"));
+    for (ahead_ms, line) in [
+        (0, "LOCK.ACQUIRE k alice 600000"),
+        (0, "LOCK.ACQUIRE k alice 600000 HOLDS 2"),
+        (1000, "LOCK.WAIT k alice 600000 0"),
+        (-1000, "LOCK.ACQUIRE k alice 600000 HOLDS 3"),
+    ] {
+        clock.set(ahead_ms);
+        assert_eq!(token(&a.run(line)), first, "{line}");
+    }
+    assert_eq!(a.run("LOCK.RENEW k alice 600000"), Value::Integer(600_000));
+    assert_eq!(release(&mut a, "k", "alice"), Value::Integer(2));
+    assert_eq!(a.run("LOCK.INFO k").field("token"), &Value::Integer(first));
+}
+
+fn tokens_grow_over_all_that_ends_a_grant(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
     let (mut control, mut waiter) = (server.connect(), server.connect());
     let mut last = 0;
-    let mut grows = |next: i64| {
-        assert!(next > last, "{next} after {last}");
-        last = next;
-    };
-    for end_it in [
-        "LOCK.RELEASE k alice",
-        "LOCK.FORCERELEASE k",
-        "LOCK.RENEW k alice 1",
-        "DEL k",
-        "FLUSHALL",
-        "FLUSHDB",
-    ] {
-        grows(next_token(&mut control));
-        grows(token(&acquire(&mut control, "k", "alice")));
-        wait_in_line(&mut waiter, &mut control, "k", "bob");
-        control.run(end_it);
-        grows(token(&arrival(&mut waiter)));
-        control.run("SWAPDB 0 1");
-        grows(next_token(&mut control));
-        control.run("FLUSHALL");
+    for ahead_ms in [0, BACK_MS] {
+        for end_it in [
+            "LOCK.RELEASE k alice",
+            "LOCK.FORCERELEASE k",
+            "LOCK.RENEW k alice 1",
+            "DEL k",
+            "HDEL k alice",
+            "FLUSHDB",
+            "FLUSHALL",
+        ] {
+            clock.set(ahead_ms);
+            let mut grows = |next: i64, how: &str| {
+                assert!(next > last, "{next} after {last} by {how}, clock at {ahead_ms}");
+                last = next;
+            };
+            grows(token(&acquire(&mut control, "k", "alice")), "an acquire");
+            wait_in_line(&mut waiter, &mut control, "k", "bob");
+            control.run(end_it);
+            grows(token(&arrival(&mut waiter)), end_it);
+            control.run("SWAPDB 0 1");
+            grows(next_token(&mut control), "SWAPDB");
+            control.run("FLUSHALL");
+        }
     }
 }
 
-fn every_grant_is_below_the_floor_that_is_written(kind: Kind) {
-    let server = Server::options().kind(&kind).append_only("always").start();
-    let mut connection = server.connect();
-    for _ in 0..100 {
-        let granted = next_token(&mut connection);
-        assert!(granted < floor(&mut connection));
-    }
-    let file = |server: &Server| {
-        let mut names: Vec<_> = std::fs::read_dir(server.dir().join("appendonlydir"))
-            .unwrap()
-            .map(|e| e.unwrap().path())
-            .collect();
-        names.sort();
-        names
-            .iter()
-            .map(|name| String::from_utf8_lossy(&std::fs::read(name).unwrap()).into_owned())
-            .collect::<String>()
-    };
-    // One write for half a minute of grants.
-    assert_eq!(file(&server).matches("kvlock:floor").count(), 1);
-}
-
-fn tokens_start_above_a_floor_that_somebody_else_has_written(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let mut connection = server.connect();
-    assert!(next_token(&mut connection) < AHEAD);
-    connection.call(cmd!["SET", "kvlock:floor", AHEAD]);
-    let first = next_token(&mut connection);
-    assert!(first >= AHEAD, "{first}");
-    // And stay there when the key is lost.
-    connection.run("DEL kvlock:floor");
-    assert!(next_token(&mut connection) > first);
-}
-
-fn tokens_start_above_the_floor_after_a_restart(kind: Kind) {
-    let server = Server::options().kind(&kind).append_only("always").start();
-    let mut connection = server.connect();
-    connection.call(cmd!["SET", "kvlock:floor", AHEAD]);
-    let mut last = next_token(&mut connection);
-    for _ in 0..3 {
+/// Starts again with the same files and the clock set back.
+fn grows_over_restarts(server: &Server, clock: &Clock, before_the_end: &str) {
+    let mut last = next_token(&mut server.connect());
+    for restart in 1..=3 {
+        server.connect().run(before_the_end);
         server.kill9();
+        clock.set(BACK_MS * restart);
         server.restart();
         let next = next_token(&mut server.connect());
-        assert!(next > last, "{next} after {last}");
+        assert!(next > last, "{next} after {last}, restart {restart}");
         last = next;
     }
 }
 
-fn tokens_grow_from_a_promoted_replica(kind: Kind) {
+fn tokens_grow_over_a_restart_with_an_append_only_file(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).append_only("always").start();
+    grows_over_restarts(&server, &clock, "PING");
+}
+
+fn tokens_grow_over_a_restart_with_a_snapshot(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    grows_over_restarts(&server, &clock, "SAVE");
+}
+
+/// The last half minute of grants is lost with the end of the file; the floor was ahead of them.
+fn tokens_grow_over_a_restart_with_an_older_snapshot(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let mut a = server.connect();
+    next_token(&mut a);
+    a.run("SAVE");
+    clock.set(20_000);
+    let last = next_token(&mut a);
+    server.kill9();
+    clock.set(BACK_MS);
+    server.restart();
+    assert!(next_token(&mut server.connect()) > last);
+}
+
+fn tokens_grow_over_a_reload_of_the_module(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let mut a = server.connect();
+    let mut last = next_token(&mut a);
+    for reload in 1..=3 {
+        wait::until("the module is unloaded", observe::PATIENCE, || {
+            let reply = a.run("MODULE UNLOAD kvlock");
+            if reply.is_error() { Err(reply.to_string()) } else { Ok(()) }
+        });
+        clock.set(BACK_MS * reload);
+        let path = module_file::path();
+        assert!(!a.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]).is_error());
+        let next = next_token(&mut a);
+        assert!(next > last, "{next} after {last}, reload {reload}");
+        last = next;
+    }
+}
+
+fn tokens_grow_when_a_replica_with_a_slow_clock_is_promoted(kind: Kind) {
+    let clock = Clock::new();
+    clock.set(BACK_MS);
     let primary = Server::options().kind(&kind).start();
-    let replica = Server::options().kind(&kind).replica_of(&primary).start();
+    let replica = Server::options().kind(&kind).clock(&clock).replica_of(&primary).start();
     let (mut p, mut r) = (primary.connect(), replica.connect());
-    p.call(cmd!["SET", "kvlock:floor", AHEAD]);
-    let last = next_token(&mut p);
+    let last = token(&p.call(cmd!["LOCK.ACQUIRE", "k", "alice", LONG]));
     observe::wait_for_replica(&mut p, &mut r);
     primary.kill9();
     r.run("REPLICAOF NO ONE");
+    assert_eq!(r.run("LOCK.INFO k").field("token"), &Value::Integer(last));
+    assert_eq!(release(&mut r, "k", "alice"), Value::Integer(0));
     assert!(next_token(&mut r) > last);
 }
 
-/// The stored token counts where the floor is gone, as after a restart without any file.
+/// The stored token counts too: the hash may have come here alone.
 fn tokens_grow_above_the_one_in_the_hash(kind: Kind) {
     let server = Server::options().kind(&kind).start();
-    let mut connection = server.connect();
-    connection.call(cmd!["HSET", "k", "alice", 1, "fencing-token", AHEAD]);
-    connection.run("PEXPIRE k 60000");
-    assert_eq!(token(&acquire(&mut connection, "k", "alice")), AHEAD, "a reentry keeps it");
-    let mut waiter = server.connect();
-    wait_in_line(&mut waiter, &mut connection, "k", "bob");
-    assert_eq!(connection.run("LOCK.RELEASE k alice ALL").integer(), 0);
+    let (mut control, mut waiter) = (server.connect(), server.connect());
+    control.call(cmd!["HSET", "k", "alice", 1, "fencing-token", AHEAD]);
+    control.run("PEXPIRE k 60000");
+    assert_eq!(token(&acquire(&mut control, "k", "alice")), AHEAD, "a reentry keeps it");
+    wait_in_line(&mut waiter, &mut control, "k", "bob");
+    assert_eq!(control.run("LOCK.RELEASE k alice ALL"), Value::Integer(0));
     assert!(token(&arrival(&mut waiter)) > AHEAD);
 }
 
-fn a_floor_that_is_none_is_replaced(kind: Kind) {
-    // 2^52 + 1, 2^63, no number, and no string.
-    for line in [
-        "SET kvlock:floor 4503599627370497",
-        "SET kvlock:floor 9223372036854775808",
-        "SET kvlock:floor x",
-        "SET kvlock:floor ''",
-        "RPUSH kvlock:floor 1",
-    ] {
-        let server = Server::options().kind(&kind).start();
-        let mut connection = server.connect();
-        connection.run(line);
-        let granted = next_token(&mut connection);
-        assert!(granted < AHEAD, "{granted} after {line}");
-        assert!(floor(&mut connection) > granted && floor(&mut connection) < AHEAD, "after {line}");
-    }
-}
-
 on_each_server!(
-    tokens_grow_in_every_way_of_granting,
-    every_grant_is_below_the_floor_that_is_written,
-    tokens_start_above_a_floor_that_somebody_else_has_written,
-    tokens_start_above_the_floor_after_a_restart,
-    tokens_grow_from_a_promoted_replica,
+    reentry_repetition_and_renewal_keep_the_token,
+    tokens_grow_over_all_that_ends_a_grant,
+    tokens_grow_over_a_restart_with_an_append_only_file,
+    tokens_grow_over_a_restart_with_a_snapshot,
+    tokens_grow_over_a_restart_with_an_older_snapshot,
+    tokens_grow_over_a_reload_of_the_module,
+    tokens_grow_when_a_replica_with_a_slow_clock_is_promoted,
     tokens_grow_above_the_one_in_the_hash,
-    a_floor_that_is_none_is_replaced,
 );

@@ -128,6 +128,8 @@ pub enum AcquireReply {
     TooManyHolds,
     /// The key is not a lock.
     NotALock,
+    /// Not now: what tokens this lock has had is not known yet.
+    TryAgain,
 }
 
 /// How much a release gives back.

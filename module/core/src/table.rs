@@ -43,8 +43,16 @@ pub struct Situation<'a> {
     pub seen: Observed<'a>,
     /// What time it is.
     pub now: Now,
-    /// Tokens up to this one may have been issued by another server; 0 if none.
-    pub floor: u64,
+    /// Tokens up to this one may have been issued by another server; 0 if none. `None` if that
+    /// cannot be known yet: then nothing is granted whose token would be a guess.
+    pub floor: Option<u64>,
+}
+
+impl Situation<'_> {
+    /// Whether a token for this lock would be a guess, where `stored` is the one in the hash.
+    pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
+        self.floor.is_none() && stored.is_none()
+    }
 }
 
 impl<P> Table<P> {
@@ -100,6 +108,9 @@ impl<P> Table<P> {
             }
             Observed::Held(_) => (AcquireReply::Refused, Change::None),
             Observed::Free { .. } if self.owes_a_grant(at) => (AcquireReply::Refused, Change::None),
+            Observed::Free { stored } if at.must_guess(*stored) => {
+                (AcquireReply::TryAgain, Change::None)
+            }
             Observed::Free { stored } => {
                 let token = self.tokens.issue(*stored, at.floor, at.now.unix_us);
                 self.counters.granted += 1;
@@ -120,6 +131,9 @@ impl<P> Table<P> {
             Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
             Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
         };
+        if at.must_guess(holding.token) {
+            return (AcquireReply::TryAgain, Change::None);
+        }
         let more = holds != holding.holds;
         let given = match holding.token {
             Some(_) if !Bug::TokenOnReentry.is_planted() => None,
@@ -260,4 +274,36 @@ impl<P> Table<P> {
 /// The first moment at which the server takes a key that expires at `until` for expired.
 pub(crate) fn after(until: UnixMillis) -> UnixMillis {
     until.plus(Millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Situation<'static> = Situation {
+        key: KeyRef { db: 0, name: b"k" },
+        seen: Observed::Free { stored: None },
+        now: Now { unix_us: 1_000_000, mono: crate::MonoMillis(0) },
+        floor: None,
+    };
+    const REQUEST: Acquire<'static> = Acquire { owner: b"a", lease: Millis(10), holds: None };
+
+    fn table() -> Table<()> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    }
+
+    #[test]
+    fn without_a_floor_no_token_is_guessed() {
+        let (reply, change) = table().acquire(&AT, &REQUEST);
+        assert_eq!((reply, change), (AcquireReply::TryAgain, Change::None));
+    }
+
+    #[test]
+    fn without_a_floor_the_token_in_the_hash_is_enough() {
+        let stored = Token::from_stored(5_000_000);
+        let at = Situation { seen: Observed::Free { stored }, ..AT };
+        let (reply, _) = table().acquire(&at, &REQUEST);
+        let AcquireReply::Granted { token, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(token.value(), 5_000_001);
+    }
 }

@@ -41,13 +41,13 @@ pub struct TokenSource {
 
 impl TokenSource {
     /// Issues the token of a new grant: above everything issued before, above `stored`, and above
-    /// `floor`, which is 0 where there is none.
-    pub fn issue(&mut self, stored: Option<Token>, floor: u64, unix_us: u64) -> Token {
+    /// `floor`, if there is one.
+    pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
         let stored = stored.map_or(0, Token::value);
         // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
         // grow one by one.
         let clock = unix_us.min(TOKEN_STORED_MAX);
-        let floor = floor.min(TOKEN_STORED_MAX);
+        let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
         let next = (self.last + 1).max(stored + 1).max(floor + 1).max(clock);
         self.last = next;
         Token(next)
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn tokens_follow_the_clock_and_never_go_back() {
         let mut source = TokenSource::default();
-        let first = source.issue(None, 0, 1_000);
+        let first = source.issue(None, None, 1_000);
         assert_eq!(first.value(), 1_000);
-        let same_microsecond = source.issue(None, 0, 1_000);
+        let same_microsecond = source.issue(None, None, 1_000);
         assert_eq!(same_microsecond.value(), 1_001);
-        let clock_set_back = source.issue(None, 0, 10);
+        let clock_set_back = source.issue(None, None, 10);
         assert_eq!(clock_set_back.value(), 1_002);
     }
 
@@ -73,8 +73,8 @@ mod tests {
     fn a_token_in_the_hash_or_a_floor_lifts_the_next_one() {
         let mut source = TokenSource::default();
         let stored = Token::from_stored(5_000);
-        assert_eq!(source.issue(stored, 0, 1_000).value(), 5_001);
-        assert_eq!(source.issue(None, 9_000, 1_000).value(), 9_001);
+        assert_eq!(source.issue(stored, None, 1_000).value(), 5_001);
+        assert_eq!(source.issue(None, Some(9_000), 1_000).value(), 9_001);
     }
 
     #[test]
@@ -83,8 +83,8 @@ mod tests {
         assert_eq!(Token::from_stored(u64::MAX), None);
         assert_eq!(Token::from_stored(TOKEN_STORED_MAX + 1), None);
         let mut source = TokenSource::default();
-        let token = source.issue(None, u64::MAX, u64::MAX);
+        let token = source.issue(None, Some(u64::MAX), u64::MAX);
         assert_eq!(token.value(), TOKEN_STORED_MAX + 1);
-        assert_eq!(source.issue(None, 0, 0).value(), TOKEN_STORED_MAX + 2);
+        assert_eq!(source.issue(None, None, 0).value(), TOKEN_STORED_MAX + 2);
     }
 }

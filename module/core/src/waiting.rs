@@ -139,8 +139,10 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        if let Observed::Free { stored } = at.seen {
-            return self.hand_to_head(at, stored, cause).map_or(Change::None, Change::HandOff);
+        if let Observed::Free { stored } = at.seen
+            && let Some(hand_off) = self.hand_to_head(at, stored, cause)
+        {
+            return Change::HandOff(hand_off);
         }
         let due = self.next_look_at(at);
         self.plan_look(id, due, Cause::Expiry);
@@ -194,6 +196,9 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Option<HandOff<P>> {
+        if at.must_guess(stored) {
+            return None;
+        }
         let queue = self.queues.find(at.key)?;
         let queue = self.queues.queue(queue)?;
         let head = if Bug::Lifo.is_planted() { queue.tail } else { queue.head };

@@ -4,8 +4,21 @@
 //! The model in `model/naive.rs` says the contract once more with lists and loops. `PROPTEST_CASES`
 //! raises the number of cases. A failing case is shrunk and printed; make a transcript of it.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+#[path = "model/beside.rs"]
+mod beside;
 #[path = "model/drive.rs"]
 mod drive;
+#[path = "model/events.rs"]
+mod events;
+#[path = "model/meddling.rs"]
+mod meddling;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/ops.rs"]

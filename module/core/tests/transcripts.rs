@@ -10,14 +10,23 @@
 //! Lines that begin with `#` are comments. All times are milliseconds. `KVLOCK_REWRITE=1` writes
 //! what came out into the files: look at the difference before you keep it.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
 mod sim;
 #[path = "transcripts/stage.rs"]
 mod stage;
 #[path = "transcripts/words.rs"]
 mod words;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::stage::Stage;
 
@@ -52,7 +61,9 @@ transcripts! {
     first_come_first_served
     forced_release_takes_the_lock_from_anybody
     holds_makes_a_repeated_command_harmless
+    keys_that_go_unseen_are_looked_at_regularly
     limits_and_drain_turn_waiters_away
+    one_poisoned_token_spoils_no_other_lock
     others_may_change_the_key
     reentry_counts_and_never_shortens
 }
@@ -91,6 +102,36 @@ fn play(transcript: &str) -> String {
     }
     played.truncate(played.trim_end().len());
     played + "\n"
+}
+
+/// The arguments of a command, each taken once.
+struct Args<'a>(BTreeMap<&'a str, &'a str>);
+
+impl<'a> Args<'a> {
+    fn parse(line: &'a str) -> (&'a str, Self) {
+        let mut words = line.split_whitespace();
+        let command = words.next().expect("a command");
+        let args = words.map(|word| word.split_once('=').unwrap_or((word, "")));
+        (command, Self(args.collect()))
+    }
+
+    fn may<T: FromStr>(&mut self, name: &str) -> Option<T> {
+        let value = self.0.remove(name)?;
+        let value = value.parse().ok();
+        Some(value.unwrap_or_else(|| panic!("{name} has no such value")))
+    }
+
+    fn must<T: FromStr>(&mut self, name: &str) -> T {
+        self.may(name).unwrap_or_else(|| panic!("{name} is missing"))
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        self.0.remove(name).is_some()
+    }
+
+    fn finish(&self, line: &str) {
+        assert!(self.0.is_empty(), "{:?} left over in {line}", self.0);
+    }
 }
 
 /// The command whose result is another one now, with the number of its line.

@@ -2,7 +2,7 @@
 
 use kvlock_core::{Acquire, AcquireReply, Bug};
 
-use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
+use super::{MISMATCH, MOVING, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
 
@@ -64,5 +64,6 @@ pub(super) fn reply(outcome: AcquireReply) -> Reply {
         AcquireReply::Mismatch => MISMATCH,
         AcquireReply::TooManyHolds => TOO_MANY_HOLDS,
         AcquireReply::NotALock => NOT_A_LOCK,
+        AcquireReply::TryAgain => MOVING,
     }
 }

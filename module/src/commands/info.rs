@@ -34,7 +34,7 @@ impl Command for LockInfo {
             let open = ctx.open_to_read(*key);
             let seen = keyspace::read(open.as_ref(), &server.words, *key, None);
             let name = KeyRef { db: ctx.db(), name: key.bytes() };
-            let at = seen.situation(name, b"", now, 0);
+            let at = seen.situation(name, b"", now, None);
             let Some(mut fields) = describe(&at.seen, now) else {
                 return NOT_A_LOCK;
             };

@@ -37,7 +37,7 @@ impl Command for LockList {
                 let name = Text::new(&lock.key.name);
                 let open = ctx.open_to_read(name.lend());
                 let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None);
-                let owner = match seen.situation(lock.key.borrow(), b"", now, 0).seen {
+                let owner = match seen.situation(lock.key.borrow(), b"", now, None).seen {
                     Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
                     Observed::Free { .. } | Observed::NotALock { .. } => Reply::Nil,
                 };

@@ -33,5 +33,7 @@ const NOT_A_LOCK: Reply =
     Reply::error(c"WRONGTYPE Operation against a key holding the wrong kind of value");
 const MISMATCH: Reply = Reply::error(c"MISMATCH HOLDS does not fit what the owner holds");
 const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
+/// What a client hears whose lock's slot is leaving this server, or is still on its way here.
+pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");

@@ -142,11 +142,7 @@ fn an_evicted_lock_goes_to_the_first_waiter(kind: Kind) {
         let mut bob = stage.wait("k", "bob");
         let mut carol = stage.wait("k", "carol");
         // The keys go before the second of these commands; bob's grant is written after them all.
-        let squeeze = ["CONFIG SET maxmemory 1", "PING", "CONFIG SET maxmemory 0"];
-        stage.eye.send_raw(format!("{}\r\n", squeeze.join("\r\n")).as_bytes());
-        for line in squeeze {
-            stage.eye.receive(super::stage::SOON).unwrap_or_else(|e| panic!("{line}: {e}"));
-        }
+        stage.at_once(&["CONFIG SET maxmemory 1", "PING", "CONFIG SET maxmemory 0"]);
         assert!(stage.granted(&mut bob) > alices, "{policy}");
         assert!(harness::observe::info_number(&mut stage.eye, "evicted_keys") > 0);
         stage.expect_in_line(&mut [&mut carol]);

@@ -4,25 +4,14 @@
 use super::stage::{LONG, SOON, Stage, token_of};
 use harness::{Kind, Value, cmd, observe, on_each_server, wait};
 
-/// Waits until the server's clock is past a moment, in milliseconds since 1970.
-fn wait_until_past(stage: &mut Stage, moment_ms: i64) {
-    wait::until("the moment has passed", 2 * SOON, || {
-        let now = stage.run("TIME");
-        let now: i64 = now[0].text().parse::<i64>().unwrap() * 1000;
-        if now > moment_ms + 1000 { Ok(()) } else { Err(now.to_string()) }
-    });
-}
-
 fn a_lease_that_was_made_longer_does_not_end_early(kind: Kind) {
     let mut stage = Stage::new(&kind);
-    let alices = stage.hold("k", "alice", 1500);
+    let alices = stage.hold("k", "alice", LONG);
     let mut bob = stage.wait("k", "bob");
-    let end = stage.run("PEXPIRETIME k").integer();
-    stage.run("PEXPIRE k 600000");
-    stage.hold("l", "alice", 1500);
+    stage.hold("l", "alice", LONG);
     let mut carol = stage.wait("l", "carol");
-    stage.run("PERSIST l");
-    wait_until_past(&mut stage, end);
+    stage.at_once(&["LOCK.RENEW l alice 100", "PERSIST l"]);
+    stage.let_the_lease_end_after("PEXPIRE k 600000");
     stage.expect_in_line(&mut [&mut bob, &mut carol]);
     stage.expect_holder("k", "alice", 1, Some(alices));
     assert_eq!(stage.run("LOCK.INFO l").field("lease-left"), &Value::Nil);
@@ -204,9 +193,8 @@ fn a_lock_deleted_and_acquired_in_one_transaction_goes_to_the_first_waiter(kind:
 
     // Also in one write, when nobody had the time to look.
     let mut carol = stage.wait("k", "carol");
-    stage.eye.send_raw(b"DEL k\r\nLOCK.ACQUIRE k mallory 600000\r\n");
-    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(1));
-    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Nil);
+    let replies = stage.at_once(&["DEL k", "LOCK.ACQUIRE k mallory 600000"]);
+    assert_eq!(replies, [Value::Integer(1), Value::Nil]);
     stage.granted(&mut carol);
     stage.check();
 }

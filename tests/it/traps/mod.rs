@@ -1,6 +1,11 @@
 //! The traps of the platform: what crashes a server or grants a lock twice when it is done the
 //! obvious way. Each of them is a test with its name, on each of the servers that differ.
 
+mod crowds;
+mod deaths;
+mod failovers;
 mod foreign_changes;
 mod foreign_writes;
+mod pauses;
+mod reconnects;
 mod stage;

@@ -43,9 +43,18 @@ impl Stage {
 
     /// With a server that is started with more options than usual.
     pub(super) fn with(kind: &Kind, more: impl FnOnce(Options) -> Options) -> Self {
-        let plain = Server::options().kind(kind).config("repl-diskless-sync-delay", 0);
-        let server = more(plain.clone()).start();
-        let replica = plain.without_module().replica_of(&server).start();
+        let plain = plain(kind);
+        Self::start(more(plain.clone()), plain.without_module())
+    }
+
+    /// With a replica that has the module too, and may become the primary.
+    pub(super) fn of_twins(kind: &Kind) -> Self {
+        Self::start(plain(kind), plain(kind))
+    }
+
+    fn start(server: Options, replica: Options) -> Self {
+        let server = server.start();
+        let replica = replica.replica_of(&server).start();
         let mut eye = server.connect();
         observe::wait_for_replica(&mut eye, &mut replica.connect());
         Self { server, replica, eye, db: 0, grants: 0 }
@@ -138,6 +147,38 @@ impl Stage {
         assert!(left > 0, "{key} has a TTL of {left}");
     }
 
+    /// The token that the key says.
+    pub(super) fn token(&mut self, key: &str) -> i64 {
+        self.eye.call(cmd!["HGET", key, "fencing-token"]).text().parse().expect("a token")
+    }
+
+    /// Sends these lines in one write, which arrives in one read and runs in one turn of the event
+    /// loop, and returns the replies.
+    pub(super) fn at_once(&mut self, lines: &[&str]) -> Vec<Value> {
+        self.eye.send_raw(format!("{}\r\n", lines.join("\r\n")).as_bytes());
+        let receive = |line| self.eye.receive(SOON).unwrap_or_else(|e| panic!("{line}: {e}"));
+        lines.iter().map(receive).collect()
+    }
+
+    /// Alice renews her lock for a moment and at once this line follows; returns when a look at
+    /// the lock is long overdue.
+    pub(super) fn let_the_lease_end_after(&mut self, line: &str) {
+        let replies = self.at_once(&["LOCK.RENEW k alice 100", "PEXPIRETIME k", line]);
+        assert_eq!(replies[0], Value::Integer(100));
+        assert!(!replies[2].is_error(), "{line}: {}", replies[2]);
+        self.wait_past(replies[1].integer() + 150);
+    }
+
+    /// Waits until the server's clock is past that moment, in milliseconds since 1970.
+    pub(super) fn wait_past(&mut self, moment_ms: i64) {
+        wait::until("the moment has passed", 2 * SOON, || {
+            let now = self.eye.run("TIME");
+            let [seconds, us] = [0, 1].map(|part| now[part].text().parse::<i64>().unwrap());
+            let now_ms = seconds * 1000 + us / 1000;
+            if now_ms > moment_ms { Ok(()) } else { Err(now_ms.to_string()) }
+        });
+    }
+
     /// Returns when all that was due on the server has been done: a look at a lock that was due
     /// later than anything before has led to a grant.
     pub(super) fn settle(&mut self) {
@@ -172,6 +213,10 @@ impl Stage {
         expect_unharmed(&self.server);
         expect_unharmed(&self.replica);
     }
+}
+
+fn plain(kind: &Kind) -> Options {
+    Server::options().kind(kind).config("repl-diskless-sync-delay", 0)
 }
 
 /// The token of a first grant; any other reply fails the test.

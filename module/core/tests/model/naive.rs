@@ -1,9 +1,9 @@
 //! The contract once more, as simply as it can be said: a lock is a holder and a list of those
 //! who wait. No care is taken of speed, and nothing is shared with the table but its words.
 
-use kvlock_core::{Cause, Counters, Limits, Now};
+use kvlock_core::{Counters, Limits, Now};
 
-use crate::ops::{HowMany, Key, Meddling, Owner, Request};
+use crate::ops::{HowMany, Key, Owner, Request};
 
 /// What a command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,7 @@ pub(crate) enum Answer {
     Mismatch,
     TooManyHolds,
     NotALock,
+    TryAgain,
     Left(u64),
     Lease(u64),
     Blocked,
@@ -53,7 +54,7 @@ pub(crate) struct Wait {
     pub(crate) end: Option<u64>,
     lease: u64,
     /// The number of its place: places are numbered as they are taken, from 0.
-    place: usize,
+    pub(crate) place: usize,
 }
 
 #[derive(Debug)]
@@ -73,7 +74,7 @@ pub(crate) struct Grant {
     pub(crate) owner: Owner,
     pub(crate) token: u64,
     /// Whether its reply was written, it was taken back, or its owner used it.
-    settled: bool,
+    pub(crate) settled: bool,
 }
 
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl Naive {
         self.locks.iter().map(|lock| lock.queue.len()).sum()
     }
 
-    fn wall(&self) -> u64 {
+    pub(crate) fn wall(&self) -> u64 {
         self.now.unix_us / 1000
     }
 
@@ -133,7 +134,7 @@ impl Naive {
     }
 
     /// The lock leaves its holder: the head of the queue has it at once, else it is free.
-    fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
+    pub(crate) fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         if self.locks[key].queue.is_empty() {
             self.locks[key].what = What::Free(None);
             self.locks[key].until = None;
@@ -148,7 +149,7 @@ impl Naive {
     }
 
     /// The owner of a grant shows that it knows of it.
-    fn settle(&mut self, token: Option<u64>) {
+    pub(crate) fn settle(&mut self, token: Option<u64>) {
         for grant in &mut self.grants {
             grant.settled |= token == Some(grant.token);
         }
@@ -236,7 +237,7 @@ impl Naive {
     }
 
     /// The holder's holds and token, if it is this owner; else what to tell it.
-    fn held_by(&self, key: Key, asking: Owner) -> Result<(u64, Option<u64>), Answer> {
+    pub(crate) fn held_by(&self, key: Key, asking: Owner) -> Result<(u64, Option<u64>), Answer> {
         match self.locks[key].what {
             What::Held { owner, holds, token } if owner == asking => Ok((holds, token)),
             What::Held { .. } | What::Free(_) => Err(Answer::Nil),
@@ -289,12 +290,6 @@ impl Naive {
         }
     }
 
-    /// Takes those out of all queues whom the question finds.
-    fn take_out(&mut self, goes: impl Fn(&Wait) -> bool) -> Vec<Wait> {
-        let queues = self.locks.iter_mut().map(|lock| &mut lock.queue);
-        queues.flat_map(|queue| queue.extract_if(.., |wait| goes(wait))).collect()
-    }
-
     pub(crate) fn cancel(&mut self, key: Key, owner: Owner) -> Outcome {
         let queue = &mut self.locks[key].queue;
         let Some(place) = queue.iter().position(|wait| wait.owner == owner) else {
@@ -303,104 +298,4 @@ impl Naive {
         self.counters.cancelled += 1;
         (Answer::Yes, vec![Told::Out(queue.remove(place).client)])
     }
-
-    pub(crate) fn disconnect(&mut self, place: usize) -> Vec<Told> {
-        let gone = self.take_out(|wait| wait.place == place);
-        self.counters.disconnects += gone.len() as u64;
-        told(gone)
-    }
-
-    /// Everybody of one lock, or of all, must go.
-    pub(crate) fn dismiss(&mut self, key: Option<Key>) -> Vec<Told> {
-        match key {
-            Some(key) => told(std::mem::take(&mut self.locks[key].queue)),
-            None => told(self.take_out(|_| true)),
-        }
-    }
-
-    /// All waits whose time is over, the one that is longest over first.
-    pub(crate) fn time_out(&mut self) -> Vec<Told> {
-        let mono = self.now.mono.0;
-        let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
-        over.sort_by_key(|wait| (wait.end, wait.place));
-        self.counters.timeouts += over.len() as u64;
-        told(over)
-    }
-
-    /// A look at a lock outside any command: if it is free, the head gets it.
-    pub(crate) fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
-        let What::Free(stored) = self.locks[key].what else {
-            return Vec::new();
-        };
-        if self.locks[key].queue.is_empty() {
-            return Vec::new();
-        }
-        self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);
-        self.pass_on(key, stored)
-    }
-
-    pub(crate) fn delivered(&mut self, grant: usize) {
-        self.settle(self.grants.get(grant).map(|grant| grant.token));
-    }
-
-    /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
-    /// since, or the token is no longer that grant's."
-    pub(crate) fn take_back(&mut self, grant: usize) -> Vec<Told> {
-        let Grant { key, owner, token, settled } = self.grants[grant];
-        self.settle(Some(token));
-        match self.held_by(key, owner) {
-            Ok((_, Some(held))) if held == token && !settled => {
-                self.counters.grants_taken_back += 1;
-                self.pass_on(key, Some(token))
-            }
-            Ok(_) | Err(_) => Vec::new(),
-        }
-    }
-
-    /// Time went by: what is over is over, on the dot.
-    pub(crate) fn pass(&mut self, now: Now) {
-        self.now = now;
-        let wall = self.wall();
-        for lock in &mut self.locks {
-            if lock.until.is_some_and(|until| until < wall) {
-                lock.lapsed |= !matches!(lock.what, What::Free(_));
-                lock.what = What::Free(None);
-                lock.until = None;
-            }
-        }
-    }
-
-    /// What becomes of a key that somebody else meddles with.
-    pub(crate) fn meddle(&mut self, key: Key, meddling: &Meddling) {
-        let (us, wall) = (self.now.unix_us, self.wall());
-        let lock = &mut self.locks[key];
-        match (*meddling, &mut lock.what) {
-            (Meddling::Delete, _) => (lock.what, lock.until) = (What::Free(None), None),
-            (Meddling::Overwrite, _) => (lock.what, lock.until) = (What::Other, None),
-            (Meddling::Persist, _) => lock.until = None,
-            (Meddling::Expire(_), What::Free(_)) => {}
-            (Meddling::Expire(ms), _) => lock.until = Some(wall + ms),
-            (Meddling::Script(owner, holds, lease), _) => {
-                let token = None;
-                lock.until = Some(wall + lease);
-                lock.what = What::Held { owner, holds, token };
-            }
-            (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
-            (Meddling::SwapHolder(new), What::Held { owner, holds, .. }) => {
-                (*owner, *holds) = (new, 1);
-            }
-            (Meddling::TokenAhead(by), What::Held { token, .. }) => *token = Some(us + by),
-            (Meddling::TokenSpoilt(_), What::Held { token, .. }) => *token = None,
-            (Meddling::SecondField(_) | Meddling::CountSpoilt(_), What::Held { .. }) => {
-                lock.what = What::Other;
-            }
-            // The others do something to a holder only.
-            _ => {}
-        }
-        lock.lapsed &= matches!(lock.what, What::Free(_));
-    }
-}
-
-fn told(out: Vec<Wait>) -> Vec<Told> {
-    out.into_iter().map(|wait| Told::Out(wait.client)).collect()
 }

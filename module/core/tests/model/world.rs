@@ -68,7 +68,16 @@ impl World {
         caller: Owner,
         change: Change<Client>,
     ) -> Result<Vec<Told>, TestCaseError> {
-        self.space.apply(&self.names[key], caller, &change);
+        let name = &self.names[key];
+        let before = format!("{:?}", self.space.observe(name));
+        self.space.apply(name, caller, &change);
+        // Only a renewal may write what is there already: others watch the key.
+        let after = format!("{:?}", self.space.observe(name));
+        let may_be_the_same = matches!(
+            change,
+            Change::None | Change::Update { holds: None, token: None, until: Some(_) }
+        );
+        prop_assert!(may_be_the_same || before != after, "{change:?} changes nothing");
         if let Some(token) = change.issued() {
             prop_assert!(token.value() > self.last_token, "I6");
             self.last_token = token.value();

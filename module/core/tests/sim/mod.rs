@@ -99,7 +99,7 @@ impl Keyspace {
 
     /// Everything that the table is told about a key.
     pub(crate) fn situation<'a>(&'a self, name: &'a Name, now: Now, floor: u64) -> Situation<'a> {
-        Situation { key: key_ref(name), seen: self.observe(name), now, floor }
+        Situation { key: key_ref(name), seen: self.observe(name), now, floor: Some(floor) }
     }
 
     /// Does what the table says to a key, and checks that it can be done to what is there.
@@ -176,8 +176,8 @@ impl Keyspace {
         }
     }
 
-    /// Says whether it came to anything.
-    fn change(&mut self, name: &Name, what: &Foreign, now: Now) -> bool {
+    /// The same without a word to the table. Says whether it came to anything.
+    pub(crate) fn change(&mut self, name: &Name, what: &Foreign, now: Now) -> bool {
         match what {
             Foreign::Del => self.entries.remove(name).is_some(),
             Foreign::Set => {

@@ -1,7 +1,6 @@
 //! Where a transcript is played: a table with a server around it, that does what the module does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
 
 use kvlock_core::{
     Acquire, Cause, Change, Counters, Join, Limits, Millis, MonoMillis, Release, Table, Token,
@@ -9,7 +8,7 @@ use kvlock_core::{
 };
 
 use crate::sim::{Clock, Foreign, Keyspace, Name, first_look, key_ref};
-use crate::words;
+use crate::{Args, words};
 
 /// A client that waits.
 #[derive(Debug)]
@@ -168,7 +167,12 @@ impl Stage {
             _ => Foreign::Pexpire(args.must("ms")),
         };
         let now = self.clock.now();
-        self.space.befall(&lock, &what, now, &mut self.table);
+        // Some servers do not say that a key is gone.
+        if args.flag("unseen") {
+            self.space.change(&lock, &what, now);
+        } else {
+            self.space.befall(&lock, &what, now, &mut self.table);
+        }
         self.changed.insert(lock);
     }
 
@@ -177,7 +181,7 @@ impl Stage {
             // Time goes by. The server says nothing; `due` is the timer.
             "pass" => {
                 let ms: u64 = args.must("ms");
-                let wall = args.may("wall-ms").unwrap_or(ms.cast_signed());
+                let wall = args.may("wall-ms").unwrap_or_else(|| ms.cast_signed());
                 self.clock.pass(ms, wall);
                 self.space.expire(self.clock.now());
             }
@@ -203,6 +207,7 @@ impl Stage {
                 let (db, now) = (args.may("db"), self.clock.now());
                 self.space.flush(db, now, &mut self.table);
             }
+            "look-every" => self.table.look_every = args.may("ms").map(Millis),
             "limits" => {
                 self.table.limits.waiters = args.must("waiters");
                 self.table.limits.waiters_per_key = args.must("per-key");
@@ -318,35 +323,5 @@ impl Stage {
             all += &format!("next look in {}\n", look.since(now.unix()).0);
         }
         all + &words::counted(before, self.table.counters())
-    }
-}
-
-/// The arguments of a command, each taken once.
-struct Args<'a>(BTreeMap<&'a str, &'a str>);
-
-impl<'a> Args<'a> {
-    fn parse(line: &'a str) -> (&'a str, Self) {
-        let mut words = line.split_whitespace();
-        let command = words.next().expect("a command");
-        let args = words.map(|word| word.split_once('=').unwrap_or((word, "")));
-        (command, Self(args.collect()))
-    }
-
-    fn may<T: FromStr>(&mut self, name: &str) -> Option<T> {
-        let value = self.0.remove(name)?;
-        let value = value.parse().ok();
-        Some(value.unwrap_or_else(|| panic!("{name} has no such value")))
-    }
-
-    fn must<T: FromStr>(&mut self, name: &str) -> T {
-        self.may(name).unwrap_or_else(|| panic!("{name} is missing"))
-    }
-
-    fn flag(&mut self, name: &str) -> bool {
-        self.0.remove(name).is_some()
-    }
-
-    fn finish(&self, line: &str) {
-        assert!(self.0.is_empty(), "{:?} left over in {line}", self.0);
     }
 }

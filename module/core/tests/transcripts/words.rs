@@ -23,6 +23,7 @@ pub(crate) fn acquired(reply: AcquireReply) -> String {
         AcquireReply::Mismatch => "MISMATCH".to_owned(),
         AcquireReply::TooManyHolds => "too many holds".to_owned(),
         AcquireReply::NotALock => "WRONGTYPE".to_owned(),
+        AcquireReply::TryAgain => "TRYAGAIN".to_owned(),
     }
 }
 

@@ -1,0 +1,164 @@
+//! Lets things happen to the table and to the model, and compares what comes of them.
+
+use kvlock_core::{Cause, Token};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use crate::drive::told;
+use crate::meddling::Meddling;
+use crate::naive::What;
+use crate::ops::{Event, KEYS, Key};
+use crate::sim::key_ref;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn happen(&mut self, event: &Event) -> TestCaseResult {
+        match *event {
+            Event::Disconnect(nth) => {
+                if let Some(place) = nth.checked_rem(self.places.len()) {
+                    let out = self.table.disconnected(self.places[place]);
+                    prop_assert_eq!(told(out), self.model.disconnect(place));
+                }
+            }
+            Event::Delivered(nth) => {
+                if let Some(grant) = self.latest_grant(nth) {
+                    self.table.delivered(self.token_of(grant));
+                    self.model.delivered(grant);
+                }
+            }
+            Event::TakeBack(nth) => self.take_back(nth)?,
+            Event::Meddle(key, meddling) => self.meddle(key, &meddling),
+            Event::Flush(db) => {
+                self.space.flush(db, self.clock.now(), &mut self.table);
+                let flushed = |key: &Key| db.is_none_or(|db| db == KEYS[*key].0);
+                for key in (0..KEYS.len()).filter(flushed) {
+                    self.model.meddle(key, &Meddling::Delete);
+                }
+            }
+            Event::Pass(mono, wall) => self.pass(mono, wall),
+            Event::Timer => {
+                let now = self.clock.now();
+                let out = told(std::iter::from_fn(|| self.table.time_out_one(now)));
+                prop_assert_eq!(out, self.model.time_out());
+                self.looks()?;
+            }
+            Event::Looks => self.looks()?,
+            Event::Serve(key) => {
+                if self.with(key, |table, at| table.owes_a_grant(at)) {
+                    let lapsed = self.model.locks[key].lapsed;
+                    self.look(key, if lapsed { Cause::Expiry } else { Cause::Outside })?;
+                }
+                prop_assert!(!self.is_owed(key), "owed and not served");
+            }
+            Event::Limits(waiters, waiters_per_key) => {
+                self.table.limits.waiters = waiters;
+                self.table.limits.waiters_per_key = waiters_per_key;
+                self.model.limits = self.table.limits;
+            }
+            Event::Drain(draining) => self.drain(draining)?,
+            Event::Dismiss(key) => {
+                let name = key_ref(&self.names[key]);
+                let out = told(std::iter::from_fn(|| self.table.dismiss_one_of(name)));
+                prop_assert_eq!(out, self.model.dismiss(Some(key)));
+            }
+            Event::Floor(ahead) => self.model.floor = self.clock.now().unix_us + ahead,
+        }
+        Ok(())
+    }
+
+    fn latest_grant(&self, nth: usize) -> Option<usize> {
+        let last = self.model.grants.len().checked_sub(1)?;
+        Some(last.saturating_sub(nth))
+    }
+
+    fn token_of(&self, grant: usize) -> Token {
+        let token = Token::from_stored(self.model.grants[grant].token);
+        token.expect("tokens can be stored")
+    }
+
+    fn take_back(&mut self, nth: usize) -> TestCaseResult {
+        if let Some(grant) = self.latest_grant(nth) {
+            let token = self.token_of(grant);
+            let (key, owner) = (self.model.grants[grant].key, self.model.grants[grant].owner);
+            let by = owner.as_bytes();
+            let change = self.with(key, |table, at| table.take_back(at, by, token));
+            prop_assert_eq!(self.apply(key, "", change)?, self.model.take_back(grant));
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, mono: u64, wall: i64) {
+        if wall < 0 {
+            // By then the server has found out what had expired before.
+            let lapsed = |key: &Key| self.model.locks[*key].lapsed;
+            for key in (0..KEYS.len()).filter(lapsed) {
+                let (name, now) = (key_ref(&self.names[key]), self.clock.now());
+                self.table.look_soon(name, Cause::Expiry, now);
+            }
+        }
+        self.clock.pass(mono, wall);
+        self.latest = self.latest.max(self.clock.now().unix());
+        self.space.expire(self.clock.now());
+        self.model.pass(self.clock.now());
+    }
+
+    fn drain(&mut self, draining: bool) -> TestCaseResult {
+        self.table.limits.draining = draining;
+        self.model.limits = self.table.limits;
+        if draining {
+            let mut out = told(std::iter::from_fn(|| self.table.dismiss_one()));
+            let mut expected = self.model.dismiss(None);
+            // They go in no particular order.
+            out.sort();
+            expected.sort();
+            prop_assert_eq!(out, expected);
+        }
+        Ok(())
+    }
+
+    /// Takes every look that is due. No free lock is waited for after that.
+    fn looks(&mut self) -> TestCaseResult {
+        let now = self.clock.now();
+        let mut looks = 0;
+        while let Some((due, cause)) = self.table.next_look(now) {
+            let key = self.names.iter().position(|name| key_ref(name) == due.borrow());
+            self.look(key.expect("a key of ours"), cause)?;
+            looks += 1;
+            prop_assert!(looks <= 2 * KEYS.len(), "looks have no end");
+        }
+        for key in 0..KEYS.len() {
+            prop_assert!(!self.is_owed(key), "not looked at");
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, key: Key, cause: Cause) -> TestCaseResult {
+        let lapsed = self.model.locks[key].lapsed;
+        let change = self.with(key, |table, at| table.look(at, cause));
+        let told = self.apply(key, "", change)?;
+        if !told.is_empty() && cause == Cause::Expiry {
+            prop_assert!(lapsed, "it was not the lease that ended");
+        }
+        prop_assert_eq!(told, self.model.look(key, cause));
+        Ok(())
+    }
+
+    /// Whether a lock is free although somebody waits for it.
+    fn is_owed(&self, key: Key) -> bool {
+        let lock = &self.model.locks[key];
+        matches!(lock.what, What::Free(_)) && !lock.queue.is_empty()
+    }
+
+    fn meddle(&mut self, key: Key, meddling: &Meddling) {
+        let (holder, free) = match self.model.locks[key].what {
+            What::Held { owner, .. } => (Some(owner), false),
+            What::Free(_) => (None, true),
+            What::Other => (None, false),
+        };
+        let now = self.clock.now();
+        for command in meddling.commands(holder, free, now.unix_us) {
+            self.space.befall(&self.names[key], &command, now, &mut self.table);
+        }
+        self.model.meddle(key, meddling);
+    }
+}

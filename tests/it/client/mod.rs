@@ -1,0 +1,88 @@
+//! The client crate on real servers.
+
+mod cancel;
+mod crowd;
+mod input;
+mod loss;
+mod proxy;
+mod reentrance;
+mod rlock;
+mod trouble;
+mod waiting;
+
+use harness::{Connection, Server, Value, cmd, observe, wait};
+use kvlock::Client;
+use std::time::Duration;
+
+/// Longer than anything here takes, and shorter than what would be worth waiting for.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A server, a client of it, and somebody who looks on.
+struct Stage {
+    server: Server,
+    client: Client,
+    control: Connection,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        Self::of(Server::start()).await
+    }
+
+    async fn of(server: Server) -> Self {
+        let client = Client::connect(server.url()).await.unwrap();
+        let control = server.connect();
+        Self { server, client, control }
+    }
+
+    /// Somebody else takes the lock for a long time.
+    fn taken(&mut self, key: &str) {
+        let reply = self.control.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
+        assert_eq!(reply[1], Value::Integer(1), "{reply}");
+    }
+
+    /// Who holds it.
+    fn owner_of(&mut self, key: &str) -> Option<String> {
+        let info = self.control.call(cmd!["LOCK.INFO", key]);
+        let owner = info.field("owner");
+        (!owner.is_nil()).then(|| owner.text())
+    }
+
+    fn is_free(&mut self, key: &str) -> bool {
+        self.control.call(cmd!["EXISTS", key]) == Value::Integer(0)
+    }
+
+    fn wait_until_free(&mut self, key: &str) {
+        wait::until("the lock is free", SOON, || {
+            if self.is_free(key) { Ok(()) } else { Err(format!("{:?}", self.owner_of(key))) }
+        });
+    }
+
+    /// Nobody waits, nothing is locked, nobody is blocked.
+    async fn assert_nothing_is_left(&mut self) {
+        tokio::time::timeout(SOON, self.client.settled()).await.expect("it settles");
+        let control = &mut self.control;
+        wait::until("nothing is left", SOON, || {
+            let keys = control.run("KEYS *");
+            let keys: Vec<String> = keys.elements().iter().map(Value::text).collect();
+            let keys: Vec<&String> = keys.iter().filter(|k| !k.starts_with("kvlock:")).collect();
+            let waiters = control.run("LOCK.LIST COUNT 10");
+            let blocked = observe::info_number(control, "blocked_clients");
+            if keys.is_empty() && waiters.elements().is_empty() && blocked == 0 {
+                Ok(())
+            } else {
+                Err(format!("keys {keys:?}, waiters {waiters}, {blocked} blocked"))
+            }
+        });
+    }
+}
+
+/// Waits for something of the client, but not for ever.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, what).await.expect("it comes soon")
+}
+
+fn is_pending<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    future.poll(&mut context).is_pending()
+}

@@ -1,0 +1,108 @@
+//! Locks in a real cluster of three masters, while slots move.
+//!
+//! What a single key sees of the cluster is in `clustered.rs`; here it is many keys, under traffic,
+//! and every step of a migration.
+
+mod client;
+mod floors;
+mod importing;
+mod publish;
+mod reshard;
+mod traffic;
+
+use harness::cluster::Cluster;
+use harness::{Connection, Kind, Server, Value, cmd};
+
+/// How many slots a reshard moves; they are the lowest of their node.
+const MOVED_SLOTS: u32 = 60;
+
+/// Two nodes between which slots move, of three.
+struct Pair {
+    cluster: Cluster,
+    /// The node that has slot 0 in the beginning.
+    home: usize,
+    away: usize,
+}
+
+impl Pair {
+    fn start(kind: &Kind) -> Self {
+        let cluster = Cluster::start_with(&Server::options().kind(kind), 3, 0);
+        let port = cluster.node_for(key_of_slot(0)).port();
+        let home = cluster.nodes().iter().position(|node| node.port() == port).unwrap();
+        Self { cluster, home, away: (home + 1) % 3 }
+    }
+
+    fn home(&self) -> &Server {
+        &self.cluster.nodes()[self.home]
+    }
+
+    fn away(&self) -> &Server {
+        &self.cluster.nodes()[self.away]
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.cluster.nodes().iter().map(Server::port).collect()
+    }
+
+    /// One slot is about to move from home to away: nothing in it has yet.
+    fn begin_to_move(&self, slot: u16) {
+        let (from, to) =
+            (self.cluster.id_of(self.home()), self.cluster.id_of(self.away()));
+        ok(&self.away().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "IMPORTING", from]));
+        ok(&self.home().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "MIGRATING", to]));
+    }
+
+    fn migrate(&self, key: &str) -> Value {
+        let mut home = self.home().connect();
+        home.call(cmd!["MIGRATE", "127.0.0.1", self.away().port(), key, 0, 5000])
+    }
+
+    fn end_of_move(&self, slot: u16) {
+        let to = self.cluster.id_of(self.away());
+        for node in [self.away(), self.home()] {
+            ok(&node.connect().call(cmd!["CLUSTER", "SETSLOT", slot, "NODE", to]));
+        }
+        self.cluster.wait_until_agreed();
+    }
+
+    fn assert_alive(&self) {
+        self.cluster.nodes().iter().for_each(Server::assert_alive);
+    }
+}
+
+fn ok(reply: &Value) {
+    assert_eq!(reply, &Value::Status("OK".into()));
+}
+
+/// What a node that is importing a slot says to a client that was sent to it.
+fn asking(connection: &mut Connection, command: Vec<Vec<u8>>) -> Value {
+    ok(&connection.run("ASKING"));
+    connection.call(command)
+}
+
+fn keys_in_slot(node: &Server, slot: u16) -> i64 {
+    node.connect().call(cmd!["CLUSTER", "COUNTKEYSINSLOT", slot]).integer()
+}
+
+/// The slot of a key without braces.
+fn slot_of(key: &str) -> u16 {
+    let mut crc = 0_u16;
+    for byte in key.bytes() {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+    }
+    crc % 16_384
+}
+
+/// The name of the floor of a slot: the tag is the smallest number in it.
+fn floor_of_slot(slot: u16) -> String {
+    let tag = (0..).map(|number: u32| number.to_string()).find(|tag| slot_of(tag) == slot);
+    format!("kvlock:floor:{{{}}}", tag.unwrap())
+}
+
+/// A lock's name in that slot.
+fn key_of_slot(slot: u16) -> String {
+    (0..).map(|number| format!("lock-{number}")).find(|key| slot_of(key) == slot).unwrap()
+}

@@ -1,0 +1,139 @@
+//! Slots go to another node and come back, as an operator moves them, while clients use the locks
+//! in them.
+
+use super::{MOVED_SLOTS, Pair, floor_of_slot, key_of_slot, keys_in_slot, traffic};
+use crate::asking::{LONG, SOON, acquire, arrival, error, release, token, wait_in_line};
+use harness::checker::{Limits, assert_correct};
+use harness::history::{Call, Outcome, Request};
+use harness::{Connection, Kind, Server, Value, cmd, on_each_server};
+use std::time::Duration;
+
+/// A lock that is held and waited for while its slot moves.
+struct Contended {
+    key: String,
+    slot: u16,
+    token: i64,
+    waiters: Vec<Connection>,
+}
+
+impl Contended {
+    fn new(slot: u16, at: &Server) -> Self {
+        let (key, mut holder) = (key_of_slot(slot), at.connect());
+        let token = token(&acquire(&mut holder, &key, "holder"));
+        let mut new = Self { key, slot, token, waiters: Vec::new() };
+        new.stand_in_line(at);
+        new
+    }
+
+    fn stand_in_line(&mut self, at: &Server) {
+        let mut control = at.connect();
+        self.waiters = (0..3)
+            .map(|number| {
+                let mut waiter = at.connect();
+                wait_in_line(&mut waiter, &mut control, &self.key, &format!("waiter-{number}"));
+                waiter
+            })
+            .collect();
+    }
+
+    /// It has arrived with its holder, nobody at the source was granted anything, and all who
+    /// waited there are told; then it works as ever.
+    fn has_moved(&mut self, from: &Server, to: &Server) {
+        for waiter in &mut self.waiters {
+            let told = error(&arrival(waiter));
+            assert!(told.starts_with("MOVED ") || told.starts_with("TRYAGAIN "), "{told}");
+        }
+        assert_eq!(keys_in_slot(from, self.slot), 0, "a key was left behind");
+        assert_eq!(keys_in_slot(to, self.slot), 2, "the lock and its floor");
+        let mut there = to.connect();
+        let info = there.call(cmd!["LOCK.INFO", self.key]);
+        assert_eq!(info.field("owner").text(), "holder");
+        assert_eq!(info.field("token").integer(), self.token);
+        let left = info.field("lease-left").integer().cast_unsigned();
+        assert!(left > LONG - 60_000 && left <= LONG, "{left}");
+
+        self.stand_in_line(to);
+        assert_eq!(release(&mut there, &self.key, "holder"), Value::Integer(0));
+        for (number, waiter) in self.waiters.iter_mut().enumerate() {
+            let token = token(&arrival(waiter));
+            assert!(token > self.token, "{token} after {}", self.token);
+            self.token = token;
+            release(&mut there, &self.key, &format!("waiter-{number}"));
+        }
+        let next = token(&acquire(&mut there, &self.key, "holder"));
+        assert!(next > self.token, "{next} after {}", self.token);
+        self.token = next;
+        self.stand_in_line(to);
+    }
+}
+
+/// The traffic did something, in spite of all.
+fn assert_busy(calls: &[Call]) {
+    let granted = |call: &&Call| matches!(call.answer, Some((_, Outcome::Granted { .. })));
+    let waits = calls.iter().filter(granted).filter(|call| {
+        matches!(call.request, Request::Acquire { timeout: Some(_), .. })
+    });
+    let failed = calls.iter().filter(|call| matches!(call.answer, Some((_, Outcome::Failed))));
+    let (waits, failed) = (waits.count(), failed.count());
+    eprintln!("{waits} granted waits, {failed} redirects");
+    assert!(waits > 200 && failed > 5, "{waits} granted waits, {failed} redirects");
+}
+
+fn locks_move_with_their_slots_there_and_back_under_traffic(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let (home, away) = (pair.home(), pair.away());
+    // Two of them are in the same slot, the others spread.
+    let slots = (0..20).map(|number| number * 3).chain([0]);
+    let keys: Vec<String> = slots
+        .enumerate()
+        .map(|(index, slot)| if index < 20 { key_of_slot(slot) } else { format!("{{{}}}x", key_of_slot(slot)) })
+        .collect();
+    let mut contended = Contended::new(50, home);
+    let calls = traffic::during(&keys, &pair.ports(), || {
+        for _ in 0..6 {
+            pair.cluster.reshard(home, away, MOVED_SLOTS);
+            contended.has_moved(home, away);
+            pair.cluster.reshard(away, home, MOVED_SLOTS);
+            contended.has_moved(away, home);
+        }
+    });
+    assert_busy(&calls);
+    // A slot that is half moved answers late.
+    assert_correct(&calls, &Limits { prompt: SOON, ..Limits::default() });
+    pair.assert_alive();
+    for slot in 0..MOVED_SLOTS as u16 {
+        assert_eq!(keys_in_slot(away, slot), 0, "a key was left behind in slot {slot}");
+    }
+    let floors = keys.iter().map(|key| floor_of_slot(super::slot_of(tag_of(key))));
+    let mut control = home.connect();
+    for floor in floors {
+        assert_eq!(control.call(cmd!["EXISTS", floor]), Value::Integer(1), "{floor}");
+    }
+}
+
+fn tag_of(key: &str) -> &str {
+    key.split(['{', '}']).nth(1).unwrap_or(key)
+}
+
+/// Nobody waits for a timeout that is meant to be long: they hear of the move at once.
+fn those_who_wait_without_limit_are_told_too(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let (home, away) = (pair.home(), pair.away());
+    let key = key_of_slot(7);
+    let (mut control, mut bob) = (home.connect(), home.connect());
+    acquire(&mut control, &key, "alice");
+    let id = bob.client_id();
+    bob.send(cmd!["LOCK.WAIT", key, "bob", LONG, 0]);
+    harness::observe::wait_until_blocked(&mut control, id);
+    pair.cluster.reshard(home, away, MOVED_SLOTS);
+    let told = bob.receive(SOON.min(Duration::from_secs(5))).unwrap();
+    assert!(["MOVED", "TRYAGAIN"].contains(&told.code()), "{told}");
+    // It goes where it is sent, without a new connection being needed here.
+    assert_eq!(bob.call(cmd!["LOCK.WAIT", key, "bob", LONG, 0]).code(), "MOVED");
+    pair.assert_alive();
+}
+
+on_each_server!(
+    locks_move_with_their_slots_there_and_back_under_traffic,
+    those_who_wait_without_limit_are_told_too,
+);
