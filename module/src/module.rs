@@ -135,12 +135,18 @@ impl Host for Module {
     }
 }
 
-/// The server's regular round. Timers run on the wall clock: if that was set back ours is late,
-/// and planning again finds that out. A timer that nobody needs is stopped, so that the module
-/// can be unloaded.
+/// The server's regular round. Timers run on the wall clock: if that was set back, ours is late,
+/// which planning again finds out, and looks are planned too late. A timer that nobody needs is
+/// stopped, so that the module can be unloaded.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
+    let now = clock::now();
+    let set_back = now.unix_us < server.last_round_unix_us;
+    server.last_round_unix_us = now.unix_us;
+    if set_back {
+        server.table.look_at_all_soon(None, now);
+    }
     if server.table.waiters() > 0 {
-        server.plan(ctx, clock::now());
+        server.plan(ctx, now);
     } else if server.lost.is_empty() {
         server.timer.disarm(ctx);
     } else {

@@ -47,6 +47,8 @@ pub(crate) struct Server {
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
     pub(crate) timer: Timer<Module>,
+    /// The wall clock in the server's regular round before.
+    pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         primary: ctx.is_primary(),
         in_cluster: ctx.is_cluster(),
         timer: Timer::new(),
+        last_round_unix_us: 0,
         words: Words::default(),
     };
     SERVER.with_borrow_mut(|state| **state = Some(server));

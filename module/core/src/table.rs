@@ -228,13 +228,23 @@ impl<P> Table<P> {
 
     /// Says that the reply of a hand-off was written: from here on only its lease ends it.
     pub fn delivered(&mut self, token: Token) {
-        self.in_flight.remove(&token);
+        self.land(token);
+    }
+
+    /// Takes a hand-off off the list of those under way; says whether it was on it.
+    fn land(&mut self, token: Token) -> bool {
+        let was_there = self.in_flight.remove(&token);
+        let room = self.in_flight.capacity();
+        if room > 64 && self.in_flight.len() < room / 8 {
+            self.in_flight.shrink_to(self.in_flight.len() * 2);
+        }
+        was_there
     }
 
     /// Takes back a hand-off whose client was gone before it was answered, and passes the lock
     /// on; unless its owner has shown since that it is alive, or the lock is no longer that grant.
     pub fn take_back(&mut self, at: &Situation<'_>, owner: &[u8], token: Token) -> Change<P> {
-        let untouched = self.in_flight.remove(&token);
+        let untouched = self.land(token);
         match &at.seen {
             Observed::Held(holding)
                 if untouched && holding.owner == owner && holding.token == Some(token) =>
@@ -251,7 +261,7 @@ impl<P> Table<P> {
         if !self.in_flight.is_empty()
             && let Some(token) = token
         {
-            self.in_flight.remove(&token);
+            self.land(token);
         }
     }
 
