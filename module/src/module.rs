@@ -127,7 +127,11 @@ impl Host for Module {
 
     fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
         server::with(|server| {
-            if let Some(grant) = grant.filter(|_| !Bug::GrantToTheDead.is_planted()) {
+            let Some(grant) = grant else { return };
+            if !server.primary {
+                // Its lease ends it, on whichever server is the primary now.
+                server.table.delivered(grant.token);
+            } else if !Bug::GrantToTheDead.is_planted() {
                 server.lost.push(grant);
                 server.timer.arm(ctx, Duration::ZERO);
             }
