@@ -35,7 +35,7 @@ use proptest::test_runner::{Config, TestRunner};
 use crate::ops::Op;
 use crate::world::World;
 
-const CASES: u32 = 1_500;
+const CASES: u32 = 1_000;
 
 /// How often each lock is looked at anyway, and what happens.
 fn walk() -> impl Strategy<Value = (Option<u64>, Vec<Op>)> {

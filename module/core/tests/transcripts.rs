@@ -66,6 +66,7 @@ transcripts! {
     one_poisoned_token_spoils_no_other_lock
     others_may_change_the_key
     reentry_counts_and_never_shortens
+    without_a_floor_no_token_is_guessed
 }
 
 fn data() -> PathBuf {

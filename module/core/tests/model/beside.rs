@@ -42,7 +42,7 @@ impl Naive {
         let What::Free(stored) = self.locks[key].what else {
             return Vec::new();
         };
-        if self.locks[key].queue.is_empty() {
+        if !self.owes(key) {
             return Vec::new();
         }
         self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);

@@ -18,6 +18,7 @@ impl World {
             Op::Ask(key, ask) => self.ask(*key, ask)?,
             Op::Event(event) => self.happen(event)?,
         }
+        self.model.put_off();
         self.compare()
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Lock {
     pub(crate) queue: Vec<Wait>,
     /// Whether it became free because its lease ended.
     pub(crate) lapsed: bool,
+    /// Whether it was waited for in vain, because its token would have been a guess.
+    pub(crate) put_off: bool,
 }
 
 /// A lock that was given to a waiter.
@@ -83,7 +85,8 @@ pub(crate) struct Naive {
     pub(crate) grants: Vec<Grant>,
     pub(crate) counters: Counters,
     pub(crate) limits: Limits,
-    pub(crate) floor: u64,
+    /// Tokens up to this one may be somebody else's; none if that is not known yet.
+    pub(crate) floor: Option<u64>,
     pub(crate) now: Now,
     /// How many places there have been.
     pub(crate) places: usize,
@@ -92,14 +95,19 @@ pub(crate) struct Naive {
 
 impl Naive {
     pub(crate) fn new(keys: usize, limits: Limits, now: Now) -> Self {
-        let free =
-            |_| Lock { what: What::Free(None), until: None, queue: Vec::new(), lapsed: false };
+        let free = |_| Lock {
+            what: What::Free(None),
+            until: None,
+            queue: Vec::new(),
+            lapsed: false,
+            put_off: false,
+        };
         Self {
             locks: (0..keys).map(free).collect(),
             grants: Vec::new(),
             counters: Counters::default(),
             limits,
-            floor: 0,
+            floor: Some(0),
             now,
             places: 0,
             last_token: 0,
@@ -116,10 +124,32 @@ impl Naive {
 
     /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)"
     fn next_token(&mut self, stored: Option<u64>) -> u64 {
-        let before = [self.last_token, self.floor, stored.unwrap_or(0)];
-        let above_all = before.into_iter().max().unwrap() + 1;
+        let before = [Some(self.last_token), self.floor, stored];
+        let above_all = before.into_iter().flatten().max().unwrap() + 1;
         self.last_token = above_all.max(self.now.unix_us);
         self.last_token
+    }
+
+    /// Nothing is granted whose token would be a guess.
+    fn must_guess(&self, stored: Option<u64>) -> bool {
+        self.floor.is_none() && stored.is_none()
+    }
+
+    /// Whether somebody waits for a lock that can be had.
+    pub(crate) fn owes(&self, key: Key) -> bool {
+        let lock = &self.locks[key];
+        let can_be_had = matches!(lock.what, What::Free(stored) if !self.must_guess(stored));
+        can_be_had && !lock.queue.is_empty()
+    }
+
+    /// What was put off is not made up for by anything but the regular look.
+    pub(crate) fn put_off(&mut self) {
+        for key in 0..self.locks.len() {
+            let owes = self.owes(key);
+            let lock = &mut self.locks[key];
+            let waited_for = matches!(lock.what, What::Free(_)) && !lock.queue.is_empty();
+            lock.put_off = waited_for && (lock.put_off || !owes);
+        }
     }
 
     /// A new grant, whoever gets it.
@@ -135,7 +165,7 @@ impl Naive {
 
     /// The lock leaves its holder: the head of the queue has it at once, else it is free.
     pub(crate) fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
-        if self.locks[key].queue.is_empty() {
+        if self.locks[key].queue.is_empty() || self.must_guess(stored) {
             self.locks[key].what = What::Free(None);
             self.locks[key].until = None;
             return Vec::new();
@@ -171,6 +201,7 @@ impl Naive {
             What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
             What::Held { .. } => Answer::Nil,
             What::Free(_) if queued => Answer::Nil,
+            What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
             What::Free(stored) => {
                 let token = self.grant(key, request.owner, request.lease, stored);
                 Answer::Granted { token, holds: 1 }
@@ -185,6 +216,9 @@ impl Naive {
         }
         if !repeated && had >= u64::from(u32::MAX) {
             return Answer::TooManyHolds;
+        }
+        if self.must_guess(token) {
+            return Answer::TryAgain;
         }
         let holds = if repeated { had } else { had + 1 };
         self.counters.repeated += u64::from(repeated);

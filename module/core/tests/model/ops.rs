@@ -70,8 +70,8 @@ pub(crate) enum Event {
     Drain(bool),
     /// All waiters of a key must go.
     Dismiss(Key),
-    /// What another server may have issued, relative to the clock.
-    Floor(u64),
+    /// What another server may have issued, relative to the clock; or it is not known.
+    Floor(Option<u64>),
 }
 
 /// The owner of that name.
@@ -137,7 +137,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Drain(true)),
         8 => Just(Event::Drain(false)),
         1 => key().prop_map(Event::Dismiss),
-        1 => select(&[0, 5_000, 60_000_000][..]).prop_map(Event::Floor),
+        1 => Just(Event::Floor(None)),
+        5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
     ]
 }
 

@@ -25,8 +25,6 @@ pub(crate) struct World {
     pub(crate) clients: u64,
     /// Every place that was ever given out.
     pub(crate) places: Vec<WaiterId>,
-    /// The latest time that the wall clock ever showed.
-    pub(crate) latest: UnixMillis,
     last_token: u64,
 }
 
@@ -42,7 +40,6 @@ impl World {
             space: Keyspace::default(),
             names: KEYS.map(|(db, key)| (db, key.to_owned())).to_vec(),
             model: Naive::new(KEYS.len(), limits, clock.now()),
-            latest: clock.now().unix(),
             clock,
             clients: 0,
             places: Vec::new(),
@@ -130,14 +127,15 @@ impl World {
         prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected), "I3");
         prop_assert_eq!(self.table.waiters_of(key_ref(name)), lock.queue.len());
 
-        // Whoever waits for a lock is not forgotten: it is looked at when it may be free.
-        let may_be_free = if is_free(&seen) {
-            Some(self.clock.now().unix())
+        // Whoever waits for a lock is not forgotten: it is looked at when it can be had.
+        let now = self.clock.now().unix();
+        let can_be_had = if is_free(&seen) {
+            (!lock.put_off).then_some(now)
         } else {
             seen.until().map(|until| until.plus(Millis(1)))
         };
-        let regular = self.table.look_every.map(|every| self.latest.plus(every));
-        for due in [may_be_free, regular].into_iter().flatten() {
+        let regular = self.table.look_every.map(|every| now.plus(every));
+        for due in [can_be_had, regular].into_iter().flatten() {
             let look = first_look(&self.table);
             let in_time = lock.queue.is_empty() || look.is_some_and(|look| look <= due);
             prop_assert!(in_time, "looked at {look:?} and not at {due:?}");

@@ -38,11 +38,15 @@ impl Clock {
         self.now
     }
 
-    /// Moves the clocks on. The wall clock may be set back or forward meanwhile.
-    pub(crate) fn pass(&mut self, mono_ms: u64, wall_ms: i64) {
+    /// Moves the clocks on. The wall clock may be set back or forward meanwhile. If it is set
+    /// back, what was planned by it is late, and the server's next round has everything looked at.
+    pub(crate) fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
         let wall_us = wall_ms * 1000;
         self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);
         self.now.mono = self.now.mono.plus(Millis(mono_ms));
+        if wall_ms < 0 {
+            table.look_at_all_soon(None, self.now);
+        }
     }
 }
 
@@ -98,8 +102,13 @@ impl Keyspace {
     }
 
     /// Everything that the table is told about a key.
-    pub(crate) fn situation<'a>(&'a self, name: &'a Name, now: Now, floor: u64) -> Situation<'a> {
-        Situation { key: key_ref(name), seen: self.observe(name), now, floor: Some(floor) }
+    pub(crate) fn situation<'a>(
+        &'a self,
+        name: &'a Name,
+        now: Now,
+        floor: Option<u64>,
+    ) -> Situation<'a> {
+        Situation { key: key_ref(name), seen: self.observe(name), now, floor }
     }
 
     /// Does what the table says to a key, and checks that it can be done to what is there.

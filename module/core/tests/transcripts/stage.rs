@@ -11,7 +11,7 @@ use crate::sim::{Clock, Foreign, Keyspace, Name, first_look, key_ref};
 use crate::{Args, words};
 
 /// A client that waits.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Client {
     name: String,
     ends: Option<MonoMillis>,
@@ -30,7 +30,7 @@ pub(crate) struct Stage {
     table: Table<Client>,
     space: Keyspace,
     clock: Clock,
-    floor: u64,
+    floor: Option<u64>,
     /// Every key that was ever spoken of.
     names: BTreeSet<Name>,
     /// Those that others changed since the timer ran.
@@ -50,7 +50,7 @@ impl Stage {
             table: Table::new(limits),
             space: Keyspace::default(),
             clock: Clock::new(),
-            floor: 0,
+            floor: Some(0),
             names: BTreeSet::new(),
             changed: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -82,10 +82,12 @@ impl Stage {
     fn request(&mut self, command: &str, args: &mut Args<'_>) {
         let lock = self.name(args);
         if self.with(&lock, |table, at| table.owes_a_grant(at)) {
-            self.say("before that:");
             let changed = self.changed.contains(&lock);
             let cause = if changed { Cause::Outside } else { Cause::Expiry };
             let change = self.with(&lock, |table, at| table.look(at, cause));
+            if change != Change::None {
+                self.say("before that:");
+            }
             self.carry_out(&lock, "", change);
         }
         if command == "force-release" {
@@ -182,7 +184,7 @@ impl Stage {
             "pass" => {
                 let ms: u64 = args.must("ms");
                 let wall = args.may("wall-ms").unwrap_or_else(|| ms.cast_signed());
-                self.clock.pass(ms, wall);
+                self.clock.pass(ms, wall, &mut self.table);
                 self.space.expire(self.clock.now());
             }
             "due" => self.due(),
@@ -226,7 +228,8 @@ impl Stage {
                 }
             }
             "drain-over" => self.table.limits.draining = false,
-            "floor" => self.floor = args.must("token"),
+            // Without a token it is not known yet.
+            "floor" => self.floor = args.may("token"),
             "list" => self.list(args.may("db").unwrap_or(0), args.must("count")),
             other => panic!("no such command: {other}"),
         }

@@ -48,7 +48,7 @@ pub(crate) fn renewed(reply: RenewReply) -> String {
 pub(crate) fn cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Expiry => "whose lease may have ended",
-        Cause::Outside => "which others changed",
+        Cause::Outside => "which may have changed",
         Cause::Release | Cause::Forced | Cause::TakenBack => "for no reason",
     }
 }
