@@ -116,9 +116,33 @@
 //! [`Duration`]: std::time::Duration
 #![forbid(unsafe_code)]
 
+mod acquire;
+mod background;
+mod claim;
+mod client;
+mod clock;
 mod command;
+mod error;
+mod guard;
+mod lease;
+mod line;
+mod link;
+mod lock;
+mod observe;
+mod owner;
+mod pool;
+mod reenter;
 mod reply;
 mod request;
+mod sync;
+mod wait;
+mod watchdog;
 
+pub use client::{Builder, Client};
+pub use clock::Clock;
 pub use command::LockCommands;
+pub use error::Error;
+pub use guard::Guard;
+pub use lock::Lock;
+pub use owner::Owner;
 pub use reply::{Grant, LockInfo, LockState, LockSummary, Token, Waiter};

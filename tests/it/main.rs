@@ -23,6 +23,7 @@ mod documents;
 mod fifo;
 mod guard;
 mod harness_itself;
+mod languages;
 mod limits;
 mod outside;
 mod paused;

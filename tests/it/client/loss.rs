@@ -1,1 +1,165 @@
+//! Holders learn in time that a lock is lost.
 
+use super::{SOON, Stage, soon};
+use harness::{Server, observe, wait};
+use kvlock::{Client, Clock, Error, Guard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A clock that a test moves on, as if the machine had been suspended: no timer notices.
+#[derive(Clone, Debug)]
+struct Suspended {
+    start: Instant,
+    slept: Arc<AtomicU64>,
+}
+
+impl Suspended {
+    fn new() -> Self {
+        Self { start: Instant::now(), slept: Arc::default() }
+    }
+
+    fn suspend(&self, duration: Duration) {
+        self.slept.fetch_add(u64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for Suspended {
+    fn now(&self) -> Duration {
+        self.start.elapsed() + Duration::from_millis(self.slept.load(Ordering::SeqCst))
+    }
+}
+
+async fn with_clock() -> (Stage, Suspended) {
+    let (server, clock) = (Server::start(), Suspended::new());
+    let builder = Client::builder().clock(clock.clone());
+    let client = builder.connect(server.url()).await.unwrap();
+    (Stage { control: server.connect(), server, client }, clock)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_suspend_a_guard_is_lost_before_any_timer_has_run() {
+    let (stage, clock) = with_clock().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    assert!(!guard.is_lost());
+    clock.suspend(Duration::from_secs(40));
+    assert!(guard.is_lost() && guard.lease_left().is_zero());
+    soon(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_suspend_those_who_wait_for_the_loss_are_woken() {
+    let (stage, clock) = with_clock().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let waits = tokio::spawn(async move { guard.lost().await });
+    clock.suspend(Duration::from_secs(40));
+    soon(waits).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_suspend_no_line_of_the_work_runs() {
+    let (stage, clock) = with_clock().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let (go_on, gone_on) = tokio::sync::oneshot::channel();
+    let wrote = Arc::new(AtomicBool::new(false));
+    let work = {
+        let wrote = wrote.clone();
+        async move {
+            gone_on.await.unwrap();
+            wrote.store(true, Ordering::SeqCst);
+        }
+    };
+    let worker = tokio::spawn(async move { guard.run_until_lost(work).await });
+    clock.suspend(Duration::from_secs(40));
+    go_on.send(()).unwrap_or_default();
+    assert!(matches!(soon(worker).await.unwrap(), Err(Error::Lost)));
+    assert!(!wrote.load(Ordering::SeqCst));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_suspend_is_made_up_for_by_a_renewal() {
+    let (stage, clock) = with_clock().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    clock.suspend(Duration::from_secs(20));
+    assert!(!guard.is_lost());
+    wait::until("it is renewed", SOON, || {
+        if guard.lease_left() > Duration::from_secs(25) { Ok(()) } else { Err(format!("{guard:?}")) }
+    });
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_is_final() {
+    let (mut stage, clock) = with_clock().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    clock.suspend(Duration::from_secs(40));
+    assert!(guard.is_lost());
+    // The server still has it, and is told to let go.
+    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
+    drop(guard);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_ends_in_time_gives_its_result() {
+    let stage = Stage::set().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let result = guard.run_until_lost(async {
+        tokio::task::yield_now().await;
+        42
+    });
+    assert_eq!(soon(result).await.unwrap(), 42);
+    guard.release().await.unwrap();
+}
+
+async fn taken_away(how: &str) -> (Stage, Guard) {
+    let mut stage = Stage::set().await;
+    let guard = stage.client.lock("k").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    stage.control.run(how);
+    (stage, guard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
+    let all = ["DEL k", "FLUSHALL", "SET k something", "RENAME k other", "LOCK.FORCERELEASE k"];
+    for how in all {
+        let (stage, guard) = taken_away(how).await;
+        soon(guard.lost()).await;
+        assert!(guard.lease_left().is_zero(), "{how}");
+        assert!(guard.release().await.unwrap_err().is_lost(), "{how}");
+        drop(stage);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_what_was_taken_away_says_so() {
+    let (mut stage, guard) = taken_away("LOCK.FORCERELEASE k").await;
+    stage.control.run("LOCK.ACQUIRE k next 600000");
+    assert!(guard.release().await.unwrap_err().is_lost());
+    assert_eq!(stage.owner_of("k").as_deref(), Some("next"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_locks_are_kept_by_few_commands_at_a_time() {
+    let mut stage = Stage::set().await;
+    let client =
+        Client::builder().lease(Duration::from_secs(6)).connect(stage.server.url()).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..3000 {
+        guards.push(client.lock(format!("k{number}")).acquire().await.unwrap());
+    }
+    let renewed = |stage: &mut Stage| -> usize {
+        let calls = observe::info_field(&mut stage.control, "cmdstat_lock.renew");
+        let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
+        calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
+    };
+    wait::until("all have been renewed several times", SOON, || match renewed(&mut stage) {
+        calls if calls >= 4 * 3000 => Ok(()),
+        calls => Err(calls.to_string()),
+    });
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    stage.assert_nothing_is_left().await;
+}

@@ -81,8 +81,3 @@ impl Stage {
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it comes soon")
 }
-
-fn is_pending<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> bool {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    future.poll(&mut context).is_pending()
-}

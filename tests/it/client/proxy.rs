@@ -1,1 +1,135 @@
+//! Something between client and server that breaks connections at chosen moments.
 
+use harness::Server;
+use socket2::SockRef;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// When a connection is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// The server never sees the command.
+    BeforeTheServer,
+    /// It carries the command out, and its answer is lost.
+    BeforeTheAnswer,
+    /// The answer arrives, and then the connection breaks.
+    AfterTheAnswer,
+    /// The server has the command and has not answered it yet.
+    BeforeItAnswers,
+}
+
+/// To be done once to the first connection on which the command is seen.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    command: &'static str,
+    moment: Moment,
+}
+
+#[derive(Debug)]
+pub(super) struct Proxy {
+    port: u16,
+    cut: Arc<Mutex<Option<Cut>>>,
+    frozen: watch::Sender<bool>,
+}
+
+impl Proxy {
+    pub(super) async fn before(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
+        let (frozen, is_frozen) = watch::channel(false);
+        let (server, shared) = (server.port(), cut.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, server, shared.clone(), is_frozen.clone()));
+            }
+        });
+        Self { port, cut, frozen }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Resets the next connection that carries this command, at that moment.
+    pub(super) fn cut(&self, command: &'static str, moment: Moment) {
+        *self.cut.lock().unwrap() = Some(Cut { command, moment });
+    }
+
+    /// Whether it has happened.
+    pub(super) fn has_cut(&self) -> bool {
+        self.cut.lock().unwrap().is_none()
+    }
+
+    /// From now on nothing passes, in either direction, and no connection is closed.
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.frozen.send_replace(frozen);
+    }
+}
+
+async fn carry(
+    mut client: TcpStream,
+    server: u16,
+    cut: Arc<Mutex<Option<Cut>>>,
+    mut frozen: watch::Receiver<bool>,
+) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else {
+        return;
+    };
+    let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    let mut pending: Option<Moment> = None;
+    loop {
+        let to_server = tokio::select! {
+            read = client.read(&mut up) => (true, read.unwrap_or(0)),
+            read = server.read(&mut down) => (false, read.unwrap_or(0)),
+        };
+        if frozen.wait_for(|frozen| !frozen).await.is_err() {
+            return;
+        }
+        match to_server {
+            (_, 0) => return,
+            (true, length) => {
+                pending = pending.or_else(|| take(&cut, &up[..length]));
+                if pending == Some(Moment::BeforeTheServer) {
+                    return reset(&client);
+                }
+                if server.write_all(&up[..length]).await.is_err() {
+                    return;
+                }
+                if pending == Some(Moment::BeforeItAnswers) {
+                    // If it does not answer for this long it is waiting.
+                    let answer = server.read(&mut down);
+                    if tokio::time::timeout(Duration::from_millis(50), answer).await.is_err() {
+                        return reset(&client);
+                    }
+                    panic!("it has answered");
+                }
+            }
+            (false, length) => {
+                if pending == Some(Moment::BeforeTheAnswer) {
+                    return reset(&client);
+                }
+                if client.write_all(&down[..length]).await.is_err() {
+                    return;
+                }
+                if pending == Some(Moment::AfterTheAnswer) {
+                    return reset(&client);
+                }
+            }
+        }
+    }
+}
+
+fn take(cut: &Mutex<Option<Cut>>, bytes: &[u8]) -> Option<Moment> {
+    let mut cut = cut.lock().unwrap();
+    let name = cut.as_ref()?.command.as_bytes();
+    bytes.windows(name.len()).any(|window| window == name).then(|| cut.take())?.map(|c| c.moment)
+}
+
+/// RST instead of FIN.
+fn reset(stream: &TcpStream) {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}

@@ -171,7 +171,10 @@ async fn what_can_be_asked_about_a_lock_is_answered() {
     let guard = lock.clone().owner(&me).acquire().await.unwrap();
     assert!(lock.is_locked().await.unwrap());
     assert!(lock.is_held_by(&me).await.unwrap() && !lock.is_held_by(&other).await.unwrap());
-    assert_eq!((lock.hold_count(&me).await.unwrap(), lock.hold_count(&other).await.unwrap()), (1, 0));
+    assert_eq!(
+        (lock.hold_count(&me).await.unwrap(), lock.hold_count(&other).await.unwrap()),
+        (1, 0)
+    );
     let left = lock.remaining().await.unwrap().unwrap();
     assert!(left > Duration::from_secs(5) && left <= Duration::from_secs(10), "{left:?}");
     assert_eq!((guard.key(), lock.key()), (&b"k"[..], &b"k"[..]));
@@ -203,9 +206,7 @@ async fn names_are_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_short_cycles_leave_nothing() {
     let mut stage = Stage::set().await;
-    let connections = |stage: &mut Stage| {
-        stage.control.run("CLIENT LIST").text().lines().count()
-    };
+    let connections = |stage: &mut Stage| stage.control.run("CLIENT LIST").text().lines().count();
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..32 {
         let client = stage.client.clone();

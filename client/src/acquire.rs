@@ -1,0 +1,307 @@
+//! How a lock is acquired.
+//!
+//! ```text
+//!   nobody of this client in line ──► LOCK.ACQUIRE ──► granted
+//!        │                                 │ nil
+//!        ▼                                 ▼
+//!   somebody is ──────────────► the line of this client
+//!                                          │ at its head
+//!                          ┌───────────────┴───────────────┐
+//!                 a connection is free            all are blocked in waits
+//!                          ▼                               ▼
+//!                  LOCK.WAIT, short lease      LOCK.ACQUIRE now and then
+//!                          │ granted                       │ granted
+//!                          ▼                               ▼
+//!               LOCK.RENEW, full lease ────────────────► guard
+//! ```
+//!
+//! Everything that may be granted is sent under a [`Claim`], so this can be dropped at any point.
+//! All of it says `HOLDS 1`, so that after a lost answer the same can be sent again.
+
+use crate::claim::{Claim, FIRST_LEASE};
+use crate::client::Inner;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::lease::{Lease, ShareId, Tenure, Term};
+use crate::line::Place;
+use crate::owner::{Visit, Waiting};
+use crate::reply::{self, Grant};
+use crate::{observe, request, wait};
+use redis::{RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
+const OFFER: Duration = Duration::from_secs(2);
+
+/// What an answer may take at least, however short the caller wants to wait.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// When no connection is free to wait on, the lock is asked for at intervals that grow from the one
+/// to the other.
+const POLL_MIN: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(300);
+
+/// How long an acquire may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// No waiting.
+    Now,
+    Until(Instant),
+    Never,
+}
+
+impl Limit {
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Never => None,
+        }
+    }
+
+    fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Waits for something for as long as the limit lets.
+    pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = what => Some(done),
+            () = self.passes() => None,
+        }
+    }
+
+    async fn passes(self) {
+        match self {
+            Self::Now => {}
+            Self::Until(end) => sleep_until(end).await,
+            Self::Never => std::future::pending().await,
+        }
+    }
+}
+
+/// A lease with the share of the guard to come.
+pub(crate) type Held = (Arc<Lease>, ShareId);
+
+/// One acquisition for a fresh owner.
+pub(crate) struct Acquisition<'a> {
+    pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) key: &'a Arc<[u8]>,
+    pub(crate) term: Term,
+    pub(crate) limit: Limit,
+    /// Whose it is to be, if several acquisitions share the owner.
+    pub(crate) visit: Option<&'a Visit>,
+}
+
+impl Acquisition<'_> {
+    /// Acquires it, or returns `None` when the limit has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
+    pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
+        let mut claim = Claim::new(self.inner, self.key);
+        let mut place: Option<(Place, Option<Waiting<'_>>)> = None;
+        let mut trouble = Trouble::new(self.limit);
+        let mut polls = 0;
+        let mut in_line = match self.limit {
+            Limit::Now => false,
+            Limit::Until(_) | Limit::Never => self.inner.lines.is_busy(self.key),
+        };
+        loop {
+            if in_line && place.is_none() {
+                let waiting = self.visit.map(Visit::waiting);
+                let entered = self.limit.wait_for(self.inner.lines.enter(self.key)).await;
+                let Some(Some(entered)) = entered else {
+                    observe::refused();
+                    return Ok(None);
+                };
+                place = Some((entered, waiting));
+            }
+            let step = if in_line {
+                let (back, step) = self.wait(claim, &mut polls).await?;
+                claim = back;
+                step
+            } else {
+                self.ask(&mut claim).await
+            };
+            match step {
+                Ok(Some(held)) => {
+                    claim.keep();
+                    observe::acquired(&held.0.tenure);
+                    return Ok(Some(held));
+                }
+                Ok(None) if self.limit.is_over() => {
+                    observe::refused();
+                    return Ok(None);
+                }
+                Ok(None) => trouble.over(),
+                Err(error) => trouble.bear(error, self.inner.settings.patience).await?,
+            }
+            in_line = !matches!(self.limit, Limit::Now);
+        }
+    }
+
+    /// `LOCK.ACQUIRE`.
+    async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
+        let lease = self.term.length.min(FIRST_LEASE);
+        let request = request::acquire(&**self.key, &*claim.owner, lease, Some(1))?;
+        let full = self.inner.settings.reply_timeout;
+        let patience = match self.limit {
+            Limit::Now | Limit::Never => full,
+            Limit::Until(_) => self.limit.left().unwrap_or(full).max(LEAST_PATIENCE).min(full),
+        };
+        let live = self.inner.link().live().await?;
+        claim.sending(Some(live.clone()));
+        let sent = self.inner.now();
+        let answer = live.call(&request, patience).await;
+        if patience == full && matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        let answer = answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
+        match answer {
+            Ok(Some(grant)) => {
+                claim.granted();
+                self.granted(claim, grant, sent).await
+            }
+            Ok(None) => {
+                claim.refused();
+                Ok(None)
+            }
+            Err(trouble) => {
+                claim.failed(&trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// `LOCK.WAIT`, if a connection is free for it; else a little later `LOCK.ACQUIRE`.
+    async fn wait(
+        &self,
+        mut claim: Claim,
+        polls: &mut u32,
+    ) -> Result<(Claim, Result<Option<Held>, Error>), Error> {
+        let Some(seat) = self.inner.pool().try_seat() else {
+            observe::pool_is_full();
+            let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
+            *polls += 1;
+            self.limit.wait_for(sleep(between_half_and(longest))).await;
+            let step = self.ask(&mut claim).await;
+            return Ok((claim, step));
+        };
+        // A timeout of zero would be none at all.
+        let limit = self.limit.left().map(|left| left.max(Duration::from_millis(1)));
+        let offer = self.term.length.min(OFFER);
+        let (mut claim, outcome) = wait::wait(self.inner, seat, claim, offer, limit).await?;
+        let step = match outcome {
+            Ok(Some(grant)) => self.confirm(&mut claim, grant).await,
+            Ok(None) => Ok(None),
+            Err(trouble) => Err(trouble),
+        };
+        Ok((claim, step))
+    }
+
+    /// A first grant has come, as long as it could be asked for.
+    async fn granted(
+        &self,
+        claim: &mut Claim,
+        grant: Grant,
+        sent: Moment,
+    ) -> Result<Option<Held>, Error> {
+        if self.term.length > FIRST_LEASE {
+            return self.confirm(claim, grant).await;
+        }
+        self.hold(claim, grant, sent, self.term.length).map(Some)
+    }
+
+    /// Sets the full lease. `None`: the offer was over before we came.
+    async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
+        let request = request::renew(&**self.key, &*claim.owner, self.term.length)?;
+        let live = self.inner.link().live().await?;
+        let sent = self.inner.now();
+        let answer = live.call(&request, self.inner.settings.reply_timeout).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        match answer.and_then(|value: Value| Ok(reply::lease(value).map_err(RedisError::from)?)) {
+            Ok(Some(runs)) => {
+                self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some)
+            }
+            Ok(None) => {
+                claim.refused();
+                Ok(None)
+            }
+            // The claim stays: the lock is ours until the offer ends.
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    fn hold(
+        &self,
+        claim: &Claim,
+        grant: Grant,
+        sent: Moment,
+        runs: Duration,
+    ) -> Result<Held, Error> {
+        let tenure =
+            Tenure { key: self.key.clone(), owner: claim.owner.clone(), token: grant.token };
+        let term = Term { length: runs, ..self.term };
+        let inner = self.inner;
+        let (lease, share) =
+            Lease::granted(inner.fresh_number(), tenure, &inner.terms, sent, term, claim.has_strays());
+        // The answer may have taken longer than the lease.
+        if lease.is_lost() {
+            return Err(Error::Timeout);
+        }
+        inner.watchdog.watch(&lease);
+        Ok((lease, share))
+    }
+}
+
+/// Trouble that passes by itself, and how long it has lasted.
+struct Trouble {
+    limit: Limit,
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl Trouble {
+    fn new(limit: Limit) -> Self {
+        Self { limit, since: None, pause: Duration::ZERO }
+    }
+
+    fn over(&mut self) {
+        *self = Self::new(self.limit);
+    }
+
+    /// Pauses before the next try; returns the error when there is to be none.
+    async fn bear(&mut self, error: Error, patience: Duration) -> Result<(), Error> {
+        let first = self.since.is_none();
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let again = match self.limit {
+            // A connection may have been closed while nobody used it, and only now it shows.
+            Limit::Now => first && matches!(error, Error::Connection(_)),
+            Limit::Until(_) | Limit::Never => {
+                error.is_passing() && !self.limit.is_over() && since.elapsed() < patience
+            }
+        };
+        if !again {
+            return Err(error);
+        }
+        if !first {
+            let pause = between_half_and(self.pause);
+            observe::trouble(&error, pause);
+            self.limit.wait_for(sleep(pause)).await;
+        }
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        Ok(())
+    }
+}
+
+/// At random, so that many who began together do not go on together.
+fn between_half_and(longest: Duration) -> Duration {
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}

@@ -1,0 +1,138 @@
+//! Nothing is left behind: what was sent for an owner that nobody waits for any more is undone.
+
+use crate::client::Inner;
+use crate::error::Error;
+use crate::link::Live;
+use crate::observe;
+use crate::request::{self, GiveBack};
+use redis::Cmd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
+/// that a grant that nobody knows of is over by then whatever happens.
+pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
+
+/// What was sent over a connection that broke may arrive after what was sent over the next one. So
+/// the release is repeated after this time.
+const LATER: Duration = Duration::from_secs(3);
+
+/// A fresh owner that may have been granted the lock, or may be yet. Unless it is
+/// [kept](Self::keep), dropping it releases the lock in the background.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    inner: Arc<Inner>,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Arc<str>,
+    /// Where the last command went, if it may not have been answered.
+    via: Option<Arc<Live>>,
+    armed: bool,
+    strays: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(inner: &Arc<Inner>, key: &Arc<[u8]>) -> Self {
+        Self {
+            inner: inner.clone(),
+            key: key.clone(),
+            owner: inner.fresh_owner(),
+            via: None,
+            armed: false,
+            strays: false,
+        }
+    }
+
+    /// A command that may be granted is about to be sent there; `None`: not over the link.
+    pub(crate) fn sending(&mut self, via: Option<Arc<Live>>) {
+        self.via = via;
+        self.armed = true;
+    }
+
+    /// The answer has come: the lock is granted, and will have to be released.
+    pub(crate) fn granted(&mut self) {
+        self.via = None;
+        self.armed = true;
+    }
+
+    /// The answer has come: nothing is held.
+    pub(crate) fn refused(&mut self) {
+        self.via = None;
+        // What came back late may still be under way.
+        self.armed = self.strays;
+    }
+
+    /// Takes in how a command failed.
+    pub(crate) fn failed(&mut self, trouble: &Error) {
+        if trouble.leaves_outcome_unknown() {
+            self.strays = true;
+        } else {
+            self.refused();
+        }
+    }
+
+    pub(crate) fn has_strays(&self) -> bool {
+        self.strays
+    }
+
+    /// A guard has it from here on.
+    pub(crate) fn keep(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if self.armed {
+            observe::withdrawn(&self.key, &self.owner);
+            let (inner, via) = (self.inner.clone(), self.via.take());
+            let Ok(release) = request::release(&*self.key, &*self.owner, GiveBack::All) else {
+                return;
+            };
+            let strays = self.strays;
+            self.inner.spawn(async move { free(&inner, &release, via, strays).await });
+        }
+    }
+}
+
+/// Sends a release until it is answered, first where the acquire went: it is carried out after it.
+/// If that connection broke, over a new one, and once more later. Gives up when the lease of what
+/// might be released is over.
+pub(crate) async fn free(inner: &Inner, release: &Cmd, via: Option<Arc<Live>>, strays: bool) {
+    let mut strays = strays;
+    if let Some(live) = via {
+        let certain = follow(inner, release, &live).await;
+        if certain && !strays {
+            return;
+        }
+        strays |= !certain;
+    }
+    let over = Instant::now() + FIRST_LEASE;
+    release_surely(inner, release, over).await;
+    if strays {
+        sleep(LATER).await;
+        release_surely(inner, release, over).await;
+    }
+}
+
+/// Sends a release where an acquire went before. Returns whether it was answered, so that the acquire
+/// has been undone for certain.
+pub(crate) async fn follow(inner: &Inner, release: &Cmd, live: &Live) -> bool {
+    let answer = live.call(release, inner.settings.reply_timeout).await;
+    let certain = !answer.is_err_and(|trouble| trouble.leaves_outcome_unknown());
+    if !certain {
+        live.condemn();
+    }
+    certain
+}
+
+async fn release_surely(inner: &Inner, release: &Cmd, over: Instant) {
+    let mut pause = Duration::from_millis(20);
+    while let Err(trouble) = inner.link().call(release, inner.settings.reply_timeout).await {
+        if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over {
+            return;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}

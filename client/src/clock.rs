@@ -1,0 +1,126 @@
+//! Time as leases see it: a clock that goes on while the machine is suspended.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What the validity of leases is measured with.
+///
+/// The default is `CLOCK_BOOTTIME` on Linux, which counts the time that the machine was suspended;
+/// [`Instant`](std::time::Instant) does not, and the wall clock jumps. Another clock is for tests.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+///
+/// #[derive(Debug, Default)]
+/// struct ByHand(AtomicU64);
+///
+/// impl kvlock::Clock for &'static ByHand {
+///     fn now(&self) -> Duration {
+///         Duration::from_millis(self.0.load(Ordering::SeqCst))
+///     }
+/// }
+///
+/// let clock: &'static ByHand = Box::leak(Box::default());
+/// let builder = kvlock::Client::builder().clock(clock);
+/// # let _ = builder;
+/// ```
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time since a fixed moment of the clock's choice. Never goes back.
+    fn now(&self) -> Duration;
+}
+
+/// The clock of the machine.
+#[derive(Debug)]
+pub(crate) struct Boottime;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Clock for Boottime {
+    fn now(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        // The kernel answers neither negative seconds nor more than a second of nanoseconds.
+        let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+        Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+    }
+}
+
+/// Elsewhere the monotonic clock has to do; on some systems it stands still during a suspend.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+impl Clock for Boottime {
+    fn now(&self) -> Duration {
+        static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        START.get_or_init(std::time::Instant::now).elapsed()
+    }
+}
+
+/// A moment of a [`Clock`], in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) u64);
+
+impl Moment {
+    pub(crate) const LONG_AGO: Self = Self(0);
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn of(clock: &dyn Clock) -> Self {
+        // 584 years after the clock began it sticks.
+        Self(nanos(clock.now()))
+    }
+
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    /// How long it is from `now` to this; zero if it has passed.
+    pub(crate) fn left_at(self, now: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(now.0))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How much less of a lease a holder may use than the server grants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caution {
+    /// How long before the server can free the lock the holder is told that it is lost.
+    pub(crate) margin: Duration,
+}
+
+impl Caution {
+    /// Clocks may differ in rate by one part in this many.
+    const DRIFT: u32 = 100;
+    /// The server counts whole milliseconds, of a clock that it reads once per turn of its loop.
+    const ROUNDING: Duration = Duration::from_millis(2);
+
+    /// Until when a holder may believe in a lease that was asked for at `sent`: the server cannot
+    /// free the lock before, and has not freed it for another [`margin`](Self::margin).
+    pub(crate) fn until(&self, sent: Moment, lease: Duration) -> Moment {
+        let margin = self.margin.min(lease / 4);
+        let unsure = lease / Self::DRIFT + Self::ROUNDING + margin;
+        sent.after(lease.saturating_sub(unsure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_of_the_machine_goes_on() {
+        let before = Moment::of(&Boottime);
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(Moment::of(&Boottime) >= before.after(Duration::from_millis(2)));
+    }
+
+    #[test]
+    fn a_holder_believes_in_less_than_the_server_grants() {
+        let caution = Caution { margin: Duration::from_millis(500) };
+        let until = |lease| caution.until(Moment(0), Duration::from_millis(lease));
+        assert_eq!(until(30_000), Moment(0).after(Duration::from_millis(30_000 - 300 - 2 - 500)));
+        assert_eq!(until(1_000), Moment(0).after(Duration::from_millis(1_000 - 10 - 2 - 250)));
+        assert_eq!(until(2), Moment(0));
+    }
+}

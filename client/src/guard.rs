@@ -1,0 +1,352 @@
+//! A lock that is held.
+
+use crate::claim;
+use crate::client::{Inner, check_lease};
+use crate::error::Error;
+use crate::lease::{Lease, Parting, ShareId};
+use crate::owner::Visit;
+use crate::reply::{self, Token};
+use crate::request::{self, GiveBack};
+use crate::observe;
+use redis::{Cmd, RedisError};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// A lock that is held, until this is released or dropped, or the lock is lost.
+///
+/// The watchdog renews the lease as long as this lives, unless it was acquired with a
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Holding a guard does not mean holding the lock**:
+/// if the server cannot be reached for the length of the lease, or somebody takes the lock away, it
+/// is lost. Ask [`is_lost`](Self::is_lost) before whatever must not happen twice, wait for
+/// [`lost`](Self::lost), or put the work into [`run_until_lost`](Self::run_until_lost); and pass
+/// the [`token`](Self::token) to what the lock guards, since no question that is asked beforehand
+/// protects from a pause right after it.
+///
+/// Dropping it releases the lock in the background, without blocking and without an answer;
+/// [`Client::settled`](crate::Client::settled) waits for that. If the runtime has ended, or the
+/// server cannot be reached, the lease ends by itself.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let guard = client.lock("orders:42").acquire().await?;
+/// if !guard.is_lost() {
+///     ship(42, guard.token()).await;
+/// }
+/// guard.release().await?;
+/// # Ok(()) }
+/// # async fn ship(_: u64, _: kvlock::Token) {}
+/// ```
+#[must_use = "dropping a guard releases the lock"]
+pub struct Guard {
+    inner: Arc<Inner>,
+    lease: Arc<Lease>,
+    share: ShareId,
+    released: bool,
+    /// Keeps what its owner knows of the lock.
+    _visit: Option<Visit>,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        lease: Arc<Lease>,
+        share: ShareId,
+        visit: Option<Visit>,
+    ) -> Self {
+        Self { inner, lease, share, released: false, _visit: visit }
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    /// The fencing token of the grant. Re-entering and renewing keep it.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("update … where token <= {}", guard.token());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.lease.tenure.token
+    }
+
+    /// The name of the lock.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("{}", guard.key().escape_ascii());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.lease.tenure.key
+    }
+
+    /// Who holds it, as the server knows him: `<client uuid>:<n>`.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("LOCK.INFO will show {}", guard.owner());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.lease.tenure.owner
+    }
+
+    /// How many guards of this [`Owner`](crate::Owner) hold it; 1 without re-entrance.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// assert_eq!(guard.holds(), 1);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holds(&self) -> usize {
+        self.lease.holds()
+    }
+
+    /// How long the lock is surely held if it is not renewed; zero if it is lost.
+    ///
+    /// This is less than what the server knows, by the time that the last renewal may have been
+    /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("{:?} to go", guard.lease_left());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.lease.left()
+    }
+
+    /// Whether the lock is lost. Once `true` it stays so.
+    ///
+    /// Cheap: it reads the clock, and asks nobody. So it is right even after the machine was
+    /// suspended, when no timer has run yet.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// if guard.is_lost() {
+    ///     return; // somebody else may be at it
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lease.is_lost()
+    }
+
+    /// Waits until the lock is lost; for ever if it never is.
+    ///
+    /// It ends a [`margin`](crate::Builder::margin) before the server can free the lock, or at once
+    /// when the server says that it is gone; after a suspend within a second of waking up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard, stop: tokio::sync::oneshot::Receiver<()>) {
+    /// tokio::select! {
+    ///     _ = stop => {}
+    ///     () = guard.lost() => eprintln!("lost, stopping"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        self.lease.lost().await;
+    }
+
+    /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
+    ///
+    /// The lock is looked at before each time the work goes on, so after a suspend no line of it
+    /// runs. Between two points at which it waits the work is not interrupted.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock was lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// let rows = guard.run_until_lost(copy_everything()).await?;
+    /// # Ok(()) }
+    /// # async fn copy_everything() -> u64 { 0 }
+    /// ```
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        let mut lost = pin!(self.lost());
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if lost.as_mut().poll(context).is_ready() || self.is_lost() {
+                return Poll::Ready(Err(Error::Lost));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
+    /// come. With other guards of the same owner the longest wish counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
+    /// lease is out of range, in this crate's eyes or in the server's; those of the network, after
+    /// which the shorter of both leases is to be counted on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lease may or may not have been set; the shorter one is counted on.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// guard.extend(Duration::from_secs(120)).await?; // the next step takes longer
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        check_lease(lease)?;
+        let turn = self.lease.turn().await;
+        if self.is_lost() {
+            return Err(Error::Lost);
+        }
+        let inner = &self.inner;
+        let live = inner.link().live().await?;
+        let sent = inner.now();
+        let length = self.lease.change(&turn, self.share, sent, lease);
+        self.lease.renewing(&turn, sent, length);
+        let tenure = &self.lease.tenure;
+        let request = request::renew(&*tenure.key, &*tenure.owner, length)?;
+        let answer = live.call(&request, inner.settings.reply_timeout).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        let answer =
+            answer.and_then(|value| Ok(reply::lease(value).map_err(RedisError::from)?));
+        match answer {
+            Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
+            Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
+            Err(trouble) => return Err(trouble),
+        }
+        drop(turn);
+        inner.watchdog.watch(&self.lease);
+        if self.is_lost() { Err(Error::Lost) } else { Ok(()) }
+    }
+
+    /// Releases the lock, or one hold of it, and waits until the server has done so.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: what was done under it may
+    /// have been done by somebody else at the same time. After any other error the lock may still
+    /// be taken, until its lease ends at the latest; the release is tried again in the background.
+    /// In no case is the lock held after this.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// match guard.release().await {
+    ///     Err(trouble) if trouble.is_lost() => println!("had been lost: {trouble}"),
+    ///     other => other?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(mut self) -> Result<(), Error> {
+        let outcome = give_back(&self.inner, &self.lease, self.share).await;
+        self.released = true;
+        outcome
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &format_args!("{}", self.key().escape_ascii()))
+            .field("owner", &self.owner())
+            .field("token", &self.token())
+            .field("lease_left", &self.lease_left())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
+        self.inner.spawn(async move {
+            if let Err(trouble) = give_back(&inner, &lease, share).await {
+                observe::not_released(&lease.tenure, &trouble);
+            }
+        });
+    }
+}
+
+/// Takes one guard's share out of a lease, and tells the server.
+async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Result<(), Error> {
+    let turn = lease.turn().await;
+    let held_so_far = !lease.is_lost();
+    let parting = lease.leave(&turn, share);
+    inner.watchdog.watch(lease);
+    let Parting::Release { give_back, strays } = parting else {
+        return Err(Error::Lost);
+    };
+    let tenure = &lease.tenure;
+    let request = request::release(&*tenure.key, &*tenure.owner, give_back)?;
+    let outcome = send(inner, &request, held_so_far).await;
+    match &outcome {
+        Ok(()) => observe::released(tenure),
+        Err(Error::Lost) => lease.lose(true),
+        // A release of some holds that does not fit: what strayed has added one, and the last guard
+        // gives back all.
+        Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
+        Err(_) => {}
+    }
+    let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
+    if unknown || (strays && matches!(give_back, GiveBack::All)) {
+        let inner = inner.clone();
+        inner.clone().spawn(async move { claim::free(&inner, &request, None, true).await });
+    }
+    outcome
+}
+
+/// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.
+async fn send(inner: &Inner, request: &Cmd, held_so_far: bool) -> Result<(), Error> {
+    let mut again = true;
+    loop {
+        let answer = inner.link().call(request, inner.settings.reply_timeout).await;
+        match answer.and_then(|value| Ok(reply::holds_left(value).map_err(RedisError::from)?)) {
+            Ok(Some(_)) => return Ok(()),
+            // Released by the first one, whose answer did not arrive.
+            Ok(None) if !again && held_so_far => return Ok(()),
+            Ok(None) | Err(Error::NotALock) => return Err(Error::Lost),
+            Err(Error::Connection(_)) if again => again = false,
+            Err(trouble) => return Err(trouble),
+        }
+    }
+}

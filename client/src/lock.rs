@@ -1,0 +1,430 @@
+//! A lock by its name, and the ways to acquire it.
+
+use crate::acquire::{Acquisition, Limit};
+use crate::claim::FIRST_LEASE;
+use crate::client::{Client, check_lease};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::lease::Term;
+use crate::owner::{Owner, Visit};
+use crate::reply::{self, LockInfo, LockState};
+use crate::{observe, reenter, request};
+use redis::{Cmd, ParsingError, RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+const NAME_MAX: usize = 65_536;
+
+/// A lock, by its name: how it is to be acquired, and what can be known about it.
+///
+/// Made by [`Client::lock`]. Cheap to make and to clone; making one sends nothing.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// use std::time::Duration;
+///
+/// let lock = client.lock("orders:42").lease(Duration::from_secs(10));
+/// if let Some(guard) = lock.try_acquire().await? {
+///     guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    client: Client,
+    key: Arc<[u8]>,
+    term: Term,
+    owner: Option<Owner>,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Client, name: &[u8]) -> Self {
+        let term = Term { length: client.inner.settings.lease, watched: true };
+        Self { client, key: name.into(), term, owner: None }
+    }
+
+    /// Another lease than the client's, renewed by the watchdog as well: 10 ms to ten years, and no
+    /// more than the server's `kvlock.max-lease-ms`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let lock = client.lock("orders:42").lease(Duration::from_secs(5));
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: true };
+        self
+    }
+
+    /// A lease that is not renewed: it ends by itself, unless the lock is released before.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// // At most once a minute, whoever does it.
+    /// let lock = client.lock("report").fixed_lease(Duration::from_secs(60));
+    /// if let Some(guard) = lock.try_acquire().await? {
+    ///     guard.lost().await; // let it end
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: false };
+        self
+    }
+
+    /// Acquires for that owner, who may hold the lock already and then re-enters.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// let lock = client.lock("orders:42").owner(&me);
+    /// # Ok(()) }
+    /// ```
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// The name.
+    ///
+    /// ```no_run
+    /// # fn example(client: kvlock::Client) {
+    /// assert_eq!(client.lock("orders:42").key(), b"orders:42");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Acquires the lock, in line behind those who came earlier, however long it takes.
+    ///
+    /// Tasks of one client are served in the order in which they came here, and take their turn
+    /// among other processes in the order in which those came to the server. With an
+    /// [`owner`](Self::owner) that holds the lock this re-enters at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range,
+    /// [`Lost`](Error::Lost) on re-entering a lock that was lost, [`NotALock`](Error::NotALock),
+    /// [`QueueFull`](Error::QueueFull), and what the server or network make impossible. Trouble
+    /// that passes is sat out for the [`patience`](crate::Builder::patience) of the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe in that nothing is left: when the future is dropped, at whatever moment, the
+    /// place in line is given up, and a lock that was granted in that moment is released, both in
+    /// the background. You lose your place in line.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        match self.acquire_by(Limit::Never).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// Acquires the lock if it can be had at once. `None` if it cannot: another owner holds it, or
+    /// others are in line.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but trouble is not sat out: it is tried once more at most,
+    /// over a new connection if the old one turns out to be closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// match client.lock("orders:42").try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else is at it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.acquire_by(Limit::Now).await
+    }
+
+    /// Acquires the lock, and waits in line for it for up to `timeout`. `None` if that has passed.
+    /// Zero does not wait, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); when the time passes during trouble, that trouble.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let lock = client.lock("orders:42");
+    /// let Some(guard) = lock.acquire_within(Duration::from_secs(1)).await? else {
+    ///     println!("not within a second");
+    ///     return Ok(());
+    /// };
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        if timeout.is_zero() {
+            return self.try_acquire().await;
+        }
+        let end = Instant::now().checked_add(timeout);
+        self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
+    }
+
+    async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
+        self.check()?;
+        check_lease(self.term.length)?;
+        let span = observe::acquire_span(&self.key);
+        let acquired = async {
+            match &self.owner {
+                None => self.acquire_first(limit, None).await,
+                Some(owner) => self.acquire_for(owner, limit).await,
+            }
+        };
+        if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
+    }
+
+    async fn acquire_first(
+        &self,
+        limit: Limit,
+        visit: Option<Visit>,
+    ) -> Result<Option<Guard>, Error> {
+        let inner = &self.client.inner;
+        let (key, term) = (&self.key, self.term);
+        let acquisition = Acquisition { inner, key, term, limit, visit: visit.as_ref() };
+        let held = acquisition.run().await?;
+        Ok(held.map(|(lease, share)| Guard::new(inner.clone(), lease, share, visit)))
+    }
+
+    async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
+        let visit = owner.visit(&self.key);
+        let gate = match limit {
+            // Whoever is at the gate is done in a moment, or waits for others as we must not.
+            Limit::Now => tokio::select! {
+                biased;
+                gate = visit.gate() => Some(gate),
+                () = visit.until_waiting() => None,
+            },
+            Limit::Until(_) | Limit::Never => limit.wait_for(visit.gate()).await,
+        };
+        let Some(_gate) = gate else {
+            return Ok(None);
+        };
+        let inner = &self.client.inner;
+        if let Some(lease) = visit.lease()
+            && let Some(share) = reenter::reenter(inner, &lease, self.term).await?
+        {
+            let visit = owner.visit(&self.key);
+            let mut guard = Guard::new(inner.clone(), lease, share, Some(visit));
+            if self.term.length > FIRST_LEASE {
+                guard.extend(self.term.length).await?;
+            }
+            return Ok(Some(guard));
+        }
+        let guard = self.acquire_first(limit, Some(owner.visit(&self.key))).await?;
+        if let Some(guard) = &guard {
+            visit.holds(guard.lease());
+        }
+        Ok(guard)
+    }
+
+    /// Takes the lock away from whoever holds it, and hands it to the first in line. `true` if
+    /// somebody held it.
+    ///
+    /// For operators. The holder finds out with its next renewal, and works on unprotected until
+    /// then. Needs the right to `LOCK.FORCERELEASE`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); those of the
+    /// network. It is sent once: repeated, it would take the lock from the next holder.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let was_held = client.lock("orders:42").force_release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self) -> Result<bool, Error> {
+        self.check()?;
+        let request = request::force_release(&*self.key)?;
+        let inner = &self.client.inner;
+        let answer = inner.link().call(&request, inner.settings.reply_timeout).await?;
+        Ok(reply::done(answer).map_err(RedisError::from)?)
+    }
+
+    /// What the server knows about the lock at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied), those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let info = client.lock("orders:42").info().await?;
+    /// println!("{} waiting", info.waiters);
+    /// # Ok(()) }
+    /// ```
+    pub async fn info(&self) -> Result<LockInfo, Error> {
+        self.check()?;
+        self.look(&request::info(&*self.key, None)?, reply::info).await
+    }
+
+    /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let somebody_is_at_it = client.lock("orders:42").is_locked().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.info().await?.state == LockState::Held)
+    }
+
+    /// How many times that owner holds it at this moment, as the server counts; 0 if it does not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// let lock = client.lock("orders:42").owner(&me);
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(lock.hold_count(&me).await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
+        let info = self.info().await?;
+        let held = owner.lease(&self.key).is_some_and(|lease| {
+            info.owner.as_deref() == Some(lease.tenure.owner.as_bytes())
+        });
+        Ok(if held { info.holds } else { 0 })
+    }
+
+    /// Whether that owner holds it at this moment, as the server sees it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// assert!(!client.lock("orders:42").is_held_by(&me).await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_held_by(&self, owner: &Owner) -> Result<bool, Error> {
+        Ok(self.hold_count(owner).await? > 0)
+    }
+
+    /// What is left of the lease of whoever holds it; `None` if nobody does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// if let Some(left) = client.lock("orders:42").remaining().await? {
+    ///     println!("free in {left:?} at the latest, unless it is renewed");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.info().await?.lease_left)
+    }
+
+    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
+    async fn look<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        let inner = &self.client.inner;
+        let patience = inner.settings.reply_timeout;
+        let mut answer = inner.link().call(request, patience).await;
+        if matches!(answer, Err(Error::Connection(_))) {
+            answer = inner.link().call(request, patience).await;
+        }
+        Ok(read(answer?).map_err(RedisError::from)?)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.key.len() {
+            1..=NAME_MAX => Ok(()),
+            length => Err(Error::Invalid(format!(
+                "name out of range: {length} bytes, not 1 to {NAME_MAX}"
+            ))),
+        }
+    }
+}

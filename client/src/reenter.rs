@@ -1,0 +1,117 @@
+//! How an owner that holds a lock acquires it once more.
+
+use crate::claim::{self, FIRST_LEASE};
+use crate::client::Inner;
+use crate::error::Error;
+use crate::lease::{Lease, ShareId, Term, Turn};
+use crate::link::Live;
+use crate::reply::{self, Grant};
+use crate::request::{self, GiveBack};
+use crate::{clock::Moment, observe};
+use redis::RedisError;
+use std::sync::Arc;
+
+/// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
+/// has gone meanwhile, so that there is nothing to re-enter.
+///
+/// # Cancel safety
+///
+/// Dropped, the server is told in the background how many holds there are.
+pub(crate) async fn reenter(
+    inner: &Arc<Inner>,
+    lease: &Arc<Lease>,
+    term: Term,
+) -> Result<Option<ShareId>, Error> {
+    let turn = lease.turn().await;
+    if !lease.is_alive() {
+        return Ok(None);
+    }
+    if lease.is_lost() {
+        return Err(Error::Lost);
+    }
+    let first = Term { length: term.length.min(FIRST_LEASE), ..term };
+    let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
+    let (sent, answer) = addition.ask(first).await;
+    let same = |grant: &Grant| grant.token == lease.tenure.token;
+    match answer {
+        Ok(Some(grant)) if same(&grant) => {}
+        // Somebody has meddled with the key: this is not what our guards hold.
+        Ok(_) => {
+            lease.lose(false);
+            return Err(Error::Lost);
+        }
+        Err(trouble) if trouble.code() == Some("MISMATCH") => {
+            lease.lose(true);
+            return Err(Error::Lost);
+        }
+        Err(trouble) => return Err(trouble),
+    }
+    let turn = addition.turn.as_ref();
+    let Some(share) = turn.and_then(|turn| lease.reentered(turn, sent, first)) else {
+        return Err(Error::Lost);
+    };
+    addition.turn = None;
+    inner.watchdog.watch(lease);
+    observe::reentered(&lease.tenure);
+    Ok(Some(share))
+}
+
+/// A hold that may have been added. While it has the turn, dropping it takes the hold back.
+struct Addition<'a> {
+    inner: &'a Arc<Inner>,
+    lease: &'a Arc<Lease>,
+    turn: Option<Turn>,
+    via: Option<Arc<Live>>,
+}
+
+impl Addition<'_> {
+    async fn ask(&mut self, first: Term) -> (Moment, Result<Option<Grant>, Error>) {
+        let tenure = &self.lease.tenure;
+        let holds = u32::try_from(self.lease.holds() + 1).ok();
+        let mut again = true;
+        loop {
+            let sent = self.inner.now();
+            let answer = async {
+                let request =
+                    request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
+                let live = self.inner.link().live().await?;
+                self.via = Some(live.clone());
+                let answer = live.call(&request, self.inner.settings.reply_timeout).await;
+                if matches!(answer, Err(Error::Timeout)) {
+                    live.condemn();
+                }
+                Ok(reply::grant(answer?).map_err(RedisError::from)?)
+            };
+            match answer.await {
+                // Said as "so many holds then", it counts once however often it arrives.
+                Err(Error::Connection(_)) if again => {
+                    self.lease.strayed();
+                    again = false;
+                }
+                answer => return (sent, answer),
+            }
+        }
+    }
+}
+
+impl Drop for Addition<'_> {
+    fn drop(&mut self) {
+        let (Some(turn), Some(via)) = (self.turn.take(), self.via.take()) else {
+            return;
+        };
+        let tenure = &self.lease.tenure;
+        let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
+        let Ok(release) = request::release(&*tenure.key, &*tenure.owner, GiveBack::DownTo(left))
+        else {
+            return;
+        };
+        let (inner, lease) = (self.inner.clone(), self.lease.clone());
+        self.inner.spawn(async move {
+            if !claim::follow(&inner, &release, &via).await {
+                // The last guard will give back all there is.
+                lease.strayed();
+            }
+            drop(turn);
+        });
+    }
+}

@@ -1,0 +1,21 @@
+//! The locks and atomics of the types that several tasks share, in one place so that a test can put
+//! others under them: with `--cfg kvlock_shuttle` every use is a point where another task may run.
+
+#[cfg(not(kvlock_shuttle))]
+pub(crate) use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+#[cfg(kvlock_shuttle)]
+pub(crate) use shuttle::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU64, Ordering},
+};
+#[cfg(kvlock_shuttle)]
+pub(crate) use std::sync::PoisonError;
+
+/// Locks, also if a holder has panicked: nothing is left half done while one of these is held.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,267 @@
+//! The one task per client that keeps leases and notices their end.
+//!
+//! It has an agenda of all held locks, ordered by when something is to be done about each, and
+//! sends what is due together. While it waits for answers it goes on looking, so that a renewal
+//! that is not answered does not hold up the news that the lock is lost.
+
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+use crate::lease::{Duty, Lease, Turn};
+use crate::link::Link;
+use crate::sync::{Mutex, Ordering, lock};
+use crate::{observe, reply, request};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Pipeline, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Timers stand still while the machine is suspended, so none is longer than this.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Renewals that are sent together at most.
+const BATCH: usize = 500;
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    link: Arc<Link>,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    agenda: Mutex<Agenda>,
+    /// Something is to be done earlier than the task knows, or it is to end.
+    woken: Notify,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// When to look at which lease.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    entries: BTreeMap<(Moment, u64), Arc<Lease>>,
+    /// Until when the task sleeps; `None` while it is at work and will look by itself.
+    sleeps_until: Option<Moment>,
+    closed: bool,
+}
+
+impl Agenda {
+    /// Puts a lease where it belongs now, or takes it out. Returns whether the task oversleeps it.
+    pub(crate) fn place(&mut self, lease: &Arc<Lease>, now: Moment) -> bool {
+        self.remove(lease);
+        let at = match lease.duty(now) {
+            Duty::Done => return false,
+            Duty::Renew(_) => now,
+            Duty::Later(at) => at,
+        };
+        lease.scheduled.store(at.0, Ordering::Relaxed);
+        self.entries.insert((at, lease.id), lease.clone());
+        self.sleeps_until.is_some_and(|until| at < until)
+    }
+
+    pub(crate) fn remove(&mut self, lease: &Arc<Lease>) {
+        let at = lease.scheduled.load(Ordering::Relaxed);
+        self.entries.remove(&(Moment(at), lease.id));
+    }
+
+    /// Takes out what is due.
+    pub(crate) fn due(&mut self, now: Moment) -> Vec<Arc<Lease>> {
+        let later = self.entries.split_off(&(Moment(now.0.saturating_add(1)), 0));
+        std::mem::replace(&mut self.entries, later).into_values().collect()
+    }
+
+    fn place_all(&mut self, now: Moment) {
+        for lease in std::mem::take(&mut self.entries).into_values() {
+            if let Some(turn) = lease.try_turn() {
+                lease.not_renewed(&turn, Duration::ZERO, now);
+            }
+            self.place(&lease, now);
+        }
+    }
+
+    fn next(&self) -> Option<Moment> {
+        self.entries.first_key_value().map(|((at, _), _)| *at)
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+    ) -> Self {
+        Self {
+            link,
+            clock,
+            patience,
+            agenda: Mutex::default(),
+            woken: Notify::new(),
+            task: Mutex::default(),
+        }
+    }
+
+    /// Looks after a lease from now on; if it has changed, at the right time; if it is over, never.
+    pub(crate) fn watch(self: &Arc<Self>, lease: &Arc<Lease>) {
+        let oversleeps = lock(&self.agenda).place(lease, self.now());
+        if oversleeps {
+            self.woken.notify_one();
+        }
+        self.keep_running();
+    }
+
+    /// Ends the task: nobody is left who could hold a lock.
+    pub(crate) fn close(&self) {
+        lock(&self.agenda).closed = true;
+        self.woken.notify_one();
+    }
+
+    /// Starts the task, also when the runtime that it ran on has ended.
+    fn keep_running(self: &Arc<Self>) {
+        let mut task = lock(&self.task);
+        if task.as_ref().is_none_or(JoinHandle::is_finished)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            *task = Some(runtime.spawn(self.clone().run()));
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::of(&*self.clock)
+    }
+
+    async fn run(self: Arc<Self>) {
+        // Renewals that an earlier task did not live to see are begun again.
+        lock(&self.agenda).place_all(self.now());
+        let mut under_way = FuturesUnordered::new();
+        let mut idle = false;
+        loop {
+            let (batches, sleep) = {
+                let mut agenda = lock(&self.agenda);
+                if agenda.closed {
+                    return;
+                }
+                let now = self.now();
+                let batches = self.take_due(&mut agenda, now);
+                let next = agenda.next();
+                // One more tick after the last lock was let go: the next one may come at once.
+                let sleep = match next {
+                    Some(next) => Some(next.left_at(now).min(TICK)),
+                    None if idle => None,
+                    None => Some(TICK),
+                };
+                idle = next.is_none();
+                agenda.sleeps_until =
+                    Some(sleep.map_or(Moment::NEVER, |sleep| now.after(sleep)));
+                (batches, sleep)
+            };
+            under_way.extend(batches.into_iter().map(|batch| self.renew(batch)));
+            let pause = async {
+                match sleep {
+                    Some(sleep) => tokio::time::sleep(sleep).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                () = pause => {}
+                () = self.woken.notified() => idle = false,
+            }
+        }
+    }
+
+    /// What is to be renewed now. The rest of what is due is lost, or goes back for later.
+    fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Vec<Renewal>> {
+        let mut renewals = Vec::new();
+        for lease in agenda.due(now) {
+            if let Duty::Renew(length) = lease.duty(now)
+                && let Some(turn) = lease.try_turn()
+            {
+                lease.take_up(&turn);
+                renewals.push(Renewal { lease: lease.clone(), turn, length, answered: false });
+            }
+            // While it is being renewed its end is still on the agenda.
+            agenda.place(&lease, now);
+        }
+        let mut batches = Vec::new();
+        while !renewals.is_empty() {
+            let rest = renewals.split_off(renewals.len().min(BATCH));
+            batches.push(std::mem::replace(&mut renewals, rest));
+        }
+        batches
+    }
+
+    /// Sends a batch and takes the answers in.
+    async fn renew(self: &Arc<Self>, mut batch: Vec<Renewal>) {
+        let answers = self.ask(&batch).await;
+        let now = self.now();
+        match answers {
+            Ok((sent, answers)) => {
+                for (renewal, answer) in batch.iter_mut().zip(answers) {
+                    renewal.take_in(sent, answer, now);
+                }
+            }
+            Err(trouble) => observe::renewals_failed(batch.len(), &trouble),
+        }
+        // Those without an answer are tried again.
+        let leases: Vec<_> = batch.drain(..).map(|renewal| renewal.conclude(now)).collect();
+        let mut agenda = lock(&self.agenda);
+        for lease in &leases {
+            agenda.place(lease, now);
+        }
+    }
+
+    async fn ask(&self, batch: &[Renewal]) -> Result<(Moment, Vec<Value>), Error> {
+        let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
+        // Time for a second try over another connection must be left.
+        let patience = self.patience.min(shortest.unwrap_or_default() / 2);
+        let live = tokio::time::timeout(patience, self.link.live())
+            .await
+            .map_err(|_| Error::Timeout)??;
+        let sent = self.now();
+        let mut commands = Pipeline::with_capacity(batch.len());
+        for Renewal { lease, turn, length, .. } in batch {
+            lease.renewing(turn, sent, *length);
+            let tenure = &lease.tenure;
+            commands.add_command(request::renew(&*tenure.key, &*tenure.owner, *length)?);
+        }
+        let answers = live.call_all(&commands, patience).await;
+        if matches!(answers, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        Ok((sent, answers?))
+    }
+}
+
+/// A lease to be renewed, and the right to do so.
+#[derive(Debug)]
+struct Renewal {
+    lease: Arc<Lease>,
+    turn: Turn,
+    length: Duration,
+    answered: bool,
+}
+
+impl Renewal {
+    fn take_in(&mut self, sent: Moment, answer: Value, now: Moment) {
+        let Self { lease, turn, length, .. } = self;
+        let answer = answer
+            .extract_error()
+            .map_err(Error::from)
+            .and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
+        match answer {
+            Ok(Some(runs)) => {
+                lease.renewed(turn, sent, runs.min(*length), now);
+                observe::renewed(&lease.tenure);
+            }
+            Ok(None) | Err(Error::NotALock) => lease.lose(true),
+            Err(trouble) => return observe::renewals_failed(1, &trouble),
+        }
+        self.answered = true;
+    }
+
+    fn conclude(self, now: Moment) -> Arc<Lease> {
+        if !self.answered {
+            self.lease.not_renewed(&self.turn, self.length, now);
+        }
+        self.lease
+    }
+}
