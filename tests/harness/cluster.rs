@@ -102,16 +102,16 @@ impl Cluster {
         self.wait_for_one_view();
     }
 
-    /// Every node believes the same about every slot and its replicas: only then is no request
-    /// redirected twice, and only then does a master listen to its replica's wish to take over.
+    /// Every node believes the same of every other: only then is no request redirected twice, and
+    /// only then does a replica get the votes to take over.
     fn wait_for_one_view(&self) {
-        wait::until("all nodes see the same owners of the slots", AGREEMENT, || {
+        wait::until("all nodes see the same roles and slots", AGREEMENT, || {
             let views: Vec<_> =
-                self.nodes.iter().filter(|node| node.is_running()).map(slots_as_seen_by).collect();
+                self.nodes.iter().filter(|node| node.is_running()).map(roles_as_seen_by).collect();
             if views.windows(2).all(|pair| pair[0] == pair[1]) {
                 Ok(())
             } else {
-                Err(format!("{views:?}"))
+                Err(format!("{views:#?}"))
             }
         });
     }
@@ -137,18 +137,18 @@ pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }
 
-/// Ranges of slots, and the ports of those who have them: the master and then its replicas.
-fn slots_as_seen_by(node: &Server) -> Vec<(i64, i64, Vec<i64>)> {
-    let ranges = node.connect().run("CLUSTER SLOTS");
-    let seen = |range: &Value| {
-        let mut ports: Vec<i64> =
-            range.elements()[2..].iter().map(|node| node[1].integer()).collect();
-        ports[1..].sort_unstable();
-        (range[0].integer(), range[1].integer(), ports)
+/// Of each node its name, whether it is a replica and of whom, and its slots.
+fn roles_as_seen_by(node: &Server) -> Vec<String> {
+    let text = node.connect().run("CLUSTER NODES").text();
+    let role = |line: &str| {
+        // name, address, flags, master, three times, link, slots
+        let words: Vec<&str> = line.split(' ').collect();
+        let replica = words[2].contains("slave");
+        format!("{} {replica} {} {}", words[0], words[3], words[8..].join(" "))
     };
-    let mut slots: Vec<_> = ranges.elements().iter().map(seen).collect();
-    slots.sort_unstable();
-    slots
+    let mut roles: Vec<String> = text.lines().map(role).collect();
+    roles.sort_unstable();
+    roles
 }
 
 fn address(node: &Server) -> String {

@@ -146,6 +146,13 @@ impl Recorder {
         self.calls.lock().unwrap()[call.0].answer = Some((now, outcome));
     }
 
+    /// Notes that a call, a later wait of the same owner, takes over the place in line of an earlier
+    /// one: it counts as sent when that was.
+    pub fn took_over(&self, call: CallId, earlier: CallId) {
+        let mut calls = self.calls.lock().unwrap();
+        calls[call.0].sent = calls[earlier.0].sent;
+    }
+
     /// Notes until when the client believes that the hold of this call, a grant or a renewal, lasts.
     pub fn believed(&self, call: CallId, valid_until: Duration) {
         self.calls.lock().unwrap()[call.0].valid_until = Some(valid_until);

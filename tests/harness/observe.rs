@@ -89,6 +89,7 @@ pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
 /// something does *not* happen. The server counts the time, so a slow test does not shorten it. For
 /// primaries only; works while clients are paused for writing.
 pub fn let_pass(connection: &mut Connection, time: Duration) {
+    assert!(time >= Duration::from_millis(1), "zero would be without limit");
     // Nobody has a thousand replicas.
     let reached = connection.call(cmd!["WAIT", 1000, time.as_millis().to_string()]);
     assert!(!reached.is_error(), "{reached}");

@@ -170,6 +170,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // What watches the server's memory reports when it ends in order.
+        if std::env::var_os("KVLOCK_END_IN_ORDER").is_some()
+            && !std::thread::panicking()
+            && self.is_running()
+        {
+            self.shut_down();
+        }
         // A child that has ended already is an error here, and right.
         let child = self.child.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let _ended = child.kill();

@@ -10,7 +10,7 @@ pub(super) fn check(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report
         report.add(Rule::Answered, call.to_string());
     }
     check_timeouts(calls, limits, report);
-    check_fifo(calls, holds, report);
+    check_fifo(calls, holds, limits, report);
     check_hand_offs(calls, holds, limits, report);
 }
 
@@ -27,7 +27,7 @@ fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
 }
 
 /// Who is sent after another was seen in line is not granted before that one.
-fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], report: &mut Report<'_>) {
+fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
     let mut grants: Vec<&Hold<'_>> = holds.iter().collect();
     grants.sort_by_key(|hold| hold.grant.sent);
     // Of all that were sent from this one on: the smallest token, and the first that was answered.
@@ -45,7 +45,7 @@ fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], report: &mut Report<'_>) {
             }
             // It was in line until its timeout.
             (Some((_, Outcome::Refused)), Some(timeout))
-                if earliest.granted < call.sent + timeout =>
+                if earliest.granted + limits.slack < call.sent + timeout =>
             {
                 report.add(Rule::Fifo, format!("overtaken by {}: {call}", earliest.grant));
             }

@@ -204,8 +204,9 @@ fn a_lock_taken_in_the_moment_of_its_end_goes_to_one_only(kind: Kind) {
     let mut rival = stage.server.connect();
     for round in 0..20 {
         let owner = format!("bob{round}");
-        stage.hold("k", "alice", 20);
+        stage.hold("k", "alice", LONG);
         let mut bob = stage.wait("k", &owner);
+        stage.run("LOCK.RENEW k alice 20");
         let mallorys = wait::until("somebody has the lock", SOON, || {
             let reply = rival.run("LOCK.ACQUIRE k mallory 1000");
             match reply {

@@ -1,0 +1,245 @@
+//! What happens to the servers, one thing at a time.
+
+use crate::Round;
+use crate::pair::ask;
+use harness::history::{CallId, Outcome, Request};
+use harness::random::Random;
+use harness::resp::ReceiveError;
+use harness::{Connection, Value, cmd, wait};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a failover may take.
+const FAILOVER: Duration = Duration::from_secs(30);
+
+type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
+
+/// All of them, with how often they come.
+const FAULTS: [(&str, u64, Fault); 18] = [
+    ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
+    ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
+    ("PEXPIRE by a stranger", 8, |it| it.on_key(|key| cmd!["PEXPIRE", key, 1, "LT"])),
+    ("SET by a stranger", 2, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
+    ("HDEL by a stranger", 6, |it| it.delete_owner()),
+    ("FORCERELEASE", 4, |it| it.on_key(|key| cmd!["LOCK.FORCERELEASE", key])),
+    ("CLIENT KILL of one", 8, |it| it.kill_one()),
+    ("CLIENT KILL in the turn of a grant", 12, |it| it.kill_while_granted()),
+    ("CLIENT KILL of all", 1, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
+    ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
+    ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
+    ("CLIENT PAUSE ALL", 1, |it| it.pause("ALL")),
+    ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
+    ("SWAPDB", 2, |it| it.swap()),
+    ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
+    ("DEBUG RELOAD", 2, |it| it.say(cmd!["DEBUG", "RELOAD"])),
+    ("CONFIG SET", 8, |it| it.configure()),
+    ("FAILOVER", 1, |it| it.fail_over()),
+];
+
+/// Options, what they are set to for a moment, and what they are otherwise.
+const OPTIONS: [(&str, &str, &str); 9] = [
+    ("kvlock.drain", "yes", "no"),
+    ("kvlock.max-waiters-per-key", "3", "10000"),
+    ("kvlock.max-waiters", "2", "10000"),
+    ("kvlock.redisson-channel", "both", "auto"),
+    ("min-replicas-to-write", "5", "0"),
+    ("maxmemory", "1", "0"),
+    ("notify-keyspace-events", "KEA", ""),
+    ("hz", "100", "10"),
+    ("lazyfree-lazy-expire", "yes", "no"),
+];
+
+/// Injects faults for that long.
+pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
+    let mut injector = Injector { round, random, connection: None };
+    let end = Instant::now() + time;
+    while Instant::now() < end && round.pair.crashes() == 0 {
+        let total = FAULTS.iter().map(|(_, weight, _)| weight).sum();
+        let mut drawn = injector.random.below(total);
+        let (name, _, fault) = FAULTS
+            .iter()
+            .find(|(_, weight, _)| {
+                let hit = drawn < *weight;
+                drawn = drawn.saturating_sub(*weight);
+                hit
+            })
+            .unwrap();
+        let begun = round.recorder.now();
+        match fault(&mut injector) {
+            Ok(()) => round.tally.fault(name),
+            Err(_) => injector.connection = None,
+        }
+        round.tally.note(format!("{name} from {begun:?} to {:?}", round.recorder.now()));
+        // Not to wait for anything: what a fault has set in motion goes on before the next.
+        sleep(Duration::from_millis(10 + injector.random.below(40)));
+    }
+    injector.settle();
+}
+
+struct Injector<'a> {
+    round: &'a Round,
+    random: Random,
+    connection: Option<Connection>,
+}
+
+impl Injector<'_> {
+    fn ask(&mut self, command: Vec<Vec<u8>>) -> Result<Value, ReceiveError> {
+        if self.connection.is_none() {
+            self.connection = self.round.pair.connect();
+        }
+        ask(self.connection.as_mut().ok_or(ReceiveError::Closed)?, command)
+    }
+
+    fn say(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
+        let shown = String::from_utf8_lossy(&command.join(&b' ')).into_owned();
+        let reply = self.ask(command)?;
+        if reply.is_error() {
+            self.round.tally.surprise(format!("{shown}: {reply}"));
+        }
+        Ok(())
+    }
+
+    fn key(&mut self) -> String {
+        self.random.pick(&self.round.wild()).clone()
+    }
+
+    /// Does something to one lock that may end whoever's hold.
+    fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
+        let key = self.key();
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let command = command(&key);
+        let reply = self.ask(command);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn broken(&self, calls: &[CallId], sure: bool) {
+        let outcome = if sure { Outcome::Done } else { Outcome::Unknown };
+        calls.iter().for_each(|call| self.round.recorder.answered(*call, outcome));
+    }
+
+    /// Does something to all locks, and sees to it that the floor is there again.
+    fn on_all_keys(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
+        let sent = |key: &String| self.round.recorder.sent(key, "stranger", Request::Break);
+        let calls: Vec<CallId> = self.round.wild().iter().map(sent).collect();
+        let replies: Result<Vec<Value>, _> =
+            commands.iter().map(|command| self.ask(command.clone())).collect();
+        self.broken(&calls, replies.is_ok());
+        replies?;
+        // A failover right now would find no trace of the tokens.
+        self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])
+    }
+
+    fn swap(&mut self) -> Result<(), ReceiveError> {
+        // The locks that were there must not come back: nobody could explain that.
+        let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
+        let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
+        self.on_all_keys(&[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
+    }
+
+    fn delete_owner(&mut self) -> Result<(), ReceiveError> {
+        let key = self.key();
+        let fields = self.ask(cmd!["HKEYS", key])?;
+        let Value::Array(fields) = fields else { return Ok(()) };
+        let owner = fields.iter().find(|field| field.bytes() != b"fencing-token");
+        let Some(owner) = owner.map(Value::text) else { return Ok(()) };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let reply = self.ask(cmd!["HDEL", key, owner]);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn kill_one(&mut self) -> Result<(), ReceiveError> {
+        let list = self.ask(cmd!["CLIENT", "LIST", "TYPE", "normal"])?.text();
+        let me = self.ask(cmd!["CLIENT", "ID"])?.to_string();
+        let ids: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
+            .filter(|id| !me.contains(*id))
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let id = (*self.random.pick(&ids)).to_owned();
+        self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
+    }
+
+    /// Frees a lock, and kills the one who gets it before it can hear of that.
+    fn kill_while_granted(&mut self) -> Result<(), ReceiveError> {
+        let key = self.key();
+        let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
+        let Value::Array(_) = info else { return Ok(()) };
+        let Some(id) = info.field("queue").elements().first().map(|head| head[2].integer()) else {
+            return Ok(());
+        };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let connection = self.connection.as_mut().ok_or(ReceiveError::Closed)?;
+        // A transaction, so that both are done in the same turn whatever the network does.
+        for command in [
+            cmd!["MULTI"],
+            cmd!["LOCK.FORCERELEASE", key],
+            cmd!["CLIENT", "KILL", "ID", id],
+            cmd!["EXEC"],
+        ] {
+            connection.send(command);
+        }
+        let replies: Result<Vec<Value>, _> = (0..4).map(|_| connection.receive(FAILOVER)).collect();
+        self.broken(&[call], replies.is_ok());
+        replies.map(drop)
+    }
+
+    fn pause(&mut self, which: &str) -> Result<(), ReceiveError> {
+        let time = 50 + self.random.below(250);
+        self.say(cmd!["CLIENT", "PAUSE", time, which])
+    }
+
+    /// While nothing may be written the replica is the same as the primary.
+    fn compare(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["CLIENT", "PAUSE", 1000, "WRITE"])?;
+        if let Some(difference) = self.round.pair.difference() {
+            self.round.tally.surprise(difference);
+        }
+        self.say(cmd!["CLIENT", "UNPAUSE"])
+    }
+
+    fn configure(&mut self) -> Result<(), ReceiveError> {
+        let (name, value, usual) = *self.random.pick(&OPTIONS);
+        self.say(cmd!["CONFIG", "SET", name, value])?;
+        sleep(Duration::from_millis(5 + self.random.below(40)));
+        self.say(cmd!["CONFIG", "SET", name, usual])
+    }
+
+    /// A coordinated one: nothing is lost.
+    fn fail_over(&mut self) -> Result<(), ReceiveError> {
+        let (_, replica) = self.round.pair.roles();
+        let (port, mut next) = (replica.port(), replica.connect());
+        self.say(cmd!["FAILOVER", "TO", "127.0.0.1", port, "TIMEOUT", 5000])?;
+        let mut last = self.connection.take().ok_or(ReceiveError::Closed)?;
+        wait::until("the failover is over", FAILOVER, || {
+            let field = |connection: &mut Connection, name: &str| {
+                let info = ask(connection, cmd!["INFO", "replication"])
+                    .map_or_else(|_| String::new(), |info| info.text());
+                let value =
+                    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                value.unwrap_or_default().to_owned()
+            };
+            let state = field(&mut last, "master_failover_state");
+            let link = field(&mut last, "master_link_status");
+            let role = field(&mut next, "role");
+            let done = state == "no-failover" && (role == "slave" || link == "up");
+            if done { Ok(()) } else { Err(format!("{state} {link} {role}")) }
+        });
+        Ok(())
+    }
+
+    /// Puts everything back, on both servers.
+    fn settle(&mut self) {
+        for server in self.round.pair.servers() {
+            let Ok(mut connection) = Connection::open(server.port()) else { continue };
+            for (name, _, usual) in OPTIONS {
+                let _gone = ask(&mut connection, cmd!["CONFIG", "SET", name, usual]);
+            }
+            let _gone = ask(&mut connection, cmd!["CLIENT", "UNPAUSE"]);
+        }
+    }
+}

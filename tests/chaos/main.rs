@@ -1,0 +1,180 @@
+//! Mixed load on a primary and its replica while everything that may happen to a server happens:
+//! clients are killed, writes are paused, keys are deleted by strangers, databases are flushed,
+//! reloaded and swapped, the roles change. What the clients saw is checked after every round.
+//!
+//! ```text
+//! chaos [--seconds N] [--seed S] [--clients C]
+//! ```
+//!
+//! Ends with 0 when no round broke a rule and no server crashed; at the first that did, with 1 and
+//! what it was. The seed decides what is done, not how the threads meet.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_possible_truncation,
+    reason = "a test that is run by hand, too: a panic is how it fails, and its numbers are small"
+)]
+
+mod client;
+mod faults;
+mod load;
+mod pair;
+mod tally;
+
+use crate::pair::Pair;
+use crate::tally::Tally;
+use harness::checker::{Limits, check};
+use harness::history::{Call, Recorder};
+use harness::random::Random;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long the clients work before what they saw is checked.
+const ROUND: Duration = Duration::from_secs(3);
+
+/// How late a hand-off may be: longer than any fault keeps the server from its work.
+const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(3) };
+
+/// How many locks there are at a time, of each sort.
+const LOCKS: usize = 3;
+
+/// The database of the wild locks, which strangers delete, flush and swap.
+const WILD: u32 = 0;
+
+/// The database of the calm locks: only those who hold them, and time, end a hold. What is lost
+/// there is lost for long, and seen.
+const CALM: u32 = 2;
+
+/// A lock.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+}
+
+struct Options {
+    seconds: u64,
+    seed: u64,
+    clients: u64,
+}
+
+impl Options {
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seed = u64::from(clock.subsec_nanos());
+        let mut options = Self { seconds: 300, seed, clients: 32 };
+        while let Some(word) = words.next() {
+            let value = match word.as_str() {
+                "--seconds" => &mut options.seconds,
+                "--seed" => &mut options.seed,
+                "--clients" => &mut options.clients,
+                _ => return None,
+            };
+            *value = words.next()?.parse().ok()?;
+        }
+        Some(options)
+    }
+}
+
+/// What a round is about: everything that its threads share.
+pub(crate) struct Round {
+    pub(crate) pair: Pair,
+    pub(crate) locks: Vec<Lock>,
+    pub(crate) recorder: Recorder,
+    pub(crate) tally: Tally,
+    over: AtomicBool,
+}
+
+impl Round {
+    /// The locks that strangers may touch.
+    pub(crate) fn wild(&self) -> Vec<String> {
+        let wild = self.locks.iter().filter(|lock| lock.db == WILD);
+        wild.map(|lock| lock.key.clone()).collect()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// A thread that gives up is a surprise, and the others go on.
+    fn guard(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.tally.surprise("a thread gave up: see its panic".to_owned());
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(options) = Options::parse(std::env::args().skip(1)) else {
+        println!("usage: chaos [--seconds N] [--seed S] [--clients C]");
+        return ExitCode::from(2);
+    };
+    let end = Instant::now() + Duration::from_secs(options.seconds);
+    let random = Random::new(options.seed);
+    let mut pair = Pair::start();
+    println!("seed {}, {} clients, {}", options.seed, options.clients, pair.names());
+    let mut total = Tally::default();
+    let mut violations = Vec::new();
+    let mut rounds = 0;
+    while Instant::now() < end && violations.is_empty() {
+        rounds += 1;
+        let time = ROUND.min(end.saturating_duration_since(Instant::now()));
+        let round = run(pair, rounds, time, &options, &random.part(rounds));
+        let calls = round.recorder.calls();
+        round.tally.add("calls", calls.len() as u64);
+        violations.extend(round.pair.wrongs(&round.locks));
+        violations.extend(check(&calls, &LIMITS).iter().map(ToString::to_string));
+        violations.extend(round.tally.surprises());
+        if !violations.is_empty() {
+            keep(&calls, &round.tally);
+        }
+        total.merge(&round.tally);
+        pair = round.pair;
+    }
+    total.print(options.seed, rounds, &violations, pair.crashes());
+    if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Leaves the calls and the faults of a round where somebody can read them.
+fn keep(calls: &[Call], tally: &Tally) {
+    let path = std::env::temp_dir().join(format!("kvlock-chaos-{}.txt", std::process::id()));
+    let calls = calls.iter().map(|call| format!("{call}, in line at {:?}", call.queued));
+    let lines: Vec<String> = calls.chain(tally.diary()).collect();
+    match std::fs::write(&path, lines.join("\n")) {
+        Ok(()) => println!("the calls of the round are in {}", path.display()),
+        Err(why) => println!("the calls of the round are lost: {why}"),
+    }
+}
+
+/// One round of that length: all clients and the faults, until all of them are done.
+fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Random) -> Round {
+    let round = Round {
+        pair,
+        locks: [WILD, CALM]
+            .iter()
+            .flat_map(|db| {
+                (0..LOCKS).map(move |n| Lock { key: format!("r{number}-{db}-{n}"), db: *db })
+            })
+            .collect(),
+        recorder: Recorder::new(),
+        tally: Tally::default(),
+        over: AtomicBool::new(false),
+    };
+    thread::scope(|scope| {
+        for client in 0..options.clients {
+            let (round, random) = (&round, random.part(client + 1));
+            scope.spawn(move || round.guard(|| load::work(round, client, random)));
+        }
+        round.guard(|| faults::inject(&round, time, random.part(0)));
+        round.over.store(true, Ordering::Relaxed);
+    });
+    round
+}

@@ -1,0 +1,156 @@
+//! A primary and its replica, which change places.
+
+use crate::{CALM, Lock, WILD};
+use harness::resp::ReceiveError;
+use harness::{Connection, Server, Value, cmd, observe};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long it may take until there is a primary again.
+const FAILOVER: Duration = Duration::from_secs(30);
+
+/// How long a question to a server may take.
+const ANSWER: Duration = Duration::from_secs(10);
+
+pub(crate) struct Pair([Server; 2]);
+
+impl Pair {
+    pub(crate) fn start() -> Self {
+        let options =
+            || Server::options().append_only("everysec").config("crash-memcheck-enabled", "no");
+        let first = options().start();
+        let second = options().replica_of(&first).start();
+        observe::wait_for_replica(&mut first.connect(), &mut second.connect());
+        Self([first, second])
+    }
+
+    pub(crate) fn names(&self) -> String {
+        let [first, second] = &self.0;
+        format!("{} on ports {} and {}", first.kind(), first.port(), second.port())
+    }
+
+    pub(crate) fn servers(&self) -> &[Server; 2] {
+        &self.0
+    }
+
+    /// A connection to whichever is the primary now; none if there is none for long.
+    pub(crate) fn connect(&self) -> Option<Connection> {
+        let deadline = Instant::now() + FAILOVER;
+        while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
+            let primary = self.0.iter().filter_map(open).find_map(|mut connection| {
+                let role = ask(&mut connection, cmd!["ROLE"]).ok()?;
+                matches!(&role, Value::Array(_)).then_some(())?;
+                (role[0].text() == "master").then_some(connection)
+            });
+            if primary.is_some() {
+                return primary;
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+
+    /// Which of the two is the primary, and which is not.
+    pub(crate) fn roles(&self) -> (&Server, &Server) {
+        let [first, second] = &self.0;
+        let is_primary = |server: &Server| {
+            let role = observe::info_field(&mut server.connect(), "role");
+            role.as_deref() == Some("master")
+        };
+        if is_primary(first) { (first, second) } else { (second, first) }
+    }
+
+    pub(crate) fn crashes(&self) -> usize {
+        self.0.iter().filter(|server| !server.is_alive()).count()
+    }
+
+    /// What is not as it should be when nobody uses these locks any more.
+    pub(crate) fn wrongs(&self, locks: &[Lock]) -> Vec<String> {
+        let crashed = self.0.iter().filter(|server| !server.is_alive());
+        let mut wrongs: Vec<String> = crashed
+            .map(|server| format!("a server has crashed; its log ends:\n{}", log_end(server)))
+            .collect();
+        if !wrongs.is_empty() {
+            return wrongs;
+        }
+        let (primary, replica) = self.roles();
+        let (mut p, mut r) = (primary.connect(), replica.connect());
+        for lock in locks {
+            p.call(cmd!["SELECT", lock.db]);
+            p.call(cmd!["LOCK.FORCERELEASE", lock.key]);
+        }
+        for field in ["kvlock_waiters", "blocked_clients", "kvlock_caught_panics"] {
+            for server in [&mut p, &mut r] {
+                wrongs.extend(is_not_zero(server, field));
+            }
+        }
+        wrongs.extend(self.difference());
+        wrongs
+    }
+
+    /// What the replica has that the primary has not, or the other way round. Nothing must be
+    /// written meanwhile.
+    pub(crate) fn difference(&self) -> Option<String> {
+        let (primary, replica) = self.roles();
+        let (mut p, mut r) = (primary.connect(), replica.connect());
+        observe::wait_for_replica(&mut p, &mut r);
+        let (mut here, mut there) = (contents(&mut r), contents(&mut p));
+        // What ended while we looked may have been seen on one side only.
+        let now = unix_ms();
+        here.retain(|_, (_, until)| *until < 0 || *until > now);
+        there.retain(|_, (_, until)| *until < 0 || *until > now);
+        (here != there).then(|| format!("the replica has {here:?}, the primary {there:?}"))
+    }
+}
+
+/// What is wrong if that field of `INFO` does not come down to 0.
+fn is_not_zero(server: &mut Connection, field: &str) -> Option<String> {
+    let deadline = Instant::now() + ANSWER;
+    loop {
+        match observe::info_number(server, field) {
+            0 => return None,
+            // The server may still be about to notice that a client has gone.
+            _ if Instant::now() < deadline => std::thread::yield_now(),
+            left => return Some(format!("{field} is {left} at the end of a round")),
+        }
+    }
+}
+
+fn open(server: &Server) -> Option<Connection> {
+    Connection::open(server.port()).ok()
+}
+
+/// A question, without failing when the connection breaks.
+pub(crate) fn ask(
+    connection: &mut Connection,
+    command: Vec<Vec<u8>>,
+) -> Result<Value, ReceiveError> {
+    connection.send(command);
+    connection.receive(ANSWER)
+}
+
+/// All keys of all databases: what they hold, and until when.
+fn contents(connection: &mut Connection) -> BTreeMap<(u32, String), (String, i64)> {
+    let mut contents = BTreeMap::new();
+    for db in [WILD, CALM] {
+        connection.call(cmd!["SELECT", db]);
+        for key in connection.run("KEYS *").elements().iter().map(Value::text) {
+            let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
+            let read = if key.starts_with("kvlock:floor") { "GET" } else { "HGETALL" };
+            let value = connection.call(cmd![read, key]).to_string();
+            contents.insert((db, key), (value, until));
+        }
+    }
+    contents
+}
+
+fn unix_ms() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_millis().try_into().unwrap_or(i64::MAX)
+}
+
+fn log_end(server: &Server) -> String {
+    let log = server.log();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(80)..].join("\n")
+}

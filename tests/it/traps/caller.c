@@ -1,0 +1,155 @@
+/* A module whose commands call the commands of others, from the places from which modules do:
+ *
+ *     CALL.NOW   flags command [argument …]   from a command; answers what the call answered
+ *     CALL.TIMER flags command [argument …]   from a timer; the answer is lost
+ *     CALL.LATER command [argument …]         as a call that may block, from Redis 7.2 on
+ *
+ * Written without the header of the module API: the server hands out functions by their names. */
+#include <stddef.h>
+#include <string.h>
+
+typedef struct Ctx Ctx;
+typedef struct Text Text;
+typedef struct Reply Reply;
+typedef struct Blocked Blocked;
+typedef int Command(Ctx *, Text **, int);
+
+enum { OK = 0, ERR = 1, PROMISE = 12 };
+
+static void *(*Alloc)(size_t);
+static void (*Free)(void *);
+static int (*CreateCommand)(Ctx *, const char *, Command *, const char *, int, int, int);
+static const char *(*StringPtrLen)(const Text *, size_t *);
+static void (*RetainString)(Ctx *, Text *);
+static void (*FreeString)(Ctx *, Text *);
+static Reply *(*Call)(Ctx *, const char *, const char *, ...);
+static int (*CallReplyType)(Reply *);
+static void (*FreeCallReply)(Reply *);
+static int (*ReplyWithCallReply)(Ctx *, Reply *);
+static int (*ReplyWithError)(Ctx *, const char *);
+static int (*ReplyWithSimpleString)(Ctx *, const char *);
+static unsigned long long (*CreateTimer)(Ctx *, long long, void (*)(Ctx *, void *), void *);
+static Blocked *(*BlockClient)(Ctx *, Command *, Command *, void (*)(Ctx *, void *), long long);
+static int (*UnblockClient)(Blocked *, void *);
+static void (*SetDisconnectCallback)(Blocked *, void (*)(Ctx *, Blocked *));
+static void (*BlockClientSetPrivateData)(Blocked *, void *);
+static void *(*BlockClientGetPrivateData)(Blocked *);
+static Ctx *(*GetThreadSafeContext)(Blocked *);
+static void (*FreeThreadSafeContext)(Ctx *);
+static void (*CallReplyPromiseSetUnblockHandler)(Reply *, void (*)(Ctx *, Reply *, void *), void *);
+static int (*CallReplyPromiseAbort)(Reply *, void **);
+
+static const char *chars(const Text *text) {
+    size_t length;
+    return StringPtrLen(text, &length);
+}
+
+/* Calls words[1] with the words behind it, as words[0] says. */
+static Reply *call(Ctx *ctx, Text **words, int count) {
+    char format[32] = "";
+    strncat(format, chars(words[0]), sizeof format - 2);
+    strcat(format, "v");
+    return Call(ctx, chars(words[1]), format, words + 2, (size_t)(count - 2));
+}
+
+static int now(Ctx *ctx, Text **argv, int argc) {
+    Reply *reply = call(ctx, argv + 1, argc - 1);
+    if (!reply) return ReplyWithError(ctx, "ERR the call was refused");
+    ReplyWithCallReply(ctx, reply);
+    FreeCallReply(reply);
+    return OK;
+}
+
+typedef struct {
+    int count;
+    Text *words[];
+} Kept;
+
+static void fired(Ctx *ctx, void *data) {
+    Kept *kept = data;
+    Reply *reply = call(ctx, kept->words, kept->count);
+    if (reply) FreeCallReply(reply);
+    for (int i = 0; i < kept->count; i++) FreeString(NULL, kept->words[i]);
+    Free(kept);
+}
+
+static int timer(Ctx *ctx, Text **argv, int argc) {
+    Kept *kept = Alloc(sizeof *kept + sizeof(Text *) * (size_t)argc);
+    kept->count = argc - 1;
+    for (int i = 1; i < argc; i++) {
+        RetainString(NULL, argv[i]);
+        kept->words[i - 1] = argv[i];
+    }
+    CreateTimer(ctx, 0, fired, kept);
+    return ReplyWithSimpleString(ctx, "OK");
+}
+
+static void fulfilled(Ctx *unused, Reply *reply, void *data) {
+    (void)unused;
+    Blocked *caller = data;
+    Ctx *ctx = GetThreadSafeContext(caller);
+    ReplyWithCallReply(ctx, reply);
+    FreeThreadSafeContext(ctx);
+    FreeCallReply(BlockClientGetPrivateData(caller));
+    UnblockClient(caller, NULL);
+}
+
+static void gone(Ctx *unused, Blocked *caller) {
+    (void)unused;
+    void *data;
+    Reply *promise = BlockClientGetPrivateData(caller);
+    CallReplyPromiseAbort(promise, &data);
+    FreeCallReply(promise);
+    UnblockClient(caller, NULL);
+}
+
+static int later(Ctx *ctx, Text **argv, int argc) {
+    if (!CallReplyPromiseAbort) return ReplyWithError(ctx, "ERR not on this server");
+    Reply *reply = Call(ctx, chars(argv[1]), "KEv", argv + 2, (size_t)(argc - 2));
+    if (!reply) return ReplyWithError(ctx, "ERR the call was refused");
+    if (CallReplyType(reply) != PROMISE) {
+        ReplyWithCallReply(ctx, reply);
+        FreeCallReply(reply);
+        return OK;
+    }
+    Blocked *caller = BlockClient(ctx, NULL, NULL, NULL, 0);
+    SetDisconnectCallback(caller, gone);
+    BlockClientSetPrivateData(caller, reply);
+    CallReplyPromiseSetUnblockHandler(reply, fulfilled, caller);
+    return OK;
+}
+
+int RedisModule_OnLoad(Ctx *ctx, Text **argv, int argc) {
+    (void)argv, (void)argc;
+    int (*api)(const char *, void *) = *(int (**)(const char *, void *))ctx;
+    int (*attributes)(Ctx *, const char *, int, int);
+    if (api("RedisModule_SetModuleAttribs", &attributes) != OK) return ERR;
+    attributes(ctx, "caller", 1, 1);
+#define REQUIRED(name) if (api("RedisModule_" #name, &name) != OK) return ERR
+#define OPTIONAL(name) api("RedisModule_" #name, &name)
+    REQUIRED(Alloc);
+    REQUIRED(Free);
+    REQUIRED(CreateCommand);
+    REQUIRED(StringPtrLen);
+    REQUIRED(RetainString);
+    REQUIRED(FreeString);
+    REQUIRED(Call);
+    REQUIRED(CallReplyType);
+    REQUIRED(FreeCallReply);
+    REQUIRED(ReplyWithCallReply);
+    REQUIRED(ReplyWithError);
+    REQUIRED(ReplyWithSimpleString);
+    REQUIRED(CreateTimer);
+    REQUIRED(BlockClient);
+    REQUIRED(UnblockClient);
+    REQUIRED(SetDisconnectCallback);
+    REQUIRED(GetThreadSafeContext);
+    REQUIRED(FreeThreadSafeContext);
+    OPTIONAL(BlockClientSetPrivateData);
+    OPTIONAL(BlockClientGetPrivateData);
+    OPTIONAL(CallReplyPromiseSetUnblockHandler);
+    OPTIONAL(CallReplyPromiseAbort);
+    if (CreateCommand(ctx, "call.now", now, "", 0, 0, 0) != OK) return ERR;
+    if (CreateCommand(ctx, "call.timer", timer, "", 0, 0, 0) != OK) return ERR;
+    return CreateCommand(ctx, "call.later", later, "", 0, 0, 0);
+}

@@ -1,0 +1,131 @@
+//! A server that takes no writes from clients, for want of replicas, disk or memory, takes none
+//! from the module either: those who wait hear the server's own reason instead of a grant.
+
+use super::deaths::{expect_closed, kill};
+use super::stage::{LONG, SOON, Stage};
+use harness::{Kind, Value, observe, on_each_server, wait};
+
+const TOO_FEW: &str = "CONFIG SET min-replicas-to-write 2";
+const ENOUGH: &str = "CONFIG SET min-replicas-to-write 0";
+
+/// Both waiters of `k` are refused with that code, and nothing is written.
+fn expect_refused(stage: &mut Stage, code: &str, cause: impl FnOnce(&mut Stage)) {
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.wait("k", "carol");
+    let granted = stage.counted("granted");
+    cause(stage);
+    for waiter in [&mut bob, &mut carol] {
+        let reply = waiter.connection.receive(SOON).unwrap();
+        assert_eq!(reply.code(), code, "{reply}");
+        assert_eq!(waiter.connection.run("ECHO on"), Value::bulk("on"));
+    }
+    assert_eq!(stage.counted("granted"), granted);
+    assert_eq!(stage.run("EXISTS k"), Value::Integer(0));
+    assert_eq!(stage.counted("waiters"), 0);
+}
+
+fn too_few_replicas_refuse_a_lock_and_its_waiters(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    expect_refused(&mut stage, "NOREPLICAS", |stage| {
+        stage.let_the_lease_end_after(TOO_FEW);
+    });
+    for line in ["ACQUIRE k bob 1000", "WAIT k bob 1000 0", "RELEASE k bob", "FORCERELEASE k"] {
+        assert_eq!(stage.run(&format!("LOCK.{line}")).code(), "NOREPLICAS", "{line}");
+    }
+    stage.run(ENOUGH);
+
+    stage.hold("k", "alice", LONG);
+    expect_refused(&mut stage, "NOREPLICAS", |stage| {
+        stage.at_once(&["DEL k", TOO_FEW]);
+    });
+    stage.run(ENOUGH);
+
+    // Enough of them, and all is as ever.
+    stage.run("CONFIG SET min-replicas-to-write 1");
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    stage.let_the_lease_end_after("PING");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_dead_waiters_grant_stays_until_its_lease_ends_when_replicas_are_too_few(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait_with("k", "bob", 2000, 0);
+    let mut carol = stage.wait("k", "carol");
+    stage.at_once(&["LOCK.RELEASE k alice", &kill(&bob), TOO_FEW]);
+    stage.granted_unseen();
+    expect_closed(&mut bob);
+    stage.run(ENOUGH);
+    stage.granted(&mut carol);
+    stage.check();
+}
+
+fn a_failing_disk_refuses_a_lock_and_its_waiters(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    // A folder in the place of the snapshot lets every snapshot fail, also for root.
+    std::fs::create_dir(stage.server.dir().join("dump.rdb")).unwrap();
+    stage.run("CONFIG SET stop-writes-on-bgsave-error no");
+    stage.run("CONFIG SET save \"3600 1000000\"");
+    assert!(!stage.run("BGSAVE").is_error());
+    wait::until("the snapshot has failed", SOON, || {
+        match observe::info_field(&mut stage.eye, "rdb_last_bgsave_status") {
+            Some(status) if status == "err" => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    stage.hold("k", "alice", LONG);
+    expect_refused(&mut stage, "MISCONF", |stage| {
+        stage.let_the_lease_end_after("CONFIG SET stop-writes-on-bgsave-error yes");
+    });
+    for line in ["ACQUIRE k bob 1000", "WAIT k bob 1000 0", "RENEW k bob 1000"] {
+        assert_eq!(stage.run(&format!("LOCK.{line}")).code(), "MISCONF", "{line}");
+    }
+    stage.run("CONFIG SET stop-writes-on-bgsave-error no");
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
+fn a_full_server_takes_no_locks_but_passes_them_on(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let full = "CONFIG SET maxmemory 1";
+    stage.hold("k", "alice", LONG);
+    stage.hold("l", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.wait("k", "carol");
+    let mut dave = stage.wait("k", "dave");
+    let mut erin = stage.wait("k", "erin");
+    let mut frank = stage.wait("k", "frank");
+    stage.run(full);
+    for line in ["ACQUIRE free x 1000", "WAIT free x 1000 0", "ACQUIRE l alice 1000"] {
+        assert_eq!(stage.run(&format!("LOCK.{line}")).code(), "OOM", "{line}");
+    }
+    assert_eq!(stage.run("LOCK.RENEW l alice 600000"), Value::Integer(600_000));
+    assert_eq!(stage.run("LOCK.CANCEL k erin"), Value::Integer(1));
+    assert_eq!(erin.connection.receive(SOON).unwrap(), Value::Nil);
+    // By release, force, the end of a lease, and from outside.
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    assert_eq!(stage.run("LOCK.FORCERELEASE k"), Value::Integer(1));
+    stage.granted(&mut carol);
+    assert_eq!(stage.run("LOCK.RENEW k carol 50"), Value::Integer(50));
+    stage.granted(&mut dave);
+    stage.run("DEL k");
+    stage.granted(&mut frank);
+    stage.release("k", "frank");
+    stage.release("l", "alice");
+    stage.run("CONFIG SET maxmemory 0");
+    stage.check();
+}
+
+on_each_server!(
+    too_few_replicas_refuse_a_lock_and_its_waiters,
+    a_dead_waiters_grant_stays_until_its_lease_ends_when_replicas_are_too_few,
+    a_failing_disk_refuses_a_lock_and_its_waiters,
+    a_full_server_takes_no_locks_but_passes_them_on,
+);

@@ -1,0 +1,161 @@
+//! A server changes its role while clients wait. Only a primary grants: a replica that writes on
+//! its own no longer has the data of its primary.
+
+use super::deaths::kill;
+use super::failovers::expect_sent_away;
+use super::stage::{LONG, SOON, Stage, expect_same_data, expect_unharmed, token_of};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
+
+fn follow(other: &Server) -> String {
+    format!("REPLICAOF 127.0.0.1 {}", other.port())
+}
+
+fn wait_until_unloaded(eye: &mut Connection) {
+    wait::until("the module can be unloaded", SOON, || match eye.run("MODULE UNLOAD kvlock") {
+        Value::Status(_) => Ok(()),
+        refused => Err(refused.to_string()),
+    });
+}
+
+fn a_demoted_primary_sends_its_waiters_away_and_writes_no_more(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let other = Server::options().kind(&kind).without_module();
+    let other = other.config("repl-diskless-sync-delay", 0).start();
+    let mut there = other.connect();
+    stage.hold("k", "alice", LONG);
+    stage.hold("l", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.wait("l", "carol");
+    // The lease ends when the server is a replica, of a primary that still has the dead lock.
+    there.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    there.run("HSET k dave 1");
+    there.run("PEXPIRE k 200");
+    stage.let_the_lease_end_after(&follow(&other));
+    expect_sent_away(&mut bob);
+    expect_sent_away(&mut carol);
+    observe::wait_for_replica(&mut there, &mut stage.eye);
+    assert_eq!((stage.counted("waiters"), stage.counted("waiting_keys")), (0, 0));
+    observe::wait_for_blocked_clients(&mut stage.eye, 0);
+    assert_eq!(stage.run("LOCK.ACQUIRE k erin 1000").code(), "READONLY");
+    assert_eq!(stage.counted("granted"), 2);
+    expect_same_data(&other, &stage.server);
+    wait_until_unloaded(&mut stage.eye);
+    expect_unharmed(&stage.server);
+}
+
+fn a_grant_on_its_way_when_the_role_changes_leaves_nothing_behind(kind: Kind) {
+    for dead in [false, true] {
+        let mut stage = Stage::new(&kind);
+        let other = Server::options().kind(&kind).without_module();
+        let other = other.config("repl-diskless-sync-delay", 0).start();
+        stage.hold("k", "alice", LONG);
+        let mut bob = stage.wait("k", "bob");
+        let mut carol = stage.wait("k", "carol");
+        let kill = if dead { kill(&bob) } else { "PING".to_owned() };
+        stage.at_once(&["LOCK.RELEASE k alice", &kill, &follow(&other)]);
+        if let Ok(reply) = bob.connection.receive(SOON) {
+            assert!(!dead && (reply.is_error() || token_of(&reply) > 0), "{reply}");
+        }
+        expect_sent_away(&mut carol);
+        observe::wait_for_replica(&mut other.connect(), &mut stage.eye);
+        expect_same_data(&other, &stage.server);
+        assert_eq!(stage.counted("grants_taken_back"), 0);
+        wait_until_unloaded(&mut stage.eye);
+        expect_unharmed(&stage.server);
+    }
+}
+
+fn a_grant_that_another_primary_has_confirmed_is_not_taken_back(kind: Kind) {
+    let mut stage = Stage::of_twins(&kind);
+    stage.hold("k", "alice", LONG);
+    let bob = stage.wait("k", "bob");
+    // Bob's client dies before his reply, and the pause keeps the grant from being taken back.
+    let (kill, pause) = (kill(&bob), "CLIENT PAUSE 600000 WRITE");
+    stage.at_once(&["LOCK.RELEASE k alice", &kill, pause]);
+    let token = stage.token("k");
+    observe::wait_for_replica(&mut stage.eye, &mut stage.replica.connect());
+    // The other server becomes the primary, and there bob learns what he has.
+    let mut there = stage.replica.connect();
+    there.run("REPLICAOF NO ONE");
+    let follow = follow(&stage.replica);
+    stage.run(&follow);
+    stage.run("CLIENT UNPAUSE");
+    let reply = there.call(cmd!["LOCK.WAIT", "k", "bob", LONG, 0, "HOLDS", 1]);
+    assert_eq!(token_of(&reply), token);
+    observe::wait_for_replica(&mut there, &mut stage.eye);
+
+
+    // And back again.
+    stage.run("REPLICAOF NO ONE");
+    let mut carol = stage.wait("k", "carol");
+    stage.granted_unseen();
+    stage.expect_in_line(&mut [&mut carol]);
+    stage.expect_holder("k", "bob", 1, Some(token));
+    stage.check_server();
+}
+
+fn a_promoted_replica_knows_the_locks_and_ends_their_leases(kind: Kind) {
+    let mut stage = Stage::of_twins(&kind);
+    let alices = stage.hold("k", "alice", LONG);
+    let daves = stage.hold("l", "dave", 2000);
+    let end = stage.run("PEXPIRETIME l").integer();
+    observe::wait_for_replica(&mut stage.eye, &mut stage.replica.connect());
+    let mut new = stage.replica.connect();
+    new.run("REPLICAOF NO ONE");
+    let [mut bob, mut carol] = [stage.replica.connect(), stage.replica.connect()];
+    bob.send(cmd!["LOCK.WAIT", "k", "bob", LONG, 0]);
+    carol.send(cmd!["LOCK.WAIT", "l", "carol", LONG, 0]);
+    observe::wait_for_waiters(&mut new, "k", 1);
+    let carols = token_of(&carol.receive(SOON).unwrap());
+    // A token is the moment of its grant, in microseconds, when nothing else lifts it.
+    assert!(carols > daves && carols >= end * 1000, "{carols} for a lease until {end}");
+    assert!(!bob.has_unread());
+    assert_eq!(new.run("LOCK.RELEASE k alice"), Value::Integer(0));
+    let bobs = token_of(&bob.receive(SOON).unwrap());
+    assert!(bobs > alices && bobs > carols);
+    expect_unharmed(&stage.replica);
+}
+
+fn a_replica_that_takes_writes_grants_nothing(kind: Kind) {
+    let mut stage = Stage::of_twins(&kind);
+    stage.hold("k", "alice", LONG);
+    observe::wait_for_replica(&mut stage.eye, &mut stage.replica.connect());
+    let mut there = stage.replica.connect();
+    there.run("CONFIG SET replica-read-only no");
+    assert_eq!(there.run("SET mine 1"), Value::Status("OK".into()));
+    there.run("DEL mine");
+    let writing = [
+        "LOCK.ACQUIRE free bob 1000",
+        "LOCK.ACQUIRE k bob 1000",
+        "LOCK.ACQUIRE k alice 1000",
+        "LOCK.WAIT k bob 1000 60000",
+        "LOCK.WAIT free bob 1000 60000",
+        "LOCK.RELEASE k alice",
+        "LOCK.RENEW k alice 1000",
+        "LOCK.CANCEL k bob",
+        "LOCK.FORCERELEASE k",
+    ];
+    for line in writing {
+        assert_eq!(there.run(line).code(), "READONLY", "{line}");
+        there.run("MULTI");
+        there.run(line);
+        assert_eq!(there.run("EXEC")[0].code(), "READONLY", "{line}");
+        let words: Vec<_> = line.split(' ').collect();
+        let mut eval = cmd!["EVAL", "return redis.pcall(unpack(ARGV))", 1, words[1]];
+        eval.extend(words.iter().map(|word| word.as_bytes().to_vec()));
+        assert_eq!(there.call(eval).code(), "READONLY", "{line}");
+    }
+    assert_eq!(there.run("LOCK.INFO k").field("owner"), &Value::bulk("alice"));
+    assert_eq!(there.run("LOCK.LIST"), Value::Array(Vec::new()));
+    assert_eq!(observe::info_number(&mut there, "kvlock_granted"), 0);
+    expect_same_data(&stage.server, &stage.replica);
+    stage.check();
+}
+
+on_each_server!(
+    a_demoted_primary_sends_its_waiters_away_and_writes_no_more,
+    a_grant_on_its_way_when_the_role_changes_leaves_nothing_behind,
+    a_grant_that_another_primary_has_confirmed_is_not_taken_back,
+    a_promoted_replica_knows_the_locks_and_ends_their_leases,
+    a_replica_that_takes_writes_grants_nothing,
+);
