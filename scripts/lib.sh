@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used elsewhere
 # Shared by the scripts in this folder: `. "$(dirname "$0")/lib.sh"`.
 # Goes to the root of the repository and names the folders that all agree on.
 set -euo pipefail
@@ -14,3 +15,49 @@ servers=$root/target/servers
 
 say() { printf '==> %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "scripts/$(basename "$0")" "$*" >&2; exit 1; }
+
+# The first of these programs that there is.
+first_of() {
+    local name
+    for name; do command -v "$name" && return; done
+    return 1
+}
+
+# The Debian mirror that this machine uses.
+debian_mirror() {
+    local mirror=${KVLOCK_DEBIAN_MIRROR:-}
+    # shellcheck disable=SC2016 # apt's own variable
+    [ -n "$mirror" ] || mirror=$(apt-get indextargets --format '$(REPO_URI)' 2>/dev/null | awk '/\/debian\/*$/ && !found++')
+    [ -n "$mirror" ] ||
+        die "no Debian mirror in the apt sources of this machine: set KVLOCK_DEBIAN_MIRROR to the address of one"
+    echo "$mirror"
+}
+
+# serve SERVER CLI FOLDER ARGUMENT...: starts a private server on some free port, and
+# sets $pid and $port. Nothing of it outlives it: no snapshot, no append-only file.
+serve() {
+    local server=$1 cli=$2 folder=$3
+    for port in $(shuf -i 20000-30000 -n 5); do
+        "$server" --port "$port" --bind 127.0.0.1 --dir "$folder" --logfile server.log --save '' --appendonly no \
+            "${@:4}" </dev/null >/dev/null 2>&1 &
+        pid=$!
+        for _ in $(seq 100); do
+            # It is ours that answers, not another one on a port we thought was free.
+            [ "$("$cli" -p "$port" info server 2>/dev/null | tr -d '\r' | sed -n 's/^process_id://p')" != "$pid" ] || return 0
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        stop_serving
+    done
+    cat "$folder/server.log" >&2 || true
+    die "the server did not start"
+}
+
+# stop_serving: ends what serve started, if it did.
+pid=
+stop_serving() {
+    [ -n "$pid" ] || return 0
+    kill "$pid" 2>/dev/null || true
+    wait "$pid" 2>/dev/null || true
+    pid=
+}
