@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvlock_core::{
-    Bug, Cause, Change, HandOff, KeyRef, Limits, LockKey, Millis, Now, Observed, Situation, Table,
-    Token, WaiterId,
+    Bug, Change, HandOff, KeyRef, Limits, LockKey, Millis, Now, Observed, Situation, Table, Token,
+    WaiterId,
 };
 
 use crate::clock;
@@ -127,7 +127,8 @@ impl Server {
         let mut seen = keyspace::read(open.as_ref(), &self.words, name, asked);
         let at = seen.situation(key, owner.bytes(), now, floor);
         if self.table.owes_a_grant(&at) {
-            let change = self.table.look(&at, Cause::Expiry);
+            let cause = self.table.cause_of_freedom(key);
+            let change = self.table.look(&at, cause);
             self.carry_out(ctx, name, open, owner, &at, change);
             open = ctx.open_to_write(name);
             seen = keyspace::read(open.as_ref(), &self.words, name, asked);
@@ -209,7 +210,7 @@ impl Server {
 
     /// Answers all waiters the same.
     pub(crate) fn dismiss_all(&mut self, reply: &Reply) {
-        while let Some(waiting) = self.table.dismiss_one() {
+        for waiting in self.table.dismiss_all() {
             self.answer(waiting, reply.clone(), None);
         }
     }

@@ -283,13 +283,18 @@ impl<P> Queues<P> {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
 
-    /// The oldest waiter of all.
-    pub(crate) fn any_waiter(&self) -> Option<WaiterId> {
-        self.waiters.keys().next().copied()
+    /// Takes out all waiters, in order of arrival, and gives all memory back.
+    pub(crate) fn drain(&mut self) -> Vec<P> {
+        let emptied =
+            std::mem::replace(self, Self { last_number: self.last_number, ..Self::default() });
+        let mut waiters: Vec<_> = emptied.waiters.into_iter().collect();
+        waiters.sort_unstable_by_key(|(id, _)| *id);
+        waiters.into_iter().map(|(_, waiter)| waiter.client).collect()
     }
 
     /// How many entries there is room for: what memory is kept.
     pub(crate) fn capacity(&self) -> usize {
-        self.waiters.capacity() + self.places.capacity() + self.queues.capacity()
+        let keys = self.queues.capacity() + self.by_key.capacity();
+        keys + self.waiters.capacity() + self.places.capacity()
     }
 }

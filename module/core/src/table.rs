@@ -51,7 +51,7 @@ pub struct Situation<'a> {
 impl Situation<'_> {
     /// Whether a token for this lock would be a guess, where `stored` is the one in the hash.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
-        self.floor.is_none() && stored.is_none()
+        self.floor.is_none() && stored.is_none_or(Token::is_doubtful)
     }
 }
 
@@ -208,7 +208,7 @@ impl<P> Table<P> {
         };
         let until = at.now.unix().plus(lease);
         self.touched(holding.token);
-        self.look_no_later_than(at.key, after(until));
+        self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let change = Change::Update { holds: None, token: None, until: Some(until) };
         (RenewReply::Lease(lease), change)
     }
@@ -271,11 +271,11 @@ impl<P> Table<P> {
     }
 
     /// Sees to it that this lock, if somebody waits for it, is looked at by then.
-    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis) {
+    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis, cause: Cause) {
         if let Some(id) = self.queues.find(key) {
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
             if planned.is_none_or(|planned| due < planned) {
-                self.plan_look(id, Some(due), Cause::Expiry);
+                self.plan_look(id, Some(due), cause);
             }
         }
     }

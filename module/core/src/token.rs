@@ -1,9 +1,9 @@
 //! Fencing tokens.
 
-/// The largest token that is believed when it is read back from the keyspace.
+/// The largest token in the keyspace that lifts the tokens after it.
 ///
 /// Anybody may write a hash. A poisoned value near the end of the number range would leave no room
-/// above it, so larger ones count as absent. 2^52 microseconds after 1970 is the year 2112.
+/// above it, so larger ones lift nothing. 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 
 /// A fencing token: a number that is larger for each new grant of a lock.
@@ -12,10 +12,15 @@ pub struct Token(u64);
 
 impl Token {
     /// Takes a token as it was found in the keyspace; `None` if no server of ours can have
-    /// written it.
+    /// written it, since tokens fit into 53 bits.
     #[must_use]
     pub fn from_stored(value: u64) -> Option<Self> {
-        (1..=TOKEN_STORED_MAX).contains(&value).then_some(Self(value))
+        (1..1 << 53).contains(&value).then_some(Self(value))
+    }
+
+    /// Says whether it is so large that new tokens are not lifted above it.
+    pub(crate) fn is_doubtful(self) -> bool {
+        self.0 > TOKEN_STORED_MAX
     }
 
     /// The number that clients and resources see.
@@ -43,7 +48,7 @@ impl TokenSource {
     /// Issues the token of a new grant: above everything issued before, above `stored`, and above
     /// `floor`, if there is one.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
-        let stored = stored.map_or(0, Token::value);
+        let stored = stored.filter(|token| !token.is_doubtful()).map_or(0, Token::value);
         // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
         // grow one by one.
         let clock = unix_us.min(TOKEN_STORED_MAX);
@@ -81,7 +86,7 @@ mod tests {
     fn poisoned_values_are_not_believed() {
         assert_eq!(Token::from_stored(0), None);
         assert_eq!(Token::from_stored(u64::MAX), None);
-        assert_eq!(Token::from_stored(TOKEN_STORED_MAX + 1), None);
+        assert_eq!(Token::from_stored(1 << 53), None);
         let mut source = TokenSource::default();
         let token = source.issue(None, Some(u64::MAX), u64::MAX);
         assert_eq!(token.value(), TOKEN_STORED_MAX + 1);

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use crate::agenda::Agenda;
 use crate::lock::{Acquire, AcquireReply, Observed};
 use crate::outcome::{Cause, Change, HandOff, WaitReply};
 use crate::planted::Bug;
@@ -72,8 +73,8 @@ impl<P> Table<P> {
         let id = self.queues.push(at.key, join.owner, join.lease, at.now.mono, end, client);
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
-        if let Some(due) = self.next_look_at(at) {
-            self.look_no_later_than(at.key, due);
+        if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {
+            self.look_no_later_than(at.key, due, cause);
         }
         (id, None)
     }
@@ -97,10 +98,10 @@ impl<P> Table<P> {
         Some(waiter.client)
     }
 
-    /// Takes out any one waiter: for when all must go.
-    pub fn dismiss_one(&mut self) -> Option<P> {
-        let id = self.queues.any_waiter()?;
-        self.take_out(id).map(|waiter| waiter.client)
+    /// Takes out all waiters, in order of arrival.
+    pub fn dismiss_all(&mut self) -> Vec<P> {
+        self.agenda = Agenda::default();
+        self.queues.drain()
     }
 
     /// Takes out the first waiter of one lock: for when all of them must go.
@@ -144,23 +145,32 @@ impl<P> Table<P> {
         {
             return Change::HandOff(hand_off);
         }
-        let due = self.next_look_at(at);
-        self.plan_look(id, due, Cause::Expiry);
+        match self.next_look_at(at.seen.until(), at.now) {
+            Some((due, cause)) => self.plan_look(id, Some(due), cause),
+            None => self.plan_look(id, None, Cause::Expiry),
+        }
         Change::None
     }
 
-    /// When a lock that is not free should be looked at next.
-    fn next_look_at(&self, at: &Situation<'_>) -> Option<UnixMillis> {
+    /// When a lock whose key expires at `until` should be looked at next, and what will have freed
+    /// it if it is free then.
+    fn next_look_at(&self, until: Option<UnixMillis>, now: Now) -> Option<(UnixMillis, Cause)> {
         // The server may see a key for a moment longer than its deadline: look again then.
-        let end = at.seen.until().map(|until| after(until.max(at.now.unix())));
-        if Bug::LookForgotten.is_planted() && end.is_some() {
-            return None;
-        }
-        let regular = self.look_every.map(|every| at.now.unix().plus(every));
+        let end = until.map(|until| after(until.max(now.unix())));
+        let end = end.filter(|_| !Bug::LookForgotten.is_planted());
+        let regular = self.look_every.map(|every| now.unix().plus(every));
         match (end, regular) {
-            (Some(end), Some(regular)) => Some(end.min(regular)),
-            (end, regular) => end.or(regular),
+            (Some(end), Some(regular)) if regular < end => Some((regular, Cause::Outside)),
+            (Some(end), _) => Some((end, Cause::Expiry)),
+            (None, regular) => regular.map(|regular| (regular, Cause::Outside)),
         }
+    }
+
+    /// What will have freed this lock, if it is free although somebody waits for it.
+    #[must_use]
+    pub fn cause_of_freedom(&self, key: KeyRef<'_>) -> Cause {
+        let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
+        queue.map_or(Cause::Outside, |queue| queue.cause)
     }
 
     /// Plans a look at a lock right now, if somebody waits for it, because of what befell its key.
@@ -212,7 +222,9 @@ impl<P> Table<P> {
         if cause == Cause::Expiry {
             self.counters.handed_off_by_expiry += 1;
         }
-        self.look_no_later_than(at.key, after(until));
+        if let Some((due, cause)) = self.next_look_at(Some(until), at.now) {
+            self.look_no_later_than(at.key, due, cause);
+        }
         Some(HandOff { owner: Rc::clone(&owner), token, until, client })
     }
 

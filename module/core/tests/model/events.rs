@@ -103,7 +103,7 @@ impl World {
         self.table.limits.draining = draining;
         self.model.limits = self.table.limits;
         if draining {
-            let mut out = told(std::iter::from_fn(|| self.table.dismiss_one()));
+            let mut out = told(self.table.dismiss_all());
             let mut expected = self.model.dismiss(None);
             // They go in no particular order.
             out.sort();

@@ -216,7 +216,7 @@ impl Stage {
             }
             "drain" => {
                 self.table.limits.draining = true;
-                let mut all = Vec::from_iter(std::iter::from_fn(|| self.table.dismiss_one()));
+                let mut all = self.table.dismiss_all();
                 // They go in no particular order.
                 all.sort_by(|a, b| a.name.cmp(&b.name));
                 all.into_iter().for_each(|out| self.tell(Some(out), "TRYAGAIN"));
