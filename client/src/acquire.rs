@@ -227,9 +227,7 @@ impl Acquisition<'_> {
             live.condemn();
         }
         match answer.and_then(|value: Value| Ok(reply::lease(value).map_err(RedisError::from)?)) {
-            Ok(Some(runs)) => {
-                self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some)
-            }
+            Ok(Some(runs)) => self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some),
             Ok(None) => {
                 claim.refused();
                 Ok(None)
@@ -250,8 +248,14 @@ impl Acquisition<'_> {
             Tenure { key: self.key.clone(), owner: claim.owner.clone(), token: grant.token };
         let term = Term { length: runs, ..self.term };
         let inner = self.inner;
-        let (lease, share) =
-            Lease::granted(inner.fresh_number(), tenure, &inner.terms, sent, term, claim.has_strays());
+        let (lease, share) = Lease::granted(
+            inner.fresh_number(),
+            tenure,
+            &inner.terms,
+            sent,
+            term,
+            claim.has_strays(),
+        );
         // The answer may have taken longer than the lease.
         if lease.is_lost() {
             return Err(Error::Timeout);

@@ -98,7 +98,6 @@ impl Client {
     ///     .await?;
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -113,7 +112,6 @@ impl Client {
     /// let guard = lock.acquire().await?;
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref())
     }
@@ -361,13 +359,19 @@ impl Inner {
     }
 
     /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
-    /// without arguments, but only one that it knows.
+    /// without arguments, but only one that it knows. It does so even before a login, so that is
+    /// asked for too.
     async fn check_module(&self) -> Result<(), Error> {
-        let answer = self.link.call(&redis::cmd("LOCK.WAIT"), self.settings.reply_timeout).await;
-        match answer {
-            Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => Ok(()),
-            Err(trouble) => Err(trouble),
-            Ok(_) => Err(Error::Protocol("LOCK.WAIT without arguments was granted".to_owned())),
+        let patience = self.settings.reply_timeout;
+        match self.link.call(&redis::cmd("LOCK.WAIT"), patience).await {
+            Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => {}
+            Err(trouble) => return Err(trouble),
+            Ok(_) => return Err(Error::Protocol("no arguments were enough".to_owned())),
+        }
+        match self.link.call(&redis::cmd("PING"), patience).await {
+            Err(Error::Authentication(said)) => Err(Error::Authentication(said)),
+            // Any other answer is that of a server that has let us in.
+            _ => Ok(()),
         }
     }
 }

@@ -8,9 +8,110 @@ use std::time::Duration;
 
 /// The `LOCK.*` commands, as methods of every async connection of redis-rs.
 ///
-/// One method sends one command. Keys and owners are anything that redis-rs sends as one argument;
-/// what they mean, how times are rounded and which errors there are stands in the [crate
-/// documentation](crate).
+/// One method sends one command and reads one reply. Nothing here renews a lease, retries, or
+/// releases a lock when a value is dropped: that is yours. [`Client`](crate::Client) does it.
+///
+/// ```no_run
+/// use kvlock::LockCommands;
+/// use std::time::Duration;
+///
+/// # async fn example() -> redis::RedisResult<()> {
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let mut con = client.get_multiplexed_async_connection().await?;
+///
+/// let owner = "285475da-9152-4c83-822a-67ee2f116a79:1";
+/// let lease = Duration::from_secs(10);
+/// match con.lock_acquire("orders:42", owner, lease).await? {
+///     Some(grant) => {
+///         // Within ten seconds, or renew the lease. Hand the token to whatever the lock guards.
+///         write_order(42, grant.token).await;
+///         con.lock_release("orders:42", owner).await?;
+///     }
+///     None => println!("somebody else is at it"),
+/// }
+/// # Ok(()) }
+/// # async fn write_order(_: u64, _: kvlock::Token) {}
+/// ```
+///
+/// # Keys, owners, times
+///
+/// A **key** is the name of the lock. An **owner** says who holds it: 1 to 1,024 bytes of your
+/// choice, by convention `<uuid>:<n>`, with one uuid per process and one `n` per task, because
+/// whoever sends the same owner *is* that owner. Both are binary safe: strings, byte slices and
+/// everything else that redis-rs turns into exactly one argument.
+///
+/// A **lease** and a **timeout** are [`Duration`]s. They are sent as whole milliseconds, rounded
+/// up; zero and more than ten years (315,360,000,000 ms) are refused before anything is sent. The
+/// server's `kvlock.max-lease-ms` (24 hours unless configured) limits leases further.
+///
+/// A lock is held until its lease ends, not until you are done. If the process may stall (a long
+/// pause, a suspended machine, a slow network), then check the clock, and let the guarded resource
+/// check the [`Token`](crate::Token).
+///
+/// # Connections for waiting
+///
+/// [`lock_wait`](LockCommands::lock_wait) keeps its connection busy until it is answered, so two
+/// things must be right:
+///
+/// - **Nothing else goes over that connection.** A command sent after the wait is answered after
+///   it. A release or renewal stuck behind a wait costs the lock.
+/// - **The client must not give up before the server answers.** redis-rs cuts every reply off after
+///   500 ms unless told otherwise. The server does not learn of that: the waiter keeps its place,
+///   and in its turn **the lock is granted to a caller that has gone**, and stays taken until the
+///   lease ends.
+///
+/// ```no_run
+/// use kvlock::LockCommands;
+/// use std::time::Duration;
+///
+/// # async fn example() -> redis::RedisResult<()> {
+/// let timeout = Duration::from_secs(30);
+/// let config = redis::AsyncConnectionConfig::new()
+///     // Longer than any wait on this connection; `None` for waits without limit.
+///     .set_response_timeout(Some(timeout + Duration::from_secs(5)));
+/// let client = redis::Client::open("redis://127.0.0.1/")?;
+/// let mut waiting = client
+///     .get_multiplexed_async_connection_with_config(&config)
+///     .await?;
+///
+/// let lease = Duration::from_secs(10);
+/// let grant = waiting
+///     .lock_wait("orders:42", "alice:1", lease, Some(timeout))
+///     .await?;
+/// # let _ = grant;
+/// # Ok(()) }
+/// ```
+///
+/// `redis::aio::ConnectionManagerConfig` has the same setting; a cluster client has
+/// `response_timeout` and `overall_response_timeout`, and both count.
+///
+/// # Errors
+///
+/// "Not granted" and "not held" are `None` or `false`, not errors. Errors are redis-rs's own
+/// [`RedisError`](redis::RedisError):
+///
+/// | `kind()` | `code()` | meaning |
+/// |---|---|---|
+/// | `Client` | | a duration out of range; nothing was sent |
+/// | `Extension` | `WRONGTYPE` | the key holds something that is not a lock |
+/// | `Extension` | `MISMATCH` | the holds asked for do not fit those held |
+/// | `Extension` | `QUEUEFULL` | a limit on waiters is reached |
+/// | `Extension` | `UNBLOCKED` | the server ended the wait |
+/// | `Server(TryAgain)` | `TRYAGAIN` | ask again: the slot is moving, or the server is draining |
+/// | `Server(ResponseError)` | `ERR` | an argument is invalid, or `unknown command`: the module is not loaded |
+/// | `Parse` | | the reply is not one that this command gives |
+/// | `Io` | | timeout or broken connection: **the outcome is unknown** |
+///
+/// After an unknown outcome the command may have been carried out, and may still be: a wait can be
+/// granted later. Treat the lock as not held, then make it so with
+/// [`lock_cancel`](Self::lock_cancel) and [`lock_release`](LockCommands::lock_release).
+///
+/// # Sending a command again
+///
+/// An acquire that is sent twice is a reentry and counts twice; then one release does not free the
+/// lock. Say with the `.._to_holds` methods how often the owner is to hold the lock *after* the
+/// command, and a repetition changes nothing. Use them wherever a layer below may repeat commands:
+/// redis-rs's cluster client does so after timeouts and broken connections.
 ///
 /// # Cancel safety
 ///
@@ -29,7 +130,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
-    /// already holds the lock 4,294,967,295 times; those of the crate documentation. After a
+    /// already holds the lock 4,294,967,295 times; those of the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: release, or repeat with
     /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds).
     ///
@@ -117,7 +218,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// this answers like [`lock_acquire`](Self::lock_acquire).
     ///
     /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
-    /// [crate documentation](crate#connections-for-waiting) shows. On a connection as redis-rs
+    /// [trait's documentation](LockCommands#connections-for-waiting) shows. On a connection as redis-rs
     /// makes it by default, the caller is gone after 500 ms, and the lock is later granted to
     /// nobody.
     ///
@@ -215,7 +316,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the crate documentation. After a
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
     /// repeat with [`lock_release_all`](Self::lock_release_all) or
     /// [`lock_release_to_holds`](Self::lock_release_to_holds).
@@ -324,7 +425,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the crate documentation. After a
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
     /// timeout or a broken connection count on the older lease only.
     ///
     /// # Cancel safety
@@ -365,7 +466,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// # Errors
     ///
-    /// Those of the crate documentation.
+    /// Those of the trait's documentation.
     ///
     /// # Cancel safety
     ///
@@ -397,7 +498,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the crate documentation.
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation.
     ///
     /// # Cancel safety
     ///
@@ -460,7 +561,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// # Errors
     ///
-    /// `ERR` if `count` is out of range; those of the crate documentation.
+    /// `ERR` if `count` is out of range; those of the trait's documentation.
     ///
     /// # Cancel safety
     ///

@@ -178,14 +178,18 @@ impl From<RedisError> for Error {
             Some(_) => return Self::Server(error),
             None => {}
         }
-        match error.kind() {
-            ErrorKind::Io if error.is_timeout() => Self::Timeout,
-            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => Self::Protocol(said(&error)),
-            ErrorKind::AuthenticationFailed => Self::Authentication(said(&error)),
-            ErrorKind::InvalidClientConfig | ErrorKind::Client | ErrorKind::RESP3NotSupported => {
-                Self::Invalid(error.to_string())
-            }
-            _ => Self::Connection(error),
+        let kind = error.kind();
+        let is = |kinds: &[ErrorKind]| kinds.contains(&kind);
+        if error.is_timeout() {
+            Self::Timeout
+        } else if is(&[ErrorKind::Parse, ErrorKind::UnexpectedReturnType]) {
+            Self::Protocol(said(&error))
+        } else if is(&[ErrorKind::AuthenticationFailed]) {
+            Self::Authentication(said(&error))
+        } else if is(&[ErrorKind::InvalidClientConfig, ErrorKind::Client]) {
+            Self::Invalid(error.to_string())
+        } else {
+            Self::Connection(error)
         }
     }
 }

@@ -4,10 +4,10 @@ use crate::claim;
 use crate::client::{Inner, check_lease};
 use crate::error::Error;
 use crate::lease::{Lease, Parting, ShareId};
+use crate::observe;
 use crate::owner::Visit;
 use crate::reply::{self, Token};
 use crate::request::{self, GiveBack};
-use crate::observe;
 use redis::{Cmd, RedisError};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -240,8 +240,7 @@ impl Guard {
         if matches!(answer, Err(Error::Timeout)) {
             live.condemn();
         }
-        let answer =
-            answer.and_then(|value| Ok(reply::lease(value).map_err(RedisError::from)?));
+        let answer = answer.and_then(|value| Ok(reply::lease(value).map_err(RedisError::from)?));
         match answer {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),

@@ -2,118 +2,145 @@
 //!
 //! kvlock is a module, `kvlock.so`, that teaches a Redis or Valkey server the `LOCK.*` commands: a
 //! lock with an owner, a lease, a fencing token and a queue in which waiting clients are served in
-//! the order in which they came. This crate is how to call those commands from Rust.
+//! the order in which they came. This crate is how to use it from Rust, in two layers:
 //!
-//! # What is here
-//!
-//! One layer, the commands: [`LockCommands`] adds a typed method per command to the async
-//! connections of [redis-rs](redis), whichever you use: multiplexed, managed, pooled or cluster.
-//! Each method sends one command and reads one reply. Nothing here renews a lease, retries, or
-//! releases a lock when a value is dropped: that is yours.
+//! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you
+//!   are done, and tells you when it is lost. What follows is about these.
+//! - [`LockCommands`]: the commands alone, as methods of your own redis-rs connections. Nothing
+//!   there renews or releases; its documentation says what that leaves to you.
 //!
 //! ```no_run
-//! use kvlock::LockCommands;
-//! use std::time::Duration;
+//! # struct Store;
+//! # impl Store { async fn write(&self, _: &str, _: kvlock::Token) {} }
+//! # async fn example(store: Store, order: &str) -> Result<(), kvlock::Error> {
+//! let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
 //!
-//! # async fn example() -> redis::RedisResult<()> {
-//! let client = redis::Client::open("redis://127.0.0.1/")?;
-//! let mut con = client.get_multiplexed_async_connection().await?;
-//!
-//! let owner = "285475da-9152-4c83-822a-67ee2f116a79:1";
-//! let lease = Duration::from_secs(10);
-//! match con.lock_acquire("orders:42", owner, lease).await? {
-//!     Some(grant) => {
-//!         // Within ten seconds, or renew the lease. Hand the token to whatever the lock guards.
-//!         write_order(42, grant.token).await;
-//!         con.lock_release("orders:42", owner).await?;
-//!     }
-//!     None => println!("somebody else is at it"),
-//! }
-//! # Ok(()) }
-//! # async fn write_order(_: u64, _: kvlock::Token) {}
-//! ```
-//!
-//! # Keys, owners, times
-//!
-//! A **key** is the name of the lock. An **owner** says who holds it: 1 to 1,024 bytes of your
-//! choice, by convention `<uuid>:<n>`, with one uuid per process and one `n` per task, because
-//! whoever sends the same owner *is* that owner. Both are binary safe: strings, byte slices and
-//! everything else that redis-rs turns into exactly one argument.
-//!
-//! A **lease** and a **timeout** are [`Duration`]s. They are sent as whole milliseconds, rounded
-//! up; zero and more than ten years (315,360,000,000 ms) are refused before anything is sent. The
-//! server's `kvlock.max-lease-ms` (24 hours unless configured) limits leases further.
-//!
-//! A lock is held until its lease ends, not until you are done. If the process may stall (a long
-//! pause, a suspended machine, a slow network), then check the clock, and let the guarded resource
-//! check the [`Token`].
-//!
-//! # Connections for waiting
-//!
-//! [`lock_wait`](LockCommands::lock_wait) keeps its connection busy until it is answered, so two
-//! things must be right:
-//!
-//! - **Nothing else goes over that connection.** A command sent after the wait is answered after
-//!   it. A release or renewal stuck behind a wait costs the lock.
-//! - **The client must not give up before the server answers.** redis-rs cuts every reply off after
-//!   500 ms unless told otherwise. The server does not learn of that: the waiter keeps its place,
-//!   and in its turn **the lock is granted to a caller that has gone**, and stays taken until the
-//!   lease ends.
-//!
-//! ```no_run
-//! use kvlock::LockCommands;
-//! use std::time::Duration;
-//!
-//! # async fn example() -> redis::RedisResult<()> {
-//! let timeout = Duration::from_secs(30);
-//! let config = redis::AsyncConnectionConfig::new()
-//!     // Longer than any wait on this connection; `None` for waits without limit.
-//!     .set_response_timeout(Some(timeout + Duration::from_secs(5)));
-//! let client = redis::Client::open("redis://127.0.0.1/")?;
-//! let mut waiting = client
-//!     .get_multiplexed_async_connection_with_config(&config)
-//!     .await?;
-//!
-//! let lease = Duration::from_secs(10);
-//! let grant = waiting
-//!     .lock_wait("orders:42", "alice:1", lease, Some(timeout))
-//!     .await?;
-//! # let _ = grant;
+//! let guard = client.lock("orders:42").acquire().await?; // waits in line, and is kept
+//! store.write(order, guard.token()).await;               // the store refuses an older token
+//! guard.release().await?;                                // or drop it
 //! # Ok(()) }
 //! ```
 //!
-//! `redis::aio::ConnectionManagerConfig` has the same setting; a cluster client has
-//! `response_timeout` and `overall_response_timeout`, and both count.
+//! # Which way to acquire
 //!
-//! # Errors
+//! | you want | write |
+//! |---|---|
+//! | the lock, however long it takes | [`lock.acquire()`](Lock::acquire) |
+//! | the lock if it is free, else do something else | [`lock.try_acquire()`](Lock::try_acquire) |
+//! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
+//! | others to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
+//! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
+//! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
+//! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
+//! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
-//! "Not granted" and "not held" are `None` or `false`, not errors. Errors are redis-rs's own
-//! [`RedisError`](redis::RedisError):
+//! # What is guaranteed, and what is not
 //!
-//! | `kind()` | `code()` | meaning |
+//! The server grants a lock to one owner at a time, always. A client **believes** to hold it for as
+//! long as [`Guard::is_lost`] says no, and two clients never believe so at the same time, if clocks
+//! run at rates that differ by less than 1 % and the server loses no data. This holds when replies
+//! are late, connections break, or a machine is suspended: a lease is counted from before the
+//! command that set it was sent, on a clock that counts suspend.
+//!
+//! It does not hold for **what a client does**: between looking and writing it can be paused for any
+//! time, and then writes as if it still held the lock. Only the resource that is written to can
+//! refuse that, by the [`Token`]. A failover of the server can also lose a grant. The page
+//! `docs/guarantees.md` of the repository has all of it.
+//!
+//! # Fencing
+//!
+//! Each grant has a larger token than every grant of that lock before. Let the resource remember the
+//! largest token it has seen, and refuse a write whose token is smaller, or equal and from another
+//! owner. In a database that is a column and a condition:
+//!
+//! ```sql
+//! update account set balance = :balance, token = :token, owner = :owner
+//!  where id = :id and (token < :token or (token = :token and owner = :owner))
+//! ```
+//!
+//! No row changed: refused. `examples/fencing.rs` does it with SQLite, with a holder that sleeps
+//! through the end of its lease.
+//!
+//! # Re-entrance
+//!
+//! Each acquisition is an owner of its own, whichever task makes it: a task that acquires a lock
+//! twice waits for itself. Acquisitions that share an [`Owner`] share the lock. The second one
+//! re-enters at once with the same token, the lease becomes the longer of both, and the last guard
+//! to go frees the lock. If one of them learns that the lock is lost, all do; and to re-enter a lock
+//! that was lost is [`Error::Lost`], not a new grant.
+//!
+//! # Cancellation and shutdown
+//!
+//! Every future of this crate can be dropped at any point. A dropped acquire gives up its place in
+//! line, and releases what it was granted in that moment; a dropped guard releases. Both happen in
+//! the background. When the program is about to end, let that finish:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # async fn example(client: kvlock::Client) {
+//! let _ = tokio::time::timeout(Duration::from_secs(5), client.settled()).await;
+//! # }
+//! ```
+//!
+//! Dropping never blocks and never panics, also outside a runtime or while it shuts down. Then, and
+//! when the process is killed, locks end with their leases.
+//!
+//! # What happens when …
+//!
+//! | | to the holder | to the others |
 //! |---|---|---|
-//! | `Client` | | a duration out of range; nothing was sent |
-//! | `Extension` | `WRONGTYPE` | the key holds something that is not a lock |
-//! | `Extension` | `MISMATCH` | the holds asked for do not fit those held |
-//! | `Extension` | `QUEUEFULL` | a limit on waiters is reached |
-//! | `Extension` | `UNBLOCKED` | the server ended the wait |
-//! | `Server(TryAgain)` | `TRYAGAIN` | ask again: the slot is moving, or the server is draining |
-//! | `Server(ResponseError)` | `ERR` | an argument is invalid, or `unknown command`: the module is not loaded |
-//! | `Parse` | | the reply is not one that this command gives |
-//! | `Io` | | timeout or broken connection: **the outcome is unknown** |
+//! | the holder's process dies | | the next has the lock when the lease ends |
+//! | it is paused, or its machine suspended | less than the lease: nothing. More: `is_lost()` is true before any line of it runs, `lost()` wakes within a second | as above |
+//! | the network is cut | goes on until the lease, less the [`margin`](Builder::margin), is over; then it is lost | served as long as they reach the server |
+//! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
+//! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
+//! | a replica is promoted that does not know the grant | the same | the same |
+//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most | the first in line has it at once |
+//! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next has the lock |
+//! | a guard is released twice | does not compile | |
+//! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
+//! | an answer is lost | the command is repeated over a new connection, and counts once | |
+//! | all [connections for waiting](Builder::waits) are taken | | further locks are asked for at intervals instead of waited for in line |
 //!
-//! After an unknown outcome the command may have been carried out, and may still be: a wait can be
-//! granted later. Treat the lock as not held, then make it so with
-//! [`lock_cancel`](LockCommands::lock_cancel) and [`lock_release`](LockCommands::lock_release).
+//! # For those who know Redisson
 //!
-//! # Sending a command again
+//! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
 //!
-//! An acquire that is sent twice is a reentry and counts twice; then one release does not free the
-//! lock. Say with the `.._to_holds` methods how often the owner is to hold the lock *after* the
-//! command, and a repetition changes nothing. Use them wherever a layer below may repeat commands:
-//! redis-rs's cluster client does so after timeouts and broken connections.
+//! | `RLock` | here |
+//! |---|---|
+//! | `lock()`, `lockAsync()` | [`lock.acquire()`](Lock::acquire) |
+//! | `lockInterruptibly()` | the same; dropping the future interrupts it |
+//! | `lock(lease)` | [`lock.fixed_lease(lease)`](Lock::fixed_lease)`.acquire()` |
+//! | `tryLock()` | [`lock.try_acquire()`](Lock::try_acquire) |
+//! | `tryLock(wait)` | [`lock.acquire_within(wait)`](Lock::acquire_within) |
+//! | `tryLock(wait, lease)` | `lock.fixed_lease(lease).acquire_within(wait)` |
+//! | `unlock()` | [`guard.release()`](Guard::release), or drop it |
+//! | `forceUnlock()` | [`lock.force_release()`](Lock::force_release) |
+//! | `isLocked()` | [`lock.is_locked()`](Lock::is_locked) |
+//! | `isHeldByCurrentThread()`, `isHeldByThread(id)` | [`lock.is_held_by(&owner)`](Lock::is_held_by); a guard's [`is_lost()`](Guard::is_lost) asks no server |
+//! | `getHoldCount()` | [`lock.hold_count(&owner)`](Lock::hold_count), [`guard.holds()`](Guard::holds) |
+//! | `remainTimeToLive()` | [`lock.remaining()`](Lock::remaining) |
+//! | `getName()` | [`lock.key()`](Lock::key) |
+//! | the thread as owner | an [`Owner`], which several tasks may share |
+//! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
+//! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
+//! | `newCondition()` | none, as there |
+//! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
-//! [`Duration`]: std::time::Duration
+//! # Seeing what happens
+//!
+//! Acquires are spans of [`tracing`], `kvlock.acquire` with the `key`; grants, waits, releases,
+//! renewals, losses and troubles are events, of which losses and troubles are warnings. With the
+//! feature `metrics` they are counted, through the facade of that name: `kvlock_acquired_total`,
+//! `kvlock_reentered_total`, `kvlock_refused_total`, `kvlock_waits_total`,
+//! `kvlock_pool_full_total`, `kvlock_withdrawn_total`, `kvlock_released_total`,
+//! `kvlock_renewed_total`, `kvlock_renewals_failed_total`, `kvlock_lost_total` and
+//! `kvlock_troubles_total`.
+//!
+//! # Features
+//!
+//! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
+//! begin with `rediss://`; `metrics` is described above. None is on by default.
 #![forbid(unsafe_code)]
 
 mod acquire;

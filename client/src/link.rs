@@ -40,7 +40,8 @@ impl Connector {
             .set_response_timeout(None)
             .set_connection_timeout(Some(server.patience))
             .set_pipeline_buffer_size(BUFFERED);
-        let connection = server.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection =
+            server.client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Live { connection, broken: AtomicBool::new(false), runtime: Handle::current() })
     }
 }

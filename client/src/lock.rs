@@ -353,9 +353,9 @@ impl Lock {
     /// ```
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
         let info = self.info().await?;
-        let held = owner.lease(&self.key).is_some_and(|lease| {
-            info.owner.as_deref() == Some(lease.tenure.owner.as_bytes())
-        });
+        let held = owner
+            .lease(&self.key)
+            .is_some_and(|lease| info.owner.as_deref() == Some(lease.tenure.owner.as_bytes()));
         Ok(if held { info.holds } else { 0 })
     }
 

@@ -72,8 +72,7 @@ impl Addition<'_> {
         loop {
             let sent = self.inner.now();
             let answer = async {
-                let request =
-                    request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
+                let request = request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
                 let live = self.inner.link().live().await?;
                 self.via = Some(live.clone());
                 let answer = live.call(&request, self.inner.settings.reply_timeout).await;

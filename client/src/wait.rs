@@ -88,8 +88,7 @@ impl Wait {
     }
 
     fn take_in(&mut self, reply: Result<Value, Error>) -> Result<Option<Grant>, Error> {
-        let outcome =
-            reply.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
+        let outcome = reply.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
         match &outcome {
             Ok(Some(_)) => self.claim.granted(),
             Ok(None) => self.claim.refused(),

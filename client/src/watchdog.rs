@@ -84,11 +84,7 @@ impl Agenda {
 }
 
 impl Watchdog {
-    pub(crate) fn new(
-        link: Arc<Link>,
-        clock: Arc<dyn Clock>,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(link: Arc<Link>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
         Self {
             link,
             clock,
@@ -149,8 +145,7 @@ impl Watchdog {
                     None => Some(TICK),
                 };
                 idle = next.is_none();
-                agenda.sleeps_until =
-                    Some(sleep.map_or(Moment::NEVER, |sleep| now.after(sleep)));
+                agenda.sleeps_until = Some(sleep.map_or(Moment::NEVER, |sleep| now.after(sleep)));
                 (batches, sleep)
             };
             under_way.extend(batches.into_iter().map(|batch| self.renew(batch)));

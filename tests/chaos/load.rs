@@ -131,7 +131,8 @@ impl Worker<'_> {
     fn take_place_over(&mut self, first: CallId, request: &Request, command: &[Vec<u8>]) -> Ending {
         let second = self.side.begin(&self.key, &self.owner, request.clone(), command);
         self.client.round.recorder.took_over(second, first);
-        let before = self.client.finish(first, request, Outcome::Failed);
+        // What the first was given without hearing of it, the second may find.
+        let before = self.client.finish(first, request, Outcome::Unknown);
         let after = self.side.finish(second, request, Outcome::Failed);
         if let Ending::Done(_) = before { before } else { after }
     }
@@ -156,7 +157,7 @@ impl Worker<'_> {
                     holds - 1,
                 ),
                 _ => {
-                    (again, cmd!["LOCK.ACQUIRE", key, owner, lease, "HOLDS", holds + 1], holds + 1)
+                    (again, cmd!["LOCK.ACQUIRE", key, owner, other, "HOLDS", holds + 1], holds + 1)
                 }
             };
             // What is sent again, because the answer was lost say, changes nothing.

@@ -136,12 +136,24 @@ fn contents(connection: &mut Connection) -> BTreeMap<(u32, String), (String, i64
         connection.call(cmd!["SELECT", db]);
         for key in connection.run("KEYS *").elements().iter().map(Value::text) {
             let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
-            let read = if key.starts_with("kvlock:floor") { "GET" } else { "HGETALL" };
-            let value = connection.call(cmd![read, key]).to_string();
+            let value = if key.starts_with("kvlock:floor") {
+                connection.call(cmd!["GET", key]).to_string()
+            } else {
+                fields(&connection.call(cmd!["HGETALL", key]))
+            };
             contents.insert((db, key), (value, until));
         }
     }
     contents
+}
+
+/// The fields of a hash, which has no order.
+fn fields(hash: &Value) -> String {
+    let Value::Array(flat) = hash else { return hash.to_string() };
+    let mut fields: Vec<String> =
+        flat.chunks(2).map(|pair| format!("{} {}", pair[0], pair[1])).collect();
+    fields.sort();
+    fields.join(", ")
 }
 
 fn unix_ms() -> i64 {

@@ -83,7 +83,11 @@ async fn a_short_suspend_is_made_up_for_by_a_renewal() {
     clock.suspend(Duration::from_secs(20));
     assert!(!guard.is_lost());
     wait::until("it is renewed", SOON, || {
-        if guard.lease_left() > Duration::from_secs(25) { Ok(()) } else { Err(format!("{guard:?}")) }
+        if guard.lease_left() > Duration::from_secs(25) {
+            Ok(())
+        } else {
+            Err(format!("{guard:?}"))
+        }
     });
     guard.release().await.unwrap();
 }

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod crowd;
+mod frozen;
 mod input;
 mod loss;
 mod proxy;

@@ -154,8 +154,7 @@ async fn a_reset_of_the_cancellation_leaves_no_waiter() {
 async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
     let server = Server::start();
     let proxy = Proxy::before(&server).await;
-    let builder =
-        Client::builder().lease(Duration::from_secs(4)).margin(Duration::from_secs(1));
+    let builder = Client::builder().lease(Duration::from_secs(4)).margin(Duration::from_secs(1));
     let client = builder.connect(proxy.url()).await.unwrap();
     let mut stage = Stage { control: server.connect(), server, client };
     let guard = soon(stage.client.lock("k").acquire()).await.unwrap();

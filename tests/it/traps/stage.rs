@@ -52,6 +52,18 @@ impl Stage {
         Self::start(plain(kind), plain(kind))
     }
 
+    /// With an append-only file on both, flushed at once and all in commands.
+    pub(super) fn with_files(kind: &Kind) -> Self {
+        Self::with_both(kind, |options| {
+            options.append_only("always").config("aof-use-rdb-preamble", "no")
+        })
+    }
+
+    /// With more options than usual for both.
+    pub(super) fn with_both(kind: &Kind, more: impl Fn(Options) -> Options) -> Self {
+        Self::start(more(plain(kind)), more(plain(kind)).without_module())
+    }
+
     fn start(server: Options, replica: Options) -> Self {
         let server = server.start();
         let replica = replica.replica_of(&server).start();

@@ -1,0 +1,54 @@
+//! What a server has written to its append-only file, in a form that can be compared.
+
+use harness::resp::parse;
+use harness::{Server, Value};
+use std::fs;
+
+/// Everything that was appended since the file was begun: a line for each command, and one in
+/// braces for each transaction. A number of thirteen or more digits, a moment or a token, is shown
+/// as `#`; which database is meant is left out.
+pub(super) fn trail(server: &Server) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut transaction: Option<Vec<String>> = None;
+    for words in commands(server) {
+        let line: Vec<_> = words.iter().map(|word| masked(word)).collect();
+        match (words[0].to_uppercase().as_str(), &mut transaction) {
+            ("SELECT", _) => {}
+            ("MULTI", None) => transaction = Some(Vec::new()),
+            ("EXEC", Some(_)) => {
+                let parts = transaction.take().unwrap_or_default();
+                lines.push(format!("{{{}}}", parts.join("; ")));
+            }
+            ("MULTI", Some(_)) | ("EXEC", None) => panic!("a nested transaction in the file"),
+            (_, Some(parts)) => parts.push(line.join(" ")),
+            (_, None) => lines.push(line.join(" ")),
+        }
+    }
+    assert!(transaction.is_none(), "the file ends in a transaction");
+    lines
+}
+
+/// The same word for word, one command after the other.
+pub(super) fn commands(server: &Server) -> Vec<Vec<String>> {
+    let folder = server.dir().join("appendonlydir");
+    let manifest = fs::read_to_string(folder.join("appendonly.aof.manifest")).expect("a manifest");
+    let files = manifest.lines().filter(|line| line.contains(" type i"));
+    let mut bytes = Vec::new();
+    for line in files {
+        let name = line.split(' ').nth(1).expect("a file name");
+        bytes.extend(fs::read(folder.join(name)).expect("a file of the manifest"));
+    }
+    let mut commands = Vec::new();
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let (command, length) = parse(rest, 2).expect("RESP").expect("a whole command");
+        commands.push(command.elements().iter().map(Value::text).collect());
+        rest = &rest[length..];
+    }
+    commands
+}
+
+fn masked(word: &str) -> String {
+    let long = word.len() >= 13 && word.bytes().all(|byte| byte.is_ascii_digit());
+    if long { "#".to_owned() } else { word.to_owned() }
+}
