@@ -4,7 +4,6 @@
 //! Nothing is timed here. With 100,000 in line, an operation that walks along the queue takes
 //! thousands of millions of steps in all: the test would not end.
 
-
 use kvlock_core::{
     Cause, Change, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Release,
     Situation, Table, Token, UnixMillis, WaiterId,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use redis_module::raw;
 
-use super::api::required;
+use super::api::{OK, required};
 use super::text::Arg;
 
 /// What the server gives us to talk to it, for the length of one callback.
@@ -75,8 +75,19 @@ impl Ctx<'_> {
 
     /// Says whether the caller cannot be made to wait: it is in a transaction or a script, or is
     /// another module.
+    ///
+    /// A module may offer to wait for a promise of the reply, but if it takes the promise back
+    /// the server crashes (seen on Redis 8.0 and Valkey 8.1): so that is not done either.
     pub(crate) fn must_not_block(&self) -> bool {
-        self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING) || !self.has_connection()
+    }
+
+    /// Says whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
+    /// the server made for a module's call.
+    fn has_connection(&self) -> bool {
+        let info = required!(RedisModule_GetClientInfoById);
+        // SAFETY: asked for no information, the function only looks whether the client is there.
+        unsafe { info(std::ptr::null_mut(), self.client_id()) == OK }
     }
 
     /// Says whether this server is a primary.

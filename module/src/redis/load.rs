@@ -130,7 +130,11 @@ unsafe fn load<H: Host>(
     match loaded {
         Ok(()) => OK,
         Err(why) => {
-            guard(Entry::Load, (), || log_line(&format!("not loaded: {why}")));
+            guard(Entry::Load, (), || {
+                log_line(&format!("not loaded: {why}"));
+                // SAFETY: the context lives until the load function returns.
+                H::unload(&unsafe { Ctx::new(ctx) });
+            });
             ERR
         }
     }
