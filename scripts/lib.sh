@@ -33,6 +33,15 @@ debian_mirror() {
     echo "$mirror"
 }
 
+# A port on which nobody listens at this moment.
+free_port() {
+    local port
+    for port in $(shuf -i 20000-30000 -n 20); do
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port" && return; }
+    done
+    die "no port is free"
+}
+
 # serve SERVER CLI FOLDER ARGUMENT...: starts a private server on some free port, and
 # sets $pid and $port. Nothing of it outlives it: no snapshot, no append-only file.
 serve() {

@@ -208,6 +208,12 @@ impl Builder {
     ///
     /// It says how long others wait when a holder dies, and how long the server may be out of reach
     /// before a holder has to stop. It is renewed every third of it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().lease(Duration::from_secs(10));
+    /// # let _ = builder;
+    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -217,6 +223,12 @@ impl Builder {
     /// default, and never more than a quarter of the lease.
     ///
     /// Make it as long as the work under a lock needs to stop.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().margin(Duration::from_secs(2));
+    /// # let _ = builder;
+    /// ```
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
@@ -227,12 +239,23 @@ impl Builder {
     ///
     /// If more are wanted, those ask again and again at random intervals, and are served when they
     /// happen to find the lock free, not in order of arrival.
+    ///
+    /// ```
+    /// let builder = kvlock::Client::builder().waits(100);
+    /// # let _ = builder;
+    /// ```
     pub fn waits(mut self, waits: usize) -> Self {
         self.waits = waits;
         self
     }
 
     /// How long the server may take to answer, or to let us connect: 5 s by default.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().reply_timeout(Duration::from_secs(1));
+    /// # let _ = builder;
+    /// ```
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.settings.reply_timeout = timeout;
         self
@@ -240,12 +263,18 @@ impl Builder {
 
     /// How long a waiting acquire puts up with a server that cannot be reached, is loading, or is
     /// being replaced, before it gives the error: 30 s by default. Zero gives it at once.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().patience(Duration::from_secs(120));
+    /// # let _ = builder;
+    /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// Another clock to measure leases with: for tests.
+    /// Another clock to measure leases with: for tests. [`Clock`] has an example.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -260,6 +289,14 @@ impl Builder {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::builder().connect("redis://127.0.0.1/").await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(self, address: impl IntoConnectionInfo) -> Result<Client, Error> {
         let client = self.build(&redis::Client::open(address)?)?;
         client.inner.check_module().await?;
@@ -271,6 +308,15 @@ impl Builder {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if a setting is out of range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = redis::Client::open("redis://127.0.0.1/")?;
+    /// let client = kvlock::Client::builder().waits(100).build(&redis)?;
+    /// # Ok(()) }
+    /// ```
     pub fn build(self, client: &redis::Client) -> Result<Client, Error> {
         let Self { settings, margin, waits, clock } = self;
         check_lease(settings.lease)?;

@@ -140,7 +140,8 @@
 //! # Features
 //!
 //! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
-//! begin with `rediss://`; `metrics` is described above. None is on by default.
+//! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
+//! installed another provider. `metrics` is described above. None is on by default.
 #![forbid(unsafe_code)]
 
 mod acquire;

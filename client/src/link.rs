@@ -9,7 +9,7 @@ use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -28,6 +28,13 @@ pub(crate) enum Connector {
 impl Connector {
     pub(crate) fn standalone(client: &redis::Client, patience: Duration) -> Result<Self, Error> {
         let info = client.get_connection_info().clone();
+        #[cfg(feature = "tls-rustls")]
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
+            && rustls::crypto::CryptoProvider::get_default().is_none()
+        {
+            // Another task may be faster, and then it is there as well.
+            let _installed = rustls::crypto::ring::default_provider().install_default();
+        }
         let tcp = info.tcp_settings().clone();
         let info = info.set_tcp_settings(with_defaults(tcp));
         Ok(Self::Standalone(Standalone { client: redis::Client::open(info)?, patience }))
@@ -160,7 +167,7 @@ impl Link {
         }
         let live = Arc::new(self.connector.dial().await?);
         tracing::debug!("connected");
-        *lock_std(&self.current) = Some(live.clone());
+        *self.last() = Some(live.clone());
         Ok(live)
     }
 
@@ -176,14 +183,14 @@ impl Link {
 
     /// The runtime that the last connection lives on.
     pub(crate) fn runtime(&self) -> Option<Handle> {
-        lock_std(&self.current).as_ref().map(|live| live.runtime.clone())
+        self.last().as_ref().map(|live| live.runtime.clone())
     }
 
     fn current(&self) -> Option<Arc<Live>> {
-        lock_std(&self.current).as_ref().filter(|live| !live.is_broken()).cloned()
+        self.last().as_ref().filter(|live| !live.is_broken()).cloned()
     }
-}
 
-fn lock_std<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

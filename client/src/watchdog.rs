@@ -24,6 +24,10 @@ const TICK: Duration = Duration::from_secs(1);
 /// Renewals that are sent together at most.
 const BATCH: usize = 500;
 
+/// A connection without an answer for this long is replaced. Short leases give up on an answer
+/// earlier, which says little about the connection.
+const HANGS: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     link: Arc<Link>,
@@ -176,10 +180,15 @@ impl Watchdog {
             // While it is being renewed its end is still on the agenda.
             agenda.place(&lease, now);
         }
+        // A batch waits for its answers as long as the shortest of its leases lets it.
+        let (urgent, calm): (Vec<_>, Vec<_>) =
+            renewals.into_iter().partition(|renewal| renewal.lease.left() / 2 < self.patience);
         let mut batches = Vec::new();
-        while !renewals.is_empty() {
-            let rest = renewals.split_off(renewals.len().min(BATCH));
-            batches.push(std::mem::replace(&mut renewals, rest));
+        for mut renewals in [urgent, calm] {
+            while !renewals.is_empty() {
+                let rest = renewals.split_off(renewals.len().min(BATCH));
+                batches.push(std::mem::replace(&mut renewals, rest));
+            }
         }
         batches
     }
@@ -219,7 +228,7 @@ impl Watchdog {
             commands.add_command(request::renew(&*tenure.key, &*tenure.owner, *length)?);
         }
         let answers = live.call_all(&commands, patience).await;
-        if matches!(answers, Err(Error::Timeout)) {
+        if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }
         Ok((sent, answers?))

@@ -10,7 +10,7 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(40);
 
 /// Errors that say that nothing was done, and are to be expected here.
-const EXPECTED: [&str; 9] = [
+const EXPECTED: [&str; 10] = [
     "UNBLOCKED",
     "TRYAGAIN",
     "QUEUEFULL",
@@ -20,6 +20,7 @@ const EXPECTED: [&str; 9] = [
     "WRONGTYPE",
     "LOADING",
     "MASTERDOWN",
+    "EXECABORT",
 ];
 
 pub(crate) struct Client<'a> {

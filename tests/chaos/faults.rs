@@ -5,7 +5,7 @@ use crate::pair::ask;
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
-use harness::{Connection, Value, cmd, wait};
+use harness::{Connection, Value, cmd, observe, wait};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ const FAULTS: [(&str, u64, Fault); 18] = [
     ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
     ("SWAPDB", 2, |it| it.swap()),
     ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
-    ("DEBUG RELOAD", 2, |it| it.say(cmd!["DEBUG", "RELOAD"])),
+    ("DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload()),
     ("CONFIG SET", 8, |it| it.configure()),
     ("FAILOVER", 1, |it| it.fail_over()),
 ];
@@ -200,6 +200,17 @@ impl Injector<'_> {
             self.round.tally.surprise(difference);
         }
         self.say(cmd!["CLIENT", "UNPAUSE"])
+    }
+
+    /// A primary that loads leaves out what has expired, and does not tell its replica, for which
+    /// there would be none if this were a restart. So the replica starts anew.
+    fn reload(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["DEBUG", "RELOAD"])?;
+        self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;
+        self.ask(cmd!["CLIENT", "KILL", "TYPE", "replica"])?;
+        let (primary, replica) = self.round.pair.roles();
+        observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+        Ok(())
     }
 
     fn configure(&mut self) -> Result<(), ReceiveError> {

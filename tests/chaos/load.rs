@@ -35,7 +35,7 @@ pub(crate) fn work(round: &Round, number: u64, random: Random) {
     while !round.is_over() {
         turn += 1;
         worker.go_to(worker.random.clone().pick(&round.locks));
-        worker.random.next();
+        worker.random.below(u64::MAX);
         // A new owner each time: what is unknown of an old one does not blur the next.
         worker.owner = format!("{number}:{turn}");
         worker.turn();
@@ -63,8 +63,8 @@ impl Worker<'_> {
             4..=5 if self.client.db == WILD => self.force_release(),
             6..=8 if self.client.db == WILD => self.delete_and_acquire(),
             _ => {
-                let lease =
-                    if self.random.percent(10) { LONG_MS } else { *self.random.pick(&LEASES_MS) };
+                let long = self.random.percent(if self.client.db == WILD { 10 } else { 20 });
+                let lease = if long { LONG_MS } else { *self.random.pick(&LEASES_MS) };
                 let ending = self.get(lease);
                 match ending {
                     Ending::Done(_) => self.use_it(lease),
@@ -79,7 +79,7 @@ impl Worker<'_> {
 
     fn get(&mut self, lease: u64) -> Ending {
         let (key, owner) = (self.key.clone(), self.owner.clone());
-        let holds = self.random.percent(30).then(|| cmd!["HOLDS", 1]).unwrap_or_default();
+        let holds = if self.random.percent(30) { cmd!["HOLDS", 1] } else { Vec::new() };
         if self.random.percent(35) {
             let request = Request::Acquire { lease: ms(lease), timeout: None };
             let command = [cmd!["LOCK.ACQUIRE", key, owner, lease], holds].concat();
@@ -89,32 +89,33 @@ impl Worker<'_> {
         let request = Request::Acquire { lease: ms(lease), timeout: Some(ms(timeout)) };
         let command = [cmd!["LOCK.WAIT", key, owner, lease, timeout], holds].concat();
         let call = self.client.begin(&key, &owner, request.clone(), &command);
-        if self.random.percent(40) {
-            self.look_for_place(call);
-        }
+        let in_line = self.random.percent(60) && self.look_for_place(call);
+        // What nobody knows of excuses much: not where the lease is long.
+        let short = lease != LONG_MS;
         match self.random.below(100) {
             0..=9 => self.cancel(call, &request),
-            10..=16 => {
+            10..=16 if short => {
                 self.client.reset();
                 self.client.round.tally.fault("connection reset by a waiter");
                 self.client.round.recorder.answered(call, Outcome::Unknown);
                 Ending::Unknown
             }
-            17..=20 => self.take_place_over(call, &request, &command),
+            17..=24 if short && in_line => self.take_place_over(call, &request, &command),
             // A waiter whose connection the server closes without a word has nothing.
             _ => self.client.finish(call, &request, Outcome::Failed),
         }
     }
 
     /// Notes that a waiter is in line, if the server says so.
-    fn look_for_place(&mut self, call: CallId) {
+    fn look_for_place(&mut self, call: CallId) -> bool {
         let info = self.side.ask(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
-        if let Value::Array(_) = info {
-            let queue = info.field("queue").elements();
-            if queue.iter().any(|waiter| waiter[0].text() == self.owner) {
-                self.client.round.recorder.queued(call);
-            }
+        let Value::Array(_) = info else { return false };
+        let mut queue = info.field("queue").elements().iter();
+        let in_line = queue.any(|waiter| waiter[0].text() == self.owner);
+        if in_line {
+            self.client.round.recorder.queued(call);
         }
+        in_line
     }
 
     fn cancel(&mut self, call: CallId, request: &Request) -> Ending {
@@ -171,7 +172,7 @@ impl Worker<'_> {
         }
         if lease == LONG_MS || self.random.percent(85) {
             let command = cmd!["LOCK.RELEASE", key, owner, "ALL"];
-            let ending = if self.random.percent(10) {
+            let ending = if self.random.percent(15) {
                 self.release_to_the_dead(&command)
             } else {
                 self.client.call(&key, &owner, &Request::Release, &command)
@@ -191,7 +192,7 @@ impl Worker<'_> {
             return self.client.call(&key, &owner, &Request::Release, release);
         };
         // A transaction: both are done in one turn of the server, whatever the network does.
-        let call = self.client.begin(&key, &owner, Request::Release, &cmd!["MULTI"]);
+        let call = self.client.begin(&key, &owner, Request::Release, &[b"MULTI".to_vec()]);
         self.client.connection().send(release);
         self.client.connection().send(cmd!["CLIENT", "KILL", "ID", id]);
         self.client.connection().send(cmd!["EXEC"]);

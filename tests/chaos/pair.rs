@@ -12,6 +12,9 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// How long a question to a server may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// What `PEXPIRETIME` says of a key that stays.
+const NO_END: i64 = -1;
+
 pub(crate) struct Pair([Server; 2]);
 
 impl Pair {
@@ -97,8 +100,9 @@ impl Pair {
         let (mut here, mut there) = (contents(&mut r), contents(&mut p));
         // What ended while we looked may have been seen on one side only.
         let now = unix_ms();
-        here.retain(|_, (_, until)| *until < 0 || *until > now);
-        there.retain(|_, (_, until)| *until < 0 || *until > now);
+        for contents in [&mut here, &mut there] {
+            contents.retain(|_, (_, until)| *until == NO_END || *until > now);
+        }
         (here != there).then(|| format!("the replica has {here:?}, the primary {there:?}"))
     }
 }

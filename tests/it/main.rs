@@ -17,6 +17,7 @@
 mod arguments;
 mod asking;
 mod client;
+mod cluster;
 mod clustered;
 mod contexts;
 mod documents;
@@ -34,5 +35,6 @@ mod timing;
 mod token_floor;
 mod tokens;
 mod transcripts;
+mod traps;
 mod unasked;
 mod wrong_type;

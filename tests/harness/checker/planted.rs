@@ -317,6 +317,20 @@ fn a_waiter_that_is_not_served_in_time_is_found() {
 }
 
 #[test]
+fn a_waiter_that_came_when_the_lock_was_free_and_is_not_served_is_found() {
+    let calls = [
+        acquire("a", 0, 1, 10, 1),
+        release("a", 10, 11, 0),
+        wait("b", 30, 79, granted(11)),
+        release("b", 80, 81, 0),
+    ];
+    finds(Rule::Prompt, &calls);
+    let mut excused = calls.to_vec();
+    excused.push(unknown(acquire("c", 20, 21, 0, 0)));
+    passes(&excused);
+}
+
+#[test]
 fn a_waiter_that_is_not_served_when_the_lease_ends_is_found() {
     finds(Rule::Prompt, &[acquire("a", 0, 1, 10, 1), wait("b", 90, 130, granted(11))]);
     passes(&[acquire("a", 0, 1, 10, 1), wait("b", 90, 120, granted(11))]);

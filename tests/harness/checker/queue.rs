@@ -74,14 +74,8 @@ fn check_hand_offs(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report:
         let Some(end) = latest_end(hold) else {
             continue;
         };
-        let late = end + limits.prompt;
-        let next = holds.get(index + 1);
-        if next.is_some_and(|next| next.granted <= late)
-            || line.may_be_held_by_an_unknown(end, late)
-        {
-            continue;
-        }
-        if let Some(waiter) = line.waiting_through(end, late) {
+        let next = holds.get(index + 1).map_or(Duration::MAX, |next| next.granted);
+        if let Some(waiter) = line.left_waiting(end, next, limits.prompt) {
             report.add(
                 Rule::Prompt,
                 format!(
@@ -106,6 +100,8 @@ fn latest_end(hold: &Hold<'_>) -> Option<Duration> {
 /// with the latest end so far.
 struct Line<'a> {
     waiters: Vec<(Duration, &'a Call)>,
+    /// Each with its own end.
+    each: Vec<(Duration, &'a Call)>,
     unknown: Vec<(Duration, Duration)>,
 }
 
@@ -114,6 +110,7 @@ impl<'a> Line<'a> {
         let mut waiters: Vec<(Duration, &Call)> =
             calls.iter().filter_map(|call| Some((call.queued?, *call))).collect();
         waiters.sort_by_key(|(queued, _)| *queued);
+        let each = waiters.clone();
         for index in 1..waiters.len() {
             if answered(waiters[index].1) < answered(waiters[index - 1].1) {
                 waiters[index].1 = waiters[index - 1].1;
@@ -127,7 +124,22 @@ impl<'a> Line<'a> {
             let end = answered(call).saturating_add(lease(call));
             unknown.push((call.sent, unknown.last().map_or(end, |(_, before)| end.max(*before))));
         }
-        Self { waiters, unknown }
+        Self { waiters, each, unknown }
+    }
+
+    /// Somebody who was in line for that long while the lock was free: it was from `end` to `next`.
+    fn left_waiting(&self, end: Duration, next: Duration, prompt: Duration) -> Option<&'a Call> {
+        let excused = |since: Duration| self.may_be_held_by_an_unknown(since, since + prompt);
+        let last = next.checked_sub(prompt).filter(|last| *last > end)?;
+        if let Some(waiter) = self.waiting_through(end, end + prompt).filter(|_| !excused(end)) {
+            return Some(waiter);
+        }
+        let first = self.each.partition_point(|(queued, _)| *queued <= end);
+        let came_later = self.each[first..].iter().take_while(|(queued, _)| *queued < last);
+        let left = came_later.filter(|(queued, call)| answered(call) > *queued + prompt);
+        left.map(|(queued, call)| (*queued, *call))
+            .find(|(queued, _)| !excused(*queued))
+            .map(|w| w.1)
     }
 
     /// Somebody who was in line at `begin` and still not answered at `end`.

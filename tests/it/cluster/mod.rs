@@ -46,8 +46,7 @@ impl Pair {
 
     /// One slot is about to move from home to away: nothing in it has yet.
     fn begin_to_move(&self, slot: u16) {
-        let (from, to) =
-            (self.cluster.id_of(self.home()), self.cluster.id_of(self.away()));
+        let (from, to) = (self.cluster.id_of(self.home()), self.cluster.id_of(self.away()));
         ok(&self.away().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "IMPORTING", from]));
         ok(&self.home().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "MIGRATING", to]));
     }

@@ -70,9 +70,10 @@ impl Contended {
 /// The traffic did something, in spite of all.
 fn assert_busy(calls: &[Call]) {
     let granted = |call: &&Call| matches!(call.answer, Some((_, Outcome::Granted { .. })));
-    let waits = calls.iter().filter(granted).filter(|call| {
-        matches!(call.request, Request::Acquire { timeout: Some(_), .. })
-    });
+    let waits = calls
+        .iter()
+        .filter(granted)
+        .filter(|call| matches!(call.request, Request::Acquire { timeout: Some(_), .. }));
     let failed = calls.iter().filter(|call| matches!(call.answer, Some((_, Outcome::Failed))));
     let (waits, failed) = (waits.count(), failed.count());
     eprintln!("{waits} granted waits, {failed} redirects");
@@ -86,7 +87,11 @@ fn locks_move_with_their_slots_there_and_back_under_traffic(kind: Kind) {
     let slots = (0..20).map(|number| number * 3).chain([0]);
     let keys: Vec<String> = slots
         .enumerate()
-        .map(|(index, slot)| if index < 20 { key_of_slot(slot) } else { format!("{{{}}}x", key_of_slot(slot)) })
+        .map(
+            |(index, slot)| {
+                if index < 20 { key_of_slot(slot) } else { format!("{{{}}}x", key_of_slot(slot)) }
+            },
+        )
         .collect();
     let mut contended = Contended::new(50, home);
     let calls = traffic::during(&keys, &pair.ports(), || {

@@ -74,10 +74,8 @@ impl Worker<'_> {
             return;
         }
         for _ in 0..random.below(3) {
-            let renewed = self.call(
-                &cmd!["LOCK.RENEW", key, owner, lease],
-                &Request::Renew { lease: LEASE },
-            );
+            let renewed =
+                self.call(&cmd!["LOCK.RENEW", key, owner, lease], &Request::Renew { lease: LEASE });
             if renewed.is_nil() {
                 return;
             }

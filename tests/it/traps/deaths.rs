@@ -147,8 +147,7 @@ fn client_unblock_in_the_turn_of_a_grant_does_nothing(kind: Kind) {
     for how in ["TIMEOUT", "ERROR"] {
         let mut bob = stage.wait("k", "bob");
         let unblock = format!("CLIENT UNBLOCK {} {how}", bob.id);
-        let replies =
-            stage.at_once(&[&unblock, "LOCK.RELEASE k alice", &unblock, &unblock]);
+        let replies = stage.at_once(&[&unblock, "LOCK.RELEASE k alice", &unblock, &unblock]);
         assert_eq!(replies, [0; 4].map(Value::Integer));
         stage.granted(&mut bob);
         stage.release("k", "bob");

@@ -71,7 +71,9 @@ fn a_lock_deleted_by_a_script_or_a_transaction_goes_to_the_first_waiter(kind: Ki
     let mut stage = Stage::new(&kind);
     for change in [
         &["EVAL \"return redis.call('DEL', KEYS[1])\" 1 k"][..],
-        &["EVAL \"redis.call('HINCRBY', KEYS[1], 'alice', -1) return redis.call('DEL', KEYS[1])\" 1 k"],
+        &[
+            "EVAL \"redis.call('HINCRBY', KEYS[1], 'alice', -1) return redis.call('DEL', KEYS[1])\" 1 k",
+        ],
         &["MULTI", "DEL k", "EXEC"],
         &["MULTI", "DEL k", "SET k v", "UNLINK k", "EXEC"],
         &["EVAL \"redis.call('PEXPIRE', KEYS[1], 1)\" 1 k"],

@@ -14,7 +14,8 @@ struct Numbers(u64);
 impl Numbers {
     /// One from 0 to `below` - 1.
     fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
     }
 }
@@ -31,7 +32,10 @@ fn operation(numbers: &mut Numbers) -> String {
         14 => format!("LOCK.RENEW k{key} o{owner} {lease}"),
         15 => format!("LOCK.FORCERELEASE k{key}"),
         16 => format!("LOCK.CANCEL k{key} o{owner}"),
-        17 => ["DEL", "UNLINK", "PERSIST", "TYPE"][lease as usize % 4].to_owned() + &format!(" k{key}"),
+        17 => {
+            ["DEL", "UNLINK", "PERSIST", "TYPE"][lease as usize % 4].to_owned()
+                + &format!(" k{key}")
+        }
         18 => format!("PEXPIRE k{key} {lease}"),
         _ => format!("RENAME k{key} k{}", numbers.below(KEYS)),
     }

@@ -41,10 +41,8 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
         "LOCK.ACQUIRE k alice 600000",
         &["{HSET k alice 1 fencing-token #; PEXPIREAT k #; SET kvlock:floor #}"],
     );
-    scribe.writes(
-        "LOCK.WAIT l alice 600000 0",
-        &["{HSET l alice 1 fencing-token #; PEXPIREAT l #}"],
-    );
+    scribe
+        .writes("LOCK.WAIT l alice 600000 0", &["{HSET l alice 1 fencing-token #; PEXPIREAT l #}"]);
     scribe.writes("LOCK.ACQUIRE k alice 1000", &["HSET k alice 2"]);
     scribe.writes("LOCK.ACQUIRE k alice 900000", &["{HSET k alice 3; PEXPIREAT k #}"]);
     scribe.writes("LOCK.ACQUIRE k alice 1000 HOLDS 3", &[]);
@@ -67,8 +65,7 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     for line in ["MULTI", "LOCK.RELEASE k redisson ALL", "SET x y", "LOCK.ACQUIRE k bob 600000"] {
         scribe.stage.run(line);
     }
-    scribe
-        .writes("EXEC", &["{DEL k; SET x y; HSET k bob 1 fencing-token #; PEXPIREAT k #}"]);
+    scribe.writes("EXEC", &["{DEL k; SET x y; HSET k bob 1 fencing-token #; PEXPIREAT k #}"]);
     scribe.writes(
         "EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k",
         &["{PEXPIREAT k #; DEL k}"],
@@ -83,7 +80,10 @@ fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
     let [mut bob, mut carol, mut dave, mut erin, mut frank, mut grace] =
         ["bob", "carol", "dave", "erin", "frank", "grace"]
             .map(|owner| scribe.stage.wait("k", owner));
-    scribe.expect("waiting", &["{HSET k alice 1 fencing-token #; PEXPIREAT k #; SET kvlock:floor #}"]);
+    scribe.expect(
+        "waiting",
+        &["{HSET k alice 1 fencing-token #; PEXPIREAT k #; SET kvlock:floor #}"],
+    );
 
     scribe.writes("LOCK.RELEASE k alice", &[&format!("{{DEL k; {}}}", to("bob"))]);
     scribe.stage.granted(&mut bob);
@@ -198,10 +198,14 @@ fn a_server_without_the_module_reads_the_append_only_file(kind: Kind) {
 }
 
 fn a_server_without_the_module_reads_the_snapshot(kind: Kind) {
-    a_server_without_the_module_reads(&kind, |options| options, |server| {
-        assert_eq!(server.connect().run("SAVE"), Value::Status("OK".into()));
-        server.kill9();
-    });
+    a_server_without_the_module_reads(
+        &kind,
+        |options| options,
+        |server| {
+            assert_eq!(server.connect().run("SAVE"), Value::Status("OK".into()));
+            server.kill9();
+        },
+    );
 }
 
 fn a_replica_without_the_module_can_take_over(kind: Kind) {

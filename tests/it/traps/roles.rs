@@ -84,7 +84,6 @@ fn a_grant_that_another_primary_has_confirmed_is_not_taken_back(kind: Kind) {
     assert_eq!(token_of(&reply), token);
     observe::wait_for_replica(&mut there, &mut stage.eye);
 
-
     // And back again.
     stage.run("REPLICAOF NO ONE");
     let mut carol = stage.wait("k", "carol");

@@ -69,12 +69,14 @@ impl Stage {
         let replica = replica.replica_of(&server).start();
         let mut eye = server.connect();
         observe::wait_for_replica(&mut eye, &mut replica.connect());
-        wait::until("the child that fed the replica has ended", SOON, || {
-            match observe::info_number(&mut eye, "rdb_bgsave_in_progress") {
+        wait::until(
+            "the child that fed the replica has ended",
+            SOON,
+            || match observe::info_number(&mut eye, "rdb_bgsave_in_progress") {
                 0 => Ok(()),
                 _ => Err("it runs".to_owned()),
-            }
-        });
+            },
+        );
         Self { server, replica, eye, db: 0, grants: 0 }
     }
 

@@ -156,8 +156,7 @@ fn a_module_that_is_told_nonsense_says_so_and_does_no_harm(kind: Kind) {
     let path = module_file::path();
     let bad = cmd!["MODULE", "LOADEX", path.to_str().unwrap(), "CONFIG", "kvlock.drain", "maybe"];
     assert!(eye.call(bad).is_error());
-    let right =
-        cmd!["MODULE", "LOADEX", path.to_str().unwrap(), "CONFIG", "kvlock.max-waiters", 7];
+    let right = cmd!["MODULE", "LOADEX", path.to_str().unwrap(), "CONFIG", "kvlock.max-waiters", 7];
     assert_eq!(eye.call(right), ok());
     assert_eq!(eye.run("CONFIG GET kvlock.max-waiters")[1], Value::bulk("7"));
     token_of(&eye.run("LOCK.ACQUIRE k alice 600000"));

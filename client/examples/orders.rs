@@ -1,0 +1,16 @@
+use std::time::Duration;
+
+#[tokio::main]
+async fn main() -> Result<(), kvlock::Error> {
+    let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
+
+    // Waits in line. Then the lock is kept for as long as the guard lives.
+    let guard = client.lock("orders:42").acquire().await?;
+    println!("working, with token {}", guard.token());
+
+    // Stops at once if the lock is lost.
+    let work = tokio::time::sleep(Duration::from_secs(1));
+    guard.run_until_lost(work).await?;
+
+    guard.release().await // or drop it
+}
