@@ -1,3 +1,6 @@
+//! The example of the README: a lock that is kept while somebody works.
+#![expect(clippy::print_stdout, reason = "an example says what it does")]
+
 use std::time::Duration;
 
 #[tokio::main]

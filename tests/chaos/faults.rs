@@ -222,24 +222,20 @@ impl Injector<'_> {
 
     /// A coordinated one: nothing is lost.
     fn fail_over(&mut self) -> Result<(), ReceiveError> {
-        let (_, replica) = self.round.pair.roles();
-        let (port, mut next) = (replica.port(), replica.connect());
-        self.say(cmd!["FAILOVER", "TO", "127.0.0.1", port, "TIMEOUT", 5000])?;
-        let mut last = self.connection.take().ok_or(ReceiveError::Closed)?;
-        wait::until("the failover is over", FAILOVER, || {
-            let field = |connection: &mut Connection, name: &str| {
-                let info = ask(connection, cmd!["INFO", "replication"])
-                    .map_or_else(|_| String::new(), |info| info.text());
-                let value =
-                    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-                value.unwrap_or_default().to_owned()
-            };
-            let state = field(&mut last, "master_failover_state");
-            let link = field(&mut last, "master_link_status");
-            let role = field(&mut next, "role");
-            let done = state == "no-failover" && (role == "slave" || link == "up");
-            if done { Ok(()) } else { Err(format!("{state} {link} {role}")) }
+        let (primary, replica) = self.round.pair.roles();
+        let (mut last, mut next) = (primary.connect(), replica.connect());
+        wait::until("the replica may take over", FAILOVER, || match replication(&mut last) {
+            info if info.contains("state=online") => Ok(()),
+            info => Err(info),
         });
+        self.say(cmd!["FAILOVER", "TO", "127.0.0.1", replica.port(), "TIMEOUT", 5000])?;
+        wait::until("the failover is over", FAILOVER, || {
+            let (was, is) = (replication(&mut last), replication(&mut next));
+            let done = was.contains("master_failover_state:no-failover")
+                && (is.contains("role:slave") || was.contains("master_link_status:up"));
+            if done { Ok(()) } else { Err(format!("{was}{is}")) }
+        });
+        self.connection = None;
         Ok(())
     }
 
@@ -253,4 +249,8 @@ impl Injector<'_> {
             let _gone = ask(&mut connection, cmd!["CLIENT", "UNPAUSE"]);
         }
     }
+}
+
+fn replication(connection: &mut Connection) -> String {
+    ask(connection, cmd!["INFO", "replication"]).map_or_else(|_| String::new(), |info| info.text())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 
 /// A lease that outlasts the patience of the checker: whoever holds it must be told or go.
-const LONG_MS: u64 = 12_000;
+const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
 

@@ -14,7 +14,7 @@ async fn turn(recorder: &Recorder, lock: Lock, owner: &str, number: usize) {
     let short = number.is_multiple_of(5);
     let lease = if short { Duration::from_millis(60) } else { Duration::from_secs(30) };
     let lock = if short { lock.fixed_lease(lease) } else { lock.lease(lease) };
-    let timeout = (number % 3 > 0).then_some(Duration::from_millis(400));
+    let timeout = (!number.is_multiple_of(3)).then_some(Duration::from_millis(400));
     let request = Request::Acquire { lease, timeout };
     let call = recorder.sent(&key, owner, request);
     let granted = match timeout {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// When a connection is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub(super) enum Moment {
     AfterTheAnswer,
     /// The server has the command and has not answered it yet.
     BeforeItAnswers,
+    /// The command is on its way for as long as the test likes: see [`Proxy::deliver`].
+    OnItsWay,
 }
 
 /// To be done once to the first connection on which the command is seen.
@@ -33,6 +35,7 @@ pub(super) struct Proxy {
     port: u16,
     cut: Arc<Mutex<Option<Cut>>>,
     frozen: watch::Sender<bool>,
+    late: Arc<Notify>,
 }
 
 impl Proxy {
@@ -41,13 +44,15 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
         let (frozen, is_frozen) = watch::channel(false);
-        let (server, shared) = (server.port(), cut.clone());
+        let late: Arc<Notify> = Arc::default();
+        let (server, shared, to_come) = (server.port(), cut.clone(), late.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, server, shared.clone(), is_frozen.clone()));
+                let (cut, late) = (shared.clone(), to_come.clone());
+                tokio::spawn(carry(client, server, cut, is_frozen.clone(), late));
             }
         });
-        Self { port, cut, frozen }
+        Self { port, cut, frozen, late }
     }
 
     pub(super) fn url(&self) -> String {
@@ -64,6 +69,11 @@ impl Proxy {
         self.cut.lock().unwrap().is_none()
     }
 
+    /// Delivers what was on its way when its connection broke.
+    pub(super) fn deliver(&self) {
+        self.late.notify_one();
+    }
+
     /// From now on nothing passes, in either direction, and no connection is closed.
     pub(super) fn freeze(&self, frozen: bool) {
         self.frozen.send_replace(frozen);
@@ -75,6 +85,7 @@ async fn carry(
     server: u16,
     cut: Arc<Mutex<Option<Cut>>>,
     mut frozen: watch::Receiver<bool>,
+    late: Arc<Notify>,
 ) {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else {
         return;
@@ -95,6 +106,15 @@ async fn carry(
                 pending = pending.or_else(|| take(&cut, &up[..length]));
                 if pending == Some(Moment::BeforeTheServer) {
                     return reset(&client);
+                }
+                if pending == Some(Moment::OnItsWay) {
+                    reset(&client);
+                    drop(client);
+                    late.notified().await;
+                    // Answered, and nobody there to read it.
+                    server.write_all(&up[..length]).await.unwrap();
+                    assert!(server.read(&mut down).await.unwrap() > 0);
+                    return;
                 }
                 if server.write_all(&up[..length]).await.is_err() {
                     return;

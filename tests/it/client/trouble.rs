@@ -4,7 +4,7 @@ use super::proxy::{Moment, Proxy};
 use super::{SOON, Stage, soon};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EVERY: [Moment; 3] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::AfterTheAnswer];
@@ -48,6 +48,43 @@ async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
     stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
     soon(guard.release()).await.unwrap();
     stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
+    let (mut stage, proxy) = set(LONG).await;
+    proxy.cut("LOCK.ACQUIRE", Moment::OnItsWay);
+    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    soon(guard.release()).await.unwrap();
+    assert!(stage.is_free("k"));
+    proxy.deliver();
+    wait::until("it has arrived", SOON, || {
+        if stage.is_free("k") { Err("free".to_owned()) } else { Ok(()) }
+    });
+    // Its lease would last longer than anybody waits here.
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_that_is_dropped_and_arrives_late_is_released() {
+    let (mut stage, proxy) = set(LONG).await;
+    proxy.freeze(true);
+    let within = stage.client.lock("k").acquire_within(Duration::from_millis(150)).await;
+    assert!(within.is_err(), "{within:?}");
+    proxy.freeze(false);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_counted_from_before_it_was_asked_for() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").fixed_lease(LONG);
+    let before = Instant::now();
+    stage.control.run("CLIENT PAUSE 2000 WRITE");
+    let guard = soon(lock.acquire()).await.unwrap();
+    // 1 % and the margin are less than the pause was.
+    assert!(guard.lease_left() + before.elapsed() < LONG, "{guard:?} after {:?}", before.elapsed());
+    assert!(before.elapsed() > Duration::from_millis(1500));
 }
 
 #[tokio::test(flavor = "multi_thread")]

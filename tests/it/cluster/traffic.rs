@@ -70,26 +70,26 @@ impl Worker<'_> {
             None => cmd!["LOCK.ACQUIRE", key, owner, lease],
         };
         let request = Request::Acquire { lease: LEASE, timeout };
-        if self.call(&command, &request).is_nil() {
+        if self.call(command, &request).is_nil() {
             return;
         }
         for _ in 0..random.below(3) {
             let renewed =
-                self.call(&cmd!["LOCK.RENEW", key, owner, lease], &Request::Renew { lease: LEASE });
+                self.call(cmd!["LOCK.RENEW", key, owner, lease], &Request::Renew { lease: LEASE });
             if renewed.is_nil() {
                 return;
             }
         }
         if random.percent(97) {
-            self.call(&cmd!["LOCK.RELEASE", key, owner], &Request::Release);
+            self.call(cmd!["LOCK.RELEASE", key, owner], &Request::Release);
         }
     }
 
     /// Every try of a call is one in the history: a redirect is one that was not done.
-    fn call(&mut self, command: &[Vec<u8>], request: &Request) -> Value {
+    fn call(&mut self, command: Vec<Vec<u8>>, request: &Request) -> Value {
         let (key, owner, recorder) = (self.key, self.owner, self.recorder);
         let sent = || recorder.sent(key, owner, request.clone());
-        let reply = self.client.call(key, command, sent, |call, reply| {
+        let reply = self.client.call(key, &command, sent, |call, reply| {
             recorder.answered(call, outcome(request, reply));
         });
         assert!(!reply.is_error(), "{owner} on {key}: {reply}");

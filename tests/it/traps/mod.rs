@@ -20,3 +20,4 @@ mod roles;
 mod stage;
 mod trail;
 mod unloading;
+mod watchers;

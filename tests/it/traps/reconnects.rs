@@ -72,10 +72,11 @@ fn an_old_connection_killed_in_the_turn_of_its_replacement_takes_nothing_away(ki
     let old = stage.wait("k", "carol");
     let mut newer = stage.server.connect();
     let id = newer.client_id();
-    let mut sleeper = stage.server.connect();
-    sleeper.send_raw(b"DEBUG SLEEP 0.2\r\n");
-    newer.send_raw(format!("LOCK.WAIT k carol {LONG} 0\r\n").as_bytes());
-    assert_eq!(stage.at_once(&[&kill(&old)]), [Value::Integer(1)]);
+    stage.while_stopped(|stage| {
+        newer.send_raw(format!("LOCK.WAIT k carol {LONG} 0\r\n").as_bytes());
+        stage.eye.send_raw(format!("{}\r\n", kill(&old)).as_bytes());
+    });
+    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(1));
     observe::wait_until_blocked(&mut stage.eye, id);
     let mut newer = Waiter { key: "k".into(), owner: "carol".into(), id, connection: newer };
     stage.expect_in_line(&mut [&mut newer]);

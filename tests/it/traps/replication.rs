@@ -5,6 +5,7 @@ use super::deaths::{expect_closed, kill};
 use super::stage::{LONG, SOON, Stage, expect_same_data, hash};
 use super::trail::{commands, trail};
 use harness::{Kind, Options, Server, Value, cmd, on_each_server, wait};
+use nix::sys::signal::Signal;
 
 /// Runs a line and sees what came of it in the file.
 struct Scribe {
@@ -232,7 +233,31 @@ fn a_replica_without_the_module_can_take_over(kind: Kind) {
     expect_same_data(&stage.replica, &third);
 }
 
+fn waiting_for_replicas_covers_a_grant_that_was_waited_for(kind: Kind) {
+    let mut stage = Stage::with_files(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.wait("k", "carol");
+    stage.replica.signal(Signal::SIGSTOP);
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    // Nobody but him has asked for anything since: it is his grant that is not there yet.
+    assert_eq!(bob.connection.run("WAIT 1 200"), Value::Integer(0));
+    if !kind.is_redis_7_0() {
+        let here_and_there = bob.connection.run("WAITAOF 1 0 5000");
+        assert_eq!(here_and_there[0], Value::Integer(1), "{here_and_there}");
+    }
+    stage.run("LOCK.RENEW k bob 50");
+    stage.granted(&mut carol);
+    assert_eq!(carol.connection.run("WAIT 1 200"), Value::Integer(0));
+    stage.replica.signal(Signal::SIGCONT);
+    assert_eq!(carol.connection.run("WAIT 1 5000"), Value::Integer(1));
+    assert_eq!(hash(&mut stage.replica.connect(), "k")["carol"], "1");
+    stage.check();
+}
+
 on_each_server!(
+    waiting_for_replicas_covers_a_grant_that_was_waited_for,
     one_command_is_one_transaction_of_core_commands,
     a_hand_off_is_one_transaction_of_core_commands,
     replicas_are_told_what_the_file_says_and_times_are_absolute,

@@ -6,7 +6,9 @@
 //! in the wrong order, or one that was never sent, shows there.
 
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 /// Long enough that no lease ends and no wait times out while a test runs.
@@ -178,6 +180,20 @@ impl Stage {
         self.eye.send_raw(format!("{}\r\n", lines.join("\r\n")).as_bytes());
         let receive = |line| self.eye.receive(SOON).unwrap_or_else(|e| panic!("{line}: {e}"));
         lines.iter().map(receive).collect()
+    }
+
+    /// Stops the server while others act: it finds what they have done when it goes on, in the
+    /// order in which it was done, and all in one turn of its event loop.
+    pub(super) fn while_stopped<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        self.server.signal(Signal::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.server.pid());
+        wait::until("the server has stopped", SOON, || {
+            let stat = fs::read_to_string(&stat).map_err(|e| e.to_string())?;
+            if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+        });
+        let result = act(self);
+        self.server.signal(Signal::SIGCONT);
+        result
     }
 
     /// Alice renews her lock for a moment and at once this line follows; returns when a look at

@@ -1,0 +1,66 @@
+//! A short run of `scripts/chaos`, and proof that it would have seen a bug.
+
+use harness::module_file;
+use std::process::{Command, Output};
+
+/// Few enough clients that the other tests get their share of the machine.
+const CLIENTS: &str = "16";
+
+fn chaos(seconds: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    command.args(["--seconds", seconds, "--seed", "1", "--clients", CLIENTS]);
+    command
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{}\n{out}\n{err}", output.status)
+}
+
+#[test]
+fn ten_seconds_of_it_break_no_rule() {
+    let output = chaos("10").output().unwrap();
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains(" 0 violations, 0 crashes"), "{text}");
+    for kind in ["CLIENT KILL in the turn of a hand-off", "connection reset", "by a stranger"] {
+        assert!(text.contains(kind), "no {kind} in {text}");
+    }
+}
+
+/// It ends at the first violation, which is in the first round or soon after.
+fn sees(bug: &str, rule: &str) {
+    let module = module_file::planted_path();
+    let mut command = chaos("90");
+    let output = command.env("KVLOCK_MODULE", module).env("KVLOCK_PLANTED", bug).output().unwrap();
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{bug} is not seen: {text}");
+    assert!(text.contains(&format!("VIOLATION {rule}: ")), "{bug} is not seen: {text}");
+}
+
+#[test]
+fn it_sees_the_last_waiter_being_served_first() {
+    sees("lifo", "Fifo");
+}
+
+#[test]
+fn it_sees_a_newcomer_overtake_those_who_wait() {
+    sees("overtaking", "Fifo");
+}
+
+#[test]
+fn it_sees_a_release_by_somebody_else() {
+    sees("release-any-owner", "Stale");
+}
+
+#[test]
+fn it_sees_a_lock_that_is_left_to_the_dead() {
+    sees("grant-to-the-dead", "Prompt");
+}
+
+#[test]
+fn a_wrong_option_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_chaos")).arg("--sed").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("usage: chaos"));
+}
