@@ -22,6 +22,31 @@ fn a_lease_that_was_made_longer_does_not_end_early(kind: Kind) {
     stage.check();
 }
 
+fn a_lease_that_was_made_longer_ends_at_its_new_end(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for longer in ["PEXPIRE k 700", "LOCK.ACQUIRE k alice 700", "LOCK.RENEW k alice 700"] {
+        stage.hold("k", "alice", LONG);
+        let mut bob = stage.wait("k", "bob");
+        let replies = stage.at_once(&["LOCK.RENEW k alice 50", longer, "PEXPIRETIME k"]);
+        // The look that was planned for the old end finds the lock held.
+        let end = replies[2].integer();
+        expect_in_time(stage.granted(&mut bob), end, longer);
+        stage.release("k", "bob");
+    }
+    // Nor is it forgotten when nobody ever touches it.
+    stage.hold("k", "alice", 1500);
+    let mut bob = stage.wait("k", "bob");
+    let end = stage.run("PEXPIRETIME k").integer();
+    expect_in_time(stage.granted(&mut bob), end, "an acquire");
+    stage.check();
+}
+
+/// A token is the moment of its grant, in microseconds, when nothing else lifts it.
+fn expect_in_time(token: i64, end_ms: i64, after: &str) {
+    let late_ms = token / 1000 - end_ms;
+    assert!((0..1000).contains(&late_ms), "{late_ms} ms after the end of the lease, after {after}");
+}
+
 fn a_lock_without_an_end_is_looked_at_when_it_gets_one(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.hold("k", "alice", LONG);
@@ -225,6 +250,7 @@ fn a_lock_taken_in_the_moment_of_its_end_goes_to_one_only(kind: Kind) {
 
 on_each_server!(
     a_lease_that_was_made_longer_does_not_end_early,
+    a_lease_that_was_made_longer_ends_at_its_new_end,
     a_lock_without_an_end_is_looked_at_when_it_gets_one,
     a_lock_renamed_onto_a_waited_one_takes_its_place,
     a_key_that_is_no_lock_makes_waiters_wait,
