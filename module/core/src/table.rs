@@ -49,9 +49,9 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
-    /// Whether a token for this lock would be a guess, where `stored` is the one in the hash.
+    /// Whether a token for this lock would be a guess, where `stored` is the believed one.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
-        self.floor.is_none() && stored.is_none_or(Token::is_doubtful)
+        self.floor.is_none() && stored.is_none()
     }
 }
 
@@ -108,7 +108,7 @@ impl<P> Table<P> {
             }
             Observed::Held(_) => (AcquireReply::Refused, Change::None),
             Observed::Free { .. } if self.owes_a_grant(at) => (AcquireReply::Refused, Change::None),
-            Observed::Free { stored } if at.must_guess(*stored) => {
+            Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)
             }
             Observed::Free { stored } => {
@@ -131,11 +131,12 @@ impl<P> Table<P> {
             Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
             Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
         };
-        if at.must_guess(holding.token) {
+        let token = self.believe(holding.token);
+        if at.must_guess(token) {
             return (AcquireReply::TryAgain, Change::None);
         }
         let more = holds != holding.holds;
-        let given = match holding.token {
+        let given = match token {
             Some(_) if !Bug::TokenOnReentry.is_planted() => None,
             Some(_) => Some(self.tokens.issue(holding.token, at.floor, at.now.unix_us)),
             None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
@@ -146,7 +147,7 @@ impl<P> Table<P> {
             self.counters.repeated += 1;
         }
         self.touched(holding.token);
-        let reply = match given.or(holding.token) {
+        let reply = match given.or(token) {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
         };
@@ -254,6 +255,12 @@ impl<P> Table<P> {
             }
             Observed::Held(_) | Observed::Free { .. } | Observed::NotALock { .. } => Change::None,
         }
+    }
+
+    /// The token in a hash, unless it cannot be one that a server of ours has written.
+    #[must_use]
+    pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
+        self.tokens.believe(stored)
     }
 
     /// The owner of a grant did something with it, so it must have learned of it.

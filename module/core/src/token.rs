@@ -18,11 +18,6 @@ impl Token {
         (1..1 << 53).contains(&value).then_some(Self(value))
     }
 
-    /// Says whether it is so large that new tokens are not lifted above it.
-    pub(crate) fn is_doubtful(self) -> bool {
-        self.0 > TOKEN_STORED_MAX
-    }
-
     /// The number that clients and resources see.
     #[must_use]
     pub fn value(self) -> u64 {
@@ -45,10 +40,17 @@ pub struct TokenSource {
 }
 
 impl TokenSource {
+    /// The token, unless it is so large that only somebody who meddles can have written it. One
+    /// that is that large and ours, because of somebody who did, stays what it is.
+    #[must_use]
+    pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
+        stored.filter(|token| token.0 <= TOKEN_STORED_MAX.max(self.last))
+    }
+
     /// Issues the token of a new grant: above everything issued before, above `stored`, and above
     /// `floor`, if there is one.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
-        let stored = stored.filter(|token| !token.is_doubtful()).map_or(0, Token::value);
+        let stored = self.believe(stored).map_or(0, Token::value);
         // A clock that is centuries ahead must not use up the numbers: beyond the cap tokens
         // grow one by one.
         let clock = unix_us.min(TOKEN_STORED_MAX);

@@ -206,6 +206,7 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Option<HandOff<P>> {
+        let stored = self.believe(stored);
         if at.must_guess(stored) {
             return None;
         }

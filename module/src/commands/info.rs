@@ -1,10 +1,10 @@
 //! `LOCK.INFO key [WAITERS count]`
 
-use kvlock_core::{KeyRef, Now, Observed, Token};
+use kvlock_core::{KeyRef, Now, Observed, Table, Token};
 
 use super::{NOT_A_LOCK, parse};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::server::{self, Server, Waiting};
 use crate::{clock, keyspace};
 
 pub(crate) struct LockInfo;
@@ -35,7 +35,7 @@ impl Command for LockInfo {
             let seen = keyspace::read(open.as_ref(), &server.words, *key, None);
             let name = KeyRef { db: ctx.db(), name: key.bytes() };
             let at = seen.situation(name, b"", now, None);
-            let Some(mut fields) = describe(&at.seen, now) else {
+            let Some(mut fields) = describe(&server.table, &at.seen, now) else {
                 return NOT_A_LOCK;
             };
             fields.push(("waiters", number(server.table.waiters_of(name))));
@@ -48,7 +48,11 @@ impl Command for LockInfo {
 }
 
 /// What the key says; `None` if it is not a lock.
-fn describe(seen: &Observed<'_>, now: Now) -> Option<Vec<(&'static str, Reply)>> {
+fn describe(
+    table: &Table<Waiting>,
+    seen: &Observed<'_>,
+    now: Now,
+) -> Option<Vec<(&'static str, Reply)>> {
     let (state, owner, holds, token, until) = match seen {
         Observed::NotALock { .. } => return None,
         Observed::Free { .. } => ("free", None, 0, None, None),
@@ -58,7 +62,7 @@ fn describe(seen: &Observed<'_>, now: Now) -> Option<Vec<(&'static str, Reply)>>
         ("state", Reply::Word(state)),
         ("owner", Reply::or_nil(owner, |owner| Reply::Bytes(owner.to_vec()))),
         ("holds", Reply::Number(holds)),
-        ("token", Reply::or_nil(token.map(Token::value), Reply::Number)),
+        ("token", Reply::or_nil(table.believe(token).map(Token::value), Reply::Number)),
         ("lease-left", Reply::or_nil(until, |until| Reply::Number(until.since(now.unix()).0))),
     ])
 }
