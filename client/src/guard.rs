@@ -1,7 +1,8 @@
 //! A lock that is held.
 
+use crate::builder::check_lease;
 use crate::claim;
-use crate::client::{Inner, check_lease};
+use crate::client::Inner;
 use crate::error::Error;
 use crate::lease::{Lease, Parting, ShareId};
 use crate::observe;

@@ -146,6 +146,7 @@
 
 mod acquire;
 mod background;
+mod builder;
 mod claim;
 mod client;
 mod clock;
@@ -166,7 +167,8 @@ mod sync;
 mod wait;
 mod watchdog;
 
-pub use client::{Builder, Client};
+pub use builder::Builder;
+pub use client::Client;
 pub use clock::Clock;
 pub use command::LockCommands;
 pub use error::Error;

@@ -1,8 +1,9 @@
 //! A lock by its name, and the ways to acquire it.
 
 use crate::acquire::{Acquisition, Limit};
+use crate::builder::check_lease;
 use crate::claim::FIRST_LEASE;
-use crate::client::{Client, check_lease};
+use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::Term;

@@ -134,7 +134,7 @@ fn main() -> ExitCode {
         violations.extend(check(&calls, &LIMITS).iter().map(ToString::to_string));
         violations.extend(round.tally.surprises());
         if !violations.is_empty() {
-            keep(&calls, &round.tally);
+            keep(&calls, &round);
         }
         total.merge(&round.tally);
         pair = round.pair;
@@ -143,11 +143,13 @@ fn main() -> ExitCode {
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Leaves the calls and the faults of a round where somebody can read them.
-fn keep(calls: &[Call], tally: &Tally) {
+/// Leaves the calls and the faults of a round, and what the servers logged, where somebody can
+/// read them.
+fn keep(calls: &[Call], round: &Round) {
     let path = std::env::temp_dir().join(format!("kvlock-chaos-{}.txt", std::process::id()));
     let calls = calls.iter().map(|call| format!("{call}, in line at {:?}", call.queued));
-    let lines: Vec<String> = calls.chain(tally.diary()).collect();
+    let logs = round.pair.servers().iter().map(harness::Server::log);
+    let lines: Vec<String> = calls.chain(round.tally.diary()).chain(logs).collect();
     match std::fs::write(&path, lines.join("\n")) {
         Ok(()) => println!("the calls of the round are in {}", path.display()),
         Err(why) => println!("the calls of the round are lost: {why}"),

@@ -4,7 +4,9 @@ use crate::{CALM, Lock, WILD};
 use harness::resp::ReceiveError;
 use harness::{Connection, Server, Value, cmd, observe};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
 
 /// How long it may take until there is a primary again.
 const FAILOVER: Duration = Duration::from_secs(30);
@@ -15,32 +17,39 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// What `PEXPIRETIME` says of a key that stays.
 const NO_END: i64 = -1;
 
-pub(crate) struct Pair([Server; 2]);
+pub(crate) struct Pair {
+    servers: [Server; 2],
+    /// Gone after the servers.
+    _dirs: [TempDir; 2],
+}
 
 impl Pair {
     pub(crate) fn start() -> Self {
-        let options =
-            || Server::options().append_only("everysec").config("crash-memcheck-enabled", "no");
-        let first = options().start();
-        let second = options().replica_of(&first).start();
+        let dirs = [memory(), memory()];
+        // A crash is to be quick.
+        let options = |dir: &TempDir| {
+            Server::options().config("crash-memcheck-enabled", "no").dir(dir.path())
+        };
+        let first = options(&dirs[0]).start();
+        let second = options(&dirs[1]).replica_of(&first).start();
         observe::wait_for_replica(&mut first.connect(), &mut second.connect());
-        Self([first, second])
+        Self { servers: [first, second], _dirs: dirs }
     }
 
     pub(crate) fn names(&self) -> String {
-        let [first, second] = &self.0;
+        let [first, second] = &self.servers;
         format!("{} on ports {} and {}", first.kind(), first.port(), second.port())
     }
 
     pub(crate) fn servers(&self) -> &[Server; 2] {
-        &self.0
+        &self.servers
     }
 
     /// A connection to whichever is the primary now; none if there is none for long.
     pub(crate) fn connect(&self) -> Option<Connection> {
         let deadline = Instant::now() + FAILOVER;
-        while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
-            let primary = self.0.iter().filter_map(open).find_map(|mut connection| {
+        while Instant::now() < deadline && self.servers.iter().all(Server::is_running) {
+            let primary = self.servers.iter().filter_map(open).find_map(|mut connection| {
                 let role = ask(&mut connection, cmd!["ROLE"]).ok()?;
                 matches!(&role, Value::Array(_)).then_some(())?;
                 (role[0].text() == "master").then_some(connection)
@@ -55,7 +64,7 @@ impl Pair {
 
     /// Which of the two is the primary, and which is not.
     pub(crate) fn roles(&self) -> (&Server, &Server) {
-        let [first, second] = &self.0;
+        let [first, second] = &self.servers;
         let is_primary = |server: &Server| {
             let role = observe::info_field(&mut server.connect(), "role");
             role.as_deref() == Some("master")
@@ -64,12 +73,12 @@ impl Pair {
     }
 
     pub(crate) fn crashes(&self) -> usize {
-        self.0.iter().filter(|server| !server.is_alive()).count()
+        self.servers.iter().filter(|server| !server.is_alive()).count()
     }
 
     /// What is not as it should be when nobody uses these locks any more.
     pub(crate) fn wrongs(&self, locks: &[Lock]) -> Vec<String> {
-        let crashed = self.0.iter().filter(|server| !server.is_alive());
+        let crashed = self.servers.iter().filter(|server| !server.is_alive());
         let mut wrongs: Vec<String> = crashed
             .map(|server| format!("a server has crashed; its log ends:\n{}", log_end(server)))
             .collect();
@@ -118,6 +127,13 @@ fn is_not_zero(server: &mut Connection, field: &str) -> Option<String> {
             left => return Some(format!("{field} is {left} at the end of a round")),
         }
     }
+}
+
+/// A folder in memory, if there is such a thing: a slow disk would look like a slow server.
+fn memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    TempDir::with_prefix_in("kvlock-chaos-", parent).expect("a temporary folder")
 }
 
 fn open(server: &Server) -> Option<Connection> {
