@@ -257,7 +257,7 @@ impl Acquisition<'_> {
             claim.has_strays(),
         );
         // The answer may have taken longer than the lease.
-        if lease.is_lost() {
+        if lease.left().is_zero() {
             return Err(Error::Timeout);
         }
         inner.watchdog.watch(&lease);

@@ -90,7 +90,8 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), kvlock::Error> {
-    ///     ///
+    /// use std::time::Duration;
+    ///
     /// let client = kvlock::Client::builder()
     ///     .lease(Duration::from_secs(10))
     ///     .connect("redis://127.0.0.1/")
@@ -127,7 +128,7 @@ impl Client {
     /// ```
     #[must_use]
     pub fn owner(&self) -> Owner {
-        Owner::default()
+        Owner::of(self.inner.name)
     }
 
     /// Waits until what guards and acquires have left to be done when they were dropped is done.
@@ -168,7 +169,7 @@ pub(crate) struct Inner {
     background: Arc<Background>,
     pub(crate) terms: Terms,
     pub(crate) settings: Settings,
-    name: Uuid,
+    pub(crate) name: Uuid,
     numbers: AtomicU64,
 }
 

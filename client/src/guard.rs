@@ -233,8 +233,10 @@ impl Guard {
         let inner = &self.inner;
         let live = inner.link().live().await?;
         let sent = inner.now();
-        let length = self.lease.change(&turn, self.share, sent, lease);
+        let (length, before) = self.lease.change(&turn, self.share, sent, lease);
         self.lease.renewing(&turn, sent, length);
+        // Should this be dropped, the watchdog knows what is to be expected.
+        inner.watchdog.watch(&self.lease);
         let tenure = &self.lease.tenure;
         let request = request::renew(&*tenure.key, &*tenure.owner, length)?;
         let answer = live.call(&request, inner.settings.reply_timeout).await;
@@ -245,7 +247,14 @@ impl Guard {
         match answer {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
-            Err(trouble) => return Err(trouble),
+            Err(trouble) => {
+                if let (false, Some(before)) = (trouble.leaves_outcome_unknown(), before) {
+                    self.lease.change_back(&turn, self.share, sent, before);
+                }
+                drop(turn);
+                inner.watchdog.watch(&self.lease);
+                return Err(trouble);
+            }
         }
         drop(turn);
         inner.watchdog.watch(&self.lease);

@@ -337,22 +337,28 @@ impl Lease {
         self.state().renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
     }
 
-    /// Gives a share another length, from `sent` on, and returns what is to be asked for.
+    /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term
+    /// that it had.
     pub(crate) fn change(
         &self,
         _turn: &Turn,
         share: ShareId,
         sent: Moment,
         length: Duration,
-    ) -> Duration {
+    ) -> (Duration, Option<Term>) {
         let mut state = self.state();
-        for other in &mut state.shares {
-            if other.id == share {
-                other.term.length = length;
-                other.ends = sent.after(length);
-            }
-        }
-        state.longest(sent).unwrap_or(length)
+        let before = state.set_length(share, sent, length);
+        let longest = state.longest(sent).unwrap_or(length);
+        state.plan_renewal(sent, longest);
+        (longest, before)
+    }
+
+    /// Takes a change back that the server does not agree to.
+    pub(crate) fn change_back(&self, _turn: &Turn, share: ShareId, sent: Moment, before: Term) {
+        let mut state = self.state();
+        state.set_length(share, sent, before.length);
+        // What runs at the server is what ran before; it is renewed right away.
+        state.renew_at = sent;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -384,6 +390,14 @@ impl State {
         self.shares.push(Share { id, term, ends: sent.after(term.length) });
         self.plan_renewal(sent, term.length);
         id
+    }
+
+    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Term> {
+        let share = self.shares.iter_mut().find(|other| other.id == share)?;
+        let before = share.term;
+        share.term.length = length;
+        share.ends = sent.after(length);
+        Some(before)
     }
 
     /// A third of the lease later. Rounded down to one of 32 points in that third, so that those of

@@ -119,7 +119,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the name or lease is out of range,
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range or the owner of another client,
     /// [`Lost`](Error::Lost) on re-entering a lock that was lost, [`NotALock`](Error::NotALock),
     /// [`QueueFull`](Error::QueueFull), and what the server or network make impossible. Trouble
     /// that passes is sat out for the [`patience`](crate::Builder::patience) of the client.
@@ -227,6 +227,9 @@ impl Lock {
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
+        if !owner.is_of(self.client.inner.name) {
+            return Err(Error::Invalid("the owner is of another client".to_owned()));
+        }
         let visit = owner.visit(&self.key);
         let gate = match limit {
             // Whoever is at the gate is done in a moment, or waits for others as we must not.

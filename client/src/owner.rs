@@ -6,6 +6,7 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{MutexGuard, Notify};
+use uuid::Uuid;
 
 /// Makes acquisitions re-entrant: those that share an owner share the lock.
 ///
@@ -30,8 +31,9 @@ use tokio::sync::{MutexGuard, Notify};
 /// assert_eq!(outer.holds(), 2);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Owner {
+    client: Uuid,
     slots: Arc<Mutex<Slots>>,
 }
 
@@ -60,6 +62,15 @@ struct Held {
 }
 
 impl Owner {
+    pub(crate) fn of(client: Uuid) -> Self {
+        Self { client, slots: Arc::default() }
+    }
+
+    /// Whether it was made by that client; at another's server it is nobody.
+    pub(crate) fn is_of(&self, client: Uuid) -> bool {
+        self.client == client
+    }
+
     pub(crate) fn visit(&self, key: &Arc<[u8]>) -> Visit {
         let mut slots = self.slots();
         let visited = slots.entry(key.clone()).or_default();

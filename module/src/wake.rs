@@ -71,6 +71,7 @@ impl Server {
         let at = seen.situation(key.borrow(), b"", now, floor);
         if self.table.owes_a_grant(&at)
             && !Bug::NoReplicasCheck.is_planted()
+            && !Bug::NoSlotProbe.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             return self.turn_away(key.borrow(), &refused(&refusal), now);

@@ -76,8 +76,20 @@ impl Cluster {
             "--cluster-slots",
             &slots,
         ];
+        self.wait_until_checked(&at);
         self.redis_cli(words.map(str::to_owned).into_iter());
         self.wait_until_agreed();
+    }
+
+    /// Waits until redis-cli finds nothing wrong, which it demands before it moves a slot.
+    fn wait_until_checked(&self, at: &str) {
+        let cli = self.nodes[0].kind().cli();
+        wait::until("redis-cli finds the cluster in order", AGREEMENT, || {
+            let check = Command::new(&cli).args(["--cluster", "check", at]).output();
+            let check = check.expect("run redis-cli");
+            let text = || String::from_utf8_lossy(&check.stdout).into_owned();
+            if check.status.success() { Ok(()) } else { Err(text()) }
+        });
     }
 
     /// Waits until all living nodes say that the cluster is up, and the replicas among them follow
@@ -103,7 +115,9 @@ impl Cluster {
     }
 
     /// Every node believes the same of every other: only then is no request redirected twice, and
-    /// only then does a replica get the votes to take over.
+    /// only then does a replica get the votes to take over. That includes the epochs: a node that
+    /// has not heard of the latest would give its next slots one that is taken, and one of the two
+    /// owners would lose them again.
     fn wait_for_one_view(&self) {
         wait::until("all nodes see the same roles and slots", AGREEMENT, || {
             let views: Vec<_> =
@@ -137,17 +151,20 @@ pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }
 
-/// Of each node its name, whether it is a replica and of whom, and its slots.
+/// The latest epoch, and of each node its name, whether it is a replica and of whom, its epoch and
+/// its slots.
 fn roles_as_seen_by(node: &Server) -> Vec<String> {
-    let text = node.connect().run("CLUSTER NODES").text();
+    let mut connection = node.connect();
+    let text = connection.run("CLUSTER NODES").text();
     let role = |line: &str| {
-        // name, address, flags, master, three times, link, slots
+        // name, address, flags, master, two times, epoch, link, slots
         let words: Vec<&str> = line.split(' ').collect();
         let replica = words[2].contains("slave");
-        format!("{} {replica} {} {}", words[0], words[3], words[8..].join(" "))
+        format!("{} {replica} {} {} {}", words[0], words[3], words[6], words[8..].join(" "))
     };
     let mut roles: Vec<String> = text.lines().map(role).collect();
     roles.sort_unstable();
+    roles.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
     roles
 }
 

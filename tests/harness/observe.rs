@@ -16,6 +16,12 @@ pub fn info_field(connection: &mut Connection, field: &str) -> Option<String> {
     info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
 }
 
+/// A field of `CLUSTER INFO`.
+pub fn cluster_info_field(connection: &mut Connection, field: &str) -> Option<String> {
+    let info = connection.run("CLUSTER INFO").text();
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
+}
+
 /// A field of `INFO` that is a number; fails the test when it is not.
 pub fn info_number(connection: &mut Connection, field: &str) -> i64 {
     let text = info_field(connection, field);

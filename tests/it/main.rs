@@ -29,6 +29,7 @@ mod languages;
 mod limits;
 mod outside;
 mod paused;
+mod planted;
 mod refusals;
 mod replies;
 mod same_turn;

@@ -120,8 +120,8 @@ fn an_answer_that_comes_too_late_finds_nothing_again() {
 fn a_shorter_renewal_counts_from_when_it_is_sent() {
     let stage = granted(fixed(100_000));
     let turn = stage.turn();
-    let length = stage.lease.change(&turn, stage.share, at(10_000), millis(1_000));
-    assert_eq!(length, millis(1_000));
+    let (length, before) = stage.lease.change(&turn, stage.share, at(10_000), millis(1_000));
+    assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
     stage.lease.renewing(&turn, at(10_000), length);
     // Its answer may never come.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
@@ -179,4 +179,16 @@ fn what_is_over_by_the_clock_is_released_all_the_same() {
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
     assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Release { .. }));
+}
+
+#[test]
+fn a_change_that_the_server_refuses_is_forgotten() {
+    let stage = granted(watched(30_000));
+    let turn = stage.turn();
+    let (length, before) = stage.lease.change(&turn, stage.share, at(12_000), millis(90_000));
+    stage.lease.renewing(&turn, at(12_000), length);
+    stage.lease.change_back(&turn, stage.share, at(12_000), before.expect("it had a term"));
+    drop(turn);
+    assert_eq!(stage.lease.left(), millis(29_198));
+    assert_eq!(stage.lease.duty(at(12_000)), Duty::Renew(millis(30_000)));
 }

@@ -1,4 +1,4 @@
-//! A holder that is stopped, and goes on when the lock is another's.
+//! A holder that is stopped, and goes on when the lock is another's; and one that is killed.
 
 use super::{SOON, Stage, soon};
 use harness::wait;
@@ -114,4 +114,18 @@ async fn a_stopped_holder_writes_nothing_after_the_next_ones_token() {
     // Between the question and the write it can be stopped: that one is refused by its token. A
     // holder that did not look at the clock would have written until a timer told it.
     assert!(store.refused.len() <= rounds, "{} writes came too late", store.refused.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_of_a_killed_process_is_free_when_its_lease_ends() {
+    let stage = Stage::set().await;
+    let store: Arc<Mutex<Store>> = Arc::default();
+    let holder = Holder::start(&stage.server.url(), &store);
+    wait::until("the holder writes", SOON, || {
+        if store.lock().unwrap().accepted > 0 { Ok(()) } else { Err("nothing".to_owned()) }
+    });
+    drop(holder); // SIGKILL
+    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    assert!(guard.token().value() > store.lock().unwrap().latest);
+    guard.release().await.unwrap();
 }

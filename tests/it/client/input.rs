@@ -47,7 +47,10 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     stage.assert_nothing_is_left().await;
     let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
+    // It is kept with the lease that it had: one renewal is refused, and one is not.
+    stage.wait_for_renewals(2);
     assert!(!guard.is_lost());
+    assert!(stage.control.run("PTTL k").integer() <= 30_000);
     soon(guard.release()).await.unwrap();
 }
 
@@ -64,6 +67,14 @@ async fn settings_out_of_range_are_refused() {
     assert!(is_invalid(Client::builder().waits(0).connect(address).await, "waits"));
     let zero = Client::builder().reply_timeout(Duration::ZERO);
     assert!(is_invalid(zero.connect(address).await, "timeout"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_of_another_client_is_refused() {
+    let stage = Stage::set().await;
+    let other = Client::connect(stage.server.url()).await.unwrap();
+    let lock = stage.client.lock("k").owner(&other.owner());
+    assert!(is_invalid(lock.acquire().await, "owner"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,7 @@
 //! Holders learn in time that a lock is lost.
 
 use super::{SOON, Stage, soon};
-use harness::{Server, observe, wait};
+use harness::{Server, wait};
 use kvlock::{Client, Clock, Error, Guard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -152,15 +152,8 @@ async fn many_locks_are_kept_by_few_commands_at_a_time() {
     for number in 0..3000 {
         guards.push(client.lock(format!("k{number}")).acquire().await.unwrap());
     }
-    let renewed = |stage: &mut Stage| -> usize {
-        let calls = observe::info_field(&mut stage.control, "cmdstat_lock.renew");
-        let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
-        calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
-    };
-    wait::until("all have been renewed several times", SOON, || match renewed(&mut stage) {
-        calls if calls >= 4 * 3000 => Ok(()),
-        calls => Err(calls.to_string()),
-    });
+    // Each several times.
+    stage.wait_for_renewals(4 * 3000);
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     for guard in guards {
         guard.release().await.unwrap();

@@ -53,6 +53,20 @@ impl Stage {
         self.control.call(cmd!["EXISTS", key]) == Value::Integer(0)
     }
 
+    /// How many renewals the server has been asked for.
+    fn renewals(&mut self) -> usize {
+        let calls = observe::info_field(&mut self.control, "cmdstat_lock.renew");
+        let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
+        calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
+    }
+
+    fn wait_for_renewals(&mut self, count: usize) {
+        wait::until("so many renewals", SOON, || match self.renewals() {
+            seen if seen >= count => Ok(()),
+            seen => Err(seen.to_string()),
+        });
+    }
+
     fn wait_until_free(&mut self, key: &str) {
         wait::until("the lock is free", SOON, || {
             if self.is_free(key) { Ok(()) } else { Err(format!("{:?}", self.owner_of(key))) }

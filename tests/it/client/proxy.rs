@@ -35,7 +35,15 @@ pub(super) struct Proxy {
     port: u16,
     cut: Arc<Mutex<Option<Cut>>>,
     frozen: watch::Sender<bool>,
-    late: Arc<Notify>,
+    late: Late,
+}
+
+/// A command that arrives when its connection is gone, and what it was answered.
+#[derive(Clone, Debug, Default)]
+struct Late {
+    command: Arc<Notify>,
+    answer: Arc<Mutex<Option<Vec<u8>>>>,
+    answered: Arc<Notify>,
 }
 
 impl Proxy {
@@ -44,7 +52,7 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
         let (frozen, is_frozen) = watch::channel(false);
-        let late: Arc<Notify> = Arc::default();
+        let late = Late::default();
         let (server, shared, to_come) = (server.port(), cut.clone(), late.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -69,9 +77,11 @@ impl Proxy {
         self.cut.lock().unwrap().is_none()
     }
 
-    /// Delivers what was on its way when its connection broke.
-    pub(super) fn deliver(&self) {
-        self.late.notify_one();
+    /// Delivers what was on its way when its connection broke. Returns the answer.
+    pub(super) async fn deliver(&self) -> Vec<u8> {
+        self.late.command.notify_one();
+        self.late.answered.notified().await;
+        self.late.answer.lock().unwrap().take().expect("an answer")
     }
 
     /// From now on nothing passes, in either direction, and no connection is closed.
@@ -85,7 +95,7 @@ async fn carry(
     server: u16,
     cut: Arc<Mutex<Option<Cut>>>,
     mut frozen: watch::Receiver<bool>,
-    late: Arc<Notify>,
+    late: Late,
 ) {
     let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else {
         return;
@@ -110,10 +120,11 @@ async fn carry(
                 if pending == Some(Moment::OnItsWay) {
                     reset(&client);
                     drop(client);
-                    late.notified().await;
-                    // Answered, and nobody there to read it.
+                    late.command.notified().await;
                     server.write_all(&up[..length]).await.unwrap();
-                    assert!(server.read(&mut down).await.unwrap() > 0);
+                    let length = server.read(&mut down).await.unwrap();
+                    *late.answer.lock().unwrap() = Some(down[..length].to_vec());
+                    late.answered.notify_one();
                     return;
                 }
                 if server.write_all(&up[..length]).await.is_err() {

@@ -1,7 +1,7 @@
 //! What Redisson's own tests ask of its `RLock`.
 
 use super::{SOON, Stage, soon};
-use harness::{Server, Value, cmd, observe, wait};
+use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, LockState};
 use std::time::Duration;
 
@@ -84,15 +84,8 @@ async fn two_clients_exclude_each_other() {
 async fn the_watchdog_keeps_a_lock_and_stops_with_the_guard() {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").lease(SHORT).acquire().await.unwrap();
-    let renewals = "cmdstat_lock.renew";
-    wait::until("ten leases have passed", SOON, || {
-        let field = observe::info_field(&mut stage.control, renewals).unwrap_or_default();
-        let calls = field.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
-        match calls.and_then(|calls| calls.parse::<u32>().ok()) {
-            Some(calls) if calls >= 30 => Ok(()),
-            _ => Err(field),
-        }
-    });
+    // Ten leases.
+    stage.wait_for_renewals(30);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     guard.release().await.unwrap();
@@ -130,10 +123,16 @@ async fn a_fixed_lease_can_be_released_early_and_extended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn long_leases_are_set_by_renewal() {
     let mut stage = Stage::set().await;
+    stage.control.run("CONFIG SET slowlog-log-slower-than 0");
     let hour = Duration::from_secs(3600);
     let guard = stage.client.lock("k").lease(hour).acquire().await.unwrap();
     assert!(stage.control.run("PTTL k").integer() > 3_500_000);
     assert!(guard.lease_left() > Duration::from_secs(3500));
+    // A grant that nobody hears of is over after half a minute.
+    let commands = stage.control.run("SLOWLOG GET 10");
+    let mut entries = commands.elements().iter().map(|entry| &entry[3]);
+    let first = entries.rfind(|command| command[0].text() == "LOCK.ACQUIRE").unwrap();
+    assert_eq!(first[3].text(), "30000");
     guard.release().await.unwrap();
     let guard = stage.client.lock("k").fixed_lease(hour).try_acquire().await.unwrap().unwrap();
     assert!(stage.control.run("PTTL k").integer() > 3_500_000);

@@ -158,3 +158,20 @@ async fn a_full_queue_is_told() {
     stage.control.run("LOCK.RELEASE b somebody");
     stage.assert_nothing_is_left().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_is_used_again_after_a_wait_that_was_given_up() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let connections =
+        |stage: &mut Stage| observe::info_number(&mut stage.control, "total_connections_received");
+    let mut before = None;
+    for _ in 0..5 {
+        let waiter = tokio::spawn(begun(&stage.client, "k"));
+        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        waiter.abort();
+        soon(stage.client.settled()).await;
+        let now = connections(&mut stage);
+        assert_eq!(*before.get_or_insert(now), now);
+    }
+}

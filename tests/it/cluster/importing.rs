@@ -64,6 +64,20 @@ fn who_waits_at_the_importing_node_is_served_or_told(kind: Kind) {
     pair.assert_alive();
 }
 
+/// The node cannot know whether the slot will ever be its own.
+fn who_waits_at_the_importing_node_is_told(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let key = key_of_slot(SLOT);
+    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    acquire(&mut home, &key, "alice");
+    pair.begin_to_move(SLOT);
+    ok(&pair.migrate(&key));
+    let mut bob = pair.away().connect();
+    wait_asking(&mut bob, &mut away, &key, "bob");
+    assert_eq!(arrival(&mut bob).code(), "TRYAGAIN");
+    pair.assert_alive();
+}
+
 fn who_waits_at_the_importing_node_is_not_forgotten(kind: Kind) {
     let pair = Pair::start(&kind);
     let key = key_of_slot(SLOT);
@@ -171,6 +185,7 @@ fn a_slot_that_is_taken_away_keeps_no_key_of_ours(kind: Kind) {
 on_each_server!(
     a_held_lock_is_found_on_either_side_and_granted_on_neither,
     who_waits_at_the_importing_node_is_served_or_told,
+    who_waits_at_the_importing_node_is_told,
     who_waits_at_the_importing_node_is_not_forgotten,
     the_importing_node_writes_no_floor,
     tokens_grow_even_if_the_source_is_ahead_of_the_clock,

@@ -94,7 +94,7 @@ fn locks_move_with_their_slots_there_and_back_under_traffic(kind: Kind) {
         .collect();
     let mut contended = Contended::new(50, home);
     let calls = traffic::during(&keys, &pair.ports(), || {
-        for _ in 0..6 {
+        for _ in 0..3 {
             pair.cluster.reshard(home, away, MOVED_SLOTS);
             contended.has_moved(home, away);
             pair.cluster.reshard(away, home, MOVED_SLOTS);

@@ -58,10 +58,12 @@ fn all_waiters_killed_in_the_turn_of_the_first_grant_leave_the_lock_free(kind: K
 
 /// Bob's connection ends in the turn of the release, before it or after it.
 fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before: bool) {
+    let ways = ["disconnects", "grants_taken_back", "handed_off_by_expiry"];
+    let counted = |stage: &mut Stage| ways.map(|way| stage.counted(way));
     stage.hold("k", "alice", LONG);
-    let bob = stage.wait("k", "bob");
+    let bob = stage.wait_with("k", "bob", 400, 0);
     let mut carol = stage.wait("k", "carol");
-    let gone = stage.counted("grants_taken_back") + stage.counted("disconnects");
+    let earlier = counted(stage);
     stage.while_stopped(|stage| {
         let release = b"LOCK.RELEASE k alice\r\n";
         if before {
@@ -73,41 +75,27 @@ fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before:
         }
     });
     assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(0));
-    // Bob was out of the line by then, or his grant was taken back.
     stage.granted(&mut carol);
-    assert_eq!(stage.counted("grants_taken_back") + stage.counted("disconnects"), gone + 1);
+    let now = counted(stage);
+    let [left, taken_back, ended] = [0, 1, 2].map(|way| now[way] - earlier[way]);
+    assert_eq!(left + taken_back + ended, 1, "{ways:?}: {earlier:?}, now {now:?}");
+    if left == 0 {
+        stage.granted_unseen();
+    }
     stage.release("k", "carol");
     observe::wait_for_blocked_clients(&mut stage.eye, 0);
 }
 
-fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
+/// Most often he is out of the line by then, or his grant is taken back. But a server may write the
+/// reply before it frees the client whose end it has read in the same turn; then nobody can tell,
+/// and a dead waiter costs the lease that it asked for.
+fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most(kind: Kind) {
     let mut stage = Stage::new(&kind);
     for end in [Connection::reset, Connection::close] {
-        for before in [true, false] {
+        for before in [true, false, true, false] {
             ends_in_the_turn_of_the_grant(&mut stage, end, before);
         }
     }
-    for _ in 0..stage.counted("grants_taken_back") {
-        stage.granted_unseen();
-    }
-    stage.check();
-}
-
-/// When the server learns of the end only after it has written the reply, nobody can take the
-/// grant back: a dead waiter costs the lease that it asked for.
-fn a_waiter_that_was_dead_unnoticed_costs_its_lease(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    stage.hold("k", "alice", LONG);
-    let bob = stage.wait_with("k", "bob", 300, 0);
-    let mut carol = stage.wait("k", "carol");
-    stage.eye.send_raw(b"DEBUG SLEEP 0.2\r\nLOCK.RELEASE k alice\r\n");
-    bob.connection.reset();
-    stage.granted_unseen();
-    stage.eye.receive(SOON).unwrap();
-    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(0));
-    stage.granted(&mut carol);
-    let passed_on = stage.counted("handed_off_by_expiry") + stage.counted("grants_taken_back");
-    assert_eq!(passed_on, 1);
     stage.check();
 }
 
@@ -214,8 +202,7 @@ fn a_grant_that_is_over_is_not_taken_back_from_the_next(kind: Kind) {
 on_each_server!(
     a_waiter_killed_in_the_turn_of_its_grant_passes_the_lock_on,
     all_waiters_killed_in_the_turn_of_the_first_grant_leave_the_lock_free,
-    a_waiter_that_breaks_off_in_the_turn_of_its_grant_passes_the_lock_on,
-    a_waiter_that_was_dead_unnoticed_costs_its_lease,
+    a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most,
     a_timeout_in_the_turn_of_a_grant_gives_one_reply,
     client_unblock_in_the_turn_of_a_grant_does_nothing,
     a_grant_is_kept_when_its_owner_has_used_it_through_another_connection,
