@@ -23,6 +23,7 @@ use crate::client::Inner;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::{Lease, ShareId, Tenure, Term};
+use crate::limit::{Limit, Trouble, between_half_and};
 use crate::line::Place;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
@@ -30,7 +31,7 @@ use crate::{observe, request, wait};
 use redis::{RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 /// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
 const OFFER: Duration = Duration::from_secs(2);
@@ -42,46 +43,6 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// to the other.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
-
-/// How long an acquire may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Limit {
-    /// No waiting.
-    Now,
-    Until(Instant),
-    Never,
-}
-
-impl Limit {
-    pub(crate) fn left(self) -> Option<Duration> {
-        match self {
-            Self::Now => Some(Duration::ZERO),
-            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
-            Self::Never => None,
-        }
-    }
-
-    fn is_over(self) -> bool {
-        self.left().is_some_and(|left| left.is_zero())
-    }
-
-    /// Waits for something for as long as the limit lets.
-    pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            done = what => Some(done),
-            () = self.passes() => None,
-        }
-    }
-
-    async fn passes(self) {
-        match self {
-            Self::Now => {}
-            Self::Until(end) => sleep_until(end).await,
-            Self::Never => std::future::pending().await,
-        }
-    }
-}
 
 /// A lease with the share of the guard to come.
 pub(crate) type Held = (Arc<Lease>, ShareId);
@@ -263,49 +224,4 @@ impl Acquisition<'_> {
         inner.watchdog.watch(&lease);
         Ok((lease, share))
     }
-}
-
-/// Trouble that passes by itself, and how long it has lasted.
-struct Trouble {
-    limit: Limit,
-    since: Option<Instant>,
-    pause: Duration,
-}
-
-impl Trouble {
-    fn new(limit: Limit) -> Self {
-        Self { limit, since: None, pause: Duration::ZERO }
-    }
-
-    fn over(&mut self) {
-        *self = Self::new(self.limit);
-    }
-
-    /// Pauses before the next try; returns the error when there is to be none.
-    async fn bear(&mut self, error: Error, patience: Duration) -> Result<(), Error> {
-        let first = self.since.is_none();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let again = match self.limit {
-            // A connection may have been closed while nobody used it, and only now it shows.
-            Limit::Now => first && matches!(error, Error::Connection(_)),
-            Limit::Until(_) | Limit::Never => {
-                error.is_passing() && !self.limit.is_over() && since.elapsed() < patience
-            }
-        };
-        if !again {
-            return Err(error);
-        }
-        if !first {
-            let pause = between_half_and(self.pause);
-            observe::trouble(&error, pause);
-            self.limit.wait_for(sleep(pause)).await;
-        }
-        self.pause = (self.pause * 2).clamp(Duration::from_millis(20), Duration::from_secs(1));
-        Ok(())
-    }
-}
-
-/// At random, so that many who began together do not go on together.
-fn between_half_and(longest: Duration) -> Duration {
-    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -154,6 +154,7 @@ mod command;
 mod error;
 mod guard;
 mod lease;
+mod limit;
 mod line;
 mod link;
 mod lock;

@@ -1,12 +1,13 @@
 //! A lock by its name, and the ways to acquire it.
 
-use crate::acquire::{Acquisition, Limit};
+use crate::acquire::Acquisition;
 use crate::builder::check_lease;
 use crate::claim::FIRST_LEASE;
 use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::lease::Term;
+use crate::lease::{Lease, Term};
+use crate::limit::{Limit, Trouble};
 use crate::owner::{Owner, Visit};
 use crate::reply::{self, LockInfo, LockState};
 use crate::{observe, reenter, request};
@@ -243,22 +244,36 @@ impl Lock {
         let Some(_gate) = gate else {
             return Ok(None);
         };
-        let inner = &self.client.inner;
-        if let Some(lease) = visit.lease()
-            && let Some(share) = reenter::reenter(inner, &lease, self.term).await?
-        {
-            let visit = owner.visit(&self.key);
-            let mut guard = Guard::new(inner.clone(), lease, share, Some(visit));
-            if self.term.length > FIRST_LEASE {
-                guard.extend(self.term.length).await?;
+        let mut trouble = Trouble::new(limit);
+        while let Some(lease) = visit.lease() {
+            match self.acquire_again(owner, &lease).await {
+                Ok(Some(guard)) => return Ok(Some(guard)),
+                Ok(None) => break,
+                Err(error) => trouble.bear(error, self.client.inner.settings.patience).await?,
             }
-            return Ok(Some(guard));
         }
         let guard = self.acquire_first(limit, Some(owner.visit(&self.key))).await?;
         if let Some(guard) = &guard {
             visit.holds(guard.lease());
         }
         Ok(guard)
+    }
+
+    async fn acquire_again(
+        &self,
+        owner: &Owner,
+        lease: &Arc<Lease>,
+    ) -> Result<Option<Guard>, Error> {
+        let inner = &self.client.inner;
+        let Some(share) = reenter::reenter(inner, lease, self.term).await? else {
+            return Ok(None);
+        };
+        let mut guard =
+            Guard::new(inner.clone(), lease.clone(), share, Some(owner.visit(&self.key)));
+        if self.term.length > FIRST_LEASE {
+            guard.extend(self.term.length).await?;
+        }
+        Ok(Some(guard))
     }
 
     /// Takes the lock away from whoever holds it, and hands it to the first in line. `true` if

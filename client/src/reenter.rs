@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
 /// has gone meanwhile, so that there is nothing to re-enter.
 ///
+/// Tries once. After trouble it can be called again: said as "so many holds then", an addition
+/// counts once however often it arrives.
+///
 /// # Cancel safety
 ///
 /// Dropped, the server is told in the background how many holds there are.
@@ -68,28 +71,18 @@ impl Addition<'_> {
     async fn ask(&mut self, first: Term) -> (Moment, Result<Option<Grant>, Error>) {
         let tenure = &self.lease.tenure;
         let holds = u32::try_from(self.lease.holds() + 1).ok();
-        let mut again = true;
-        loop {
-            let sent = self.inner.now();
-            let answer = async {
-                let request = request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
-                let live = self.inner.link().live().await?;
-                self.via = Some(live.clone());
-                let answer = live.call(&request, self.inner.settings.reply_timeout).await;
-                if matches!(answer, Err(Error::Timeout)) {
-                    live.condemn();
-                }
-                Ok(reply::grant(answer?).map_err(RedisError::from)?)
-            };
-            match answer.await {
-                // Said as "so many holds then", it counts once however often it arrives.
-                Err(Error::Connection(_)) if again => {
-                    self.lease.strayed();
-                    again = false;
-                }
-                answer => return (sent, answer),
+        let sent = self.inner.now();
+        let answer = async {
+            let request = request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
+            let live = self.inner.link().live().await?;
+            self.via = Some(live.clone());
+            let answer = live.call(&request, self.inner.settings.reply_timeout).await;
+            if matches!(answer, Err(Error::Timeout)) {
+                live.condemn();
             }
-        }
+            Ok(reply::grant(answer?).map_err(RedisError::from)?)
+        };
+        (sent, answer.await)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::proxy::{Moment, Proxy};
 use super::{SOON, Stage, soon};
-use harness::{Server, Value, observe, wait};
+use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use std::time::{Duration, Instant};
 
@@ -304,5 +304,37 @@ async fn an_acquire_in_a_pause_is_granted_once_after_it() {
     let guard = soon(waiter).await.unwrap().unwrap();
     assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(1));
     soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
+    let (mut stage, _proxy) = set(LONG).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        let client = stage.client.clone();
+        tasks.spawn(async move {
+            let me = client.owner();
+            for cycle in 0..25 {
+                let lock = client.lock(format!("k{}", (task + cycle) % 3)).owner(&me);
+                let outer = lock.acquire().await.unwrap();
+                let inner = lock.acquire().await.unwrap();
+                assert_eq!(outer.holds(), 2);
+                drop(inner);
+                // That the outcome is unknown is allowed; a loss is not.
+                if let Err(trouble) = outer.release().await {
+                    assert!(!trouble.is_lost(), "{trouble}");
+                }
+            }
+        });
+    }
+    while !tasks.is_empty() {
+        stage.control.call(cmd!["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        while let Ok(Some(done)) =
+            tokio::time::timeout(Duration::from_millis(20), tasks.join_next()).await
+        {
+            done.unwrap();
+        }
+    }
     stage.assert_nothing_is_left().await;
 }

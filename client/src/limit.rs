@@ -1,0 +1,91 @@
+//! How long an acquire goes on: its caller's limit, and the trouble that it bears meanwhile.
+
+use crate::error::Error;
+use crate::observe;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// How long an acquire may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// No waiting.
+    Now,
+    Until(Instant),
+    Never,
+}
+
+impl Limit {
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Never => None,
+        }
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Waits for something for as long as the limit lets.
+    pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = what => Some(done),
+            () = self.passes() => None,
+        }
+    }
+
+    async fn passes(self) {
+        match self {
+            Self::Now => {}
+            Self::Until(end) => sleep_until(end).await,
+            Self::Never => std::future::pending().await,
+        }
+    }
+}
+
+/// Trouble that passes by itself, and how long it has lasted.
+pub(crate) struct Trouble {
+    limit: Limit,
+    since: Option<Instant>,
+    pause: Duration,
+}
+
+impl Trouble {
+    pub(crate) fn new(limit: Limit) -> Self {
+        Self { limit, since: None, pause: Duration::ZERO }
+    }
+
+    pub(crate) fn over(&mut self) {
+        *self = Self::new(self.limit);
+    }
+
+    /// Pauses before the next try; returns the error when there is to be none.
+    pub(crate) async fn bear(&mut self, error: Error, patience: Duration) -> Result<(), Error> {
+        let first = self.since.is_none();
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let again = match self.limit {
+            // A connection may have been closed while nobody used it, and only now it shows.
+            Limit::Now => first && matches!(error, Error::Connection(_)),
+            Limit::Until(_) | Limit::Never => {
+                error.is_passing() && !self.limit.is_over() && since.elapsed() < patience
+            }
+        };
+        if !again {
+            return Err(error);
+        }
+        if !first {
+            let pause = between_half_and(self.pause);
+            observe::trouble(&error, pause);
+            self.limit.wait_for(sleep(pause)).await;
+        }
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        Ok(())
+    }
+}
+
+/// At random, so that many who began together do not go on together.
+pub(crate) fn between_half_and(longest: Duration) -> Duration {
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
