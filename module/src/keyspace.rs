@@ -141,6 +141,14 @@ fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
     }
 }
 
+/// To whom a lock that became free is announced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Audience {
+    pub(crate) how: RedissonChannel,
+    pub(crate) in_cluster: bool,
+    pub(crate) has_replicas: bool,
+}
+
 /// Writes changes of one lock and tells of them. All that one callback writes is one transaction
 /// for the replicas.
 #[derive(Debug)]
@@ -219,19 +227,27 @@ impl Writer<'_> {
         self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
     }
 
-    /// Tells those who wait with Redisson that the lock is free.
-    pub(crate) fn announce(&self, how: RedissonChannel, in_cluster: bool) {
-        if how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
+    /// Tells those who wait with Redisson that the lock is free, on the replicas too. In a cluster
+    /// the server does that itself.
+    pub(crate) fn announce(&self, to: Audience) {
+        if to.how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
             return;
         }
         let channel = Text::new(&redisson_channel(self.key.bytes()));
         let (channel, message) = (channel.lend(), self.words.message.lend());
-        let both = how == RedissonChannel::Both;
-        if both || !in_cluster {
+        let both = to.how == RedissonChannel::Both;
+        let relays = to.has_replicas && !to.in_cluster && !Bug::PublishNotRelayed.is_planted();
+        if both || !to.in_cluster {
             self.ctx.publish(channel, message);
+            if relays {
+                self.ctx.relay(c"PUBLISH", channel, message);
+            }
         }
-        if both || in_cluster {
+        if both || to.in_cluster {
             self.ctx.publish_in_shard(channel, message);
+            if relays {
+                self.ctx.relay(c"SPUBLISH", channel, message);
+            }
         }
     }
 

@@ -90,6 +90,7 @@ impl Host for Module {
             }
             match event {
                 ServerEvent::BecamePrimary => server.primary = true,
+                ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
                 ServerEvent::BecameReplica => {
                     server.primary = false;
                     // Their leases end them, on whichever server is the primary now.

@@ -14,7 +14,7 @@ use kvlock_core::{
 use crate::clock;
 use crate::config::Config;
 use crate::floor::{Floors, Place};
-use crate::keyspace::{self, Words, Writer};
+use crate::keyspace::{self, Audience, Words, Writer};
 use crate::module::Module;
 use crate::redis::{Arg, Ctx, Handle, Key, Parked, Reply, Text, Timer};
 
@@ -46,6 +46,7 @@ pub(crate) struct Server {
     pub(crate) config: Config,
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
+    pub(crate) has_replicas: bool,
     pub(crate) timer: Timer<Module>,
     /// The wall clock in the server's regular round before.
     pub(crate) last_round_unix_us: u64,
@@ -73,6 +74,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         config: Config::default(),
         primary: ctx.is_primary(),
         in_cluster: ctx.is_cluster(),
+        has_replicas: ctx.has_replicas(),
         timer: Timer::new(),
         last_round_unix_us: 0,
         words: Words::default(),
@@ -180,7 +182,12 @@ impl Server {
             }
             Change::Free => {
                 writer.free(open);
-                writer.announce(self.config.redisson_channel, self.in_cluster);
+                let audience = Audience {
+                    how: self.config.redisson_channel,
+                    in_cluster: self.in_cluster,
+                    has_replicas: self.has_replicas,
+                };
+                writer.announce(audience);
             }
             Change::HandOff(HandOff { owner, token, until, client }) => {
                 let before = match &at.seen {

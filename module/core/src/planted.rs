@@ -64,6 +64,8 @@ bugs! {
     FloorIgnored "floor-ignored"
     /// Those who wait with Redisson are not told.
     PublishMissing "publish-missing"
+    /// The same, on the replicas only.
+    PublishNotRelayed "publish-not-relayed"
     /// A refused acquire opens the key for writing.
     RefusedTouches "refused-touches"
     /// The lease is not replicated.

@@ -71,6 +71,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
         RedisModule_SubscribeToKeyspaceEvents RedisModule_SubscribeToServerEvent
         RedisModule_GetNotifyKeyspaceEvents RedisModule_NotifyKeyspaceEvent
+        RedisModule_GetServerInfo RedisModule_ServerInfoGetFieldUnsigned RedisModule_FreeServerInfo
         RedisModule_CreateString RedisModule_CreateStringFromLongLong RedisModule_FreeString
         RedisModule_StringPtrLen
         RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
