@@ -85,7 +85,7 @@ impl Host for Module {
     fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             let now = clock::now();
-            if event != ServerEvent::Cron {
+            if !matches!(event, ServerEvent::Cron | ServerEvent::ReplicasChanged) {
                 server.floors.forget();
             }
             match event {

@@ -62,6 +62,8 @@ bugs! {
     GhostWaiter "ghost-waiter"
     /// The token floor is not read after a start.
     FloorIgnored "floor-ignored"
+    /// Whoever takes over begins right above the floor that it finds.
+    FloorAlone "floor-alone"
     /// Those who wait with Redisson are not told.
     PublishMissing "publish-missing"
     /// The same, on the replicas only.
