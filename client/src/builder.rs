@@ -1,10 +1,10 @@
 //! The settings of a client.
 
+use crate::address::Address;
 use crate::client::{Client, Inner};
 use crate::clock::{Boottime, Caution, Clock};
 use crate::error::Error;
 use crate::lease::Terms;
-use redis::IntoConnectionInfo;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,8 +145,11 @@ impl Builder {
     /// let client = kvlock::Client::builder().connect("redis://127.0.0.1/").await?;
     /// # Ok(()) }
     /// ```
-    pub async fn connect(self, address: impl IntoConnectionInfo) -> Result<Client, Error> {
-        let client = self.build(&redis::Client::open(address)?)?;
+    pub async fn connect<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
+    where
+        Error: From<A::Error>,
+    {
+        let client = self.client_at(address.try_into()?)?;
         client.inner.check_module().await?;
         Ok(client)
     }
@@ -166,6 +169,10 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn build(self, client: &redis::Client) -> Result<Client, Error> {
+        self.client_at(client.get_connection_info().clone().into())
+    }
+
+    fn client_at(self, address: Address) -> Result<Client, Error> {
         let Self { settings, margin, waits, clock } = self;
         check_lease(settings.lease)?;
         if waits == 0 || waits > tokio::sync::Semaphore::MAX_PERMITS {
@@ -175,7 +182,7 @@ impl Builder {
             return Err(Error::Invalid("reply timeout out of range: must not be zero".to_owned()));
         }
         let terms = Terms { clock, caution: Caution { margin } };
-        Ok(Client { inner: Arc::new(Inner::new(client, settings, terms, waits)?) })
+        Ok(Client { inner: Arc::new(Inner::new(address, settings, terms, waits)?) })
     }
 }
 

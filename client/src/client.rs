@@ -1,17 +1,18 @@
 //! A client: connections, a watchdog, and a name to form owners with.
 
+use crate::address::Address;
 use crate::background::Background;
 use crate::builder::{Builder, Settings};
 use crate::clock::Moment;
+use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::Terms;
 use crate::line::Lines;
-use crate::link::{Connector, Link};
+use crate::link::Link;
 use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::watchdog::Watchdog;
-use redis::IntoConnectionInfo;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,11 +42,13 @@ impl Client {
     /// Connects to a server, with the default settings.
     ///
     /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`.
+    /// TLS feature, `rediss://…`; and `redis-sentinel://…` for a primary that Sentinels watch over:
+    /// see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the address is none, [`Connection`](Error::Connection) or
+    /// [`Invalid`](Error::Invalid) if the address is none or no Sentinel knows that name,
+    /// [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if nobody answers there,
     /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
     /// the server does not know the commands.
@@ -61,7 +64,10 @@ impl Client {
     /// let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
     /// # Ok(()) }
     /// ```
-    pub async fn connect(address: impl IntoConnectionInfo) -> Result<Self, Error> {
+    pub async fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
         Self::builder().connect(address).await
     }
 
@@ -181,14 +187,19 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     pub(crate) fn new(
-        client: &redis::Client,
+        address: Address,
         settings: Settings,
         terms: Terms,
         waits: usize,
     ) -> Result<Self, Error> {
-        let connector = Arc::new(Connector::standalone(client, settings.reply_timeout)?);
+        let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
         let link = Arc::new(Link::new(connector.clone()));
-        let watchdog = Watchdog::new(link.clone(), terms.clock.clone(), settings.reply_timeout);
+        let watchdog = Watchdog::new(
+            link.clone(),
+            connector.clone(),
+            terms.clock.clone(),
+            settings.reply_timeout,
+        );
         Ok(Self {
             link,
             pool: Arc::new(Pool::new(connector, waits)),

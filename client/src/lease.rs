@@ -306,6 +306,14 @@ impl Lease {
         }
     }
 
+    /// Whatever was planned, a renewal is due now, unless one is under way.
+    pub(crate) fn hurry(&self, now: Moment) {
+        let mut state = self.state();
+        if state.renew_at != Moment::NEVER {
+            state.renew_at = state.renew_at.min(now);
+        }
+    }
+
     /// A renewal is to be sent, and until it is answered there is no other.
     pub(crate) fn take_up(&self, _turn: &Turn) {
         self.state().renew_at = Moment::NEVER;

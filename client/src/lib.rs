@@ -102,6 +102,19 @@
 //! | an answer is lost | the command is repeated over a new connection, and counts once | |
 //! | all [connections for waiting](Builder::waits) are taken | | further locks are asked for at intervals instead of waited for in line |
 //!
+//! # Failover
+//!
+//! With an [`Address`] of Sentinels the client asks them who the primary is, listens to them, and
+//! leaves a server as soon as it is deposed: what was asked of it is asked again of the next one,
+//! waits begin anew there in order of their return, and every lock that is held is renewed there
+//! at once. A lock that the new primary does not know is [lost](Guard::lost) within that round
+//! trip, not a third of a lease later. Redis replicates asynchronously, so such locks exist:
+//! what was granted in the moment before the failover. Likewise a release of that moment may be
+//! forgotten; then the lock is free when its lease ends.
+//!
+//! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
+//! `down-after-milliseconds`: 30 s unless configured.
+//!
 //! # For those who know Redisson
 //!
 //! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
@@ -145,12 +158,14 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod address;
 mod background;
 mod builder;
 mod claim;
 mod client;
 mod clock;
 mod command;
+mod connector;
 mod error;
 mod guard;
 mod lease;
@@ -164,10 +179,12 @@ mod pool;
 mod reenter;
 mod reply;
 mod request;
+mod sentinel;
 mod sync;
 mod wait;
 mod watchdog;
 
+pub use address::Address;
 pub use builder::Builder;
 pub use client::Client;
 pub use clock::Clock;

@@ -5,6 +5,7 @@
 //! that is not answered does not hold up the news that the lock is lost.
 
 use crate::clock::{Clock, Moment};
+use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
 use crate::link::Link;
@@ -13,6 +14,7 @@ use crate::{observe, reply, request};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -31,6 +33,7 @@ const HANGS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     link: Arc<Link>,
+    connector: Arc<Connector>,
     clock: Arc<dyn Clock>,
     patience: Duration,
     agenda: Mutex<Agenda>,
@@ -82,15 +85,29 @@ impl Agenda {
         }
     }
 
+    /// Everything is due.
+    fn hurry(&mut self, now: Moment) {
+        for lease in std::mem::take(&mut self.entries).into_values() {
+            lease.hurry(now);
+            self.place(&lease, now);
+        }
+    }
+
     fn next(&self) -> Option<Moment> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 }
 
 impl Watchdog {
-    pub(crate) fn new(link: Arc<Link>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(crate) fn new(
+        link: Arc<Link>,
+        connector: Arc<Connector>,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+    ) -> Self {
         Self {
             link,
+            connector,
             clock,
             patience,
             agenda: Mutex::default(),
@@ -132,6 +149,7 @@ impl Watchdog {
         // Renewals that an earlier task did not live to see are begun again.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
+        let mut switched = pin!(self.connector.switched());
         let mut idle = false;
         loop {
             let (batches, sleep) = {
@@ -163,6 +181,11 @@ impl Watchdog {
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = pause => {}
                 () = self.woken.notified() => idle = false,
+                // What it knows of our locks is better found out at once.
+                () = &mut switched => {
+                    switched.set(self.connector.switched());
+                    lock(&self.agenda).hurry(self.now());
+                }
             }
         }
     }

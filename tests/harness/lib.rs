@@ -23,6 +23,7 @@
 //! | which servers there are | [`kind`] |
 //! | a server process | [`server`], [`options`] |
 //! | several of them as a cluster | [`cluster`] |
+//! | a primary, its replicas and their Sentinels | [`sentinel`] |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
@@ -54,6 +55,7 @@ pub mod options;
 mod port;
 pub mod random;
 pub mod resp;
+pub mod sentinel;
 pub mod server;
 pub mod transcript;
 pub mod wait;

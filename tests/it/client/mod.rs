@@ -8,6 +8,7 @@ mod loss;
 mod proxy;
 mod reentrance;
 mod rlock;
+mod sentinel;
 mod trouble;
 mod waiting;
 
