@@ -28,7 +28,7 @@ use crate::line::Place;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
 use crate::{observe, request, wait};
-use redis::{RedisError, Value};
+use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -100,6 +100,10 @@ impl Acquisition<'_> {
                     return Ok(None);
                 }
                 Ok(None) => trouble.over(),
+                Err(error @ Error::NotReplicated { .. }) => {
+                    claim.undo().await;
+                    return Err(error);
+                }
                 Err(error) => trouble.bear(error, self.inner.settings.patience).await?,
             }
             in_line = !matches!(self.limit, Limit::Now);
@@ -172,7 +176,7 @@ impl Acquisition<'_> {
         grant: Grant,
         sent: Moment,
     ) -> Result<Option<Held>, Error> {
-        if self.term.length > FIRST_LEASE {
+        if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
             return self.confirm(claim, grant).await;
         }
         self.hold(claim, grant, sent, self.term.length).map(Some)
@@ -181,13 +185,10 @@ impl Acquisition<'_> {
     /// Sets the full lease. `None`: the offer was over before we came.
     async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
         let request = request::renew(&**self.key, &*claim.owner, self.term.length)?;
-        let live = self.inner.link().live().await?;
+        let renewals = &self.inner.renewals;
+        let live = renewals.link.live().await?;
         let sent = self.inner.now();
-        let answer = live.call(&request, self.inner.settings.reply_timeout).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        match answer.and_then(|value: Value| Ok(reply::lease(value).map_err(RedisError::from)?)) {
+        match renewals.send_one(&live, request, self.inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some),
             Ok(None) => {
                 claim.refused();

@@ -5,6 +5,7 @@ use crate::client::{Client, Inner};
 use crate::clock::{Boottime, Caution, Clock};
 use crate::error::Error;
 use crate::lease::Terms;
+use crate::replicas::Replicas;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) reply_timeout: Duration,
     pub(crate) patience: Duration,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Default for Builder {
@@ -46,6 +48,7 @@ impl Default for Builder {
             lease: Duration::from_secs(30),
             reply_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(30),
+            replicas: None,
         };
         Self { settings, margin: Duration::from_millis(500), waits: 32, clock: Arc::new(Boottime) }
     }
@@ -119,6 +122,25 @@ impl Builder {
     /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
+        self
+    }
+
+    /// Lets at least that many replicas confirm each grant and each renewal, within that time; by
+    /// default none is asked. Zero replicas are none.
+    ///
+    /// A grant that falls short is released again, and the acquire is
+    /// [`NotReplicated`](Error::NotReplicated). A renewal that falls short is tried again, and if
+    /// that goes on the lock is lost when its lease ends. Costs one more round trip for each
+    /// acquire, and a connection. What it does and does not guarantee:
+    /// [Failover](crate#failover).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().min_replicas(1, Duration::from_millis(200));
+    /// # let _ = builder;
+    /// ```
+    pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
+        self.settings.replicas = (at_least > 0).then_some(Replicas { at_least, timeout });
         self
     }
 

@@ -12,6 +12,7 @@ use crate::link::Link;
 use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::pool::Pool;
+use crate::replicas::Renewals;
 use crate::watchdog::Watchdog;
 use std::fmt;
 use std::sync::Arc;
@@ -169,6 +170,7 @@ impl fmt::Debug for Client {
 /// What all clones, guards and tasks of a client share.
 pub(crate) struct Inner {
     link: Arc<Link>,
+    pub(crate) renewals: Arc<Renewals>,
     pool: Arc<Pool>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Arc<Lines>,
@@ -194,14 +196,22 @@ impl Inner {
     ) -> Result<Self, Error> {
         let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
         let link = Arc::new(Link::new(connector.clone()));
+        let renewals = Arc::new(Renewals {
+            link: match settings.replicas {
+                Some(_) => Arc::new(Link::new(connector.clone())),
+                None => link.clone(),
+            },
+            replicas: settings.replicas,
+        });
         let watchdog = Watchdog::new(
-            link.clone(),
+            renewals.clone(),
             connector.clone(),
             terms.clock.clone(),
             settings.reply_timeout,
         );
         Ok(Self {
             link,
+            renewals,
             pool: Arc::new(Pool::new(connector, waits)),
             watchdog: Arc::new(watchdog),
             lines: Arc::default(),

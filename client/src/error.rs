@@ -37,6 +37,14 @@ pub enum Error {
     NotALock,
     /// The server has as many waiters as it is configured to take.
     QueueFull,
+    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) wants have
+    /// received the grant or the renewal in time. What was granted has been released again.
+    NotReplicated {
+        /// How many have.
+        confirmed: u32,
+        /// How many were wanted.
+        wanted: u32,
+    },
     /// The server cannot be reached, or the connection broke.
     Connection(RedisError),
     /// The server did not answer in time.
@@ -67,7 +75,9 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection(_) | Self::Timeout | Self::QueueFull => true,
+            Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. } => {
+                true
+            }
             Self::Server(_) => self.code().is_some_and(|code| PASSING.contains(&code)),
             Self::Lost
             | Self::Invalid(_)
@@ -96,6 +106,7 @@ impl Error {
             | Self::Invalid(_)
             | Self::ModuleMissing(_)
             | Self::Authentication(_)
+            | Self::NotReplicated { .. }
             | Self::Connection(_)
             | Self::Timeout
             | Self::Protocol(_) => None,
@@ -104,12 +115,15 @@ impl Error {
 
     /// Whether the command may have been carried out all the same, or may be yet.
     pub(crate) fn leaves_outcome_unknown(&self) -> bool {
-        matches!(self, Self::Connection(_) | Self::Timeout | Self::Protocol(_))
+        matches!(
+            self,
+            Self::Connection(_) | Self::Timeout | Self::Protocol(_) | Self::NotReplicated { .. }
+        )
     }
 
     /// Whether a waiting acquire should look again by itself.
     pub(crate) fn is_passing(&self) -> bool {
-        self.is_retryable() && !matches!(self, Self::QueueFull)
+        self.is_retryable() && !matches!(self, Self::QueueFull | Self::NotReplicated { .. })
     }
 }
 
@@ -142,6 +156,9 @@ impl fmt::Display for Error {
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
             Self::QueueFull => f.write_str("the server takes no more waiters"),
+            Self::NotReplicated { confirmed, wanted } => {
+                write!(f, "{confirmed} replicas have confirmed, {wanted} are wanted")
+            }
             Self::Connection(error) => write!(f, "no connection to the server: {error}"),
             Self::Timeout => f.write_str("the server did not answer in time"),
             Self::Server(error) => write!(f, "the server answered: {error}"),
@@ -161,6 +178,7 @@ impl std::error::Error for Error {
             | Self::Authentication(_)
             | Self::NotALock
             | Self::QueueFull
+            | Self::NotReplicated { .. }
             | Self::Timeout
             | Self::Protocol(_) => None,
         }

@@ -231,7 +231,7 @@ impl Guard {
             return Err(Error::Lost);
         }
         let inner = &self.inner;
-        let live = inner.link().live().await?;
+        let live = inner.renewals.link.live().await?;
         let sent = inner.now();
         let (length, before) = self.lease.change(&turn, self.share, sent, lease);
         self.lease.renewing(&turn, sent, length);
@@ -239,12 +239,7 @@ impl Guard {
         inner.watchdog.watch(&self.lease);
         let tenure = &self.lease.tenure;
         let request = request::renew(&*tenure.key, &*tenure.owner, length)?;
-        let answer = live.call(&request, inner.settings.reply_timeout).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        let answer = answer.and_then(|value| Ok(reply::lease(value).map_err(RedisError::from)?));
-        match answer {
+        match inner.renewals.send_one(&live, request, inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
             Err(trouble) => {

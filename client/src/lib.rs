@@ -115,6 +115,11 @@
 //! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
 //! `down-after-milliseconds`: 30 s unless configured.
 //!
+//! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
+//! acquire or a renewal that too few replicas have received does not count. It closes the hole as
+//! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
+//! and accept that any one that is down stops all locks.
+//!
 //! # For those who know Redisson
 //!
 //! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
@@ -177,6 +182,7 @@ mod observe;
 mod owner;
 mod pool;
 mod reenter;
+mod replicas;
 mod reply;
 mod request;
 mod sentinel;

@@ -8,7 +8,7 @@ use crate::clock::{Clock, Moment};
 use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
-use crate::link::Link;
+use crate::replicas::Renewals;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::{observe, reply, request};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -32,7 +32,7 @@ const HANGS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    link: Arc<Link>,
+    renewals: Arc<Renewals>,
     connector: Arc<Connector>,
     clock: Arc<dyn Clock>,
     patience: Duration,
@@ -100,13 +100,13 @@ impl Agenda {
 
 impl Watchdog {
     pub(crate) fn new(
-        link: Arc<Link>,
+        renewals: Arc<Renewals>,
         connector: Arc<Connector>,
         clock: Arc<dyn Clock>,
         patience: Duration,
     ) -> Self {
         Self {
-            link,
+            renewals,
             connector,
             clock,
             patience,
@@ -240,7 +240,7 @@ impl Watchdog {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
-        let live = tokio::time::timeout(patience, self.link.live())
+        let live = tokio::time::timeout(patience, self.renewals.link.live())
             .await
             .map_err(|_| Error::Timeout)??;
         let sent = self.now();
@@ -250,7 +250,7 @@ impl Watchdog {
             let tenure = &lease.tenure;
             commands.add_command(request::renew(&*tenure.key, &*tenure.owner, *length)?);
         }
-        let answers = live.call_all(&commands, patience).await;
+        let answers = self.renewals.send(&live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }

@@ -7,6 +7,7 @@ mod input;
 mod loss;
 mod proxy;
 mod reentrance;
+mod replicated;
 mod rlock;
 mod sentinel;
 mod trouble;

@@ -21,14 +21,13 @@ async fn client_with(watched: &Watched, lease: Duration) -> Client {
     builder.connect(watched.url()).await.unwrap()
 }
 
-/// Nobody is behind.
-fn settle(primary: &Server, replicas: i64) {
-    let reached = primary.connect().call(cmd!["WAIT", replicas, 10_000]);
-    assert_eq!(reached, Value::Integer(replicas));
+/// The replica is not behind.
+pub(super) fn settle(primary: &Server, replica: &Server) {
+    observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
 
 /// From here on this replica hears nothing, until it is continued.
-fn cut_off(primary: &Server, replica: &Server) {
+pub(super) fn cut_off(primary: &Server, replica: &Server) {
     replica.signal(Signal::SIGSTOP);
     // What is on its way is lost with the connection.
     primary.connect().run("CLIENT KILL TYPE replica");
@@ -51,7 +50,7 @@ async fn a_held_lock_is_kept_through_a_failover() {
     let guard = client.lock("k").acquire().await.unwrap();
     // Shorter there than what a renewal sets, so that one shows.
     watched.primary().connect().run("PEXPIRE k 300000");
-    settle(watched.primary(), 1);
+    settle(watched.primary(), &watched.servers()[1]);
     let primary = tokio::task::block_in_place(|| watched.fail_over());
     wait_for_lease(primary, "k", 500_000);
     assert!(!guard.is_lost());
@@ -85,7 +84,7 @@ async fn who_waits_goes_on_waiting_at_the_new_primary() {
     let client = client(&watched).await;
     let mut eye = watched.primary().connect();
     eye.run("LOCK.ACQUIRE k somebody 600000");
-    settle(watched.primary(), 1);
+    settle(watched.primary(), &watched.servers()[1]);
     let lock = client.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     observe::wait_for_waiters(&mut eye, "k", 1);
@@ -103,9 +102,9 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
     let client = client(&watched).await;
     let mut eye = watched.primary().connect();
     eye.run("LOCK.ACQUIRE k somebody 600000");
-    settle(watched.primary(), 1);
+    settle(watched.primary(), &watched.servers()[1]);
     let held = client.lock("l").acquire().await.unwrap();
-    settle(watched.primary(), 1);
+    settle(watched.primary(), &watched.servers()[1]);
     let lock = client.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     observe::wait_for_waiters(&mut eye, "k", 1);
