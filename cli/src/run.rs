@@ -13,6 +13,7 @@ use kvlock::{Client, Error, Guard};
 use nix::sys::signal::Signal;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -91,12 +92,15 @@ impl Job {
             return Ok(self.not_acquired());
         };
         let outcome = self.under(&guard, terms).await;
-        let released = self.release(guard, &client).await;
-        match outcome? {
-            (_, Some(Outcome::Lost(_))) => Ok(Exit::Code(LOST)),
-            (exit, _) if released => Ok(exit),
-            _ => Ok(Exit::Code(LOST)),
+        if matches!(outcome, Ok((_, Outcome::Lost(_)))) {
+            // It has been said. What the server still has of it is given up in the background.
+            drop(guard);
+            let _late = timeout(SETTLING, client.settled()).await;
+            return Ok(Exit::Code(LOST));
         }
+        let released = self.release(guard, &client).await;
+        let (exit, _) = outcome?;
+        Ok(if released { exit } else { Exit::Code(LOST) })
     }
 
     /// Silent if it was not meant to be a failure: cron sends every line by mail.
@@ -109,11 +113,7 @@ impl Job {
     }
 
     /// Runs the command.
-    async fn under(
-        &mut self,
-        guard: &Guard,
-        terms: Terms,
-    ) -> Result<(Exit, Option<Outcome>), Failure> {
+    async fn under(&mut self, guard: &Guard, terms: Terms) -> Result<(Exit, Outcome), Failure> {
         let variables = [
             ("KVLOCK_KEY", self.task.key.clone()),
             ("KVLOCK_OWNER", guard.owner().into()),
@@ -139,14 +139,20 @@ impl Job {
             End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
             _ => Exit::Code(end.code()),
         };
-        Ok((exit, Some(outcome)))
+        Ok((exit, outcome))
     }
 
-    /// Gives the lock back. `false` if it had been lost; whoever is in a hurry may interrupt it.
+    /// Gives the lock back. `false` if it had been lost.
     async fn release(&mut self, guard: Guard, client: &Client) -> bool {
+        let mut release = pin!(guard.release());
         let released = tokio::select! {
-            released = guard.release() => released,
-            _ = self.signals.end() => return true,
+            released = &mut release => released,
+            // It may be one for the command that came when that had ended: so the release is not
+            // dropped, but whoever is in a hurry does not wait for a server that does not answer.
+            _ = self.signals.end() => match timeout(SETTLING, release).await {
+                Ok(released) => released,
+                Err(_) => Err(Error::Timeout),
+            },
         };
         match released {
             Ok(()) => true,

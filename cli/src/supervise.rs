@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_short_lease_leaves_less() {
         assert_eq!(terms(10_000, 5_000), (2_500, 2_000));
-        assert_eq!(terms(1_000, 5_000), (250, 188));
+        assert_eq!(terms(1_000, 5_000), (250, 187));
     }
 
     #[test]
