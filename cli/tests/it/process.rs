@@ -59,6 +59,17 @@ impl Started {
         kill(self.id(), signal).unwrap();
     }
 
+    /// Waits until the program has read that signal: it blocks it, so until then it is pending.
+    pub(crate) fn wait_until_taken(&self, signal: Signal) {
+        let path = format!("/proc/{}/status", self.id());
+        wait::until("the signal is taken", SOON, || {
+            let status = fs::read_to_string(&path).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t")).unwrap();
+            let pending = u64::from_str_radix(line, 16).unwrap() & (1 << (signal as i32 - 1)) != 0;
+            if pending { Err(status) } else { Ok(()) }
+        });
+    }
+
     /// Waits until it has ended.
     pub(crate) fn done(mut self) -> Done {
         let status =
@@ -147,10 +158,6 @@ impl Process {
 
     pub(crate) fn stat(&self) -> Option<Stat> {
         stat(self.id).filter(|stat| self.began == Some(stat.began))
-    }
-
-    pub(crate) fn parent(&self) -> Self {
-        Self::of(self.stat().expect("it is there").parent)
     }
 
     /// Whether it can still do anything.

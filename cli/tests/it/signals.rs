@@ -56,6 +56,22 @@ fn a_signal_at_the_very_end_leaves_no_lock() {
 }
 
 #[test]
+fn a_signal_while_the_lock_is_released_does_no_harm() {
+    let mut stage = Stage::set();
+    let run = stage.run(&[], "trap 'exit 0' USR1; ready; idle");
+    let command = stage.process("pid");
+    stage.server.signal(Signal::SIGSTOP);
+    run.signal(Signal::SIGUSR1);
+    command.wait_until_gone();
+    run.signal(Signal::SIGTERM);
+    run.wait_until_taken(Signal::SIGTERM);
+    stage.server.signal(Signal::SIGCONT);
+    let done = run.done();
+    assert_eq!((done.code(), done.err.as_str()), (0, ""));
+    assert!(stage.is_free());
+}
+
+#[test]
 fn a_command_that_survives_a_signal_keeps_the_lock() {
     let stage = Stage::set();
     let run = stage.run(&[], &format!("trap 'echo >caught' TERM; trap 'exit 4' USR1; {FOR_EVER}"));

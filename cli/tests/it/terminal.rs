@@ -95,13 +95,14 @@ fn the_stop_key_stops_and_fg_continues() {
 fn a_command_in_the_background_that_reads_is_stopped_until_it_is_in_the_foreground() {
     let stage = Stage::set();
     let mut terminal = Terminal::of(&stage, "bash --norc --noediting -i");
+    // Says at once that a job has stopped.
+    terminal.press("set -b\n");
     terminal.press(
         "\"$kvlock\" run --lease 60s k -- sh -c 'echo $$ >pid; read word; echo \"got:$word\"' &\n",
     );
-    // Both, or the shell would continue what is about to stop.
     let command = stage.process("pid");
     command.wait_until_stopped();
-    command.parent().wait_until_stopped();
+    terminal.shows("Stopped");
     terminal.press("fg\n");
     terminal.press("hello\n");
     terminal.shows("got:hello");
