@@ -67,7 +67,8 @@ pub(crate) struct Arguments {
 
 #[derive(Args)]
 pub(crate) struct Address {
-    /// The server: redis://[user:password@]host[:port][/db], rediss://… or unix:///path. Others on
+    /// The server: redis://[user:password@]host[:port][/db], rediss://…, unix:///path, or
+    /// redis-sentinel://[user:password@]host[:port],…[/db]?sentinelServiceName=name. Others on
     /// this machine can see what is on a command line: with a password use the environment
     #[arg(
         long,

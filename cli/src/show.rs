@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::server::Server;
 use crate::time::readable;
 use crate::{print, say};
-use kvlock::{Client, Error, LockCommands as _, LockInfo, LockState, LockSummary};
+use kvlock::{Client, Error, LockInfo, LockState, LockSummary};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::future::Future;
@@ -20,9 +20,9 @@ pub(crate) fn info(address: &Address, task: &Info) -> Result<ExitCode, Failure> 
     }
     let server = Server::at(address)?;
     let info = block_on(async {
-        let mut connection = server.open().await?;
-        let info = connection.lock_info_waiters(key, task.waiters).await;
-        info.map_err(|error| named(&server, key, &Error::from(error)))
+        let client = server.connect(Client::builder()).await?;
+        let info = client.lock(key).info_with_waiters(task.waiters).await;
+        info.map_err(|error| named(&server, key, &error))
     })?;
     let shown = if task.json { info_as_json(key, &info) } else { info_as_text(key, &info) };
     print(shown.as_bytes())
@@ -31,9 +31,9 @@ pub(crate) fn info(address: &Address, task: &Info) -> Result<ExitCode, Failure> 
 pub(crate) fn list(address: &Address, task: &List) -> Result<ExitCode, Failure> {
     let server = Server::at(address)?;
     let locks = block_on(async {
-        let mut connection = server.open().await?;
-        let locks = connection.lock_list(task.count).await;
-        locks.map_err(|error| Failure::of(&server.name, &Error::from(error)))
+        let client = server.connect(Client::builder()).await?;
+        let locks = client.list(task.count).await;
+        locks.map_err(|error| Failure::of(&server.name, &error))
     })?;
     if task.json {
         return print(list_as_json(&locks).as_bytes());

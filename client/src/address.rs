@@ -147,6 +147,23 @@ impl fmt::Debug for Address {
     }
 }
 
+impl fmt::Display for Address {
+    /// Where it is, without the login.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Server(server) => write!(f, "{}", server.addr()),
+            Place::Sentinels { sentinels, name, .. } => {
+                write!(f, "{name} behind Sentinels at ")?;
+                for (index, sentinel) in sentinels.iter().enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(f, "{comma}{}", sentinel.addr())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 impl From<ConnectionInfo> for Address {
     fn from(server: ConnectionInfo) -> Self {
         Self(Place::Server(server))
@@ -239,7 +256,8 @@ mod tests {
     #[test]
     fn no_password_is_shown() {
         for text in ["redis://:secret@h", "redis-sentinel://:secret@h/?sentinelServiceName=m"] {
-            let shown = format!("{:?}", Address::parse(text).unwrap());
+            let address = Address::parse(text).unwrap();
+            let shown = format!("{address:?} {address}");
             assert!(shown.contains('h') && !shown.contains("secret"), "{shown}");
         }
     }

@@ -13,7 +13,10 @@ use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::replicas::Renewals;
+use crate::reply::{self, LockSummary};
+use crate::request;
 use crate::watchdog::Watchdog;
+use redis::{Cmd, ParsingError, RedisError, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,6 +141,29 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
+    /// The locks that are waited for at this moment, `count` of them at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](Error::Denied), those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for lock in client.list(100).await? {
+    ///     println!("{} for {}", lock.waiters, String::from_utf8_lossy(&lock.key));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
+        self.inner.look(&request::list(count)?, reply::list).await
+    }
+
     /// Waits until what guards and acquires have left to be done when they were dropped is done.
     ///
     /// Call it before the runtime ends, so that locks are free at once and not when their leases
@@ -254,6 +280,20 @@ impl Inner {
     /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
     /// without arguments, but only one that it knows. It does so even before a login, so that is
     /// asked for too.
+    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
+    pub(crate) async fn look<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        let patience = self.settings.reply_timeout;
+        let mut answer = self.link().call(request, patience).await;
+        if matches!(answer, Err(Error::Connection(_))) {
+            answer = self.link().call(request, patience).await;
+        }
+        Ok(read(answer?).map_err(RedisError::from)?)
+    }
+
     pub(crate) async fn check_module(&self) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
         match self.link.call(&redis::cmd("LOCK.WAIT"), patience).await {

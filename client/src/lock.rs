@@ -11,7 +11,7 @@ use crate::limit::{Limit, Trouble};
 use crate::owner::{Owner, Visit};
 use crate::reply::{self, LockInfo, LockState};
 use crate::{observe, reenter, request};
-use redis::{Cmd, ParsingError, RedisError, Value};
+use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -326,7 +326,32 @@ impl Lock {
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
         self.check()?;
-        self.look(&request::info(&*self.key, None)?, reply::info).await
+        self.client.inner.look(&request::info(&*self.key, None)?, reply::info).await
+    }
+
+    /// The same with the first `count` of those who wait, next in line first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for waiter in client.lock("orders:42").info_with_waiters(10).await?.queue {
+    ///     println!("client {} for {:?}", waiter.client_id, waiter.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
+        self.check()?;
+        let request = request::info(&*self.key, Some(count))?;
+        self.client.inner.look(&request, reply::info).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
@@ -421,21 +446,6 @@ impl Lock {
     /// ```
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
         Ok(self.info().await?.lease_left)
-    }
-
-    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
-    async fn look<T>(
-        &self,
-        request: &Cmd,
-        read: fn(Value) -> Result<T, ParsingError>,
-    ) -> Result<T, Error> {
-        let inner = &self.client.inner;
-        let patience = inner.settings.reply_timeout;
-        let mut answer = inner.link().call(request, patience).await;
-        if matches!(answer, Err(Error::Connection(_))) {
-            answer = inner.link().call(request, patience).await;
-        }
-        Ok(read(answer?).map_err(RedisError::from)?)
     }
 
     fn check(&self) -> Result<(), Error> {

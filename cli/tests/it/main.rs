@@ -13,6 +13,7 @@
 mod loss;
 mod process;
 mod run;
+mod sentinel;
 mod show;
 mod signals;
 mod terminal;
