@@ -204,6 +204,8 @@ pub(crate) struct Inner {
     pub(crate) terms: Terms,
     pub(crate) settings: Settings,
     pub(crate) name: Uuid,
+    /// Where the server is, without the login.
+    pub(crate) place: String,
     numbers: AtomicU64,
 }
 
@@ -220,6 +222,7 @@ impl Inner {
         terms: Terms,
         waits: usize,
     ) -> Result<Self, Error> {
+        let place = address.to_string();
         let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
         let link = Arc::new(Link::new(connector.clone()));
         let renewals = Arc::new(Renewals {
@@ -245,6 +248,7 @@ impl Inner {
             terms,
             settings,
             name: Uuid::new_v4(),
+            place,
             numbers: AtomicU64::new(1),
         })
     }

@@ -192,15 +192,7 @@ impl Guard {
     /// # async fn copy_everything() -> u64 { 0 }
     /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            if lost.as_mut().poll(context).is_ready() || self.is_lost() {
-                return Poll::Ready(Err(Error::Lost));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+        run_until(self.lost(), || self.is_lost(), work).await
     }
 
     /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
@@ -309,6 +301,23 @@ impl Drop for Guard {
             }
         });
     }
+}
+
+/// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = ()>,
+    is_lost: impl Fn() -> bool,
+    work: F,
+) -> Result<F::Output, Error> {
+    let mut lost = pin!(lost);
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if lost.as_mut().poll(context).is_ready() || is_lost() {
+            return Poll::Ready(Err(Error::Lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
 }
 
 /// Takes one guard's share out of a lease, and tells the server.

@@ -32,6 +32,7 @@
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
+//! | several locks, all or none | [`MultiLock`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -142,6 +143,7 @@
 //! | the thread as owner | an [`Owner`], which several tasks may share |
 //! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
 //! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
+//! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
@@ -178,6 +180,7 @@ mod limit;
 mod line;
 mod link;
 mod lock;
+mod multi;
 mod observe;
 mod owner;
 mod pool;
@@ -198,5 +201,6 @@ pub use command::LockCommands;
 pub use error::Error;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
 pub use reply::{Grant, LockInfo, LockState, LockSummary, Token, Waiter};

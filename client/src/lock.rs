@@ -202,7 +202,12 @@ impl Lock {
         self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
     }
 
-    async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
+    /// Where it stands among others, for everybody the same.
+    pub(crate) fn rank(&self) -> (&[u8], &str) {
+        (&self.key, &self.client.inner.place)
+    }
+
+    pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
         self.check()?;
         check_lease(self.term.length)?;
         let span = observe::acquire_span(&self.key);

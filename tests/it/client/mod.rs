@@ -5,6 +5,7 @@ mod crowd;
 mod frozen;
 mod input;
 mod loss;
+mod multi;
 mod proxy;
 mod reentrance;
 mod replicated;
