@@ -24,6 +24,7 @@
 //! | a server process | [`server`], [`options`] |
 //! | several of them as a cluster | [`cluster`] |
 //! | a primary, its replicas and their Sentinels | [`sentinel`] |
+//! | a port that is free | [`port`] |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
@@ -52,7 +53,7 @@ mod launch;
 pub mod module_file;
 pub mod observe;
 pub mod options;
-mod port;
+pub mod port;
 pub mod random;
 pub mod resp;
 pub mod sentinel;
