@@ -95,7 +95,7 @@ impl Host for Module {
                     server.primary = false;
                     // Their leases end them, on whichever server is the primary now.
                     for grant in server.lost.drain(..) {
-                        server.table.delivered(grant.token);
+                        server.table.delivered(grant.id, &grant.owner, grant.token);
                     }
                     server.dismiss_all(&DEMOTED);
                 }
@@ -122,7 +122,7 @@ impl Host for Module {
 
     fn answer_written(_ctx: &Ctx<'_>, grant: Option<Grant>) {
         if let Some(grant) = grant {
-            server::with(|server| server.table.delivered(grant.token));
+            server::with(|server| server.table.delivered(grant.id, &grant.owner, grant.token));
         }
     }
 
@@ -131,7 +131,7 @@ impl Host for Module {
             let Some(grant) = grant else { return };
             if !server.primary {
                 // Its lease ends it, on whichever server is the primary now.
-                server.table.delivered(grant.token);
+                server.table.delivered(grant.id, &grant.owner, grant.token);
             } else if !Bug::GrantToTheDead.is_planted() {
                 server.lost.push(grant);
                 server.timer.arm(ctx, Duration::ZERO);

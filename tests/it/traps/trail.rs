@@ -6,8 +6,9 @@ use std::fs;
 
 /// Everything that was appended since the file was begun: a line for each command, and one in
 /// braces for each transaction. A number of thirteen or more digits, a moment or a token, is shown
-/// as `#`; which database is meant is left out, and so are the braces around a single command: a
-/// message that only the replicas were sent may have been its company.
+/// as `#`, also behind the count of a share; which database is meant is left out, and so are the
+/// braces around a single command: a message that only the replicas were sent may have been its
+/// company.
 pub(super) fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
@@ -53,6 +54,9 @@ pub(super) fn commands(server: &Server) -> Vec<Vec<String>> {
 }
 
 fn masked(word: &str) -> String {
+    if let Some((count, until)) = word.split_once(' ') {
+        return format!("{count} {}", masked(until));
+    }
     let long = word.len() >= 13 && word.bytes().all(|byte| byte.is_ascii_digit());
     if long { "#".to_owned() } else { word.to_owned() }
 }
