@@ -118,6 +118,9 @@ pub(crate) struct Run {
     /// Do not wait: fail if the lock cannot be had at once
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
+    /// Share the lock with others who do, as readers; whoever runs without this runs alone
+    #[arg(short, long)]
+    pub(crate) shared: bool,
     /// For how long the lock stays taken if this machine dies; renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,

@@ -174,6 +174,7 @@ impl Job {
 
 async fn acquire(task: &Run, client: &Client) -> Result<Option<Guard>, Error> {
     let lock = client.lock(task.key.as_bytes());
+    let lock = if task.shared { lock.shared() } else { lock };
     match task.wait {
         _ if task.nonblock => lock.try_acquire().await,
         Some(wait) => lock.acquire_within(wait).await,

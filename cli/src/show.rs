@@ -80,9 +80,14 @@ fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
 fn info_as_text(key: &[u8], info: &LockInfo) -> String {
     let mut lines = vec![("key", text(key))];
     if info.state == LockState::Held {
-        lines.push(("state", "held".to_owned()));
-        lines.push(("owner", info.owner.as_deref().map_or_else(String::new, text)));
-        lines.push(("holds", info.holds.to_string()));
+        if info.shared {
+            lines.push(("state", "shared".to_owned()));
+            lines.push(("holders", info.holders.to_string()));
+        } else {
+            lines.push(("state", "held".to_owned()));
+            lines.push(("owner", info.owner.as_deref().map_or_else(String::new, text)));
+            lines.push(("holds", info.holds.to_string()));
+        }
         let token = info.token.map(|token| token.to_string());
         lines.push(("token", token.unwrap_or_else(|| "none".to_owned())));
         let left = info.lease_left.map(|left| format!("{} left", readable(left)));
@@ -115,6 +120,8 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
     line(&json!({
         "key": lossy(key),
         "state": if info.state == LockState::Held { "held" } else { "free" },
+        "shared": info.shared,
+        "holders": info.holders,
         "owner": info.owner.as_deref().map(lossy),
         "holds": info.holds,
         "token": info.token.map(kvlock::Token::value),

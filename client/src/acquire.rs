@@ -27,6 +27,7 @@ use crate::limit::{Limit, Trouble, between_half_and};
 use crate::line::Place;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
+use crate::request::Mode;
 use crate::{observe, request, wait};
 use redis::RedisError;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) type Held = (Arc<Lease>, ShareId);
 /// One acquisition for a fresh owner.
 pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
     pub(crate) term: Term,
     pub(crate) limit: Limit,
@@ -64,7 +66,7 @@ impl Acquisition<'_> {
     ///
     /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
-        let mut claim = Claim::new(self.inner, self.key);
+        let mut claim = Claim::new(self.inner, self.mode, self.key);
         let mut place: Option<(Place, Option<Waiting<'_>>)> = None;
         let mut trouble = Trouble::new(self.limit);
         let mut polls = 0;
@@ -113,7 +115,7 @@ impl Acquisition<'_> {
     /// `LOCK.ACQUIRE`.
     async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
-        let request = request::acquire(&**self.key, &*claim.owner, lease, Some(1))?;
+        let request = request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(1))?;
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
             Limit::Now | Limit::Never => full,
@@ -206,8 +208,12 @@ impl Acquisition<'_> {
         sent: Moment,
         runs: Duration,
     ) -> Result<Held, Error> {
-        let tenure =
-            Tenure { key: self.key.clone(), owner: claim.owner.clone(), token: grant.token };
+        let tenure = Tenure {
+            mode: self.mode,
+            key: self.key.clone(),
+            owner: claim.owner.clone(),
+            token: grant.token,
+        };
         let term = Term { length: runs, ..self.term };
         let inner = self.inner;
         let (lease, share) = Lease::granted(

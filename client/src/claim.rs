@@ -4,7 +4,7 @@ use crate::client::Inner;
 use crate::error::Error;
 use crate::link::Live;
 use crate::observe;
-use crate::request::{self, GiveBack};
+use crate::request::{self, GiveBack, Mode};
 use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ const LATER: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Claim {
     inner: Arc<Inner>,
+    pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<str>,
     /// Where the last command went, if it may not have been answered.
@@ -33,9 +34,10 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(inner: &Arc<Inner>, key: &Arc<[u8]>) -> Self {
+    pub(crate) fn new(inner: &Arc<Inner>, mode: Mode, key: &Arc<[u8]>) -> Self {
         Self {
             inner: inner.clone(),
+            mode,
             key: key.clone(),
             owner: inner.fresh_owner(),
             via: None,
@@ -100,7 +102,8 @@ impl Claim {
         }
         observe::withdrawn(&self.key, &self.owner);
         let (inner, via, strays) = (self.inner.clone(), self.via.take(), self.strays);
-        let Ok(release) = request::release(&*self.key, &*self.owner, GiveBack::All) else {
+        let Ok(release) = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All)
+        else {
             return;
         };
         self.inner.spawn(async move {

@@ -1,7 +1,7 @@
 //! The commands as methods of a connection.
 
 use crate::reply::{self, Grant, LockInfo, LockSummary};
-use crate::request::{self, GiveBack};
+use crate::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
 use std::time::Duration;
@@ -158,7 +158,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         owner: impl ToSingleRedisArg,
         lease: Duration,
     ) -> RedisFuture<'a, Option<Grant>> {
-        send(self, request::acquire(key, owner, lease, None), reply::grant)
+        send(self, request::acquire(Mode::Alone, key, owner, lease, None), reply::grant)
     }
 
     /// Takes the lock so that this owner then holds it `holds` times; harmless to repeat.
@@ -203,7 +203,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
         holds: u32,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::acquire(key, owner, lease, Some(holds));
+        let request = request::acquire(Mode::Alone, key, owner, lease, Some(holds));
         send(self, request, reply::grant)
     }
 
@@ -263,7 +263,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
         timeout: Option<Duration>,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(key, owner, lease, timeout, None);
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None);
         send(self, request, reply::grant)
     }
 
@@ -304,7 +304,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         timeout: Option<Duration>,
         holds: u32,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(key, owner, lease, timeout, Some(holds));
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds));
         send(self, request, reply::grant)
     }
 
@@ -343,7 +343,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::One);
+        let request = request::release(Mode::Alone, key, owner, GiveBack::One);
         send(self, request, reply::holds_left)
     }
 
@@ -375,7 +375,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::All);
+        let request = request::release(Mode::Alone, key, owner, GiveBack::All);
         send(self, request, reply::holds_left)
     }
 
@@ -412,7 +412,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         owner: impl ToSingleRedisArg,
         holds_left: u32,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::DownTo(holds_left));
+        let request = request::release(Mode::Alone, key, owner, GiveBack::DownTo(holds_left));
         send(self, request, reply::holds_left)
     }
 
@@ -625,6 +625,9 @@ fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
         Ok(read(reply.extract_error()?)?)
     })
 }
+
+mod shared;
+pub use shared::SharedLockCommands;
 
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,9 @@ pub enum Error {
     Authentication(String),
     /// The key holds something that is not a lock.
     NotALock,
+    /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
+    /// share first.
+    Upgrade,
     /// The server has as many waiters as it is configured to take.
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) wants have
@@ -85,6 +88,7 @@ impl Error {
             | Self::Denied(_)
             | Self::Authentication(_)
             | Self::NotALock
+            | Self::Upgrade
             | Self::Protocol(_) => false,
         }
     }
@@ -100,6 +104,7 @@ impl Error {
         match self {
             Self::NotALock => Some("WRONGTYPE"),
             Self::QueueFull => Some("QUEUEFULL"),
+            Self::Upgrade => Some("UPGRADE"),
             Self::Denied(_) => Some("NOPERM"),
             Self::Server(error) => error.code(),
             Self::Lost
@@ -155,6 +160,7 @@ impl fmt::Display for Error {
             Self::Denied(said) => write!(f, "the server denies this user the right: {said}"),
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
+            Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
             Self::QueueFull => f.write_str("the server takes no more waiters"),
             Self::NotReplicated { confirmed, wanted } => {
                 write!(f, "{confirmed} replicas have confirmed, {wanted} are wanted")
@@ -177,6 +183,7 @@ impl std::error::Error for Error {
             | Self::Denied(_)
             | Self::Authentication(_)
             | Self::NotALock
+            | Self::Upgrade
             | Self::QueueFull
             | Self::NotReplicated { .. }
             | Self::Timeout
@@ -192,6 +199,7 @@ impl From<RedisError> for Error {
             Some("NOPERM") => return Self::Denied(said(&error)),
             Some("WRONGTYPE") => return Self::NotALock,
             Some("QUEUEFULL") => return Self::QueueFull,
+            Some("UPGRADE") => return Self::Upgrade,
             Some("NOAUTH" | "WRONGPASS") => return Self::Authentication(said(&error)),
             Some(_) => return Self::Server(error),
             None => {}

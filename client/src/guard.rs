@@ -330,7 +330,7 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
         return Err(Error::Lost);
     };
     let tenure = &lease.tenure;
-    let request = request::release(&*tenure.key, &*tenure.owner, give_back)?;
+    let request = request::release(tenure.mode, &*tenure.key, &*tenure.owner, give_back)?;
     let outcome = send(inner, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(tenure),

@@ -32,6 +32,7 @@
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
+//! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
 //! | several locks, all or none | [`MultiLock`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
@@ -143,6 +144,7 @@
 //! | the thread as owner | an [`Owner`], which several tasks may share |
 //! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
 //! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
+//! | `RReadWriteLock` | [`lock.shared()`](Lock::shared) and the lock itself |
 //! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
@@ -197,7 +199,7 @@ pub use address::Address;
 pub use builder::Builder;
 pub use client::Client;
 pub use clock::Clock;
-pub use command::LockCommands;
+pub use command::{LockCommands, SharedLockCommands};
 pub use error::Error;
 pub use guard::Guard;
 pub use lock::Lock;

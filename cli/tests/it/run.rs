@@ -3,7 +3,7 @@
 use super::{Stage, Started};
 use harness::{Value, observe};
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn forty_at_a_time_lose_no_increment() {
@@ -145,4 +145,24 @@ fn no_process_is_left_of_the_program() {
     run.done().assert_code(0);
     // Not even a zombie.
     assert!(keeper.stat().is_none() && command.stat().is_none());
+}
+
+#[test]
+fn commands_that_share_the_lock_run_together_and_others_do_not() {
+    let stage = Stage::set();
+    for pipe in ["one", "two"] {
+        let made = Command::new("mkfifo").arg(stage.path(pipe)).status().unwrap();
+        assert!(made.success());
+    }
+    // Each waits for the other to be there.
+    let one = stage.run(&["--shared"], "echo one >one; read _ <two");
+    let two = stage.run(&["-s"], "read _ <one; echo two >two");
+    one.done().assert_code(0);
+    two.done().assert_code(0);
+
+    let holder = stage.run(&["--shared"], "ready; idle");
+    let process = stage.process("pid");
+    stage.run(&["--nonblock"], "true").done().assert_code(124);
+    stage.run(&["--shared", "--nonblock"], "true").done().assert_code(0);
+    drop((holder, process));
 }

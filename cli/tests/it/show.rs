@@ -16,7 +16,7 @@ fn a_free_lock() {
     done.assert_code(0);
     assert_eq!(done.out, "key      k\nstate    free\nwaiters  0\n");
     let expected = json!({
-        "key": "k", "state": "free", "owner": null, "holds": 0, "token": null,
+        "key": "k", "state": "free", "shared": false, "holders": 0, "owner": null, "holds": 0, "token": null,
         "lease_left_ms": null, "waiters": 0, "queue": [],
     });
     assert_eq!(json_of(&stage, &["info", "--json", "k"]), expected);
@@ -42,6 +42,19 @@ fn a_held_lock_with_a_waiter() {
     assert!(info["lease_left_ms"].as_u64().unwrap() > 500_000);
     assert_eq!(info["queue"][0]["owner"], "next");
     assert!(info["queue"][0]["waited_ms"].is_u64() && info["queue"][0]["client_id"].is_u64());
+}
+
+#[test]
+fn a_shared_lock() {
+    let mut stage = Stage::set();
+    let token = stage.control.run("LOCK.ACQUIRE k one 600000 SHARED")[0].integer();
+    stage.control.run("LOCK.ACQUIRE k two 600000 SHARED");
+    let done = stage.start(&["info", "k"]).done();
+    let expected =
+        format!("key      k\nstate    shared\nholders  2\ntoken    {token}\nlease    9m ");
+    assert!(done.out.starts_with(&expected), "{done:?}");
+    let info = json_of(&stage, &["info", "--json", "k"]);
+    assert_eq!((&info["shared"], &info["holders"]), (&json!(true), &json!(2)));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod reentrance;
 mod replicated;
 mod rlock;
 mod sentinel;
+mod shared;
 mod tls;
 mod trouble;
 mod waiting;
