@@ -1,0 +1,95 @@
+//! The machine: processor time of processes, which cores they run on, what it is.
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+
+/// The processor time that all threads of these processes have used, in microseconds.
+pub(crate) fn cpu_us(pids: &[u32]) -> f64 {
+    let threads = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(move |tid| (*pid, tid)));
+    let nanoseconds = threads.map(|(pid, tid)| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"));
+        // A thread may have ended in between.
+        let text = text.unwrap_or_default();
+        text.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0)
+    });
+    nanoseconds.sum::<f64>() / 1_000.0
+}
+
+/// A process and all that it started.
+pub(crate) fn family(pid: u32) -> Vec<u32> {
+    let mut family = vec![pid];
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(child) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name, in brackets, may contain anything.
+        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
+        if parent.and_then(|parent| parent.parse::<u32>().ok()) == Some(pid) {
+            family.push(child);
+        }
+    }
+    family
+}
+
+fn threads(pid: u32) -> Vec<u32> {
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    folder.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
+}
+
+/// Where the server runs and where the load: the last core is the server's alone.
+pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
+}
+
+/// Keeps these processes on these cores, with threads that they have and will have.
+pub(crate) fn pin(pids: &[u32], cores: &[usize]) {
+    let mut set = CpuSet::new();
+    for core in cores {
+        set.set(*core).unwrap();
+    }
+    for thread in pids.iter().flat_map(|pid| threads(*pid)) {
+        // A thread may have ended in between.
+        let _gone = sched_setaffinity(Pid::from_raw(thread.try_into().unwrap()), &set);
+    }
+}
+
+/// What the figures depend on.
+pub(crate) fn describe() -> BTreeMap<String, String> {
+    let field = |file: &str, name: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_once([':', '='])
+            .map_or("", |(_, value)| value)
+            .trim()
+            .trim_matches('"')
+            .to_owned()
+    };
+    let (server, load) = cores();
+    [
+        ("processor", field("/proc/cpuinfo", "model name")),
+        ("cores", (server.len().max(1) + load.len()).to_string()),
+        ("pinning", format!("server on core {server:?}, load on cores {load:?}")),
+        ("memory", field("/proc/meminfo", "MemTotal")),
+        ("system", field("/etc/os-release", "PRETTY_NAME")),
+        (
+            "kernel",
+            fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        ),
+        ("redis-server", word("redis-server", &["--version"], "v=")),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
+}
+
+/// The word of a program's output that begins so.
+fn word(program: &str, arguments: &[&str], begin: &str) -> String {
+    let output = Command::new(program).args(arguments).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = text.unwrap_or_default();
+    let found = text.split_whitespace().find_map(|word| word.strip_prefix(begin));
+    found.unwrap_or("?").to_owned()
+}
