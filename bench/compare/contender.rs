@@ -38,6 +38,8 @@ pub(crate) struct Contender {
     /// How many waiters it is measured with at most.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
+    /// How many seconds of contention do not count.
+    pub(crate) settle: f64,
 }
 
 const RAW: Contender = Contender {
@@ -50,9 +52,11 @@ const RAW: Contender = Contender {
     processes: 1,
     waiters: 5_000,
     warm_ms: 100,
+    settle: 0.1,
 };
 
-const LIBRARY: Contender = Contender { processes: 10, waiters: 100, warm_ms: 300, ..RAW };
+const LIBRARY: Contender =
+    Contender { processes: 10, waiters: 100, warm_ms: 300, settle: 0.2, ..RAW };
 
 pub(crate) const ALL: &[Contender] = &[
     Contender {
@@ -113,6 +117,7 @@ pub(crate) const ALL: &[Contender] = &[
         sends: &["evalsha", "eval", "subscribe", "unsubscribe", "ping"],
         processes: 2,
         warm_ms: 1_500,
+        settle: 1.5,
         ..LIBRARY
     },
     Contender {

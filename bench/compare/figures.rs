@@ -34,7 +34,7 @@ pub(crate) fn common(outcome: &Outcome) -> Figures {
     let per_record = (outcome.plan.depth / 2).max(1) as f64;
     let cycles = outcome.done().count() as f64 * per_record;
     let [_, before, after] = &outcome.looks;
-    let cpu_us = after.cpu_us - before.cpu_us;
+    let cpu_us = after.cpu_us(before);
     let window_us = outcome.seconds() * 1e6;
     put("cycles_per_s", cycles / outcome.seconds());
     put("server_share", cpu_us / window_us);
@@ -42,6 +42,8 @@ pub(crate) fn common(outcome: &Outcome) -> Figures {
     if cycles > 0.0 {
         put("server_cpu_us", cpu_us / cycles);
         put("load_cpu_us", outcome.load_cpu_us / cycles);
+    }
+    if cycles > 0.0 && after.is_redis() {
         let sent: f64 = outcome
             .plan
             .parts
@@ -66,7 +68,7 @@ pub(crate) fn hand_off(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let next = |pair: [&Cycle; 2]| {
         let [last, next] = pair;
-        let waited = next.wanted < last.releasing && last.releasing > 0;
+        let waited = next.wanted < last.releasing && last.releasing >= outcome.begin;
         waited.then(|| next.got.saturating_sub(last.releasing))
     };
     let durations: Vec<u64> =
@@ -81,7 +83,9 @@ pub(crate) fn lateness(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let lease = outcome.plan.lease_ms * 1_000_000;
     let late = |[last, next]: [&Cycle; 2]| next.got.saturating_sub(last.got + lease);
-    let durations: Vec<u64> = grants(outcome).iter().flat_map(|g| pairs(g)).map(late).collect();
+    let counts = |pair: &[&Cycle; 2]| pair[0].got >= outcome.begin;
+    let durations: Vec<u64> =
+        grants(outcome).iter().flat_map(|g| pairs(g)).filter(counts).map(late).collect();
     figures.insert("grants".to_owned(), durations.len() as f64);
     percentiles(&mut figures, "late", durations.into_iter());
     figures

@@ -2,7 +2,7 @@
 
 use crate::contender::{Contender, Needs, named};
 use crate::figures::Figures;
-use crate::machine;
+use crate::machine::Used;
 use crate::measure::{Clients, Part, Plan};
 use crate::process::Process;
 use crate::scenario::Measured;
@@ -57,7 +57,7 @@ pub(crate) fn raw(contender: &'static Contender, locks: usize) -> Measured {
         }
     });
     let after = backend.look();
-    let (each, cpu_us) = (locks as f64, after.cpu_us - before.cpu_us);
+    let (each, cpu_us) = (locks as f64, after.cpu_us(&before));
     let memory = before.info("used_memory") - idle.info("used_memory");
     let figures = [
         ("memory_bytes", memory / each),
@@ -104,19 +104,19 @@ pub(crate) fn watchdog(locks: usize) -> Measured {
     let idle = backend.look();
     let mut process = Process::start(contender, &arguments);
     let version = process.ready()?;
-    let (before, load) = (backend.look(), machine::cpu_us(&[process.pid()]));
+    let (before, load) = (backend.look(), Used::of(&[process.pid()]));
     sleep(Duration::from_secs_f64(RENEWAL_S));
-    let (after, load_after) = (backend.look(), machine::cpu_us(&[process.pid()]));
+    let (after, load_after) = (backend.look(), Used::of(&[process.pid()]));
     process.go(0, 0);
     let lost = process.lines()?.first().and_then(|lost| lost.parse().ok()).unwrap_or(f64::NAN);
     let memory = before.info("used_memory") - idle.info("used_memory");
     let renewals = after.calls("lock.renew") - before.calls("lock.renew");
     let figures = [
         ("memory_bytes", memory / locks as f64),
-        ("renewal_us", (after.cpu_us - before.cpu_us) / renewals),
+        ("renewal_us", after.cpu_us(&before) / renewals),
         ("renewals_per_s", renewals / RENEWAL_S),
-        ("server_share", (after.cpu_us - before.cpu_us) / 1e6 / RENEWAL_S),
-        ("load_share", (load_after - load) / 1e6 / RENEWAL_S),
+        ("server_share", after.cpu_us(&before) / 1e6 / RENEWAL_S),
+        ("load_share", load_after.since(&load) / 1e6 / RENEWAL_S),
         ("lost", lost),
     ];
     let figures: Figures = figures.map(|(name, value)| (name.to_owned(), value)).into();

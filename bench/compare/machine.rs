@@ -1,21 +1,32 @@
 //! The machine: processor time of processes, which cores they run on, what it is.
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
-/// The processor time that all threads of these processes have used, in microseconds.
-pub(crate) fn cpu_us(pids: &[u32]) -> f64 {
-    let threads = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(move |tid| (*pid, tid)));
-    let nanoseconds = threads.map(|(pid, tid)| {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"));
-        // A thread may have ended in between.
-        let text = text.unwrap_or_default();
-        text.split(' ').next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0)
-    });
-    nanoseconds.sum::<f64>() / 1_000.0
+/// The processor time that some processes have used so far, in microseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Used(BTreeMap<u32, f64>);
+
+impl Used {
+    pub(crate) fn of(pids: &[u32]) -> Self {
+        // The clock of a process counts nanoseconds, and also threads that have ended.
+        let clock = |pid: u32| {
+            let id = ClockId::pid_cpu_clock_id(Pid::from_raw(pid.try_into().ok()?)).ok()?;
+            Some((pid, Duration::from(clock_gettime(id).ok()?).as_secs_f64() * 1e6))
+        };
+        Self(pids.iter().filter_map(|pid| clock(*pid)).collect())
+    }
+
+    /// What they have used since then; those that have ended in between are left out.
+    pub(crate) fn since(&self, before: &Self) -> f64 {
+        let earlier = |pid| before.0.get(pid).copied().unwrap_or(0.0);
+        self.0.iter().map(|(pid, now)| now - earlier(pid)).sum()
+    }
 }
 
 /// A process and all that it started.

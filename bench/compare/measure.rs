@@ -1,7 +1,7 @@
 //! One measurement: a fresh server, load generators, one stretch of time.
 
 use crate::contender::Contender;
-use crate::machine;
+use crate::machine::Used;
 use crate::process::{Cycle, Process};
 use crate::server::{Backend, Setting, Snapshot};
 use std::time::Duration;
@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     /// Whether locks are given back, or their leases left to end.
     pub(crate) releases: bool,
     pub(crate) setting: Setting,
+    /// How long everybody contends before it counts: compilers warm up, queues fill.
+    pub(crate) settle: f64,
     pub(crate) seconds: f64,
 }
 
@@ -48,9 +50,11 @@ pub(crate) enum Clients {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) plan: Plan,
-    /// Before the load generators started, before they began, and after they ended.
+    /// Before the load generators started, when it began to count, and at the end.
     pub(crate) looks: [Snapshot; 3],
     pub(crate) load_cpu_us: f64,
+    /// When it began to count.
+    pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) cycles: Vec<Cycle>,
     pub(crate) versions: Vec<String>,
@@ -69,6 +73,7 @@ impl Plan {
             yields: false,
             releases: true,
             setting: Setting::Memory,
+            settle: 0.05,
             seconds,
         }
     }
@@ -77,7 +82,9 @@ impl Plan {
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
-        Self { parts: vec![part], keys: 1, ..plan }
+        // A thousand clients take their time to get in line.
+        let settle = contender.settle + tasks as f64 / 3_000.0;
+        Self { parts: vec![part], keys: 1, settle, ..plan }
     }
 
     /// The arguments of one load generator.
@@ -140,33 +147,35 @@ impl Plan {
         backend.pin();
         let pids: Vec<u32> = running.iter().map(|(_, process)| process.pid()).collect();
 
-        let (before, load_before) = (backend.look(), machine::cpu_us(&pids));
         let start = driver::now() + NOTICE_NS;
-        let end = start + nanoseconds(self.seconds);
+        let end = start + nanoseconds(self.settle + self.seconds);
         for (_, process) in &mut running {
             process.go(start, end);
         }
+        sleep_until(start + nanoseconds(self.settle));
+        let begin = driver::now();
+        let (load_before, before) = (Used::of(&pids), backend.look());
         sleep_until(end);
-        let (load_after, after) = (machine::cpu_us(&pids), backend.look());
+        let (load_after, after) = (Used::of(&pids), backend.look());
 
         let mut cycles = Vec::new();
         for (first, process) in &running {
             cycles.extend(process.records(*first)?);
         }
         let (plan, looks) = (self.clone(), [idle, before, after]);
-        let load_cpu_us = load_after - load_before;
-        Ok(Outcome { plan, looks, load_cpu_us, end, cycles, versions })
+        let load_cpu_us = load_after.since(&load_before);
+        Ok(Outcome { plan, looks, load_cpu_us, begin, end, cycles, versions })
     }
 }
 
 impl Outcome {
     pub(crate) fn seconds(&self) -> f64 {
-        self.plan.seconds
+        (self.end - self.begin) as f64 / 1e9
     }
 
     /// The cycles that were done in time.
     pub(crate) fn done(&self) -> impl Iterator<Item = &Cycle> {
-        self.cycles.iter().filter(|cycle| cycle.released > 0 && cycle.released <= self.end)
+        self.cycles.iter().filter(|cycle| (self.begin..=self.end).contains(&cycle.released))
     }
 }
 

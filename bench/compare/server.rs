@@ -1,7 +1,7 @@
 //! The servers, each with a folder and a port of its own, ended when they are dropped.
 
 use crate::contender::Needs;
-use crate::machine;
+use crate::machine::{self, Used};
 use harness::{Server, cmd, observe};
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub(crate) enum Backend {
 /// What a server has done so far.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
-    pub(crate) cpu_us: f64,
+    pub(crate) used: Used,
     /// The fields of `INFO`, as far as they are numbers.
     info: HashMap<String, f64>,
     /// Calls and microseconds of each command.
@@ -35,6 +35,16 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// The processor time that the server has used since then, in microseconds.
+    pub(crate) fn cpu_us(&self, before: &Self) -> f64 {
+        self.used.since(&before.used)
+    }
+
+    /// Whether this is a Redis, which tells more of itself.
+    pub(crate) fn is_redis(&self) -> bool {
+        !self.info.is_empty()
+    }
+
     pub(crate) fn info(&self, field: &str) -> f64 {
         self.info.get(field).copied().unwrap_or(0.0)
     }
@@ -122,14 +132,14 @@ impl Backend {
     }
 
     pub(crate) fn look(&self) -> Snapshot {
-        let cpu_us = machine::cpu_us(&self.pids());
+        let used = Used::of(&self.pids());
         let snapshot = match self {
             Self::Redis { server, .. } => {
                 Snapshot::read(&server.connect().call(cmd!["INFO", "everything"]).text())
             }
             Self::Other(_) => Snapshot::default(),
         };
-        Snapshot { cpu_us, ..snapshot }
+        Snapshot { used, ..snapshot }
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("bytes in", "bytes_in"),
             ("bytes out", "bytes_out"),
             ("server's core, share", "server_share"),
+            ("load's", "load_share"),
         ],
     },
     Layout {

@@ -2,7 +2,7 @@
 
 use crate::contender::Contender;
 use crate::figures::{self, Figures, longest_wait_ms};
-use crate::machine;
+use crate::machine::Used;
 use crate::measure::{Outcome, Plan, nanoseconds};
 use crate::scenario::Measured;
 use crate::server::{Backend, Setting};
@@ -28,9 +28,9 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     }
     sleep(SETTLE);
     let pids: Vec<u32> = running.iter().map(|(_, process)| process.pid()).collect();
-    let (load_before, before) = (machine::cpu_us(&pids), backend.look());
+    let (load_before, before) = (Used::of(&pids), backend.look());
     sleep(Duration::from_secs_f64(seconds));
-    let (load_after, after) = (machine::cpu_us(&pids), backend.look());
+    let (load_after, after) = (Used::of(&pids), backend.look());
 
     let mut figures = Figures::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
@@ -44,8 +44,8 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     }
     let sent = contender.sends.iter().map(|name| after.calls(name) - before.calls(name));
     put("commands_per_s", sent.sum::<f64>() / seconds / each);
-    put("server_share", (after.cpu_us - before.cpu_us) / seconds / 1e6);
-    put("load_share", (load_after - load_before) / seconds / 1e6);
+    put("server_share", after.cpu_us(&before) / seconds / 1e6);
+    put("load_share", load_after.since(&load_before) / seconds / 1e6);
     Ok((figures, versions.into_iter().next().unwrap_or_default()))
 }
 

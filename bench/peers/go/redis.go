@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -39,19 +40,20 @@ func (s redsyncSession) acquire(key string) func() {
 
 type rueidisSession struct{ locker rueidislock.Locker }
 
-// Majority and tracking are what its documentation recommends for one server. Its leases are always
-// renewed.
+// Majority and tracking are what its documentation recommends for one server. With the 20 ms that it
+// waits for a reply by default, a busy machine makes it wait forever: it then takes a lock back
+// whose reply came late, and with this tracking nobody tells it. Its leases are always renewed.
 func connectRueidislock() func() session {
 	address := strings.Trim(strings.TrimPrefix(arguments["url"], "redis://"), "/")
 	locker := must(rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption:   rueidis.ClientOption{InitAddress: []string{address}},
 		KeyMajority:    1,
 		NoLoopTracking: true,
+		TryNextAfter:   5 * time.Second,
 	}))
 	return func() session { return rueidisSession{locker} }
 }
 
-// It gives a lock back in the background: nobody can wait for that.
 func (s rueidisSession) acquire(key string) func() {
 	_, cancel, err := s.locker.WithContext(ctx, key)
 	must(0, err)
