@@ -38,6 +38,7 @@ pub(crate) fn common(outcome: &Outcome) -> Figures {
     let window_us = outcome.seconds() * 1e6;
     put("cycles_per_s", cycles / outcome.seconds());
     put("server_share", cpu_us / window_us);
+    put("elsewhere_share", outcome.elsewhere);
     put("load_share", outcome.load_cpu_us / window_us);
     if cycles > 0.0 {
         put("server_cpu_us", cpu_us / cycles);

@@ -29,6 +29,24 @@ impl Used {
     }
 }
 
+/// The processor time of all cores, busy and in all, in ticks.
+pub(crate) fn busy() -> [f64; 2] {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let words = text.lines().next().unwrap_or_default().split_whitespace().skip(1).take(8);
+    let ticks: Vec<f64> = words.filter_map(|word| word.parse().ok()).collect();
+    let idle = ticks.get(3).unwrap_or(&0.0) + ticks.get(4).unwrap_or(&0.0);
+    let all: f64 = ticks.iter().sum();
+    [all - idle, all]
+}
+
+/// The share of the machine that was used in between by others than `ours` microseconds are of.
+pub(crate) fn elsewhere(before: [f64; 2], after: [f64; 2], ours: f64) -> f64 {
+    // A hundredth of a second is what the kernel counts in.
+    const TICK_US: f64 = 10_000.0;
+    let [busy, all] = [after[0] - before[0], (after[1] - before[1]).max(1.0)];
+    ((busy - ours / TICK_US) / all).max(0.0)
+}
+
 /// A process and all that it started.
 pub(crate) fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];

@@ -1,7 +1,7 @@
 //! One measurement: a fresh server, load generators, one stretch of time.
 
 use crate::contender::Contender;
-use crate::machine::Used;
+use crate::machine::{self, Used};
 use crate::process::{Cycle, Process};
 use crate::server::{Backend, Setting, Snapshot};
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub(crate) struct Outcome {
     /// Before the load generators started, when it began to count, and at the end.
     pub(crate) looks: [Snapshot; 3],
     pub(crate) load_cpu_us: f64,
+    /// The share of the machine's processor time that neither server nor load used.
+    pub(crate) elsewhere: f64,
     /// When it began to count.
     pub(crate) begin: u64,
     pub(crate) end: u64,
@@ -104,7 +106,7 @@ impl Plan {
             format!("clients={clients}"),
             format!("hold_us={}", self.hold_us),
             format!("lease_ms={}", self.lease_ms),
-            format!("warm_ms={}", part.contender.warm_ms),
+            format!("warm_ms={}", if self.releases { part.contender.warm_ms } else { 0 }),
             format!("depth={}", self.depth),
             format!("yields={}", yes(self.yields)),
             format!("release={}", yes(self.releases)),
@@ -153,18 +155,20 @@ impl Plan {
             process.go(start, end);
         }
         sleep_until(start + nanoseconds(self.settle));
-        let begin = driver::now();
-        let (load_before, before) = (Used::of(&pids), backend.look());
+        let (begin, replica) = (driver::now(), backend.replica_used());
+        let (busy, load_before, before) = (machine::busy(), Used::of(&pids), backend.look());
         sleep_until(end);
         let (load_after, after) = (Used::of(&pids), backend.look());
+        let load_cpu_us = load_after.since(&load_before);
+        let ours = load_cpu_us + after.cpu_us(&before) + backend.replica_used().since(&replica);
+        let elsewhere = machine::elsewhere(busy, machine::busy(), ours);
 
         let mut cycles = Vec::new();
         for (first, process) in &running {
             cycles.extend(process.records(*first)?);
         }
         let (plan, looks) = (self.clone(), [idle, before, after]);
-        let load_cpu_us = load_after.since(&load_before);
-        Ok(Outcome { plan, looks, load_cpu_us, begin, end, cycles, versions })
+        Ok(Outcome { plan, looks, load_cpu_us, elsewhere, begin, end, cycles, versions })
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -131,6 +132,14 @@ impl Backend {
         }
     }
 
+    /// The processor time that a replica has used.
+    pub(crate) fn replica_used(&self) -> Used {
+        match self {
+            Self::Redis { replica: Some(replica), .. } => Used::of(&[replica.pid()]),
+            Self::Redis { .. } | Self::Other(_) => Used::default(),
+        }
+    }
+
     pub(crate) fn look(&self) -> Snapshot {
         let used = Used::of(&self.pids());
         let snapshot = match self {
@@ -173,14 +182,11 @@ impl Other {
         let bin = brought("postgres").join("bin").canonicalize().unwrap();
         let (port, data) = (free_port(), folder.path().join("data"));
         let user = (nix::unistd::geteuid().is_root()).then_some("nobody");
-        if let Some(user) = user {
-            let done = Command::new("chown").arg(user).arg(folder.path()).status();
-            assert!(done.is_ok_and(|status| status.success()), "cannot chown");
-        }
-        let mut make = ending_with_us(&bin.join("initdb"), user);
-        make.args(["--auth=trust", "--username=bench", "--no-sync", "-D"]).arg(&data);
-        make.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(make.status().unwrap().success(), "initdb failed");
+        give_to(user, folder.path());
+        let empty = EMPTY_POSTGRES.get_or_init(|| empty_postgres(&bin, user));
+        let copied =
+            Command::new("cp").arg("-a").arg(empty.path().join("data")).arg(&data).status();
+        assert!(copied.is_ok_and(|status| status.success()), "cannot copy the empty database");
         let mut command = ending_with_us(&bin.join("postgres"), user);
         command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-c", "max_connections=300"]);
         command.arg("-k").arg(folder.path()).arg("-p").arg(port.to_string());
@@ -199,6 +205,26 @@ impl Other {
         std::thread::sleep(Duration::from_millis(500));
         other
     }
+}
+
+/// Making one takes longer than measuring with it.
+static EMPTY_POSTGRES: OnceLock<TempDir> = OnceLock::new();
+
+fn empty_postgres(bin: &Path, user: Option<&str>) -> TempDir {
+    let folder = TempDir::with_prefix("kvlock-postgres-").unwrap();
+    give_to(user, folder.path());
+    let mut make = ending_with_us(&bin.join("initdb"), user);
+    make.args(["--auth=trust", "--username=bench", "--no-sync", "-D"])
+        .arg(folder.path().join("data"));
+    make.current_dir(folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(make.status().unwrap().success(), "initdb failed");
+    folder
+}
+
+fn give_to(user: Option<&str>, folder: &Path) {
+    let Some(user) = user else { return };
+    let done = Command::new("chown").arg(user).arg(folder).status();
+    assert!(done.is_ok_and(|status| status.success()), "cannot chown");
 }
 
 impl Drop for Other {

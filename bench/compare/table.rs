@@ -206,9 +206,18 @@ pub(crate) fn summary(results: &Results) -> String {
 
 /// Where, with what and how the figures were measured.
 pub(crate) fn provenance(results: &Results) -> String {
+    let mut elsewhere: Vec<f64> =
+        results.rows.iter().filter_map(|row| row.median("elsewhere_share")).collect();
+    elsewhere.sort_by(f64::total_cmp);
+    let elsewhere = elsewhere.get(elsewhere.len() / 2).copied().unwrap_or(f64::NAN);
     let mut text = format!(
-        "`{}`: {} rounds in {:.0} minutes. Medians of the rounds (smallest–largest).\n\n| | |\n|---|---|\n",
-        results.command, results.rounds, results.minutes
+        "`{}`, {} rounds in {:.0} minutes. Figures are medians of the rounds (smallest–largest). \
+         Other programs used {:.0} % of the machine meanwhile.{}\n\n| | |\n|---|---|\n",
+        results.command,
+        results.rounds,
+        results.minutes,
+        100.0 * elsewhere,
+        if elsewhere > 0.1 { " **That is too much: the machine was not quiet.**" } else { "" },
     );
     for (name, value) in &results.machine {
         writeln!(text, "| {name} | {value} |").unwrap();
