@@ -1,10 +1,12 @@
 //! The machine: processor time of processes, which cores they run on, what it is.
 
+use crate::server::brought;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -108,10 +110,40 @@ pub(crate) fn describe() -> BTreeMap<String, String> {
             fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
         ),
         ("redis-server", word("redis-server", &["--version"], "v=")),
+        ("etcd server", first_line(&brought("etcd").join("run"), "--version")),
+        ("PostgreSQL server", first_line(&brought("postgres").join("run"), "--version")),
+        ("Java", first_line("java".as_ref(), "--version")),
+        ("Go", first_line("go".as_ref(), "version")),
+        ("Node", first_line("node".as_ref(), "--version")),
+        ("Python", first_line("python3".as_ref(), "--version")),
+        ("kvlock at", kvlock()),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
+}
+
+/// The commit that is measured.
+fn kvlock() -> String {
+    let git = |arguments: &[&str]| {
+        let output =
+            Command::new("git").args(arguments).current_dir(harness::kind::workspace()).output();
+        output
+            .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+            .unwrap_or_default()
+    };
+    let commit = git(&["rev-parse", "--short", "HEAD"]);
+    // Results and documents are what a measurement itself changes.
+    let changed =
+        git(&["status", "--porcelain", "--", "module", "client", "bench/raw", "bench/compare"]);
+    if changed.is_empty() { commit } else { format!("{commit}, with changes") }
+}
+
+/// What a program answers when it is asked for its version; nothing if it is not there.
+fn first_line(program: &Path, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
 
 /// The word of a program's output that begins so.

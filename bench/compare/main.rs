@@ -100,7 +100,6 @@ fn main() {
         return;
     }
     let results = measure(&options);
-    publish::write(&results, &folder);
     if folder.ends_with("bench/results") {
         publish::fill_documents(&results, root);
     }
@@ -133,8 +132,10 @@ fn measure(options: &Options) -> Results {
         round(&cells, &mut results);
         results.rounds += 1;
         round_took = round_begun.elapsed();
+        results.minutes = begun.elapsed().as_secs_f64() / 60.0;
+        // Whoever interrupts it has what was measured so far.
+        publish::write(&results, &options.folder());
     }
-    results.minutes = begun.elapsed().as_secs_f64() / 60.0;
     results
 }
 
@@ -170,7 +171,9 @@ fn one(cell: &Cell, results: &mut Results) {
     match (cell.measure)() {
         Ok((figures, version)) => {
             eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
-            if !version.is_empty() && *scenario == "1" {
+            // The raw load generator is as old as the rest.
+            let named = cell.has_version();
+            if named && !version.is_empty() && *scenario == "1" {
                 results.versions.insert(contender.name.to_owned(), version);
             }
             results.row(scenario, name, contender.name).add(figures);

@@ -88,6 +88,12 @@ fn text(size: u32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
+/// A number on an axis.
+fn whole(value: f64) -> String {
+    let digits = number(value);
+    digits.split_once('.').map_or(digits.as_str(), |(whole, _)| whole).to_owned()
+}
+
 /// Bars from the left, with a logarithmic scale when some would be too short to see.
 fn draw_bars(path: &Path, title: &str, bars: &[(&str, Spread)]) -> Drawn {
     const LEFT: i32 = 150;
@@ -167,8 +173,8 @@ fn lines(root: &DrawingArea<SVGBackend<'_>, Shift>, series: &[(&str, Vec<(f64, f
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .x_label_formatter(&|value| number(value.round()))
-        .y_label_formatter(&|value| number(value.round()))
+        .x_label_formatter(&|value| whole(*value))
+        .y_label_formatter(&|value| whole(*value))
         .draw()?;
     for (contender, points) in series {
         let style = colour(contender).stroke_width(2);

@@ -43,6 +43,7 @@ pub(crate) fn fill_documents(results: &Results, root: &Path) {
         let path = root.join(document);
         let Ok(mut text) = fs::read_to_string(&path) else { continue };
         text = filled(&text, "summary", &table::summary(results));
+        text = filled(&text, "client", &table::client(results));
         text = filled(&text, "provenance", &table::provenance(results));
         for layout in table::LAYOUTS {
             text = filled(&text, layout.scenario, &table::scenario(results, layout));

@@ -40,20 +40,26 @@ pub(crate) struct Spread {
 
 impl Row {
     pub(crate) fn spread(&self, figure: &str) -> Option<Spread> {
-        let mut values = self.figures.get(figure)?.clone();
-        values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 0 {
-            f64::midpoint(values[middle - 1], values[middle])
-        } else {
-            values[middle]
-        };
-        Some(Spread { median, least, most })
+        Spread::of(self.figures.get(figure)?.clone())
     }
 
     pub(crate) fn median(&self, figure: &str) -> Option<f64> {
         self.spread(figure).map(|spread| spread.median)
+    }
+}
+
+impl Spread {
+    /// Of some values, if there are any.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Self { median, least, most })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The scenarios: what is measured of whom.
 
-use crate::contender::{self, Contender};
+use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
 use crate::measure::{Clients, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
@@ -25,6 +25,13 @@ pub(crate) struct Cell {
     pub(crate) measure: Box<dyn Fn() -> Measured>,
     /// Long ones are measured in the first round only.
     pub(crate) once: bool,
+}
+
+impl Cell {
+    /// Whether the version of its library is that of something people install.
+    pub(crate) fn has_version(&self) -> bool {
+        matches!(self.contender.program, Program::Peer(_)) || self.contender.name == "kvlock crate"
+    }
 }
 
 const LIBRARIES: &[&str] = &[
@@ -80,7 +87,26 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     waited_for(&mut cells, effort);
     tax(&mut cells, effort);
     mixed(&mut cells, effort);
+    for cell in &mut cells.0 {
+        cell.once = takes_long(cell);
+    }
     cells.0
+}
+
+/// What would leave no time for a third round of the rest.
+fn takes_long(cell: &Cell) -> bool {
+    let who = cell.contender.name;
+    let library = [LIBRARIES, BEYOND].concat().contains(&who);
+    match cell.scenario {
+        "3" => {
+            cell.name.starts_with("50") && library && !["kvlock crate", "Redisson"].contains(&who)
+        }
+        "5" => cell.name.starts_with("1,000,000"),
+        // A round of the watchdog takes ten seconds.
+        "6" => cell.name.starts_with("1,000,000") || library,
+        "7" => library,
+        _ => false,
+    }
 }
 
 fn uncontended(cells: &mut Cells, effort: Effort) {
@@ -254,8 +280,6 @@ fn held(cells: &mut Cells, effort: Effort) {
         }
         if locks <= 100_000 && !effort.quick {
             cells.add("6", name, "kvlock crate", move || holding::watchdog(locks));
-            // A round of the watchdog takes ten seconds.
-            cells.0.iter_mut().last().expect("just added").once = true;
         }
     }
 }

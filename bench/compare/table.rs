@@ -167,37 +167,84 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     text
 }
 
+/// A column of README's table: what it shows, and whether a ratio to kvlock's comes first.
+struct Headline {
+    title: &'static str,
+    at: [&'static str; 3],
+    ratio: bool,
+}
+
+const HEADLINES: &[Headline] = &[
+    Headline {
+        title: "server CPU, 64 tasks, us",
+        at: ["1", "64 tasks", "server_cpu_us"],
+        ratio: true,
+    },
+    Headline { title: "depth 16, us", at: ["1", "depth 16", "server_cpu_us"], ratio: true },
+    Headline {
+        title: "hand-off, 10 waiters, us",
+        at: ["2", "10 waiters", "hand_off_p50_us"],
+        ratio: true,
+    },
+    Headline { title: "100 waiters, us", at: ["2", "100 waiters", "hand_off_p50_us"], ratio: true },
+    Headline {
+        title: "1,000 waiters, us",
+        at: ["2", "1,000 waiters", "hand_off_p50_us"],
+        ratio: true,
+    },
+    Headline {
+        title: "10 processes: longest wait, ms",
+        at: ["3", "10 processes, 1 ms", "longest_wait_ms"],
+        ratio: false,
+    },
+    Headline { title: "Jain's index", at: ["3", "10 processes, 1 ms", "jain"], ratio: false },
+];
+
 /// The table of README.
 pub(crate) fn summary(results: &Results) -> String {
-    type Column = (&'static str, [&'static str; 3]);
-    const COLUMNS: [Column; 6] = [
-        ("server CPU of acquire + release, us", ["1", "64 tasks", "server_cpu_us"]),
-        ("hand-off, 10 waiters, us", ["2", "10 waiters", "hand_off_p50_us"]),
-        ("100 waiters", ["2", "100 waiters", "hand_off_p50_us"]),
-        ("10 processes, 1 ms: cycles/s", ["3", "10 processes, 1 ms", "cycles_per_s"]),
-        ("longest wait, ms", ["3", "10 processes, 1 ms", "longest_wait_ms"]),
-        ("Jain's index", ["3", "10 processes, 1 ms", "jain"]),
-    ];
     let mut text = String::from("| |");
-    for (header, _) in COLUMNS {
-        write!(text, " {header} |").unwrap();
+    for headline in HEADLINES {
+        write!(text, " {} |", headline.title).unwrap();
     }
-    writeln!(text, "\n|---|{}", "---:|".repeat(COLUMNS.len())).unwrap();
+    writeln!(text, "\n|---|{}", "---:|".repeat(HEADLINES.len())).unwrap();
     for contender in contender::ALL {
-        let Contender { name, about, .. } = contender;
-        let values = COLUMNS.map(|(_, [scenario, cell, figure])| {
+        let value = |headline: &Headline, name| {
+            let [scenario, cell, figure] = headline.at;
             results.find(scenario, cell, name).and_then(|row: &Row| row.median(figure))
-        });
-        if values.iter().flatten().count() < 2 {
+        };
+        let Contender { name, about, .. } = contender;
+        if HEADLINES.iter().all(|headline| value(headline, name).is_none()) {
             continue;
         }
-        let version = results
-            .versions
-            .get(*name)
-            .map_or(String::new(), |version| format!(" {}", version.trim_start_matches('v')));
-        write!(text, "| {}{version} ({about}) |", bold(name)).unwrap();
-        for value in values {
-            write!(text, " {} |", value.map_or_else(none, number)).unwrap();
+        write!(text, "| {} ({about}) |", bold(name)).unwrap();
+        for headline in HEADLINES {
+            let ours = value(headline, "kvlock").filter(|_| headline.ratio);
+            let cell = match (value(headline, name), ours) {
+                (Some(value), Some(ours)) => {
+                    format!("{} x ({})", number(value / ours), number(value))
+                }
+                (Some(value), None) => number(value),
+                (None, _) => none(),
+            };
+            write!(text, " {cell} |").unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// What the crate costs beside plain redis-rs that sends the same two commands: of each round, how
+/// many times as long a cycle takes.
+pub(crate) fn client(results: &Results) -> String {
+    let mut text =
+        String::from("| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n");
+    for cell in ["one at a time", "64 tasks"] {
+        let rates = |who| Some(&results.find("1", cell, who)?.figures.get("cycles_per_s")?[..]);
+        write!(text, "| {cell} |").unwrap();
+        for plain in ["redis-rs", "redis-rs default"] {
+            let (Some(plain), Some(ours)) = (rates(plain), rates("kvlock crate")) else { continue };
+            let ratios = plain.iter().zip(ours).map(|(plain, ours)| plain / ours).collect();
+            write!(text, " {} |", Spread::of(ratios).map_or_else(none, spread)).unwrap();
         }
         text.push('\n');
     }
@@ -220,7 +267,9 @@ pub(crate) fn provenance(results: &Results) -> String {
         if elsewhere > 0.1 { " **That is too much: the machine was not quiet.**" } else { "" },
     );
     for (name, value) in &results.machine {
-        writeln!(text, "| {name} | {value} |").unwrap();
+        if !value.is_empty() {
+            writeln!(text, "| {name} | {value} |").unwrap();
+        }
     }
     for contender in contender::ALL {
         if let Some(version) = results.versions.get(contender.name) {
