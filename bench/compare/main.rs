@@ -42,6 +42,7 @@ mod waiting;
 
 use crate::results::Results;
 use crate::scenario::{Cell, Effort};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -168,7 +169,9 @@ fn one(cell: &Cell, results: &mut Results) {
     }
     eprint!("round {} scenario {scenario}, {name}: {} … ", results.rounds + 1, contender.name);
     let begun = Instant::now();
-    match (cell.measure)() {
+    // What goes wrong with one of them is reported, and the others go on.
+    let measured = catch_unwind(AssertUnwindSafe(|| (cell.measure)()));
+    match measured.unwrap_or_else(|_| Err("it failed".to_owned())) {
         Ok((figures, version)) => {
             eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
             // The raw load generator is as old as the rest.

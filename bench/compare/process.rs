@@ -1,6 +1,6 @@
 //! A running load generator.
 
-use crate::contender::{Contender, Program};
+use crate::contender::{Contender, Needs, Program};
 use crate::machine;
 use crate::server::brought;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -31,16 +31,21 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
-/// The program of a contender; `Err` says why it is absent.
+/// The program of a contender; `Err` says why it, or the server that it needs, is absent.
 pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
     let place = match contender.program {
         Program::Ours(name) => std::env::current_exe().unwrap().with_file_name(name),
         Program::Peer(name) => brought(name).join("run"),
     };
-    if place.exists() {
+    let server = match contender.needs {
+        Needs::Etcd => brought("etcd").join("run"),
+        Needs::Postgres => brought("postgres").join("run"),
+        Needs::Module | Needs::SilentModule | Needs::Redis => place.clone(),
+    };
+    let Some(missing) = [&place, &server].into_iter().find(|program| !program.exists()) else {
         return Ok(place);
-    }
-    let why = place.with_file_name("absent");
+    };
+    let why = missing.with_file_name("absent");
     Err(std::fs::read_to_string(why).unwrap_or_else(|_| "not brought".to_owned()).trim().to_owned())
 }
 
