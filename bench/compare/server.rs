@@ -95,7 +95,12 @@ impl Backend {
         let server = options.start();
         let replica = (setting == Setting::Replica).then(|| {
             let replica = Server::options().without_module().replica_of(&server).start();
-            observe::wait_for_replica(&mut server.connect(), &mut replica.connect());
+            let mut primary = server.connect();
+            observe::wait_for_replica(&mut primary, &mut replica.connect());
+            // The stream starts only when the replica has said, once a second, how far it is.
+            primary.call(cmd!["SET", "a write", "to be followed"]);
+            assert_eq!(primary.call(cmd!["WAIT", 1, 4_000]).integer(), 1, "the replica follows");
+            primary.call(cmd!["DEL", "a write"]);
             Box::new(replica)
         });
         Self::Redis { server: Box::new(server), replica }
