@@ -23,6 +23,25 @@ first_of() {
     return 1
 }
 
+# packages_to_build: sets $packages to what cargo needs and is missing.
+packages=()
+packages_to_build() {
+    command -v cargo >/dev/null || die "needs Rust 1.88 or later, with rustfmt and clippy: https://rustup.rs"
+    command -v cc >/dev/null || packages+=(build-essential)
+    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || packages+=(libclang-dev)
+}
+
+# install_packages: $packages, as root or by sudo; without either it says what to install.
+install_packages() {
+    local sudo=()
+    [ ${#packages[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || sudo=(sudo)
+    [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "install these first: ${packages[*]}"
+    say "installing ${packages[*]}"
+    "${sudo[@]}" apt-get -q update
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${packages[@]}"
+}
+
 # The Debian mirror that this machine uses.
 debian_mirror() {
     local mirror=${KVLOCK_DEBIAN_MIRROR:-}

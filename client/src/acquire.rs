@@ -27,8 +27,9 @@ use crate::limit::{Limit, Trouble, between_half_and};
 use crate::line::Place;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
+use crate::request::Mode;
 use crate::{observe, request, wait};
-use redis::{RedisError, Value};
+use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -50,6 +51,7 @@ pub(crate) type Held = (Arc<Lease>, ShareId);
 /// One acquisition for a fresh owner.
 pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Inner>,
+    pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
     pub(crate) term: Term,
     pub(crate) limit: Limit,
@@ -64,7 +66,7 @@ impl Acquisition<'_> {
     ///
     /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
-        let mut claim = Claim::new(self.inner, self.key);
+        let mut claim = Claim::new(self.inner, self.mode, self.key);
         let mut place: Option<(Place, Option<Waiting<'_>>)> = None;
         let mut trouble = Trouble::new(self.limit);
         let mut polls = 0;
@@ -100,6 +102,10 @@ impl Acquisition<'_> {
                     return Ok(None);
                 }
                 Ok(None) => trouble.over(),
+                Err(error @ Error::NotReplicated { .. }) => {
+                    claim.undo().await;
+                    return Err(error);
+                }
                 Err(error) => trouble.bear(error, self.inner.settings.patience).await?,
             }
             in_line = !matches!(self.limit, Limit::Now);
@@ -109,7 +115,7 @@ impl Acquisition<'_> {
     /// `LOCK.ACQUIRE`.
     async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
-        let request = request::acquire(&**self.key, &*claim.owner, lease, Some(1))?;
+        let request = request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(1))?;
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
             Limit::Now | Limit::Never => full,
@@ -172,7 +178,7 @@ impl Acquisition<'_> {
         grant: Grant,
         sent: Moment,
     ) -> Result<Option<Held>, Error> {
-        if self.term.length > FIRST_LEASE {
+        if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
             return self.confirm(claim, grant).await;
         }
         self.hold(claim, grant, sent, self.term.length).map(Some)
@@ -181,13 +187,10 @@ impl Acquisition<'_> {
     /// Sets the full lease. `None`: the offer was over before we came.
     async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
         let request = request::renew(&**self.key, &*claim.owner, self.term.length)?;
-        let live = self.inner.link().live().await?;
+        let renewals = &self.inner.renewals;
+        let live = renewals.link.live().await?;
         let sent = self.inner.now();
-        let answer = live.call(&request, self.inner.settings.reply_timeout).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        match answer.and_then(|value: Value| Ok(reply::lease(value).map_err(RedisError::from)?)) {
+        match renewals.send_one(&live, request, self.inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some),
             Ok(None) => {
                 claim.refused();
@@ -205,8 +208,12 @@ impl Acquisition<'_> {
         sent: Moment,
         runs: Duration,
     ) -> Result<Held, Error> {
-        let tenure =
-            Tenure { key: self.key.clone(), owner: claim.owner.clone(), token: grant.token };
+        let tenure = Tenure {
+            mode: self.mode,
+            key: self.key.clone(),
+            owner: claim.owner.clone(),
+            token: grant.token,
+        };
         let term = Term { length: runs, ..self.term };
         let inner = self.inner;
         let (lease, share) = Lease::granted(

@@ -1,10 +1,11 @@
 //! The settings of a client.
 
+use crate::address::Address;
 use crate::client::{Client, Inner};
 use crate::clock::{Boottime, Caution, Clock};
 use crate::error::Error;
 use crate::lease::Terms;
-use redis::IntoConnectionInfo;
+use crate::replicas::Replicas;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) reply_timeout: Duration,
     pub(crate) patience: Duration,
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Default for Builder {
@@ -46,6 +48,7 @@ impl Default for Builder {
             lease: Duration::from_secs(30),
             reply_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(30),
+            replicas: None,
         };
         Self { settings, margin: Duration::from_millis(500), waits: 32, clock: Arc::new(Boottime) }
     }
@@ -122,6 +125,25 @@ impl Builder {
         self
     }
 
+    /// Lets at least that many replicas confirm each grant and each renewal, within that time; by
+    /// default none is asked. Zero replicas are none.
+    ///
+    /// A grant that falls short is released again, and the acquire is
+    /// [`NotReplicated`](Error::NotReplicated). A renewal that falls short is tried again, and if
+    /// that goes on the lock is lost when its lease ends. Costs one more round trip for each
+    /// acquire, and a connection. What it does and does not guarantee:
+    /// [Failover](crate#failover).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().min_replicas(1, Duration::from_millis(200));
+    /// # let _ = builder;
+    /// ```
+    pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
+        self.settings.replicas = (at_least > 0).then_some(Replicas { at_least, timeout });
+        self
+    }
+
     /// Another clock to measure leases with: for tests. [`Clock`] has an example.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -145,8 +167,11 @@ impl Builder {
     /// let client = kvlock::Client::builder().connect("redis://127.0.0.1/").await?;
     /// # Ok(()) }
     /// ```
-    pub async fn connect(self, address: impl IntoConnectionInfo) -> Result<Client, Error> {
-        let client = self.build(&redis::Client::open(address)?)?;
+    pub async fn connect<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
+    where
+        Error: From<A::Error>,
+    {
+        let client = self.client_at(address.try_into()?)?;
         client.inner.check_module().await?;
         Ok(client)
     }
@@ -166,6 +191,10 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     pub fn build(self, client: &redis::Client) -> Result<Client, Error> {
+        self.client_at(client.get_connection_info().clone().into())
+    }
+
+    fn client_at(self, address: Address) -> Result<Client, Error> {
         let Self { settings, margin, waits, clock } = self;
         check_lease(settings.lease)?;
         if waits == 0 || waits > tokio::sync::Semaphore::MAX_PERMITS {
@@ -175,7 +204,7 @@ impl Builder {
             return Err(Error::Invalid("reply timeout out of range: must not be zero".to_owned()));
         }
         let terms = Terms { clock, caution: Caution { margin } };
-        Ok(Client { inner: Arc::new(Inner::new(client, settings, terms, waits)?) })
+        Ok(Client { inner: Arc::new(Inner::new(address, settings, terms, waits)?) })
     }
 }
 

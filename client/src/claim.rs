@@ -4,10 +4,11 @@ use crate::client::Inner;
 use crate::error::Error;
 use crate::link::Live;
 use crate::observe;
-use crate::request::{self, GiveBack};
+use crate::request::{self, GiveBack, Mode};
 use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 /// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
@@ -23,6 +24,7 @@ const LATER: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Claim {
     inner: Arc<Inner>,
+    pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<str>,
     /// Where the last command went, if it may not have been answered.
@@ -32,9 +34,10 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(inner: &Arc<Inner>, key: &Arc<[u8]>) -> Self {
+    pub(crate) fn new(inner: &Arc<Inner>, mode: Mode, key: &Arc<[u8]>) -> Self {
         Self {
             inner: inner.clone(),
+            mode,
             key: key.clone(),
             owner: inner.fresh_owner(),
             via: None,
@@ -75,23 +78,45 @@ impl Claim {
         self.strays
     }
 
+    /// Gives back what was granted, and returns when that has been answered or given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it goes on in the background.
+    pub(crate) async fn undo(mut self) {
+        let (done, undone) = oneshot::channel();
+        self.give_up(Some(done));
+        // An error is a runtime that ends, and then there is nothing to wait for.
+        let _ended = undone.await;
+    }
+
     /// A guard has it from here on.
     pub(crate) fn keep(mut self) {
         self.armed = false;
+    }
+
+    /// Releases in the background what may be held, and then says that it is done.
+    fn give_up(&mut self, done: Option<oneshot::Sender<()>>) {
+        if !std::mem::take(&mut self.armed) {
+            return;
+        }
+        observe::withdrawn(&self.key, &self.owner);
+        let (inner, via, strays) = (self.inner.clone(), self.via.take(), self.strays);
+        let Ok(release) = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All)
+        else {
+            return;
+        };
+        self.inner.spawn(async move {
+            free(&inner, &release, via, strays).await;
+            // Whoever asked may have gone.
+            let _told = done.map(|done| done.send(()));
+        });
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if self.armed {
-            observe::withdrawn(&self.key, &self.owner);
-            let (inner, via) = (self.inner.clone(), self.via.take());
-            let Ok(release) = request::release(&*self.key, &*self.owner, GiveBack::All) else {
-                return;
-            };
-            let strays = self.strays;
-            self.inner.spawn(async move { free(&inner, &release, via, strays).await });
-        }
+        self.give_up(None);
     }
 }
 

@@ -1,17 +1,22 @@
 //! A client: connections, a watchdog, and a name to form owners with.
 
+use crate::address::Address;
 use crate::background::Background;
 use crate::builder::{Builder, Settings};
 use crate::clock::Moment;
+use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::Terms;
 use crate::line::Lines;
-use crate::link::{Connector, Link};
+use crate::link::Link;
 use crate::lock::Lock;
 use crate::owner::Owner;
 use crate::pool::Pool;
+use crate::replicas::Renewals;
+use crate::reply::{self, LockSummary};
+use crate::request;
 use crate::watchdog::Watchdog;
-use redis::IntoConnectionInfo;
+use redis::{Cmd, ParsingError, RedisError, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,11 +46,13 @@ impl Client {
     /// Connects to a server, with the default settings.
     ///
     /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`.
+    /// TLS feature, `rediss://…`; and `redis-sentinel://…` for a primary that Sentinels watch over:
+    /// see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the address is none, [`Connection`](Error::Connection) or
+    /// [`Invalid`](Error::Invalid) if the address is none or no Sentinel knows that name,
+    /// [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if nobody answers there,
     /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
     /// the server does not know the commands.
@@ -61,7 +68,10 @@ impl Client {
     /// let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
     /// # Ok(()) }
     /// ```
-    pub async fn connect(address: impl IntoConnectionInfo) -> Result<Self, Error> {
+    pub async fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
         Self::builder().connect(address).await
     }
 
@@ -131,6 +141,29 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
+    /// The locks that are waited for at this moment, `count` of them at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](Error::Denied), those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for lock in client.list(100).await? {
+    ///     println!("{} for {}", lock.waiters, String::from_utf8_lossy(&lock.key));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
+        self.inner.look(&request::list(count)?, reply::list).await
+    }
+
     /// Waits until what guards and acquires have left to be done when they were dropped is done.
     ///
     /// Call it before the runtime ends, so that locks are free at once and not when their leases
@@ -163,6 +196,7 @@ impl fmt::Debug for Client {
 /// What all clones, guards and tasks of a client share.
 pub(crate) struct Inner {
     link: Arc<Link>,
+    pub(crate) renewals: Arc<Renewals>,
     pool: Arc<Pool>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) lines: Arc<Lines>,
@@ -170,6 +204,8 @@ pub(crate) struct Inner {
     pub(crate) terms: Terms,
     pub(crate) settings: Settings,
     pub(crate) name: Uuid,
+    /// Where the server is, without the login.
+    pub(crate) place: String,
     numbers: AtomicU64,
 }
 
@@ -181,16 +217,30 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     pub(crate) fn new(
-        client: &redis::Client,
+        address: Address,
         settings: Settings,
         terms: Terms,
         waits: usize,
     ) -> Result<Self, Error> {
-        let connector = Arc::new(Connector::standalone(client, settings.reply_timeout)?);
+        let place = address.to_string();
+        let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
         let link = Arc::new(Link::new(connector.clone()));
-        let watchdog = Watchdog::new(link.clone(), terms.clock.clone(), settings.reply_timeout);
+        let renewals = Arc::new(Renewals {
+            link: match settings.replicas {
+                Some(_) => Arc::new(Link::new(connector.clone())),
+                None => link.clone(),
+            },
+            replicas: settings.replicas,
+        });
+        let watchdog = Watchdog::new(
+            renewals.clone(),
+            connector.clone(),
+            terms.clock.clone(),
+            settings.reply_timeout,
+        );
         Ok(Self {
             link,
+            renewals,
             pool: Arc::new(Pool::new(connector, waits)),
             watchdog: Arc::new(watchdog),
             lines: Arc::default(),
@@ -198,6 +248,7 @@ impl Inner {
             terms,
             settings,
             name: Uuid::new_v4(),
+            place,
             numbers: AtomicU64::new(1),
         })
     }
@@ -233,6 +284,20 @@ impl Inner {
     /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
     /// without arguments, but only one that it knows. It does so even before a login, so that is
     /// asked for too.
+    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
+    pub(crate) async fn look<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        let patience = self.settings.reply_timeout;
+        let mut answer = self.link().call(request, patience).await;
+        if matches!(answer, Err(Error::Connection(_))) {
+            answer = self.link().call(request, patience).await;
+        }
+        Ok(read(answer?).map_err(RedisError::from)?)
+    }
+
     pub(crate) async fn check_module(&self) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
         match self.link.call(&redis::cmd("LOCK.WAIT"), patience).await {

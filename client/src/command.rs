@@ -1,7 +1,7 @@
 //! The commands as methods of a connection.
 
 use crate::reply::{self, Grant, LockInfo, LockSummary};
-use crate::request::{self, GiveBack};
+use crate::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
 use std::time::Duration;
@@ -158,7 +158,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         owner: impl ToSingleRedisArg,
         lease: Duration,
     ) -> RedisFuture<'a, Option<Grant>> {
-        send(self, request::acquire(key, owner, lease, None), reply::grant)
+        send(self, request::acquire(Mode::Alone, key, owner, lease, None), reply::grant)
     }
 
     /// Takes the lock so that this owner then holds it `holds` times; harmless to repeat.
@@ -203,7 +203,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
         holds: u32,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::acquire(key, owner, lease, Some(holds));
+        let request = request::acquire(Mode::Alone, key, owner, lease, Some(holds));
         send(self, request, reply::grant)
     }
 
@@ -263,7 +263,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
         timeout: Option<Duration>,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(key, owner, lease, timeout, None);
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None);
         send(self, request, reply::grant)
     }
 
@@ -304,7 +304,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         timeout: Option<Duration>,
         holds: u32,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(key, owner, lease, timeout, Some(holds));
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds));
         send(self, request, reply::grant)
     }
 
@@ -343,7 +343,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::One);
+        let request = request::release(Mode::Alone, key, owner, GiveBack::One);
         send(self, request, reply::holds_left)
     }
 
@@ -375,7 +375,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::All);
+        let request = request::release(Mode::Alone, key, owner, GiveBack::All);
         send(self, request, reply::holds_left)
     }
 
@@ -412,7 +412,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         owner: impl ToSingleRedisArg,
         holds_left: u32,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(key, owner, GiveBack::DownTo(holds_left));
+        let request = request::release(Mode::Alone, key, owner, GiveBack::DownTo(holds_left));
         send(self, request, reply::holds_left)
     }
 
@@ -626,103 +626,8 @@ fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
     })
 }
 
+mod shared;
+pub use shared::SharedLockCommands;
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use redis::{ErrorKind, Pipeline};
-    use std::task::{Context, Poll, Waker};
-
-    /// A connection that remembers what was sent and answers what it was told to.
-    struct Canned {
-        sent: Vec<Vec<u8>>,
-        reply: Value,
-    }
-
-    impl ConnectionLike for Canned {
-        fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
-            self.sent.push(cmd.get_packed_command());
-            let reply = self.reply.clone();
-            Box::pin(async { Ok(reply) })
-        }
-
-        fn req_packed_commands<'a>(
-            &'a mut self,
-            _: &'a Pipeline,
-            _: usize,
-            _: usize,
-        ) -> RedisFuture<'a, Vec<Value>> {
-            Box::pin(async { Ok(Vec::new()) })
-        }
-
-        fn get_db(&self) -> i64 {
-            0
-        }
-    }
-
-    fn answering(reply: Value) -> Canned {
-        Canned { sent: Vec::new(), reply }
-    }
-
-    /// The outcome of a future that never has to wait.
-    fn now<T>(mut future: RedisFuture<'_, T>) -> RedisResult<T> {
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => panic!("a canned connection is always ready"),
-        }
-    }
-
-    #[test]
-    fn a_method_sends_its_command_and_reads_its_reply() {
-        let mut con = answering(Value::Array(vec![Value::Int(17), Value::Int(2)]));
-        let grant = now(con.lock_acquire_to_holds("k", "alice", Duration::from_secs(1), 2));
-        let grant = grant.unwrap().unwrap();
-        assert_eq!((grant.token.value(), grant.holds), (17, 2));
-        let sent: &[u8] = b"*6\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n$5\r\nalice\r\n$4\r\n1000\r\n\
-                            $5\r\nHOLDS\r\n$1\r\n2\r\n";
-        assert_eq!(con.sent, [sent]);
-    }
-
-    #[test]
-    fn an_invalid_duration_is_refused_and_nothing_is_sent() {
-        let mut con = answering(Value::Nil);
-        let refused =
-            now(con.lock_wait("k", "alice", Duration::from_secs(1), Some(Duration::ZERO)));
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client);
-        let refused = now(con.lock_renew("k", "alice", Duration::MAX));
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client);
-        assert!(con.sent.is_empty());
-    }
-
-    #[test]
-    fn a_reply_that_does_not_fit_is_an_error() {
-        let mut con = answering(Value::Okay);
-        let kind = |outcome: RedisResult<()>| outcome.unwrap_err().kind();
-        let lease = Duration::from_secs(1);
-        assert_eq!(kind(now(con.lock_acquire("k", "a", lease)).map(drop)), ErrorKind::Parse);
-        assert_eq!(kind(now(con.lock_release_all("k", "a")).map(drop)), ErrorKind::Parse);
-        assert_eq!(kind(now(con.lock_info("k")).map(drop)), ErrorKind::Parse);
-        assert_eq!(kind(now(con.lock_list(1)).map(drop)), ErrorKind::Parse);
-        assert_eq!(kind(now(con.lock_force_release("k")).map(drop)), ErrorKind::Parse);
-    }
-
-    #[test]
-    fn the_errors_of_the_server_keep_their_code() {
-        let error = redis::make_extension_error("MISMATCH".into(), None);
-        let errors = error.into_server_errors().unwrap();
-        let mut con = answering(Value::ServerError(errors[0].1.clone()));
-        let error = now(con.lock_release("k", "a")).unwrap_err();
-        assert_eq!(error.code(), Some("MISMATCH"));
-    }
-
-    #[test]
-    fn futures_can_be_sent_to_other_threads() {
-        fn sendable<T: Send>(value: T) -> T {
-            value
-        }
-        let mut con = answering(Value::Int(1));
-        let owner = String::from("alice");
-        let renewal = sendable(con.lock_renew("k", &owner, Duration::from_secs(1)));
-        drop(owner); // is sent, not borrowed
-        assert!(now(renewal).is_ok());
-    }
-}
+mod tests;

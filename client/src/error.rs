@@ -35,8 +35,19 @@ pub enum Error {
     Authentication(String),
     /// The key holds something that is not a lock.
     NotALock,
+    /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
+    /// share first.
+    Upgrade,
     /// The server has as many waiters as it is configured to take.
     QueueFull,
+    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) wants have
+    /// received the grant or the renewal in time. What was granted has been released again.
+    NotReplicated {
+        /// How many have.
+        confirmed: u32,
+        /// How many were wanted.
+        wanted: u32,
+    },
     /// The server cannot be reached, or the connection broke.
     Connection(RedisError),
     /// The server did not answer in time.
@@ -67,7 +78,9 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Connection(_) | Self::Timeout | Self::QueueFull => true,
+            Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. } => {
+                true
+            }
             Self::Server(_) => self.code().is_some_and(|code| PASSING.contains(&code)),
             Self::Lost
             | Self::Invalid(_)
@@ -75,6 +88,7 @@ impl Error {
             | Self::Denied(_)
             | Self::Authentication(_)
             | Self::NotALock
+            | Self::Upgrade
             | Self::Protocol(_) => false,
         }
     }
@@ -90,12 +104,14 @@ impl Error {
         match self {
             Self::NotALock => Some("WRONGTYPE"),
             Self::QueueFull => Some("QUEUEFULL"),
+            Self::Upgrade => Some("UPGRADE"),
             Self::Denied(_) => Some("NOPERM"),
             Self::Server(error) => error.code(),
             Self::Lost
             | Self::Invalid(_)
             | Self::ModuleMissing(_)
             | Self::Authentication(_)
+            | Self::NotReplicated { .. }
             | Self::Connection(_)
             | Self::Timeout
             | Self::Protocol(_) => None,
@@ -104,12 +120,15 @@ impl Error {
 
     /// Whether the command may have been carried out all the same, or may be yet.
     pub(crate) fn leaves_outcome_unknown(&self) -> bool {
-        matches!(self, Self::Connection(_) | Self::Timeout | Self::Protocol(_))
+        matches!(
+            self,
+            Self::Connection(_) | Self::Timeout | Self::Protocol(_) | Self::NotReplicated { .. }
+        )
     }
 
     /// Whether a waiting acquire should look again by itself.
     pub(crate) fn is_passing(&self) -> bool {
-        self.is_retryable() && !matches!(self, Self::QueueFull)
+        self.is_retryable() && !matches!(self, Self::QueueFull | Self::NotReplicated { .. })
     }
 }
 
@@ -141,7 +160,11 @@ impl fmt::Display for Error {
             Self::Denied(said) => write!(f, "the server denies this user the right: {said}"),
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
+            Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
             Self::QueueFull => f.write_str("the server takes no more waiters"),
+            Self::NotReplicated { confirmed, wanted } => {
+                write!(f, "{confirmed} replicas have confirmed, {wanted} are wanted")
+            }
             Self::Connection(error) => write!(f, "no connection to the server: {error}"),
             Self::Timeout => f.write_str("the server did not answer in time"),
             Self::Server(error) => write!(f, "the server answered: {error}"),
@@ -160,7 +183,9 @@ impl std::error::Error for Error {
             | Self::Denied(_)
             | Self::Authentication(_)
             | Self::NotALock
+            | Self::Upgrade
             | Self::QueueFull
+            | Self::NotReplicated { .. }
             | Self::Timeout
             | Self::Protocol(_) => None,
         }
@@ -174,6 +199,7 @@ impl From<RedisError> for Error {
             Some("NOPERM") => return Self::Denied(said(&error)),
             Some("WRONGTYPE") => return Self::NotALock,
             Some("QUEUEFULL") => return Self::QueueFull,
+            Some("UPGRADE") => return Self::Upgrade,
             Some("NOAUTH" | "WRONGPASS") => return Self::Authentication(said(&error)),
             Some(_) => return Self::Server(error),
             None => {}

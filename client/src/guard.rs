@@ -192,15 +192,7 @@ impl Guard {
     /// # async fn copy_everything() -> u64 { 0 }
     /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        let mut lost = pin!(self.lost());
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            if lost.as_mut().poll(context).is_ready() || self.is_lost() {
-                return Poll::Ready(Err(Error::Lost));
-            }
-            work.as_mut().poll(context).map(Ok)
-        })
-        .await
+        run_until(self.lost(), || self.is_lost(), work).await
     }
 
     /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
@@ -231,7 +223,7 @@ impl Guard {
             return Err(Error::Lost);
         }
         let inner = &self.inner;
-        let live = inner.link().live().await?;
+        let live = inner.renewals.link.live().await?;
         let sent = inner.now();
         let (length, before) = self.lease.change(&turn, self.share, sent, lease);
         self.lease.renewing(&turn, sent, length);
@@ -239,12 +231,7 @@ impl Guard {
         inner.watchdog.watch(&self.lease);
         let tenure = &self.lease.tenure;
         let request = request::renew(&*tenure.key, &*tenure.owner, length)?;
-        let answer = live.call(&request, inner.settings.reply_timeout).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        let answer = answer.and_then(|value| Ok(reply::lease(value).map_err(RedisError::from)?));
-        match answer {
+        match inner.renewals.send_one(&live, request, inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
             Err(trouble) => {
@@ -316,6 +303,23 @@ impl Drop for Guard {
     }
 }
 
+/// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = ()>,
+    is_lost: impl Fn() -> bool,
+    work: F,
+) -> Result<F::Output, Error> {
+    let mut lost = pin!(lost);
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if lost.as_mut().poll(context).is_ready() || is_lost() {
+            return Poll::Ready(Err(Error::Lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
+}
+
 /// Takes one guard's share out of a lease, and tells the server.
 async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Result<(), Error> {
     let turn = lease.turn().await;
@@ -326,7 +330,7 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
         return Err(Error::Lost);
     };
     let tenure = &lease.tenure;
-    let request = request::release(&*tenure.key, &*tenure.owner, give_back)?;
+    let request = request::release(tenure.mode, &*tenure.key, &*tenure.owner, give_back)?;
     let outcome = send(inner, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(tenure),

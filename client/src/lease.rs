@@ -20,7 +20,7 @@
 use crate::clock::{Caution, Clock, Moment};
 use crate::observe;
 use crate::reply::Token;
-use crate::request::GiveBack;
+use crate::request::{GiveBack, Mode};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +37,7 @@ pub(crate) struct Term {
 /// Who holds what, as the server knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
+    pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<str>,
     pub(crate) token: Token,
@@ -303,6 +304,14 @@ impl Lease {
             // Somebody else's command is under way: soon, but not at once.
             (Phase::Held, Some(_)) => Duty::Later(now.after(SOON).min(until)),
             (Phase::Held, None) => Duty::Later(until),
+        }
+    }
+
+    /// Whatever was planned, a renewal is due now, unless one is under way.
+    pub(crate) fn hurry(&self, now: Moment) {
+        let mut state = self.state();
+        if state.renew_at != Moment::NEVER {
+            state.renew_at = state.renew_at.min(now);
         }
     }
 

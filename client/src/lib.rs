@@ -32,6 +32,8 @@
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
+//! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
+//! | several locks, all or none | [`MultiLock`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -102,6 +104,24 @@
 //! | an answer is lost | the command is repeated over a new connection, and counts once | |
 //! | all [connections for waiting](Builder::waits) are taken | | further locks are asked for at intervals instead of waited for in line |
 //!
+//! # Failover
+//!
+//! With an [`Address`] of Sentinels the client asks them who the primary is, listens to them, and
+//! leaves a server as soon as it is deposed: what was asked of it is asked again of the next one,
+//! waits begin anew there in order of their return, and every lock that is held is renewed there
+//! at once. A lock that the new primary does not know is [lost](Guard::lost) within that round
+//! trip, not a third of a lease later. Redis replicates asynchronously, so such locks exist:
+//! what was granted in the moment before the failover. Likewise a release of that moment may be
+//! forgotten; then the lock is free when its lease ends.
+//!
+//! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
+//! `down-after-milliseconds`: 30 s unless configured.
+//!
+//! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
+//! acquire or a renewal that too few replicas have received does not count. It closes the hole as
+//! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
+//! and accept that any one that is down stops all locks.
+//!
 //! # For those who know Redisson
 //!
 //! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
@@ -124,6 +144,8 @@
 //! | the thread as owner | an [`Owner`], which several tasks may share |
 //! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
 //! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
+//! | `RReadWriteLock` | [`lock.shared()`](Lock::shared) and the lock itself |
+//! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
@@ -145,12 +167,14 @@
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod address;
 mod background;
 mod builder;
 mod claim;
 mod client;
 mod clock;
 mod command;
+mod connector;
 mod error;
 mod guard;
 mod lease;
@@ -158,22 +182,27 @@ mod limit;
 mod line;
 mod link;
 mod lock;
+mod multi;
 mod observe;
 mod owner;
 mod pool;
 mod reenter;
+mod replicas;
 mod reply;
 mod request;
+mod sentinel;
 mod sync;
 mod wait;
 mod watchdog;
 
+pub use address::Address;
 pub use builder::Builder;
 pub use client::Client;
 pub use clock::Clock;
-pub use command::LockCommands;
+pub use command::{LockCommands, SharedLockCommands};
 pub use error::Error;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
 pub use reply::{Grant, LockInfo, LockState, LockSummary, Token, Waiter};

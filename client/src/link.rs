@@ -1,88 +1,54 @@
-//! Connections, and where they come from.
+//! Connections.
 //!
 //! Nothing here repeats a command: whoever sent it decides, since only it knows what a repetition
 //! does.
 
+use crate::connector::Connector;
 use crate::error::Error;
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Commands that may queue up on a connection before its callers have to wait.
-const BUFFERED: usize = 1024;
-
-/// Where connections come from: the seam at which topologies plug in. All that is above sees one
-/// server that keeps the lock, whichever that is at the moment.
-#[derive(Debug)]
-pub(crate) enum Connector {
-    /// One server at one address.
-    Standalone(Standalone),
+/// The time in which one server is the primary. Over, its connections are of no use any more, and
+/// what was asked over them may never be answered.
+#[derive(Debug, Default)]
+pub(crate) struct Reign {
+    over: AtomicBool,
+    ended: Notify,
 }
 
-impl Connector {
-    pub(crate) fn standalone(client: &redis::Client, patience: Duration) -> Result<Self, Error> {
-        let info = client.get_connection_info().clone();
-        #[cfg(feature = "tls-rustls")]
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
-            && rustls::crypto::CryptoProvider::get_default().is_none()
-        {
-            // Another task may be faster, and then it is there as well.
-            let _installed = rustls::crypto::ring::default_provider().install_default();
+impl Reign {
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.ended.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    async fn over(&self) {
+        let mut ended = pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_over() {
+            ended.await;
         }
-        let tcp = info.tcp_settings().clone();
-        let info = info.set_tcp_settings(with_defaults(tcp));
-        Ok(Self::Standalone(Standalone { client: redis::Client::open(info)?, patience }))
     }
-
-    /// A new connection, logged in and ready. It has no response timeout: callers have their own.
-    pub(crate) async fn dial(&self) -> Result<Live, Error> {
-        let Self::Standalone(server) = self;
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_connection_timeout(Some(server.patience))
-            .set_pipeline_buffer_size(BUFFERED);
-        let connection =
-            server.client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Live { connection, broken: AtomicBool::new(false), runtime: Handle::current() })
-    }
-}
-
-pub(crate) struct Standalone {
-    client: redis::Client,
-    patience: Duration,
-}
-
-impl fmt::Debug for Standalone {
-    /// Without the address: it may contain a password.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Standalone").finish_non_exhaustive()
-    }
-}
-
-/// No delay, since requests are small; and probes, since a wait may be silent for days and its
-/// server gone meanwhile. What the caller has set stays.
-fn with_defaults(tcp: TcpSettings) -> TcpSettings {
-    let tcp = tcp.set_nodelay(true);
-    if tcp.keepalive().is_some() {
-        return tcp;
-    }
-    let probes = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(4);
-    tcp.set_keepalive(probes)
 }
 
 /// A connection that was there when last looked at.
 pub(crate) struct Live {
     connection: MultiplexedConnection,
     broken: AtomicBool,
+    /// Of the server it leads to, where that can be another one day.
+    reign: Option<Arc<Reign>>,
     /// The runtime that drives it; when that has ended, so has the connection.
     pub(crate) runtime: Handle,
 }
@@ -94,6 +60,12 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
+    /// To be called on the runtime that the connection was made on.
+    pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
+        let broken = AtomicBool::new(false);
+        Self { connection, broken, reign, runtime: Handle::current() }
+    }
+
     /// Sends a command and waits for its answer for that long.
     ///
     /// Dropped before it is done, the command may or may not have been sent; what is sent on the
@@ -107,8 +79,11 @@ impl Live {
 
     /// [`call`](Self::call) without a limit: for waits, which the server ends.
     pub(crate) async fn call_unlimited(&self, cmd: &Cmd) -> Result<Value, Error> {
-        let answer = self.connection.clone().send_packed_command(cmd).await;
-        self.seen(answer)?.extract_error().map_err(Error::from)
+        let mut connection = self.connection.clone();
+        let answer = self.in_its_reign(connection.send_packed_command(cmd)).await;
+        let answer = self.seen(answer)?;
+        self.look_for_demotion(std::slice::from_ref(&answer));
+        answer.extract_error().map_err(Error::from)
     }
 
     /// Sends many commands at once; errors of the server are among the answers.
@@ -119,10 +94,10 @@ impl Live {
     ) -> Result<Vec<Value>, Error> {
         let mut connection = self.connection.clone();
         let answers = connection.send_packed_commands(commands, 0, commands.len());
-        match timeout(patience, answers).await {
-            Ok(answers) => self.seen(answers),
-            Err(_) => Err(Error::Timeout),
-        }
+        let answers = timeout(patience, self.in_its_reign(answers)).await;
+        let answers = self.seen(answers.map_err(|_| Error::Timeout)?)?;
+        self.look_for_demotion(&answers);
+        Ok(answers)
     }
 
     /// Nobody is to send anything new over this connection.
@@ -131,7 +106,30 @@ impl Live {
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+        self.broken.load(Ordering::Relaxed) || self.reign.as_ref().is_some_and(|r| r.is_over())
+    }
+
+    /// The answer, unless the server is deposed before it comes.
+    async fn in_its_reign<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let Some(reign) = &self.reign else { return answer.await };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = reign.over() => {
+                Err(RedisError::from((ErrorKind::Io, "another server is the primary now")))
+            }
+        }
+    }
+
+    /// A server that is a replica now is looked for anew: behind the same name may be another.
+    fn look_for_demotion(&self, answers: &[Value]) {
+        let demoted = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "READONLY");
+        if answers.iter().any(demoted) {
+            self.condemn();
+        }
     }
 
     fn seen<T>(&self, outcome: RedisResult<T>) -> Result<T, Error> {

@@ -10,8 +10,9 @@ use crate::lease::{Lease, Term};
 use crate::limit::{Limit, Trouble};
 use crate::owner::{Owner, Visit};
 use crate::reply::{self, LockInfo, LockState};
+use crate::request::Mode;
 use crate::{observe, reenter, request};
-use redis::{Cmd, ParsingError, RedisError, Value};
+use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -40,6 +41,7 @@ const NAME_MAX: usize = 65_536;
 pub struct Lock {
     client: Client,
     key: Arc<[u8]>,
+    mode: Mode,
     term: Term,
     owner: Option<Owner>,
 }
@@ -47,7 +49,7 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(client: Client, name: &[u8]) -> Self {
         let term = Term { length: client.inner.settings.lease, watched: true };
-        Self { client, key: name.into(), term, owner: None }
+        Self { client, key: name.into(), mode: Mode::Alone, term, owner: None }
     }
 
     /// Another lease than the client's, renewed by the watchdog as well: 10 ms to ten years, and no
@@ -82,6 +84,31 @@ impl Lock {
     /// ```
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, watched: false };
+        self
+    }
+
+    /// Shares the lock with others who do, instead of holding it alone: the read lock of a
+    /// read-write lock, whose write lock is the same name without this.
+    ///
+    /// Readers and writers stand in one line, and are served in the order in which they came: a
+    /// writer that waits stops the readers behind it. All who share it have the same
+    /// [token](Guard::token): larger than that of every writer before, smaller than that of every
+    /// one after.
+    ///
+    /// An [`owner`](Self::owner) that holds the lock alone re-enters with this, and still holds it
+    /// alone; one that shares it and wants it alone gets [`Upgrade`](Error::Upgrade).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let reader = client.lock("catalogue").shared().acquire().await?;
+    /// let another = client.lock("catalogue").shared().acquire().await?;
+    /// assert!(client.lock("catalogue").try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn shared(mut self) -> Self {
+        self.mode = Mode::Shared;
         self
     }
 
@@ -202,7 +229,12 @@ impl Lock {
         self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
     }
 
-    async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
+    /// Where it stands among others, for everybody the same.
+    pub(crate) fn rank(&self) -> (&[u8], &str) {
+        (&self.key, &self.client.inner.place)
+    }
+
+    pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
         self.check()?;
         check_lease(self.term.length)?;
         let span = observe::acquire_span(&self.key);
@@ -222,7 +254,8 @@ impl Lock {
     ) -> Result<Option<Guard>, Error> {
         let inner = &self.client.inner;
         let (key, term) = (&self.key, self.term);
-        let acquisition = Acquisition { inner, key, term, limit, visit: visit.as_ref() };
+        let acquisition =
+            Acquisition { inner, mode: self.mode, key, term, limit, visit: visit.as_ref() };
         let held = acquisition.run().await?;
         Ok(held.map(|(lease, share)| Guard::new(inner.clone(), lease, share, visit)))
     }
@@ -231,7 +264,15 @@ impl Lock {
         if !owner.is_of(self.client.inner.name) {
             return Err(Error::Invalid("the owner is of another client".to_owned()));
         }
-        let visit = owner.visit(&self.key);
+        if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
+            return Err(Error::Upgrade);
+        }
+        // Who holds it alone may also share it, and need not ask anybody.
+        let mode = match owner.lease(Mode::Alone, &self.key) {
+            Some(_) => Mode::Alone,
+            None => self.mode,
+        };
+        let visit = owner.visit(mode, &self.key);
         let gate = match limit {
             // Whoever is at the gate is done in a moment, or waits for others as we must not.
             Limit::Now => tokio::select! {
@@ -252,9 +293,9 @@ impl Lock {
                 Err(error) => trouble.bear(error, self.client.inner.settings.patience).await?,
             }
         }
-        let guard = self.acquire_first(limit, Some(owner.visit(&self.key))).await?;
+        let guard = self.acquire_first(limit, Some(owner.visit(self.mode, &self.key))).await?;
         if let Some(guard) = &guard {
-            visit.holds(guard.lease());
+            owner.visit(self.mode, &self.key).holds(guard.lease());
         }
         Ok(guard)
     }
@@ -268,8 +309,12 @@ impl Lock {
         let Some(share) = reenter::reenter(inner, lease, self.term).await? else {
             return Ok(None);
         };
-        let mut guard =
-            Guard::new(inner.clone(), lease.clone(), share, Some(owner.visit(&self.key)));
+        let mut guard = Guard::new(
+            inner.clone(),
+            lease.clone(),
+            share,
+            Some(owner.visit(lease.tenure.mode, &self.key)),
+        );
         if self.term.length > FIRST_LEASE {
             guard.extend(self.term.length).await?;
         }
@@ -326,7 +371,32 @@ impl Lock {
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
         self.check()?;
-        self.look(&request::info(&*self.key, None)?, reply::info).await
+        self.client.inner.look(&request::info(&*self.key, None)?, reply::info).await
+    }
+
+    /// The same with the first `count` of those who wait, next in line first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for waiter in client.lock("orders:42").info_with_waiters(10).await?.queue {
+    ///     println!("client {} for {:?}", waiter.client_id, waiter.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
+        self.check()?;
+        let request = request::info(&*self.key, Some(count))?;
+        self.client.inner.look(&request, reply::info).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
@@ -372,10 +442,14 @@ impl Lock {
     /// ```
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
         let info = self.info().await?;
-        let held = owner
-            .lease(&self.key)
-            .is_some_and(|lease| info.owner.as_deref() == Some(lease.tenure.owner.as_bytes()));
-        Ok(if held { info.holds } else { 0 })
+        if let Some(lease) = owner.lease(Mode::Alone, &self.key) {
+            let held = info.owner.as_deref() == Some(lease.tenure.owner.as_bytes());
+            return Ok(if held { info.holds } else { 0 });
+        }
+        // The server does not say of one of many who share it; but its token is that of their time.
+        let shared = owner.lease(Mode::Shared, &self.key);
+        let shared = shared.filter(|lease| info.token == Some(lease.tenure.token));
+        Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
     }
 
     /// Whether that owner holds it at this moment, as the server sees it.
@@ -421,21 +495,6 @@ impl Lock {
     /// ```
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
         Ok(self.info().await?.lease_left)
-    }
-
-    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
-    async fn look<T>(
-        &self,
-        request: &Cmd,
-        read: fn(Value) -> Result<T, ParsingError>,
-    ) -> Result<T, Error> {
-        let inner = &self.client.inner;
-        let patience = inner.settings.reply_timeout;
-        let mut answer = inner.link().call(request, patience).await;
-        if matches!(answer, Err(Error::Connection(_))) {
-            answer = inner.link().call(request, patience).await;
-        }
-        Ok(read(answer?).map_err(RedisError::from)?)
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! Owners that several acquisitions share.
 
 use crate::lease::Lease;
+use crate::request::Mode;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
@@ -37,7 +38,21 @@ pub struct Owner {
     slots: Arc<Mutex<Slots>>,
 }
 
-type Slots = HashMap<Arc<[u8]>, Visited>;
+/// By the name of the lock, and by how it is held.
+#[derive(Default)]
+struct Slots {
+    alone: HashMap<Arc<[u8]>, Visited>,
+    shared: HashMap<Arc<[u8]>, Visited>,
+}
+
+impl Slots {
+    fn of(&mut self, mode: Mode) -> &mut HashMap<Arc<[u8]>, Visited> {
+        match mode {
+            Mode::Alone => &mut self.alone,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+}
 
 #[derive(Default)]
 struct Visited {
@@ -71,16 +86,16 @@ impl Owner {
         self.client == client
     }
 
-    pub(crate) fn visit(&self, key: &Arc<[u8]>) -> Visit {
+    pub(crate) fn visit(&self, mode: Mode, key: &Arc<[u8]>) -> Visit {
         let mut slots = self.slots();
-        let visited = slots.entry(key.clone()).or_default();
+        let visited = slots.of(mode).entry(key.clone()).or_default();
         visited.visitors += 1;
-        Visit { owner: self.clone(), key: key.clone(), slot: visited.slot.clone() }
+        Visit { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
     }
 
-    /// What it holds, or believed to, under this name.
-    pub(crate) fn lease(&self, key: &[u8]) -> Option<Arc<Lease>> {
-        self.slots().get(key)?.slot.lease()
+    /// What it holds in that mode, or believed to, under this name.
+    pub(crate) fn lease(&self, mode: Mode, key: &[u8]) -> Option<Arc<Lease>> {
+        self.slots().of(mode).get(key)?.slot.lease()
     }
 
     fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
@@ -107,6 +122,7 @@ impl Slot {
 /// An acquire, or a guard, of an owner. The slot goes with the last of them.
 pub(crate) struct Visit {
     owner: Owner,
+    mode: Mode,
     key: Arc<[u8]>,
     slot: Arc<Slot>,
 }
@@ -154,6 +170,7 @@ impl Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         let mut slots = self.owner.slots();
+        let slots = slots.of(self.mode);
         if let Some(slot) = slots.get_mut(&self.key) {
             slot.visitors -= 1;
             if slot.visitors == 0 {

@@ -1,7 +1,8 @@
 //! The connections for waiting: a bounded number, since each blocks in one wait.
 
+use crate::connector::Connector;
 use crate::error::Error;
-use crate::link::{Connector, Live};
+use crate::link::Live;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -73,7 +73,8 @@ impl Addition<'_> {
         let holds = u32::try_from(self.lease.holds() + 1).ok();
         let sent = self.inner.now();
         let answer = async {
-            let request = request::acquire(&*tenure.key, &*tenure.owner, first.length, holds)?;
+            let request =
+                request::acquire(tenure.mode, &*tenure.key, &*tenure.owner, first.length, holds)?;
             let live = self.inner.link().live().await?;
             self.via = Some(live.clone());
             let answer = live.call(&request, self.inner.settings.reply_timeout).await;
@@ -93,7 +94,8 @@ impl Drop for Addition<'_> {
         };
         let tenure = &self.lease.tenure;
         let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
-        let Ok(release) = request::release(&*tenure.key, &*tenure.owner, GiveBack::DownTo(left))
+        let Ok(release) =
+            request::release(tenure.mode, &*tenure.key, &*tenure.owner, GiveBack::DownTo(left))
         else {
             return;
         };

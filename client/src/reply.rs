@@ -74,13 +74,18 @@ pub enum LockState {
 pub struct LockInfo {
     /// Whether somebody holds it.
     pub state: LockState,
-    /// Who holds it; `None` if it is free.
+    /// Whether it is shared, by readers, rather than held by one owner or free.
+    pub shared: bool,
+    /// How many owners hold it. Of a shared lock it may count a few whose lease has just ended.
+    pub holders: u64,
+    /// Who holds it alone; `None` if it is free or shared.
     pub owner: Option<Vec<u8>>,
-    /// How many times the owner holds it; 0 if it is free.
+    /// How many times the owner holds it; 0 if it is free or shared.
     pub holds: u64,
-    /// The token of the grant; `None` if the lock is free, or was taken by a Redisson client.
+    /// The token of the grant, or of those who share it; `None` if the lock is free, or was taken
+    /// by a Redisson client.
     pub token: Option<Token>,
-    /// What is left of the lease; `None` if the lock is free, or if somebody took its TTL away.
+    /// What is left of the lease, of a shared lock the one that ends last; `None` if the lock is free, or if somebody took its TTL away.
     pub lease_left: Option<Duration>,
     /// How many clients wait for it.
     pub waiters: u64,
@@ -132,6 +137,11 @@ impl FromRedisValue for LockInfo {
         let mut fields = Fields::read(value, "lock info")?;
         Ok(Self {
             state: state(fields.take("state")?)?,
+            shared: match present(fields.take("mode")?) {
+                Some(mode) => bytes(mode, "mode")? == b"shared",
+                None => false,
+            },
+            holders: whole_number(&fields.take("holders")?, "holders")?,
             owner: present(fields.take("owner")?).map(|owner| bytes(owner, "owner")).transpose()?,
             holds: whole_number(&fields.take("holds")?, "holds")?,
             token: present(fields.take("token")?)
@@ -309,6 +319,8 @@ mod tests {
             ("token", Value::Int(1_795_202_270_794_123)),
             ("lease-left", Value::Int(9_000)),
             ("waiters", Value::Int(1)),
+            ("mode", text("exclusive")),
+            ("holders", Value::Int(1)),
         ]
     }
 
@@ -320,6 +332,8 @@ mod tests {
             ("token", Value::Nil),
             ("lease-left", Value::Nil),
             ("waiters", Value::Int(0)),
+            ("mode", Value::Nil),
+            ("holders", Value::Int(0)),
         ]
     }
 
@@ -389,6 +403,8 @@ mod tests {
     fn info_is_the_same_from_a_map_and_from_a_flat_array() {
         let expected = LockInfo {
             state: LockState::Held,
+            shared: false,
+            holders: 1,
             owner: Some(vec![0, 255]),
             holds: 2,
             token: Some(Token(1_795_202_270_794_123)),
@@ -398,6 +414,17 @@ mod tests {
         };
         assert_eq!(info(flat(held())), Ok(expected.clone()));
         assert_eq!(info(map(held())), Ok(expected));
+    }
+
+    #[test]
+    fn info_of_a_shared_lock_says_so() {
+        let mut shared = held();
+        shared.retain(|(name, _)| !matches!(*name, "owner" | "mode" | "holders"));
+        shared.push(("owner", Value::Nil));
+        shared.push(("mode", text("shared")));
+        shared.push(("holders", Value::Int(3)));
+        let read = info(map(shared)).unwrap();
+        assert_eq!((read.shared, read.holders, read.owner), (true, 3, None));
     }
 
     #[test]

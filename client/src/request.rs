@@ -6,7 +6,16 @@ use std::time::Duration;
 /// Ten years: the longest lease or timeout that a server can be configured to take.
 const MILLIS_MAX: u128 = 315_360_000_000;
 
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Mode {
+    Alone,
+    /// With others who share it.
+    Shared,
+}
+
 pub(crate) fn acquire(
+    mode: Mode,
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     lease: Duration,
@@ -14,10 +23,11 @@ pub(crate) fn acquire(
 ) -> RedisResult<Cmd> {
     let mut cmd = start("LOCK.ACQUIRE", key);
     cmd.arg(owner).arg(lease_millis(lease)?);
-    Ok(with_holds(cmd, holds))
+    Ok(with_holds(in_mode(cmd, mode), holds))
 }
 
 pub(crate) fn wait(
+    mode: Mode,
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     lease: Duration,
@@ -26,7 +36,7 @@ pub(crate) fn wait(
 ) -> RedisResult<Cmd> {
     let mut cmd = start("LOCK.WAIT", key);
     cmd.arg(owner).arg(lease_millis(lease)?).arg(timeout_millis(timeout)?);
-    Ok(with_holds(cmd, holds))
+    Ok(with_holds(in_mode(cmd, mode), holds))
 }
 
 /// How much a release gives back.
@@ -39,12 +49,14 @@ pub(crate) enum GiveBack {
 }
 
 pub(crate) fn release(
+    mode: Mode,
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     give_back: GiveBack,
 ) -> RedisResult<Cmd> {
     let mut cmd = start("LOCK.RELEASE", key);
     cmd.arg(owner);
+    let mut cmd = in_mode(cmd, mode);
     Ok(match give_back {
         GiveBack::One => cmd,
         GiveBack::All => {
@@ -92,6 +104,13 @@ pub(crate) fn force_release(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
 fn start(name: &str, key: impl ToSingleRedisArg) -> Cmd {
     let mut cmd = redis::cmd(name);
     cmd.arg(key);
+    cmd
+}
+
+fn in_mode(mut cmd: Cmd, mode: Mode) -> Cmd {
+    if mode == Mode::Shared {
+        cmd.arg("SHARED");
+    }
     cmd
 }
 
@@ -144,24 +163,45 @@ mod tests {
 
     #[test]
     fn arguments_are_in_the_order_of_the_command() {
-        assert_eq!(typed(acquire("k", "alice", SECOND, None)), "LOCK.ACQUIRE k alice 1000");
         assert_eq!(
-            typed(acquire("k", "alice", SECOND, Some(2))),
+            typed(acquire(Mode::Alone, "k", "alice", SECOND, None)),
+            "LOCK.ACQUIRE k alice 1000"
+        );
+        assert_eq!(
+            typed(acquire(Mode::Alone, "k", "alice", SECOND, Some(2))),
             "LOCK.ACQUIRE k alice 1000 HOLDS 2"
         );
         assert_eq!(
-            typed(wait("k", "bob", SECOND, Some(2 * SECOND), None)),
+            typed(wait(Mode::Alone, "k", "bob", SECOND, Some(2 * SECOND), None)),
             "LOCK.WAIT k bob 1000 2000"
         );
         assert_eq!(
-            typed(wait("k", "bob", SECOND, None, Some(1))),
+            typed(wait(Mode::Alone, "k", "bob", SECOND, None, Some(1))),
             "LOCK.WAIT k bob 1000 0 HOLDS 1"
         );
-        assert_eq!(typed(release("k", "alice", GiveBack::One)), "LOCK.RELEASE k alice");
-        assert_eq!(typed(release("k", "alice", GiveBack::All)), "LOCK.RELEASE k alice ALL");
         assert_eq!(
-            typed(release("k", "alice", GiveBack::DownTo(0))),
+            typed(release(Mode::Alone, "k", "alice", GiveBack::One)),
+            "LOCK.RELEASE k alice"
+        );
+        assert_eq!(
+            typed(release(Mode::Alone, "k", "alice", GiveBack::All)),
+            "LOCK.RELEASE k alice ALL"
+        );
+        assert_eq!(
+            typed(release(Mode::Alone, "k", "alice", GiveBack::DownTo(0))),
             "LOCK.RELEASE k alice HOLDS 0"
+        );
+        assert_eq!(
+            typed(acquire(Mode::Shared, "k", "alice", SECOND, Some(1))),
+            "LOCK.ACQUIRE k alice 1000 SHARED HOLDS 1"
+        );
+        assert_eq!(
+            typed(wait(Mode::Shared, "k", "bob", SECOND, None, None)),
+            "LOCK.WAIT k bob 1000 0 SHARED"
+        );
+        assert_eq!(
+            typed(release(Mode::Shared, "k", "alice", GiveBack::All)),
+            "LOCK.RELEASE k alice SHARED ALL"
         );
         assert_eq!(typed(renew("k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
         assert_eq!(typed(cancel("k", "bob")), "LOCK.CANCEL k bob");
@@ -192,9 +232,9 @@ mod tests {
         assert_eq!(whole_millis(ten_years), Some(315_360_000_000));
         for bad in [Duration::ZERO, ten_years + Duration::from_nanos(1), Duration::MAX] {
             for refused in [
-                acquire("k", "a", bad, None),
-                wait("k", "a", bad, None, None),
-                wait("k", "a", SECOND, Some(bad), None),
+                acquire(Mode::Alone, "k", "a", bad, None),
+                wait(Mode::Alone, "k", "a", bad, None, None),
+                wait(Mode::Alone, "k", "a", SECOND, Some(bad), None),
                 renew("k", "a", bad),
             ] {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client, "{bad:?}");

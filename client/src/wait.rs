@@ -41,7 +41,7 @@ pub(crate) async fn wait(
     offer: Duration,
     limit: Option<Duration>,
 ) -> Result<Outcome, Error> {
-    let request = request::wait(&*claim.key, &*claim.owner, offer, limit, Some(1))?;
+    let request = request::wait(claim.mode, &*claim.key, &*claim.owner, offer, limit, Some(1))?;
     let (answer, answered) = oneshot::channel();
     let wait = Wait { inner: inner.clone(), seat, claim, request, limit };
     inner.spawn(wait.carry(answer));

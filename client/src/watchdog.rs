@@ -5,14 +5,16 @@
 //! that is not answered does not hold up the news that the lock is lost.
 
 use crate::clock::{Clock, Moment};
+use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
-use crate::link::Link;
+use crate::replicas::Renewals;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::{observe, reply, request};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,7 +32,8 @@ const HANGS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    link: Arc<Link>,
+    renewals: Arc<Renewals>,
+    connector: Arc<Connector>,
     clock: Arc<dyn Clock>,
     patience: Duration,
     agenda: Mutex<Agenda>,
@@ -82,15 +85,29 @@ impl Agenda {
         }
     }
 
+    /// Everything is due.
+    fn hurry(&mut self, now: Moment) {
+        for lease in std::mem::take(&mut self.entries).into_values() {
+            lease.hurry(now);
+            self.place(&lease, now);
+        }
+    }
+
     fn next(&self) -> Option<Moment> {
         self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 }
 
 impl Watchdog {
-    pub(crate) fn new(link: Arc<Link>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(crate) fn new(
+        renewals: Arc<Renewals>,
+        connector: Arc<Connector>,
+        clock: Arc<dyn Clock>,
+        patience: Duration,
+    ) -> Self {
         Self {
-            link,
+            renewals,
+            connector,
             clock,
             patience,
             agenda: Mutex::default(),
@@ -132,6 +149,7 @@ impl Watchdog {
         // Renewals that an earlier task did not live to see are begun again.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
+        let mut switched = pin!(self.connector.switched());
         let mut idle = false;
         loop {
             let (batches, sleep) = {
@@ -163,6 +181,11 @@ impl Watchdog {
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = pause => {}
                 () = self.woken.notified() => idle = false,
+                // What it knows of our locks is better found out at once.
+                () = &mut switched => {
+                    switched.set(self.connector.switched());
+                    lock(&self.agenda).hurry(self.now());
+                }
             }
         }
     }
@@ -217,7 +240,7 @@ impl Watchdog {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
-        let live = tokio::time::timeout(patience, self.link.live())
+        let live = tokio::time::timeout(patience, self.renewals.link.live())
             .await
             .map_err(|_| Error::Timeout)??;
         let sent = self.now();
@@ -227,7 +250,7 @@ impl Watchdog {
             let tenure = &lease.tenure;
             commands.add_command(request::renew(&*tenure.key, &*tenure.owner, *length)?);
         }
-        let answers = live.call_all(&commands, patience).await;
+        let answers = self.renewals.send(&live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }

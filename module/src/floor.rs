@@ -55,7 +55,9 @@ const CHECK_MS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Floor {
-    /// What somebody else had reserved when we first looked: our tokens are above it.
+    /// What somebody else had reserved when we first looked; 0 is nothing.
+    found: u64,
+    /// Our tokens are above it. See [`above`].
     others: u64,
     /// What we have reserved: our tokens are below it. 0 is nothing yet.
     ours: u64,
@@ -67,13 +69,13 @@ impl Floor {
     /// A floor as it is found. Anything but a number that a server of ours can have written is
     /// ignored, and replaced by the next reservation.
     fn find(ctx: &Ctx<'_>, place: Place, now: Now) -> Self {
-        let others = read(ctx, place);
-        Self { others, ours: 0, checked: now.mono }
+        let found = read(ctx, place);
+        Self { found, others: above(found, now), ours: 0, checked: now.mono }
     }
 
     /// What the key should say.
     fn expected(&self) -> u64 {
-        if self.ours > 0 { self.ours } else { self.others }
+        if self.ours > 0 { self.ours } else { self.found }
     }
 }
 
@@ -137,6 +139,19 @@ impl Floors {
             floor.ours = ahead;
         }
     }
+}
+
+/// Where to begin when somebody else has reserved tokens up to `found`.
+///
+/// The reservation alone would not do. Two servers that take over one after the other, of which the
+/// second has not heard of the first, find the same one and would begin at the same token. So each
+/// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
+/// higher, as long as their clocks agree, and does so for as long as the one before was ahead.
+fn above(found: u64, now: Now) -> u64 {
+    if found == 0 || Bug::FloorAlone.is_planted() {
+        return found;
+    }
+    found.max(now.unix_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)
 }
 
 /// What the key says; 0 if it says nothing to us.

@@ -13,6 +13,9 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let waiters = count(server.table.waiters());
     info.field("granted", counted.granted);
+    info.field("granted_shared", counted.granted_shared);
+    info.field("downgraded", counted.downgraded);
+    info.field("swept", server.sharers.swept);
     info.field("reentered", counted.reentered);
     info.field("repeated", counted.repeated);
     info.field("refused", counted.refused);

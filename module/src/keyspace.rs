@@ -1,26 +1,29 @@
-//! A lock in the keyspace: reads what a key says, writes a change to it, and tells of the change
-//! everyone who must know: replicas, the append-only file, listeners.
+//! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    Bug, Holding, KeyRef, Now, Observed, RELEASE_MESSAGE, Situation, TOKEN_FIELD, Token, UnixMillis,
+    Holding, KeyRef, MODE_FIELD, Mode, Now, Observed, RELEASE_MESSAGE, Share, Sharing, Situation,
+    TOKEN_FIELD, Token, UnixMillis,
 };
 
-use crate::config::RedissonChannel;
 use crate::floor::FLOOR_PREFIX;
-use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Text};
+use crate::redis::{Arg, Key, KeyKind, Text};
 
 /// Strings that are used again and again.
 #[derive(Debug)]
 pub(crate) struct Words {
-    token_field: Text,
-    one: Text,
-    message: Text,
+    pub(crate) token_field: Text,
+    pub(crate) mode_field: Text,
+    pub(crate) shared: Text,
+    pub(crate) one: Text,
+    pub(crate) message: Text,
 }
 
 impl Default for Words {
     fn default() -> Self {
         Self {
             token_field: Text::new(TOKEN_FIELD),
+            mode_field: Text::new(MODE_FIELD),
+            shared: Text::new(Mode::Shared.text().as_bytes()),
             one: Text::new(b"1"),
             message: Text::new(RELEASE_MESSAGE),
         }
@@ -32,40 +35,65 @@ impl Default for Words {
 pub(crate) enum Seen {
     Free {
         stored: Option<Token>,
+        /// Whether there is something at the key that must go before a lock can be there.
+        remnant: bool,
     },
     /// The owner that was asked for holds it.
     Own {
         holds: u64,
+        shared: u64,
         token: Option<Token>,
         until: Option<UnixMillis>,
     },
     Other {
         owner: Vec<u8>,
         holds: u64,
+        shared: u64,
         token: Option<Token>,
         until: Option<UnixMillis>,
     },
+    Shared(Shared),
     NotALock {
         until: Option<UnixMillis>,
     },
 }
 
+/// A shared lock as it was read; see [`Sharing`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared {
+    pub(crate) own: Option<Share>,
+    pub(crate) token: Option<Token>,
+    pub(crate) until: Option<UnixMillis>,
+    pub(crate) holders: usize,
+    pub(crate) living: Option<UnixMillis>,
+}
+
 impl Seen {
+    const NOTHING: Self = Self::Free { stored: None, remnant: false };
+
     /// The same for the lock table. `asked` is the owner that was asked for.
-    fn observed<'a>(&'a self, asked: &'a [u8]) -> Observed<'a> {
+    pub(crate) fn observed<'a>(&'a self, asked: &'a [u8]) -> Observed<'a> {
         match self {
-            Self::Free { stored } => Observed::Free { stored: *stored },
-            Self::Own { holds, token, until } => Observed::Held(Holding {
-                owner: asked,
-                holds: *holds,
-                token: *token,
-                until: *until,
-            }),
-            Self::Other { owner, holds, token, until } => {
-                Observed::Held(Holding { owner, holds: *holds, token: *token, until: *until })
+            Self::Free { stored, .. } => Observed::Free { stored: *stored },
+            Self::Own { holds, shared, token, until } => {
+                let (holds, shared, token, until) = (*holds, *shared, *token, *until);
+                Observed::Held(Holding { owner: asked, holds, shared, token, until })
+            }
+            Self::Other { owner, holds, shared, token, until } => {
+                let (holds, shared, token, until) = (*holds, *shared, *token, *until);
+                Observed::Held(Holding { owner, holds, shared, token, until })
+            }
+            Self::Shared(Shared { own, token, until, holders, living }) => {
+                let (own, token, until, holders) = (*own, *token, *until, *holders);
+                Observed::Shared(Sharing { asked, own, token, until, holders, living: *living })
             }
             Self::NotALock { until } => Observed::NotALock { until: *until },
         }
+    }
+
+    /// Says whether there is something at the key of a free lock.
+    pub(crate) fn is_remnant(&self) -> bool {
+        matches!(self, Self::Free { remnant: true, .. })
     }
 
     /// Everything the lock table wants to know.
@@ -80,13 +108,16 @@ impl Seen {
     }
 }
 
-/// A hash with more fields than this is no lock; it is not read any further.
+/// The most fields that a lock has while one owner holds it and nothing else.
+const PLAIN_MAX: usize = 2;
+
+/// The most fields that a lock has while one owner holds it alone, and shares it beside.
 const FIELDS_MAX: usize = 3;
 
-/// More digits than a number of 64 bits has.
-const NUMBER_MAX: usize = 21;
+/// More bytes than a value of ours has: two numbers of 64 bits and a space.
+const VALUE_MAX: usize = 42;
 
-/// Reads a lock from its key. If its holder is `asked`, that takes no copy of anything.
+/// Reads a lock from its key. If `asked` holds it alone, that takes no copy of anything.
 pub(crate) fn read(
     key: Option<&Key<'_>>,
     words: &Words,
@@ -96,17 +127,18 @@ pub(crate) fn read(
     if name.bytes().starts_with(FLOOR_PREFIX) {
         return Seen::NotALock { until: None };
     }
-    let Some(key) = key else { return Seen::Free { stored: None } };
+    let Some(key) = key else { return Seen::NOTHING };
     match key.kind() {
-        KeyKind::Empty => Seen::Free { stored: None },
-        KeyKind::Hash if key.fields() <= FIELDS_MAX => {
-            let until = key.expires().map(UnixMillis);
-            let own = asked.and_then(|asked| read_own(key, words, asked, until));
-            own.unwrap_or_else(|| read_fields(key, until))
+        KeyKind::Empty => Seen::NOTHING,
+        KeyKind::Hash => {
+            let (fields, until) = (key.fields(), key.expires().map(UnixMillis));
+            if fields > PLAIN_MAX {
+                return read_moded(key, words, asked, fields, until);
+            }
+            let own = asked.and_then(|asked| read_own(key, words, asked, fields, until));
+            own.unwrap_or_else(|| read_fields(key, words, asked, until))
         }
-        KeyKind::Hash | KeyKind::String | KeyKind::Other => {
-            Seen::NotALock { until: key.expires().map(UnixMillis) }
-        }
+        KeyKind::String | KeyKind::Other => Seen::NotALock { until: key.expires().map(UnixMillis) },
     }
 }
 
@@ -115,150 +147,76 @@ fn read_own(
     key: &Key<'_>,
     words: &Words,
     asked: Arg<'_>,
+    fields: usize,
     until: Option<UnixMillis>,
 ) -> Option<Seen> {
     let [holds, token] = key.get_two(asked, words.token_field.lend());
     let holds = Observed::read_holds(holds?.lend().bytes())?;
-    let alone = key.fields() == 1 + usize::from(token.is_some());
+    let alone = fields == 1 + usize::from(token.is_some());
     let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
-    alone.then_some(Seen::Own { holds, token, until })
+    alone.then_some(Seen::Own { holds, shared: 0, token, until })
 }
 
-fn read_fields(key: &Key<'_>, until: Option<UnixMillis>) -> Seen {
+/// Reads a hash whose fields may be those of many, or of one in both modes.
+fn read_moded(
+    key: &Key<'_>,
+    words: &Words,
+    asked: Option<Arg<'_>>,
+    fields: usize,
+    until: Option<UnixMillis>,
+) -> Seen {
+    let (mode_field, token_field) = (words.mode_field.lend(), words.token_field.lend());
+    let asked_for = asked.unwrap_or(token_field);
+    let [mode, token, own] = key.get_three([mode_field, token_field, asked_for]);
+    let own = own.filter(|_| asked.is_some());
+    let mode = mode.and_then(|mode| Mode::read(mode.lend().bytes()));
+    let others = fields - 1 - usize::from(token.is_some());
+    let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
+    match (mode, own) {
+        (Some(Mode::Shared), _) if others == 0 => Seen::Free { stored: token, remnant: true },
+        (Some(Mode::Shared), own) => {
+            let share = own.as_ref().and_then(|own| Share::read(own.lend().bytes()));
+            if own.is_some() && share.is_none() {
+                return Seen::NotALock { until };
+            }
+            Seen::Shared(Shared { own: share, token, until, holders: others, living: None })
+        }
+        (Some(Mode::Exclusive(shared)), Some(own)) if others == 1 => {
+            let holds = Observed::read_holds(own.lend().bytes());
+            holds.map_or(Seen::NotALock { until }, |holds| Seen::Own {
+                holds,
+                shared,
+                token,
+                until,
+            })
+        }
+        (Some(Mode::Exclusive(_)), None) if fields <= FIELDS_MAX => {
+            read_fields(key, words, asked, until)
+        }
+        _ => Seen::NotALock { until },
+    }
+}
+
+/// Reads a small hash whose fields may be anything.
+fn read_fields(
+    key: &Key<'_>,
+    words: &Words,
+    asked: Option<Arg<'_>>,
+    until: Option<UnixMillis>,
+) -> Seen {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
-        // No number is longer; of anything that is, the beginning is enough to see it.
-        let value = value.get(..NUMBER_MAX).unwrap_or(value);
+        // No value is longer; of anything that is, the beginning is enough to see it.
+        let value = value.get(..VALUE_MAX).unwrap_or(value);
         fields.push((field.to_vec(), value.to_vec()));
     });
-    let fields = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
-    match Observed::from_fields(fields, until) {
-        Observed::Free { stored } => Seen::Free { stored },
+    let all = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
+    match Observed::from_fields(all, until) {
+        Observed::Free { stored } => Seen::Free { stored, remnant: true },
         Observed::NotALock { until } => Seen::NotALock { until },
-        Observed::Held(Holding { owner, holds, token, until }) => {
-            Seen::Other { owner: owner.to_vec(), holds, token, until }
+        Observed::Shared(_) => read_moded(key, words, asked, fields.len(), until),
+        Observed::Held(Holding { owner, holds, shared, token, until }) => {
+            Seen::Other { owner: owner.to_vec(), holds, shared, token, until }
         }
-    }
-}
-
-/// Writes changes of one lock and tells of them. All that one callback writes is one transaction
-/// for the replicas.
-#[derive(Debug)]
-pub(crate) struct Writer<'a> {
-    pub(crate) ctx: &'a Ctx<'a>,
-    pub(crate) words: &'a Words,
-    pub(crate) key: Arg<'a>,
-}
-
-impl Writer<'_> {
-    /// Makes `owner` the one holder of the lock, which nobody holds or `before` does.
-    pub(crate) fn grant(
-        &self,
-        key: Key<'_>,
-        before: Option<&[u8]>,
-        owner: Arg<'_>,
-        token: Token,
-        until: UnixMillis,
-    ) {
-        let (one, field) = (self.words.one.lend(), self.words.token_field.lend());
-        let token = Text::number(token.value());
-        key.set_two((owner, one), (field, token.lend()));
-        if let Some(before) = before.filter(|before| *before != owner.bytes()) {
-            key.unset(Text::new(before).lend());
-        }
-        key.set_expires(until.0);
-        drop(key);
-        if before.is_some() {
-            self.ctx.replicate(c"DEL", &[self.key]);
-            self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
-        }
-        self.ctx.replicate(c"HSET", &[self.key, owner, one, field, token.lend()]);
-        self.ctx.notify(KeyEventKind::Hash, c"hset", self.key);
-        self.tell_expiry(until);
-    }
-
-    /// Changes what is given of the holder's fields and lease.
-    pub(crate) fn update(
-        &self,
-        key: Key<'_>,
-        owner: Arg<'_>,
-        holds: Option<u64>,
-        token: Option<Token>,
-        until: Option<UnixMillis>,
-    ) {
-        let holds = holds.map(Text::number);
-        let token = token.map(|token| Text::number(token.value()));
-        let mut args = vec![self.key];
-        if let Some(holds) = &holds {
-            key.set(owner, holds.lend());
-            args.extend([owner, holds.lend()]);
-        }
-        if let Some(token) = &token {
-            let field = self.words.token_field.lend();
-            key.set(field, token.lend());
-            args.extend([field, token.lend()]);
-        }
-        if let Some(until) = until {
-            key.set_expires(until.0);
-        }
-        drop(key);
-        if args.len() > 1 {
-            self.ctx.replicate(c"HSET", &args);
-            self.ctx.notify(KeyEventKind::Hash, c"hset", self.key);
-        }
-        if let Some(until) = until {
-            self.tell_expiry(until);
-        }
-    }
-
-    /// Deletes the key.
-    pub(crate) fn free(&self, key: Key<'_>) {
-        key.delete();
-        drop(key);
-        self.ctx.replicate(c"DEL", &[self.key]);
-        self.ctx.notify(KeyEventKind::Generic, c"del", self.key);
-    }
-
-    /// Tells those who wait with Redisson that the lock is free.
-    pub(crate) fn announce(&self, how: RedissonChannel, in_cluster: bool) {
-        if how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
-            return;
-        }
-        let channel = Text::new(&redisson_channel(self.key.bytes()));
-        let (channel, message) = (channel.lend(), self.words.message.lend());
-        let both = how == RedissonChannel::Both;
-        if both || !in_cluster {
-            self.ctx.publish(channel, message);
-        }
-        if both || in_cluster {
-            self.ctx.publish_in_shard(channel, message);
-        }
-    }
-
-    fn tell_expiry(&self, until: UnixMillis) {
-        if Bug::LeaseNotReplicated.is_planted() {
-            return;
-        }
-        self.ctx.replicate_number(c"PEXPIREAT", self.key, until.0);
-        self.ctx.notify(KeyEventKind::Generic, c"expire", self.key);
-    }
-}
-
-/// The channel on which Redisson waits for a lock. A name with a hash tag keeps it; any other
-/// becomes one, so that lock and channel are in the same slot.
-fn redisson_channel(key: &[u8]) -> Vec<u8> {
-    let tagged = key.contains(&b'{');
-    let (before, after): (&[u8], &[u8]) = if tagged { (b":", b"") } else { (b":{", b"}") };
-    [b"redisson_lock__channel", before, key, after].concat()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_channel_has_one_pair_of_braces() {
-        assert_eq!(redisson_channel(b"k"), b"redisson_lock__channel:{k}");
-        assert_eq!(redisson_channel(b"a{k}b"), b"redisson_lock__channel:a{k}b");
     }
 }

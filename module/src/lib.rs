@@ -10,7 +10,10 @@
 //!                           │ ▲
 //!                           ▼ │
 //!                         server.rs   the state: lock table, parked clients, options
-//!                         keyspace.rs reads a lock from its key, writes a change to it
+//!                         operate.rs  asks the table, carries out what it decides
+//!                         keyspace.rs reads a lock from its key
+//!                         sharers.rs  who of those who share a lock still lives
+//!                         writer.rs   writes a change to the key
 //!                           │ ▲
 //!                 Situation │ │ Change
 //!                           ▼ │
@@ -25,10 +28,13 @@ mod floor;
 mod info;
 mod keyspace;
 mod module;
+mod operate;
 mod redis;
 mod server;
+mod sharers;
 mod slot;
 mod wake;
+mod writer;
 
 /// The server's allocator: what the module uses counts in the server's `used_memory`.
 #[cfg(not(test))]

@@ -85,16 +85,17 @@ impl Host for Module {
     fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             let now = clock::now();
-            if event != ServerEvent::Cron {
+            if !matches!(event, ServerEvent::Cron | ServerEvent::ReplicasChanged) {
                 server.floors.forget();
             }
             match event {
                 ServerEvent::BecamePrimary => server.primary = true,
+                ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
                 ServerEvent::BecameReplica => {
                     server.primary = false;
                     // Their leases end them, on whichever server is the primary now.
                     for grant in server.lost.drain(..) {
-                        server.table.delivered(grant.token);
+                        server.table.delivered(grant.id, &grant.owner, grant.token);
                     }
                     server.dismiss_all(&DEMOTED);
                 }
@@ -121,7 +122,7 @@ impl Host for Module {
 
     fn answer_written(_ctx: &Ctx<'_>, grant: Option<Grant>) {
         if let Some(grant) = grant {
-            server::with(|server| server.table.delivered(grant.token));
+            server::with(|server| server.table.delivered(grant.id, &grant.owner, grant.token));
         }
     }
 
@@ -130,7 +131,7 @@ impl Host for Module {
             let Some(grant) = grant else { return };
             if !server.primary {
                 // Its lease ends it, on whichever server is the primary now.
-                server.table.delivered(grant.token);
+                server.table.delivered(grant.id, &grant.owner, grant.token);
             } else if !Bug::GrantToTheDead.is_planted() {
                 server.lost.push(grant);
                 server.timer.arm(ctx, Duration::ZERO);

@@ -4,12 +4,11 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, Change, KeyRef, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, LockKey, Now};
 
 use crate::clock;
 use crate::commands::MOVING;
-use crate::floor::Place;
-use crate::keyspace::{self, Seen};
+use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
@@ -57,29 +56,26 @@ impl Server {
             && (ctx.may_write_unasked() || Bug::NoPauseGuard.is_planted())
     }
 
-    /// Looks at a lock that somebody waits for.
+    /// Looks at a lock that somebody waits for, if something may be granted here.
     fn look(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
         if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
+        let case = self.case(ctx, key.db, name.lend(), now);
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
         drop(open);
-        let floor = self.floors.of(ctx, Place::of(key.db, &key.name, self.in_cluster), now);
-        let at = seen.situation(key.borrow(), b"", now, floor);
-        if self.table.owes_a_grant(&at)
+        let at = case.as_seen(&seen, name.lend());
+        if (self.table.owes_a_grant(&at) || self.table.must_find_the_living(&at))
             && !Bug::NoReplicasCheck.is_planted()
             && !Bug::NoSlotProbe.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
             return self.turn_away(key.borrow(), &refused(&refusal), now);
         }
-        let change = self.table.look(&at, cause);
-        let open =
-            if matches!(change, Change::None) { None } else { ctx.open_to_write(name.lend()) };
-        self.carry_out(ctx, name.lend(), open, name.lend(), &at, change);
+        self.look_at(&case, cause);
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.
@@ -100,16 +96,16 @@ impl Server {
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), Some(owner.lend()));
         drop(open);
-        if !matches!(seen, Seen::Own { .. }) || ctx.refusal_to_write(name.lend()).is_some() {
+        let is_there = matches!(seen, Seen::Own { .. } | Seen::Shared(Shared { own: Some(_), .. }));
+        if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
             // It is not that grant any more, or nobody can be given it now and its lease ends it.
-            return self.table.delivered(grant.token);
+            return self.table.delivered(grant.id, &grant.owner, grant.token);
         }
-        let place = Place::of(grant.key.db, &grant.key.name, self.in_cluster);
-        let floor = self.floors.of(ctx, place, now);
-        let at = seen.situation(grant.key.borrow(), &grant.owner, now, floor);
-        let change = self.table.take_back(&at, &grant.owner, grant.token);
+        let case = self.case(ctx, grant.key.db, name.lend(), now);
+        let at = case.as_seen(&seen, owner.lend());
+        let change = self.table.take_back(&at, grant.id, &grant.owner, grant.token);
         let open = ctx.open_to_write(name.lend());
-        self.carry_out(ctx, name.lend(), open, owner.lend(), &at, change);
+        self.carry_out(&case, open, &seen, owner.lend(), change);
     }
 }
 

@@ -23,6 +23,8 @@
 //! | which servers there are | [`kind`] |
 //! | a server process | [`server`], [`options`] |
 //! | several of them as a cluster | [`cluster`] |
+//! | a primary, its replicas and their Sentinels | [`sentinel`] |
+//! | a port that is free | [`port`] |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
@@ -51,9 +53,10 @@ mod launch;
 pub mod module_file;
 pub mod observe;
 pub mod options;
-mod port;
+pub mod port;
 pub mod random;
 pub mod resp;
+pub mod sentinel;
 pub mod server;
 pub mod transcript;
 pub mod wait;

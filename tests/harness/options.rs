@@ -14,6 +14,7 @@ pub struct Options {
     module: Option<Vec<String>>,
     planted: bool,
     config: Vec<(String, String)>,
+    pub(crate) sentinel: bool,
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) port: Option<u16>,
     pub(crate) dir: Option<PathBuf>,
@@ -26,6 +27,7 @@ impl Options {
             module: Some(Vec::new()),
             planted: false,
             config: Vec::new(),
+            sentinel: false,
             env: Vec::new(),
             port: None,
             dir: None,
@@ -85,6 +87,12 @@ impl Options {
         self.config("cluster-enabled", "yes").config("cluster-node-timeout", 2000)
     }
 
+    /// Is no server, but a Sentinel; its lines of configuration follow.
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self.without_module()
+    }
+
     /// Listens there instead of on a free port.
     pub fn port(mut self, port: u16) -> Self {
         self.port = Some(port);
@@ -109,10 +117,10 @@ impl Options {
 
     /// The configuration file. `DEBUG` and `MODULE` are for tests; nothing is saved unasked.
     pub(crate) fn file(&self, port: u16, dir: &Path) -> String {
-        let mut file = format!(
-            "port {port}\ndir {}\nsave \"\"\nprotected-mode no\nenable-debug-command yes\nenable-module-command yes\nrepl-diskless-sync-delay 0\n",
-            dir.display()
-        );
+        let mut file = format!("port {port}\ndir {}\nprotected-mode no\n", dir.display());
+        if !self.sentinel {
+            file += "save \"\"\nenable-debug-command yes\nenable-module-command yes\nrepl-diskless-sync-delay 0\n";
+        }
         for (name, value) in &self.config {
             writeln!(file, "{name} {value}").unwrap();
         }

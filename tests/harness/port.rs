@@ -18,7 +18,7 @@ const BUS: u16 = 10_000;
 
 /// A port that was free a moment ago, together with its bus port, and that this process has not
 /// been given before in the last thousands of calls.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
     // Processes that run at the same time begin in different places.
     let next = NEXT.get_or_init(|| {

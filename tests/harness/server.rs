@@ -198,7 +198,8 @@ fn begin(options: &Options, dir: &Path) -> Child {
     let log = File::options().create(true).append(true).open(log_path(dir)).expect("open the log");
     let mut command = killed_with_us(&options.chosen_kind().server());
     command.envs(options.env.iter().map(|(name, value)| (name, value)));
-    command.arg(config_path(dir)).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    command.arg(config_path(dir)).args(options.sentinel.then_some("--sentinel"));
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     launch(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", options.chosen_kind()))
 }
 

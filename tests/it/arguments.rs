@@ -230,6 +230,7 @@ fn holds_and_counts_are_whole_numbers() {
         );
         refused(&mut connections, cmd!["LOCK.RELEASE", "k", "alice", "HOLDS", number], "ERR ");
         refused(&mut connections, cmd!["LOCK.INFO", "k", "WAITERS", number], "ERR ");
+        refused(&mut connections, cmd!["LOCK.INFO", "k", "HOLDERS", number], "ERR ");
         refused(&mut connections, cmd!["LOCK.LIST", "COUNT", number], "ERR ");
     }
     refused(&mut connections, cmd!["LOCK.ACQUIRE", "free", "secret", 1000, "HOLDS", 0], "ERR ");
@@ -245,9 +246,15 @@ fn options_that_are_unknown_twice_or_at_odds_are_syntax_errors() {
         "LOCK.ACQUIRE k alice 1000 HOLDS 2 HOLDS 2",
         "LOCK.ACQUIRE k alice 1000 HOLDS 2 secret",
         "LOCK.ACQUIRE k alice 1000 HOLDS\\x00 2",
+        "LOCK.ACQUIRE k alice 1000 SHARED SHARED",
+        "LOCK.ACQUIRE k alice 1000 SHARED HOLDS",
+        "LOCK.ACQUIRE k alice 1000 HOLDS SHARED 2",
+        "LOCK.WAIT k alice 1000 1000 SHARED SHARED",
         "LOCK.WAIT k alice 1000 1000 secret",
         "LOCK.WAIT k alice 1000 1000 HOLDS",
         "LOCK.WAIT k alice 1000 1000 HOLDS 2 HOLDS 2",
+        "LOCK.RELEASE k alice SHARED SHARED",
+        "LOCK.RELEASE k alice ALL SHARED ALL",
         "LOCK.RELEASE k alice secret",
         "LOCK.RELEASE k alice HOLDS",
         "LOCK.RELEASE k alice ALL ALL",
@@ -257,6 +264,8 @@ fn options_that_are_unknown_twice_or_at_odds_are_syntax_errors() {
         "LOCK.INFO k secret",
         "LOCK.INFO k WAITERS",
         "LOCK.INFO k WAITERS 1 WAITERS 1",
+        "LOCK.INFO k HOLDERS 1 HOLDERS 1",
+        "LOCK.INFO k HOLDERS 1 WAITERS",
         "LOCK.LIST secret",
         "LOCK.LIST COUNT",
         "LOCK.LIST COUNT 1 COUNT 1",

@@ -33,6 +33,7 @@ mod planted;
 mod refusals;
 mod replies;
 mod same_turn;
+mod shared_load;
 mod timing;
 mod token_floor;
 mod tokens;

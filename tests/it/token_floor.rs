@@ -6,6 +6,7 @@ use harness::observe;
 use harness::{Connection, Kind, Server, Value, cmd, on_each_server, wait};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 const FLOOR: &str = "kvlock:floor";
 
@@ -86,6 +87,52 @@ fn the_floor_needs_no_module_on_the_replica(kind: Kind) {
     assert_eq!(floor(&mut r), floor(&mut p));
     let stats = observe::info_field(&mut r, "cmdstat_set").expect("a SET came");
     assert!(stats.starts_with("calls=1,"), "{stats}");
+}
+
+/// Two replicas, of which the second hears nothing of what the first does as a primary.
+fn who_takes_over_without_having_heard_of_the_one_before_is_above_it(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let replica = || Server::options().kind(&kind).replica_of(&primary).start();
+    let (first, second) = (replica(), replica());
+    let (mut p, mut f, mut s) = (primary.connect(), first.connect(), second.connect());
+    observe::wait_for_replica(&mut p, &mut f);
+    observe::wait_for_replica(&mut p, &mut s);
+    let before = token(&acquire(&mut p, "k", "alice"));
+    release(&mut p, "k", "alice");
+    observe::wait_for_replica(&mut p, &mut f);
+    observe::wait_for_replica(&mut p, &mut s);
+
+    f.run("REPLICAOF NO ONE");
+    let mut last = before;
+    for _ in 0..100 {
+        let next = token(&acquire(&mut f, "k", "bob"));
+        assert!(next > last, "{next} after {last}");
+        last = next;
+        release(&mut f, "k", "bob");
+    }
+    s.run("REPLICAOF NO ONE");
+    let next = token(&acquire(&mut s, "k", "carol"));
+    assert!(next > last, "{next} after {last}");
+}
+
+/// Neither is a reason to begin above one's own reservation, which nobody may have heard of yet.
+fn replicas_that_come_and_go_lift_no_token(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let mut p = primary.connect();
+    acquire(&mut p, "k", "alice");
+    let reserved = floor(&mut p);
+    let replica = Server::options().kind(&kind).replica_of(&primary).start();
+    observe::wait_for_replica(&mut p, &mut replica.connect());
+    drop(replica);
+    wait::until("the replica is gone", Duration::from_secs(30), || {
+        match observe::info_number(&mut p, "connected_slaves") {
+            0 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
+    release(&mut p, "k", "alice");
+    assert!(token(&acquire(&mut p, "k", "alice")) < reserved);
+    assert_eq!(floor(&mut p), reserved);
 }
 
 /// Values of a token field that no server of ours has written.
@@ -224,6 +271,8 @@ on_each_server!(
     every_database_has_its_own,
     the_floor_is_raised_once_in_half_a_minute,
     the_floor_needs_no_module_on_the_replica,
+    who_takes_over_without_having_heard_of_the_one_before_is_above_it,
+    replicas_that_come_and_go_lift_no_token,
     a_poisoned_token_of_a_free_lock_is_ignored,
     a_poisoned_token_of_a_held_lock_is_ignored_and_replaced,
     a_token_that_may_be_ours_is_outbid,

@@ -40,6 +40,10 @@ transcripts!(
     reentry,
     renew,
     replaced_waiter,
+    shared,
+    shared_expiry,
+    shared_info,
+    shared_layout,
     wait_and_hand_off,
     wait_timeout,
 );

@@ -4,7 +4,7 @@ use crate::asking::{LONG, acquire, error, release, state, token};
 use harness::{Connection, Server, Value};
 
 /// Commands that put something at `k` that is not a lock.
-const NOT_LOCKS: [&str; 19] = [
+const NOT_LOCKS: [&str; 23] = [
     "SET k v",
     "SET k 1",
     "SETBIT k 100 1",
@@ -14,6 +14,10 @@ const NOT_LOCKS: [&str; 19] = [
     "XADD k 1-1 alice 1",
     "HSET k alice 1 bob 1",
     "HSET k alice 1 bob 1 fencing-token 5",
+    "HSET k lock-mode shared alice 1",
+    "HSET k lock-mode shared alice '1 x' fencing-token 5",
+    "HSET k lock-mode exclusive alice 1",
+    "HSET k lock-mode 'exclusive 1' alice 1 bob 1 fencing-token 5",
     "HSET k alice one",
     "HSET k alice ''",
     "HSET k alice 0",
@@ -26,11 +30,14 @@ const NOT_LOCKS: [&str; 19] = [
     "HSET k alice 99999999999999999999999999 fencing-token 5",
 ];
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 13] = [
     "LOCK.ACQUIRE k alice 1000",
     "LOCK.ACQUIRE k carol 1000 HOLDS 1",
     "LOCK.WAIT k alice 1000 0",
     "LOCK.WAIT k carol 1000 0",
+    "LOCK.ACQUIRE k alice 1000 SHARED",
+    "LOCK.WAIT k alice 1000 0 SHARED",
+    "LOCK.RELEASE k alice SHARED",
     "LOCK.RELEASE k alice",
     "LOCK.RELEASE k alice ALL",
     "LOCK.RELEASE k alice HOLDS 0",

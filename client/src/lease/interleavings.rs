@@ -8,7 +8,7 @@
 use super::{Duty, Lease, Parting, Tenure, Term, Terms};
 use crate::clock::{Caution, Clock, Moment};
 use crate::reply::Token;
-use crate::request::GiveBack;
+use crate::request::{GiveBack, Mode};
 use crate::watchdog::Agenda;
 use shuttle::future::block_on;
 use shuttle::rand::{Rng as _, thread_rng};
@@ -59,7 +59,12 @@ impl World {
         clock.pass(1_000_000);
         let terms =
             Terms { clock: clock.clone(), caution: Caution { margin: Duration::from_millis(50) } };
-        let tenure = Tenure { key: b"k"[..].into(), owner: "o:1".into(), token: Token::from(1) };
+        let tenure = Tenure {
+            mode: Mode::Alone,
+            key: b"k"[..].into(),
+            owner: "o:1".into(),
+            token: Token::from(1),
+        };
         let term = Term { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);
         let (lease, share) = Lease::granted(1, tenure, &terms, sent, term, false);

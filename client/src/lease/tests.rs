@@ -35,7 +35,12 @@ fn granted(term: Term) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
     let terms = Terms { clock: clock.clone(), caution: Caution { margin: millis(500) } };
-    let tenure = Tenure { key: b"k"[..].into(), owner: "o:1".into(), token: Token::from(1) };
+    let tenure = Tenure {
+        mode: Mode::Alone,
+        key: b"k"[..].into(),
+        owner: "o:1".into(),
+        token: Token::from(1),
+    };
     let (lease, share) = Lease::granted(1, tenure, &terms, at(10_000), term, false);
     Stage { clock, lease, share }
 }

@@ -37,26 +37,36 @@
 //! - **I5** Every timed wait is on the agenda at its end, every queue at most once, and nothing else.
 //! - **I6** Each new grant has a larger token than every grant before it.
 //! - **I7** The number of waiters never exceeds the limits, in total or per key.
-//! - **I8** A lock that is free is never given to a newcomer while somebody waits for it.
+//! - **I8** A lock that can be had is never given to a newcomer while somebody waits for it.
+//! - **I9** A lock is given to be held alone only if nobody shares it, and to be shared only if
+//!   nobody holds it alone.
+//! - **I10** A shared period has one token: larger than each before it, smaller than each after.
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod grant;
 mod lock;
+mod mode;
+mod observed;
 mod outcome;
 mod parse;
 mod planted;
 mod queue;
 mod report;
+mod share;
 mod table;
 mod token;
 mod types;
 mod waiting;
 
+pub use grant::{GrantId, RUN_MAX};
 pub use lock::{
-    Acquire, AcquireReply, Holding, Observed, RELEASE_MESSAGE, RESERVED_FIELDS, Release,
-    ReleaseReply, RenewReply, TOKEN_FIELD,
+    Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
+    TOKEN_FIELD,
 };
-pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, WaitReply};
+pub use mode::{MODE_FIELD, Mode, Share, Sharing, Want};
+pub use observed::{Holding, Observed};
+pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use queue::{KeyRef, LockKey, WaiterId, WaiterView};

@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
+use crate::grant::GrantId;
 use crate::lock::AcquireReply;
+use crate::mode::Share;
 use crate::queue::LockKey;
 use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
@@ -32,6 +34,19 @@ pub enum Change<P> {
     Free,
     /// The first waiter holds the lock now, whatever the key held before.
     HandOff(HandOff<P>),
+    /// The lock is shared now, by those who shared it before and these.
+    Share(Sharers<P>),
+    /// The caller shares the lock no more; others do, or did.
+    Leave,
+    /// The holder has this many shared holds beside.
+    Beside {
+        /// How many; 0 is none any more.
+        holds: u64,
+        /// A token, for a lock that had none.
+        token: Option<Token>,
+        /// When the lease ends now; if `None`, it stays as it is.
+        until: Option<UnixMillis>,
+    },
 }
 
 impl<P> Change<P> {
@@ -40,8 +55,10 @@ impl<P> Change<P> {
     pub fn issued(&self) -> Option<Token> {
         match self {
             Self::Take { token, .. } | Self::HandOff(HandOff { token, .. }) => Some(*token),
-            Self::Update { token, .. } => *token,
-            Self::None | Self::Free => None,
+            Self::Update { token, .. }
+            | Self::Share(Sharers { token, .. })
+            | Self::Beside { token, .. } => *token,
+            Self::None | Self::Free | Self::Leave => None,
         }
     }
 
@@ -53,14 +70,34 @@ impl<P> Change<P> {
             | Self::Take { .. }
             | Self::Update { .. }
             | Self::Free
-            | Self::HandOff(_) => self,
+            | Self::HandOff(_)
+            | Self::Share(_)
+            | Self::Leave
+            | Self::Beside { .. } => self,
         }
     }
+}
+
+/// Who shares a lock from now on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sharers<P> {
+    /// Whether a shared period begins: whatever the key held before goes.
+    pub begins: bool,
+    /// The token of the period; if `None`, the key has it already.
+    pub token: Option<Token>,
+    /// The share that the caller has now; if `None`, nothing changes for it.
+    pub own: Option<Share>,
+    /// Waiters that join, each with one hold.
+    pub joined: Vec<HandOff<P>>,
+    /// When the key expires now; if `None`, that stays as it is: never, at a beginning.
+    pub until: Option<UnixMillis>,
 }
 
 /// A lock given to the waiter at the head of the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandOff<P> {
+    /// Which grant this is.
+    pub id: GrantId,
     /// Who holds it now.
     pub owner: Rc<[u8]>,
     /// The token of the grant.
@@ -115,6 +152,10 @@ pub struct Limits {
 pub struct Counters {
     /// New grants, of free locks and by hand-off.
     pub granted: u64,
+    /// Those of them that share a lock.
+    pub granted_shared: u64,
+    /// Locks that their one holder went on sharing when it released them.
+    pub downgraded: u64,
     /// Holds added by an owner that held the lock.
     pub reentered: u64,
     /// Acquires and releases with `HOLDS` that had been carried out before.

@@ -62,8 +62,12 @@ bugs! {
     GhostWaiter "ghost-waiter"
     /// The token floor is not read after a start.
     FloorIgnored "floor-ignored"
+    /// Whoever takes over begins right above the floor that it finds.
+    FloorAlone "floor-alone"
     /// Those who wait with Redisson are not told.
     PublishMissing "publish-missing"
+    /// The same, on the replicas only.
+    PublishNotRelayed "publish-not-relayed"
     /// A refused acquire opens the key for writing.
     RefusedTouches "refused-touches"
     /// The lease is not replicated.
@@ -74,6 +78,24 @@ bugs! {
     DrainKeepsWaiters "drain-keeps-waiters"
     /// A hash that is no lock is taken for a free one.
     TakesOverHashes "takes-over-hashes"
+    /// A lock is shared with a newcomer although somebody waits.
+    ReaderOvertakes "reader-overtakes"
+    /// A lock that is shared goes to somebody who wants it alone.
+    WriterAmongReaders "writer-among-readers"
+    /// Somebody whose lease has ended still counts as sharing a lock.
+    DeadReaderBlocks "dead-reader-blocks"
+    /// Who shares a lock with a shorter lease shortens it for the others.
+    ReaderShortens "reader-shortens"
+    /// Of those who wait to share a lock, one is let in and the others are forgotten.
+    OneReaderOnly "one-reader-only"
+    /// A lock that its holder goes on sharing keeps its token.
+    DowngradeKeepsToken "downgrade-keeps-token"
+    /// Who shares a lock may wait to hold it alone.
+    UpgradeWaits "upgrade-waits"
+    /// A release gives back the holds of the other mode if there are none of its own.
+    ReleaseCrossesModes "release-crosses-modes"
+    /// Shares whose lease has ended are not removed as long as the lock is shared.
+    DeadReadersStay "dead-readers-stay"
 }
 
 impl Bug {

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use hashbrown::{Equivalent, HashMap};
 
+use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, UnixMillis};
 
@@ -85,6 +86,7 @@ impl Equivalent<Place> for PlaceRef<'_> {
 pub(crate) struct Waiter<P> {
     pub(crate) queue: QueueId,
     pub(crate) owner: Rc<[u8]>,
+    pub(crate) want: Want,
     pub(crate) lease: Millis,
     /// When it came.
     pub(crate) since: MonoMillis,
@@ -93,6 +95,16 @@ pub(crate) struct Waiter<P> {
     pub(crate) client: P,
     before: Option<WaiterId>,
     after: Option<WaiterId>,
+}
+
+/// Somebody who comes to wait.
+pub(crate) struct Newcomer<'a, P> {
+    pub(crate) owner: &'a [u8],
+    pub(crate) want: Want,
+    pub(crate) lease: Millis,
+    pub(crate) since: MonoMillis,
+    pub(crate) end: Option<MonoMillis>,
+    pub(crate) client: P,
 }
 
 #[derive(Debug)]
@@ -112,6 +124,8 @@ pub(crate) struct Queue {
 pub struct WaiterView<'a, P> {
     /// For whom it waits.
     pub owner: &'a [u8],
+    /// What it waits for.
+    pub want: Want,
     /// When it came.
     pub since: MonoMillis,
     /// The client that will be answered.
@@ -178,6 +192,12 @@ impl<P> Queues<P> {
         self.waiters.get_mut(&id)
     }
 
+    /// The first waiter of a queue, and what it wants.
+    pub(crate) fn head(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
+        let head = self.queues.get(&queue)?.head;
+        self.waiters.get(&head).map(|waiter| (head, waiter.want))
+    }
+
     /// The owner's place in a queue.
     pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
         self.places.get(&PlaceRef { queue, owner }).copied()
@@ -204,15 +224,7 @@ impl<P> Queues<P> {
     }
 
     /// Puts a new waiter at the end of the key's queue. Its owner must not have a place there.
-    pub(crate) fn push(
-        &mut self,
-        key: KeyRef<'_>,
-        owner: &[u8],
-        lease: Millis,
-        since: MonoMillis,
-        end: Option<MonoMillis>,
-        client: P,
-    ) -> WaiterId {
+    pub(crate) fn push(&mut self, key: KeyRef<'_>, newcomer: Newcomer<'_, P>) -> WaiterId {
         let id = WaiterId(self.next_number());
         let queue_id = self.open(key, id);
         let mut before = None;
@@ -224,11 +236,12 @@ impl<P> Queues<P> {
             queue.len += 1;
         }
         self.link(before, |waiter| waiter.after = Some(id));
+        let Newcomer { owner, want, lease, since, end, client } = newcomer;
         let owner: Rc<[u8]> = owner.into();
         self.places.insert(Place { queue: queue_id, owner: Rc::clone(&owner) }, id);
         let queue = queue_id;
-        self.waiters
-            .insert(id, Waiter { queue, owner, lease, since, end, client, before, after: None });
+        let waiter = Waiter { queue, owner, want, lease, since, end, client, before, after: None };
+        self.waiters.insert(id, waiter);
         id
     }
 

@@ -37,6 +37,7 @@ impl<P> Table<P> {
         let id = self.queues.find(key);
         id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(_, waiter)| WaiterView {
             owner: &waiter.owner,
+            want: waiter.want,
             since: waiter.since,
             client: &waiter.client,
         })

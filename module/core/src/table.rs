@@ -6,17 +6,18 @@
 
 use std::hash::RandomState;
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use crate::agenda::Agenda;
-use crate::lock::{
-    Acquire, AcquireReply, Holding, Observed, Reentry, Release, ReleaseReply, RenewReply,
-};
+use crate::grant::{Flight, GrantId, after};
+use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
+use crate::mode::{Sharing, Want};
+use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, Counters, Limits};
 use crate::planted::Bug;
 use crate::queue::{KeyRef, Queues};
 use crate::token::{Token, TokenSource};
-use crate::types::{Millis, Now, UnixMillis};
+use crate::types::{Millis, Now};
 
 /// All queues, what is due when, and the tokens. `P` is a client to answer.
 #[derive(Debug)]
@@ -24,8 +25,9 @@ pub struct Table<P> {
     pub(crate) queues: Queues<P>,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
-    /// Tokens of hand-offs whose reply is not written yet, and whose owner did nothing since.
-    pub(crate) in_flight: HashSet<Token, RandomState>,
+    /// Hand-offs whose reply is not written yet, and whose owner did nothing since.
+    pub(crate) in_flight: HashMap<Flight, GrantId, RandomState>,
+    pub(crate) last_grant: u64,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -63,7 +65,8 @@ impl<P> Table<P> {
             queues: Queues::default(),
             agenda: Agenda::default(),
             tokens: TokenSource::default(),
-            in_flight: HashSet::default(),
+            in_flight: HashMap::default(),
+            last_grant: 0,
             limits,
             look_every: None,
             counters: Counters::default(),
@@ -71,12 +74,16 @@ impl<P> Table<P> {
     }
 
     /// Says whether the head of the queue must be served before anything else is done with this
-    /// lock: it is free although somebody waits (I8).
+    /// lock: it is free although somebody waits, or it is shared and that is what the head wants
+    /// (I8).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
-        matches!(at.seen, Observed::Free { .. })
-            && self.queues.find(at.key).is_some()
-            && !Bug::Overtaking.is_planted()
+        let owes = match at.seen {
+            Observed::Free { .. } => self.queues.find(at.key).is_some(),
+            Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
+            Observed::Held(_) | Observed::NotALock { .. } => false,
+        };
+        owes && !Bug::Overtaking.is_planted()
     }
 
     /// Takes the lock if it is free and nobody waits for it, or counts a reentry.
@@ -100,9 +107,11 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (AcquireReply::NotALock, Change::None),
-            Observed::Held(holding) if holding.owner == request.owner => {
-                self.reenter(at, holding, request)
-            }
+            Observed::Held(holding) if holding.owner == request.owner => match request.want {
+                Want::Exclusive => self.reenter(at, holding, request),
+                Want::Shared => self.share_beside(at, holding, request),
+            },
+            Observed::Shared(sharing) => self.ask_for_shared(at, sharing, request),
             Observed::Free { .. } | Observed::Held(_) if request.holds.is_some_and(|n| n > 1) => {
                 (AcquireReply::Mismatch, Change::None)
             }
@@ -111,12 +120,7 @@ impl<P> Table<P> {
             Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)
             }
-            Observed::Free { stored } => {
-                let token = self.tokens.issue(*stored, at.floor, at.now.unix_us);
-                self.counters.granted += 1;
-                let until = at.now.unix().plus(request.lease);
-                (AcquireReply::Granted { token, holds: 1 }, Change::Take { token, until })
-            }
+            Observed::Free { stored } => self.take(at, *stored, request),
         }
     }
 
@@ -141,12 +145,8 @@ impl<P> Table<P> {
             Some(_) => Some(self.tokens.issue(holding.token, at.floor, at.now.unix_us)),
             None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
         };
-        if more {
-            self.counters.reentered += 1;
-        } else {
-            self.counters.repeated += 1;
-        }
-        self.touched(holding.token);
+        self.count_reentry(more);
+        self.touched(request.owner, holding.token);
         let reply = match given.or(token) {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
@@ -155,33 +155,44 @@ impl<P> Table<P> {
         (reply, change.or_none())
     }
 
-    /// Gives back one, some or all holds. The last one hands the lock to the first waiter.
+    /// Gives back one, some or all holds of a kind. The last one hands the lock to the first
+    /// waiter, or leaves it to the owner's own shared holds.
     pub fn release(
         &mut self,
         at: &Situation<'_>,
         owner: &[u8],
+        want: Want,
         release: Release,
     ) -> (ReleaseReply, Change<P>) {
-        let holding = match &at.seen {
-            Observed::NotALock { .. } => return (ReleaseReply::NotALock, Change::None),
-            Observed::Held(holding)
+        let crosses = Bug::ReleaseCrossesModes.is_planted();
+        let holding = match (&at.seen, want) {
+            (Observed::NotALock { .. }, _) => return (ReleaseReply::NotALock, Change::None),
+            (Observed::Shared(sharing), _) if want == Want::Shared || crosses => {
+                return self.release_share(at, sharing, owner, release);
+            }
+            (Observed::Held(holding), Want::Shared) if holding.owner == owner && !crosses => {
+                return self.release_beside(holding, release);
+            }
+            (Observed::Held(holding), _)
                 if holding.owner == owner || Bug::ReleaseAnyOwner.is_planted() =>
             {
                 holding
             }
-            Observed::Held(_) | Observed::Free { .. } => {
+            (Observed::Held(_) | Observed::Shared(_) | Observed::Free { .. }, _) => {
                 return (ReleaseReply::NotHeld, Change::None);
             }
         };
-        let Some(left) = holding.left_after(release) else {
+        let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(holding.token);
+        self.touched(owner, holding.token);
         let change = if left == holding.holds {
             self.counters.repeated += 1;
             Change::None
         } else if left > 0 {
             Change::Update { holds: Some(left), token: None, until: None }
+        } else if holding.shared > 0 {
+            self.downgrade(at, holding)
         } else {
             self.counters.released += 1;
             self.pass_on(at, holding.token, Cause::Release)
@@ -189,7 +200,8 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), change)
     }
 
-    /// Sets the lease of the holder to start anew. Unlike a reentry it may shorten it.
+    /// Sets the lease of an owner to start anew, in whatever mode it holds the lock. Unlike a
+    /// reentry it may shorten it.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
@@ -198,6 +210,7 @@ impl<P> Table<P> {
     ) -> (RenewReply, Change<P>) {
         let holding = match &at.seen {
             Observed::NotALock { .. } => return (RenewReply::NotALock, Change::None),
+            Observed::Shared(sharing) => return self.renew_share(at, sharing, owner, lease),
             Observed::Held(holding)
                 if holding.owner == owner || Bug::RenewAnyOwner.is_planted() =>
             {
@@ -208,52 +221,22 @@ impl<P> Table<P> {
             }
         };
         let until = at.now.unix().plus(lease);
-        self.touched(holding.token);
+        self.touched(owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let change = Change::Update { holds: None, token: None, until: Some(until) };
         (RenewReply::Lease(lease), change)
     }
 
-    /// Takes the lock from whoever holds it and hands it on. `None` if the key is not a lock,
+    /// Takes the lock from whoever holds or shares it and hands it on. `None` if the key is not a lock,
     /// otherwise whether somebody held it.
     pub fn force_release(&mut self, at: &Situation<'_>) -> (Option<bool>, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (None, Change::None),
             Observed::Free { .. } => (Some(false), Change::None),
-            Observed::Held(holding) => {
+            Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
                 self.counters.forced_releases += 1;
-                (Some(true), self.pass_on(at, holding.token, Cause::Forced))
+                (Some(true), self.pass_on(at, *token, Cause::Forced))
             }
-        }
-    }
-
-    /// Says that the reply of a hand-off was written: from here on only its lease ends it.
-    pub fn delivered(&mut self, token: Token) {
-        self.land(token);
-    }
-
-    /// Takes a hand-off off the list of those under way; says whether it was on it.
-    fn land(&mut self, token: Token) -> bool {
-        let was_there = self.in_flight.remove(&token);
-        let room = self.in_flight.capacity();
-        if room > 64 && self.in_flight.len() < room / 8 {
-            self.in_flight.shrink_to(self.in_flight.len() * 2);
-        }
-        was_there
-    }
-
-    /// Takes back a hand-off whose client was gone before it was answered, and passes the lock
-    /// on; unless its owner has shown since that it is alive, or the lock is no longer that grant.
-    pub fn take_back(&mut self, at: &Situation<'_>, owner: &[u8], token: Token) -> Change<P> {
-        let untouched = self.land(token);
-        match &at.seen {
-            Observed::Held(holding)
-                if untouched && holding.owner == owner && holding.token == Some(token) =>
-            {
-                self.counters.grants_taken_back += 1;
-                self.pass_on(at, Some(token), Cause::TakenBack)
-            }
-            Observed::Held(_) | Observed::Free { .. } | Observed::NotALock { .. } => Change::None,
         }
     }
 
@@ -262,35 +245,6 @@ impl<P> Table<P> {
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         self.tokens.believe(stored)
     }
-
-    /// The owner of a grant did something with it, so it must have learned of it.
-    fn touched(&mut self, token: Option<Token>) {
-        if !self.in_flight.is_empty()
-            && let Some(token) = token
-        {
-            self.land(token);
-        }
-    }
-
-    /// The lock leaves its holder: to the first waiter, else to nobody.
-    fn pass_on(&mut self, at: &Situation<'_>, stored: Option<Token>, cause: Cause) -> Change<P> {
-        self.hand_to_head(at, stored, cause).map_or(Change::Free, Change::HandOff)
-    }
-
-    /// Sees to it that this lock, if somebody waits for it, is looked at by then.
-    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis, cause: Cause) {
-        if let Some(id) = self.queues.find(key) {
-            let planned = self.queues.queue(id).and_then(|queue| queue.look);
-            if planned.is_none_or(|planned| due < planned) {
-                self.plan_look(id, Some(due), cause);
-            }
-        }
-    }
-}
-
-/// The first moment at which the server takes a key that expires at `until` for expired.
-pub(crate) fn after(until: UnixMillis) -> UnixMillis {
-    until.plus(Millis(1))
 }
 
 #[cfg(test)]
@@ -303,7 +257,8 @@ mod tests {
         now: Now { unix_us: 1_000_000, mono: crate::MonoMillis(0) },
         floor: None,
     };
-    const REQUEST: Acquire<'static> = Acquire { owner: b"a", lease: Millis(10), holds: None };
+    const REQUEST: Acquire<'static> =
+        Acquire { owner: b"a", want: Want::Exclusive, lease: Millis(10), holds: None };
 
     fn table() -> Table<()> {
         Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })

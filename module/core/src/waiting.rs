@@ -1,15 +1,15 @@
 //! The lock table: those who wait. How they join, how each of the ways out works, and how the
-//! lock gets to the first of them.
-
-use std::rc::Rc;
+//! lock is looked at for the first of them.
 
 use crate::agenda::Agenda;
-use crate::lock::{Acquire, AcquireReply, Observed};
-use crate::outcome::{Cause, Change, HandOff, WaitReply};
+use crate::grant::after;
+use crate::lock::{Acquire, AcquireReply};
+use crate::mode::Want;
+use crate::observed::Observed;
+use crate::outcome::{Cause, Change, WaitReply};
 use crate::planted::Bug;
-use crate::queue::{KeyRef, LockKey, QueueId, Waiter, WaiterId};
-use crate::table::{Situation, Table, after};
-use crate::token::Token;
+use crate::queue::{KeyRef, LockKey, Newcomer, QueueId, Waiter, WaiterId};
+use crate::table::{Situation, Table};
 use crate::types::{Millis, Now, UnixMillis};
 
 /// Who is put in line, and for how long.
@@ -17,11 +17,16 @@ use crate::types::{Millis, Now, UnixMillis};
 pub struct Join<'a> {
     /// For whom.
     pub owner: &'a [u8],
+    /// To hold the lock alone, or to share it.
+    pub want: Want,
     /// How long the grant will last.
     pub lease: Millis,
     /// How long the wait may last; none is without limit.
     pub timeout: Option<Millis>,
 }
+
+/// A moment that is always over.
+const AT_ONCE: UnixMillis = UnixMillis(0);
 
 impl<P> Table<P> {
     /// Takes the lock if it can be had, else says whether the client may wait for it.
@@ -65,12 +70,20 @@ impl<P> Table<P> {
         {
             let old = std::mem::replace(&mut waiter.client, client);
             let old_end = std::mem::replace(&mut waiter.end, end);
+            let other = std::mem::replace(&mut waiter.want, join.want) != join.want;
             waiter.lease = join.lease;
+            let queue = waiter.queue;
             self.agenda.drop_wait(old_end, id);
             self.agenda.add_wait(end, id);
+            if other {
+                // If it stands in front, what it wants now may be there to be had.
+                self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
+            }
             return (id, Some(old));
         }
-        let id = self.queues.push(at.key, join.owner, join.lease, at.now.mono, end, client);
+        let (owner, want, lease, since) = (join.owner, join.want, join.lease, at.now.mono);
+        let newcomer = Newcomer { owner, want, lease, since, end, client };
+        let id = self.queues.push(at.key, newcomer);
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
         if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {
@@ -83,7 +96,7 @@ impl<P> Table<P> {
     pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<P> {
         let queue = self.queues.find(key)?;
         let id = self.queues.place(queue, owner)?;
-        let waiter = self.take_out(id)?;
+        let waiter = self.withdraw(id)?;
         self.counters.cancelled += 1;
         Some(waiter.client)
     }
@@ -93,7 +106,7 @@ impl<P> Table<P> {
         if Bug::GhostWaiter.is_planted() {
             return None;
         }
-        let waiter = self.take_out(id)?;
+        let waiter = self.withdraw(id)?;
         self.counters.disconnects += 1;
         Some(waiter.client)
     }
@@ -119,7 +132,7 @@ impl<P> Table<P> {
             self.agenda.drop_wait(end, id);
             return None;
         }
-        let waiter = self.take_out(id)?;
+        let waiter = self.withdraw(id)?;
         self.counters.timeouts += 1;
         Some(waiter.client)
     }
@@ -134,16 +147,20 @@ impl<P> Table<P> {
         Some(due)
     }
 
-    /// Looks at a lock outside any command: grants it to the first waiter if it is free, else
-    /// plans the next look.
+    /// Looks at a lock: grants it to the first waiter if it can be had, else plans the next look.
     pub fn look(&mut self, at: &Situation<'_>, cause: Cause) -> Change<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        if let Observed::Free { stored } = at.seen
-            && let Some(hand_off) = self.hand_to_head(at, stored, cause)
-        {
-            return Change::HandOff(hand_off);
+        let served = match &at.seen {
+            Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
+            Observed::Shared(sharing) if self.head_wants(at) == Some(Want::Shared) => {
+                self.let_more_in(at, sharing, cause)
+            }
+            Observed::Shared(_) | Observed::Held(_) | Observed::NotALock { .. } => None,
+        };
+        if let Some(change) = served {
+            return change;
         }
         match self.next_look_at(at.seen.until(), at.now) {
             Some((due, cause)) => self.plan_look(id, Some(due), cause),
@@ -154,7 +171,11 @@ impl<P> Table<P> {
 
     /// When a lock whose key expires at `until` should be looked at next, and what will have freed
     /// it if it is free then.
-    fn next_look_at(&self, until: Option<UnixMillis>, now: Now) -> Option<(UnixMillis, Cause)> {
+    pub(crate) fn next_look_at(
+        &self,
+        until: Option<UnixMillis>,
+        now: Now,
+    ) -> Option<(UnixMillis, Cause)> {
         // The server may see a key for a moment longer than its deadline: look again then.
         let end = until.map(|until| after(until.max(now.unix())));
         let end = end.filter(|_| !Bug::LookForgotten.is_planted());
@@ -199,36 +220,6 @@ impl<P> Table<P> {
         self.agenda.next_due(now)
     }
 
-    /// Gives the lock to the first waiter, if there is one. `stored` is the token in the hash.
-    pub(crate) fn hand_to_head(
-        &mut self,
-        at: &Situation<'_>,
-        stored: Option<Token>,
-        cause: Cause,
-    ) -> Option<HandOff<P>> {
-        let stored = self.believe(stored);
-        if at.must_guess(stored) {
-            return None;
-        }
-        let queue = self.queues.find(at.key)?;
-        let queue = self.queues.queue(queue)?;
-        let head = if Bug::Lifo.is_planted() { queue.tail } else { queue.head };
-        let Waiter { owner, lease, client, .. } = self.take_out(head)?;
-        let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
-        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
-        let until = at.now.unix().plus(lease);
-        self.in_flight.insert(token);
-        self.counters.granted += 1;
-        self.counters.handed_off += 1;
-        if cause == Cause::Expiry {
-            self.counters.handed_off_by_expiry += 1;
-        }
-        if let Some((due, cause)) = self.next_look_at(Some(until), at.now) {
-            self.look_no_later_than(at.key, due, cause);
-        }
-        Some(HandOff { owner: Rc::clone(&owner), token, until, client })
-    }
-
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
         if let Some(queue) = self.queues.queue_mut(id) {
             let before = std::mem::replace(&mut queue.look, due);
@@ -237,7 +228,20 @@ impl<P> Table<P> {
         }
     }
 
-    fn take_out(&mut self, id: WaiterId) -> Option<Waiter<P>> {
+    /// A waiter leaves without having got the lock. If it stood in front, what the next one wants
+    /// may be there to be had.
+    fn withdraw(&mut self, id: WaiterId) -> Option<Waiter<P>> {
+        let waiter = self.take_out(id)?;
+        if let Some((head, want)) = self.queues.head(waiter.queue)
+            && head > id
+            && want != waiter.want
+        {
+            self.plan_look(waiter.queue, Some(AT_ONCE), Cause::Outside);
+        }
+        Some(waiter)
+    }
+
+    pub(crate) fn take_out(&mut self, id: WaiterId) -> Option<Waiter<P>> {
         let (waiter, planned) = self.queues.remove(id)?;
         self.agenda.drop_wait(waiter.end, id);
         self.agenda.move_look(waiter.queue, planned, None);

@@ -5,8 +5,8 @@
 //! thousands of millions of steps in all: the test would not end.
 
 use kvlock_core::{
-    Cause, Change, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Release,
-    Situation, Table, Token, UnixMillis, WaiterId,
+    Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
+    Release, Situation, Table, Token, UnixMillis, WaiterId, Want,
 };
 
 /// What may stay behind in an empty table, in entries over all its maps.
@@ -26,7 +26,7 @@ fn seen<'a>(key: KeyRef<'a>, seen: Observed<'a>) -> Situation<'a> {
 
 /// Held until ten seconds from now.
 fn held<'a>(key: KeyRef<'a>, owner: &'a [u8], token: Option<Token>) -> Situation<'a> {
-    let holding = Holding { owner, holds: 1, token, until: Some(UnixMillis(1_010_000)) };
+    let holding = Holding { owner, holds: 1, shared: 0, token, until: Some(UnixMillis(1_010_000)) };
     seen(key, Observed::Held(holding))
 }
 
@@ -38,12 +38,21 @@ fn owner(number: usize) -> Vec<u8> {
 fn enqueue(table: &mut Table<usize>, key: KeyRef<'_>, number: usize) -> WaiterId {
     let join = Join {
         owner: &owner(number),
+        want: Want::Exclusive,
         lease: Millis(1_000),
         timeout: Some(Millis(5_000 + number as u64)),
     };
     let (id, replaced) = table.enqueue(&held(key, b"holder", None), &join, number);
     assert_eq!(replaced, None);
     id
+}
+
+#[expect(clippy::panic, reason = "a panic is how a test fails")]
+fn handed_off(change: Change<usize>) -> HandOff<usize> {
+    let Change::HandOff(hand_off) = change else {
+        panic!("nobody is served: {change:?}");
+    };
+    hand_off
 }
 
 fn full_queue() -> (Table<usize>, Vec<WaiterId>) {
@@ -129,13 +138,10 @@ fn hand_offs_are_forgotten_when_they_are_answered() {
     }
     // All databases are emptied in one command: 100,000 grants before the first reply is written.
     let free = Observed::Free { stored: None };
-    let granted: Vec<_> = keys()
-        .map(|key| table.look(&seen(key, free), Cause::Outside))
-        .filter_map(|change| change.issued())
-        .collect();
-    assert_eq!(granted.len(), MANY);
-    for token in granted {
-        table.delivered(token);
+    let granted: Vec<_> =
+        keys().map(|key| table.look(&seen(key, free), Cause::Outside)).map(handed_off).collect();
+    for hand_off in granted {
+        table.delivered(hand_off.id, &hand_off.owner, hand_off.token);
     }
     assert_empty(&table);
 }
@@ -157,7 +163,8 @@ fn whoever_leaves_the_middle_of_a_long_queue_walks_past_nobody() {
 fn whoever_waits_again_in_a_long_queue_walks_past_nobody() {
     let (mut table, ids) = full_queue();
     for number in all_over() {
-        let join = Join { owner: &owner(number), lease: Millis(1_000), timeout: None };
+        let (owner, want) = (&owner(number)[..], Want::Exclusive);
+        let join = Join { owner, want, lease: Millis(1_000), timeout: None };
         let (id, replaced) = table.enqueue(&held(ORDERS, b"holder", None), &join, MANY + number);
         assert_eq!((id, replaced), (ids[number], Some(number)));
     }
@@ -172,12 +179,10 @@ fn a_release_to_a_long_queue_wakes_the_first_and_walks_past_nobody() {
     let (mut holder, mut token) = (b"holder".to_vec(), None);
     for number in 0..MANY {
         let at = held(ORDERS, &holder, token);
-        let (_, change) = table.release(&at, &holder, Release::One);
-        let Change::HandOff(hand_off) = change else {
-            panic!("{number} is not served");
-        };
+        let (_, change) = table.release(&at, &holder, Want::Exclusive, Release::One);
+        let hand_off = handed_off(change);
         assert_eq!(hand_off.client, number);
-        table.delivered(hand_off.token);
+        table.delivered(hand_off.id, &hand_off.owner, hand_off.token);
         (holder, token) = (hand_off.owner.to_vec(), Some(hand_off.token));
         if number % 20_000 == 0 {
             assert_eq!(table.check(), Ok(()));

@@ -17,12 +17,16 @@ mod beside;
 mod drive;
 #[path = "model/events.rs"]
 mod events;
+#[path = "model/leaving.rs"]
+mod leaving;
 #[path = "model/meddling.rs"]
 mod meddling;
 #[path = "model/naive.rs"]
 mod naive;
 #[path = "model/ops.rs"]
 mod ops;
+#[path = "model/sharing.rs"]
+mod sharing;
 mod sim;
 #[path = "model/world.rs"]
 mod world;
@@ -59,10 +63,10 @@ fn whatever_happens_the_table_does_what_the_contract_says() {
 
 /// A test that finds nothing must have looked everywhere.
 #[test]
-fn a_few_hundred_walks_see_everything_happen_often() {
+fn several_hundred_walks_see_everything_happen_often() {
     let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 12];
-    for _ in 0..300 {
+    let mut counted = [0; 14];
+    for _ in 0..800 {
         let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
         let mut world = World::new(look_every);
         for op in &ops {
@@ -71,6 +75,8 @@ fn a_few_hundred_walks_see_everything_happen_often() {
         let counters = world.table.counters();
         let of_this_walk = [
             counters.granted,
+            counters.granted_shared,
+            counters.downgraded,
             counters.reentered,
             counters.repeated,
             counters.refused,

@@ -17,6 +17,8 @@
     reason = "a panic is how a test fails"
 )]
 
+#[path = "transcripts/outcome.rs"]
+mod outcome;
 mod sim;
 #[path = "transcripts/stage.rs"]
 mod stage;
@@ -56,16 +58,21 @@ transcripts! {
     a_cancelled_timed_out_or_lost_waiter_leaves_from_anywhere
     a_grant_to_a_client_that_is_gone_is_taken_back
     a_lease_that_ends_hands_the_lock_on
+    a_reader_that_is_gone_is_taken_back
     a_second_wait_takes_the_place_over
+    a_writer_may_go_on_as_a_reader
+    a_writer_waits_for_the_last_reader_and_stops_later_ones
     each_grant_has_a_larger_token
     first_come_first_served
     forced_release_takes_the_lock_from_anybody
     holds_makes_a_repeated_command_harmless
     keys_that_go_unseen_are_looked_at_regularly
     limits_and_drain_turn_waiters_away
+    many_share_a_lock
     one_poisoned_token_spoils_no_other_lock
     others_may_change_the_key
     reentry_counts_and_never_shortens
+    when_a_writer_leaves_the_queue_readers_behind_it_come_in
     without_a_floor_no_token_is_guessed
 }
 

@@ -1,8 +1,9 @@
-//! `LOCK.ACQUIRE key owner lease-ms [HOLDS n]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n]`
 
-use kvlock_core::{Acquire, AcquireReply, Bug};
+use kvlock_core::{Acquire, AcquireReply, Bug, Want};
 
-use super::{MISMATCH, MOVING, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, parse};
+use super::{MISMATCH, MOVING, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, UPGRADE, parse};
+use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
 
@@ -21,6 +22,7 @@ impl Command for LockAcquire {
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
             ArgSpec::Number(c"lease-ms"),
+            ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
         ],
     };
@@ -49,11 +51,21 @@ pub(super) fn run(
     if !server.may_serve() {
         return READ_ONLY;
     }
-    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| table.acquire(at, request));
+    let need = need(request);
+    let outcome =
+        server.on_lock(ctx, key, Some(owner), need, |table, at| table.acquire(at, request));
     if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {
         ctx.open_to_write(key).iter().for_each(Key::touch);
     }
     reply(outcome)
+}
+
+/// Who wants a lock alone must know that nobody shares it.
+pub(super) fn need(request: &Acquire<'_>) -> Need {
+    match request.want {
+        Want::Exclusive => Need::Living,
+        Want::Shared => Need::Own,
+    }
 }
 
 /// What an outcome looks like on the wire.
@@ -63,6 +75,7 @@ pub(super) fn reply(outcome: AcquireReply) -> Reply {
         AcquireReply::Refused => Reply::Nil,
         AcquireReply::Mismatch => MISMATCH,
         AcquireReply::TooManyHolds => TOO_MANY_HOLDS,
+        AcquireReply::Upgrade => UPGRADE,
         AcquireReply::NotALock => NOT_A_LOCK,
         AcquireReply::TryAgain => MOVING,
     }

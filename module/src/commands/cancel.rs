@@ -4,7 +4,7 @@ use kvlock_core::KeyRef;
 
 use super::{READ_ONLY, parse};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::{clock, server};
 
 pub(crate) struct LockCancel;
 
@@ -36,6 +36,8 @@ impl Command for LockCancel {
             match server.table.cancel(name, owner.bytes()) {
                 Some(waiting) => {
                     server.answer(waiting, Reply::Nil, None);
+                    // What the next one wants may be there to be had.
+                    server.plan(ctx, clock::now());
                     Reply::Number(1)
                 }
                 None => Reply::Number(0),

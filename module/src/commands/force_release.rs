@@ -1,6 +1,7 @@
 //! `LOCK.FORCERELEASE key`
 
 use super::{NOT_A_LOCK, READ_ONLY};
+use crate::operate::Need;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -24,7 +25,8 @@ impl Command for LockForceRelease {
             if !server.may_serve() {
                 return READ_ONLY;
             }
-            let held = server.on_lock(ctx, *key, None, |table, at| table.force_release(at));
+            let held =
+                server.on_lock(ctx, *key, None, Need::Living, |table, at| table.force_release(at));
             held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held)))
         })
     }

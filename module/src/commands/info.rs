@@ -1,11 +1,12 @@
-//! `LOCK.INFO key [WAITERS count]`
+//! `LOCK.INFO key [WAITERS count] [HOLDERS count]`
 
-use kvlock_core::{KeyRef, Now, Observed, Table, Token};
+use kvlock_core::{KeyRef, Now, Token, UnixMillis};
 
 use super::{NOT_A_LOCK, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server::{self, Server, Waiting};
-use crate::{clock, keyspace};
+use crate::keyspace::{self, Seen, Shared};
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
+use crate::server::{self, Server};
+use crate::{clock, sharers};
 
 pub(crate) struct LockInfo;
 
@@ -17,54 +18,131 @@ impl Command for LockInfo {
         key: Some(KeyUse::Read),
         acl: c"read fast",
         summary: c"Says who holds a lock, for how long, and who waits for it.",
-        complexity: c"O(1), with WAITERS O(count)",
-        args: &[ArgSpec::Key, ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" }],
+        complexity: c"O(1), with WAITERS or HOLDERS O(count)",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
+            ArgSpec::OptionalNumber { word: c"HOLDERS", name: c"count" },
+        ],
     };
 
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
         let [key, options @ ..] = args.all() else {
             return Reply::Nil;
         };
-        let shown = match parse::count(b"WAITERS", options) {
+        let (waiters_shown, holders_shown) = match parse::counts(b"WAITERS", b"HOLDERS", options) {
             Ok(shown) => shown,
             Err(trouble) => return trouble,
         };
         server::with(|server| {
             let now = clock::now();
-            let open = ctx.open_to_read(*key);
-            let seen = keyspace::read(open.as_ref(), &server.words, *key, None);
             let name = KeyRef { db: ctx.db(), name: key.bytes() };
-            let at = seen.situation(name, b"", now, None);
-            let Some(mut fields) = describe(&server.table, &at.seen, now) else {
+            let open = ctx.open_to_read(*key);
+            let Some(held) = Held::read(server, open.as_ref(), *key, now.unix()) else {
                 return NOT_A_LOCK;
             };
+            let mut fields = held.describe(server, now);
             fields.push(("waiters", number(server.table.waiters_of(name))));
-            if let Some(shown) = shown {
+            fields.extend(held.describe_mode());
+            if let Some(shown) = waiters_shown {
                 fields.push(("queue", queue(server, name, shown, now)));
+            }
+            if let Some(shown) = holders_shown {
+                fields.push(("held-by", held.list(open.as_ref(), shown, now)));
             }
             Reply::Map(fields)
         })
     }
 }
 
-/// What the key says; `None` if it is not a lock.
-fn describe(
-    table: &Table<Waiting>,
-    seen: &Observed<'_>,
-    now: Now,
-) -> Option<Vec<(&'static str, Reply)>> {
-    let (state, owner, holds, token, until) = match seen {
-        Observed::NotALock { .. } => return None,
-        Observed::Free { .. } => ("free", None, 0, None, None),
-        Observed::Held(h) => ("held", Some(h.owner), h.holds, h.token, h.until),
-    };
-    Some(vec![
-        ("state", Reply::Word(state)),
-        ("owner", Reply::or_nil(owner, |owner| Reply::Bytes(owner.to_vec()))),
-        ("holds", Reply::Number(holds)),
-        ("token", Reply::or_nil(table.believe(token).map(Token::value), Reply::Number)),
-        ("lease-left", Reply::or_nil(until, |until| Reply::Number(until.since(now.unix()).0))),
-    ])
+/// What a key that may be a lock says.
+struct Held {
+    /// Who holds it alone, how often, and how many shared holds it has beside.
+    alone: Option<(Vec<u8>, u64, u64)>,
+    /// How many share it.
+    sharers: usize,
+    token: Option<Token>,
+    until: Option<UnixMillis>,
+}
+
+impl Held {
+    /// Reads it; `None` if it is not a lock.
+    fn read(
+        server: &Server,
+        open: Option<&Key<'_>>,
+        name: Arg<'_>,
+        now: UnixMillis,
+    ) -> Option<Self> {
+        let free = Self { alone: None, sharers: 0, token: None, until: None };
+        Some(match keyspace::read(open, &server.words, name, None) {
+            Seen::NotALock { .. } => return None,
+            Seen::Free { .. } | Seen::Own { .. } => free,
+            Seen::Other { owner, holds, shared, token, until } => {
+                Self { alone: Some((owner, holds, shared)), token, until, ..free }
+            }
+            Seen::Shared(Shared { token, until, holders, .. }) => {
+                // One that is alive is enough to say that it is held.
+                let living = sharers::list(open?, now, 1)?;
+                if living.is_empty() {
+                    free
+                } else {
+                    Self { sharers: holders, token, until, ..free }
+                }
+            }
+        })
+    }
+
+    fn describe(&self, server: &Server, now: Now) -> Vec<(&'static str, Reply)> {
+        let is_free = self.alone.is_none() && self.sharers == 0;
+        let holds = self.alone.as_ref().map_or(0, |(_, holds, _)| *holds);
+        let owner = self.alone.as_ref().map(|(owner, ..)| owner.clone());
+        let token = server.table.believe(self.token).map(Token::value);
+        vec![
+            ("state", Reply::Word(if is_free { "free" } else { "held" })),
+            ("owner", Reply::or_nil(owner, Reply::Bytes)),
+            ("holds", Reply::Number(holds)),
+            ("token", Reply::or_nil(token, Reply::Number)),
+            ("lease-left", Reply::or_nil(self.until, |until| left(until, now))),
+        ]
+    }
+
+    fn describe_mode(&self) -> [(&'static str, Reply); 2] {
+        let (mode, holders) = match (&self.alone, self.sharers) {
+            (Some(_), _) => (Reply::Word("exclusive"), 1),
+            (None, 0) => (Reply::Nil, 0),
+            (None, sharers) => (Reply::Word("shared"), sharers),
+        };
+        [("mode", mode), ("holders", number(holders))]
+    }
+
+    /// The first `shown` of those who hold it, each with its exclusive and shared holds.
+    fn list(&self, open: Option<&Key<'_>>, shown: usize, now: Now) -> Reply {
+        let entry = |owner: &[u8], holds, shared, until: Option<UnixMillis>| {
+            Reply::List(vec![
+                Reply::Bytes(owner.to_vec()),
+                Reply::Number(holds),
+                Reply::Number(shared),
+                Reply::or_nil(until, |until| left(until, now)),
+            ])
+        };
+        if let Some((owner, holds, shared)) = &self.alone {
+            return Reply::List(vec![entry(owner, *holds, *shared, self.until)]);
+        }
+        let living = match open {
+            Some(key) if self.sharers > 0 => sharers::list(key, now.unix(), shown),
+            _ => None,
+        };
+        let living = living.unwrap_or_default();
+        // The lease of each ends with the key at the latest.
+        let end = |until: UnixMillis| self.until.map_or(until, |end| end.min(until));
+        let entries =
+            living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
+        Reply::List(entries.collect())
+    }
+}
+
+fn left(until: UnixMillis, now: Now) -> Reply {
+    Reply::Number(until.since(now.unix()).0)
 }
 
 fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) -> Reply {

@@ -39,7 +39,9 @@ impl Command for LockList {
                 let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None);
                 let owner = match seen.situation(lock.key.borrow(), b"", now, None).seen {
                     Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
-                    Observed::Free { .. } | Observed::NotALock { .. } => Reply::Nil,
+                    Observed::Free { .. } | Observed::Shared(_) | Observed::NotALock { .. } => {
+                        Reply::Nil
+                    }
                 };
                 Reply::Map(vec![
                     ("key", Reply::Bytes(lock.key.name.to_vec())),

@@ -35,5 +35,7 @@ const MISMATCH: Reply = Reply::error(c"MISMATCH HOLDS does not fit what the owne
 const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 /// What a client hears whose lock's slot is leaving this server, or is still on its way here.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
+const UPGRADE: Reply =
+    Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use kvlock_core::{Acquire, HOLDS_MAX, Millis, OWNER_BYTES_MAX, is_owner, strict_decimal};
+use kvlock_core::{Acquire, HOLDS_MAX, Millis, OWNER_BYTES_MAX, Want, is_owner, strict_decimal};
 
 use crate::config::TEN_YEARS_MS;
 use crate::redis::{Arg, Reply};
@@ -28,6 +28,15 @@ pub(super) fn lease(arg: Arg<'_>, most: u64) -> Result<Millis, Reply> {
 pub(super) fn timeout(arg: Arg<'_>) -> Result<Option<Millis>, Reply> {
     let timeout = number("timeout-ms", arg, 0, TEN_YEARS_MS)?;
     Ok((timeout > 0).then_some(Millis(timeout)))
+}
+
+/// Takes `SHARED` off the options: it may come first or last.
+pub(super) fn want<'a, 'b>(options: &'b [Arg<'a>]) -> (Want, &'b [Arg<'a>]) {
+    match options {
+        [first, rest @ ..] if is(*first, b"SHARED") => (Want::Shared, rest),
+        [rest @ .., last] if is(*last, b"SHARED") => (Want::Shared, rest),
+        all => (Want::Exclusive, all),
+    }
 }
 
 /// Reads the `HOLDS n` of an acquire, if it is there.
@@ -64,6 +73,25 @@ pub(super) fn count(word: &[u8], options: &[Arg<'_>]) -> Result<Option<usize>, R
     }
 }
 
+/// Reads `WORD count` and `OTHER count`, each if it is there, in any order.
+pub(super) fn counts(
+    word: &[u8],
+    other: &[u8],
+    options: &[Arg<'_>],
+) -> Result<(Option<usize>, Option<usize>), Reply> {
+    match options {
+        [first, _, rest @ ..] if is(*first, other) => {
+            let shown = options.get(..2).map_or(Ok(None), |pair| count(other, pair))?;
+            Ok((count(word, rest)?, shown))
+        }
+        [_, _, rest @ ..] if !rest.is_empty() => {
+            let shown = options.get(..2).map_or(Ok(None), |pair| count(word, pair))?;
+            Ok((shown, count(other, rest)?))
+        }
+        all => Ok((count(word, all)?, None)),
+    }
+}
+
 /// The most entries that a report shows.
 const COUNT_MAX: u64 = 1000;
 
@@ -74,9 +102,11 @@ pub(super) fn acquire<'a>(
     options: &[Arg<'a>],
     max_lease_ms: u64,
 ) -> Result<Acquire<'a>, Reply> {
+    let (want, options) = want(options);
     Ok(Acquire {
         owner: owner(owner_arg)?.bytes(),
         lease: lease(lease_arg, max_lease_ms)?,
+        want,
         holds: holds(options)?,
     })
 }

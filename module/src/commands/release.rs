@@ -1,8 +1,9 @@
-//! `LOCK.RELEASE key owner [ALL | HOLDS n]`
+//! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n]`
 
 use kvlock_core::ReleaseReply;
 
 use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, parse};
+use crate::operate::Need;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -20,6 +21,7 @@ impl Command for LockRelease {
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
+            ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalWordOrNumber { word: c"ALL", other: c"HOLDS", name: c"n" },
         ],
     };
@@ -28,6 +30,7 @@ impl Command for LockRelease {
         let [key, owner, options @ ..] = args.all() else {
             return Reply::Nil;
         };
+        let (want, options) = parse::want(options);
         let parsed = parse::owner(*owner).and_then(|owner| Ok((owner, parse::amount(options)?)));
         let (owner, amount) = match parsed {
             Ok(parsed) => parsed,
@@ -37,8 +40,8 @@ impl Command for LockRelease {
             if !server.may_serve() {
                 return READ_ONLY;
             }
-            let outcome = server.on_lock(ctx, *key, Some(owner), |table, at| {
-                table.release(at, owner.bytes(), amount)
+            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Own, |table, at| {
+                table.release(at, owner.bytes(), want, amount)
             });
             match outcome {
                 ReleaseReply::Left(holds) => Reply::Number(holds),

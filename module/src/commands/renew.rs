@@ -3,6 +3,7 @@
 use kvlock_core::RenewReply;
 
 use super::{NOT_A_LOCK, READ_ONLY, parse};
+use crate::operate::Need;
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -34,8 +35,9 @@ impl Command for LockRenew {
             if !server.may_serve() {
                 return READ_ONLY;
             }
-            let outcome = server
-                .on_lock(ctx, *key, Some(owner), |table, at| table.renew(at, owner.bytes(), lease));
+            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Own, |table, at| {
+                table.renew(at, owner.bytes(), lease)
+            });
             match outcome {
                 RenewReply::Lease(lease) => Reply::Number(lease.0),
                 RenewReply::NotHeld => Reply::Nil,

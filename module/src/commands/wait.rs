@@ -1,4 +1,4 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [HOLDS n]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n]`
 
 use kvlock_core::{Acquire, Join, Millis, Situation, Table, WaitReply, WaiterId};
 
@@ -26,6 +26,7 @@ impl Command for LockWait {
             ArgSpec::Text(c"owner"),
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::Number(c"timeout-ms"),
+            ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
         ],
     };
@@ -59,7 +60,7 @@ fn run(
     if !server.may_serve() {
         return READ_ONLY;
     }
-    let outcome = server.on_lock(ctx, key, Some(owner), |table, at| {
+    let outcome = server.on_lock(ctx, key, Some(owner), acquire::need(request), |table, at| {
         let (outcome, change) = table.wait(at, request);
         let outcome = match outcome {
             WaitReply::Now(outcome) => Outcome::Answer(acquire::reply(outcome)),
@@ -100,7 +101,7 @@ fn park(
     };
     let client = parked.handle();
     let waiting = Waiting { client: parked, client_id: ctx.client_id() };
-    let join = Join { owner: request.owner, lease: request.lease, timeout };
+    let join = Join { owner: request.owner, want: request.want, lease: request.lease, timeout };
     let (waiter, replaced) = table.enqueue(at, &join, waiting);
     Outcome::Parked { client, waiter, replaced }
 }

@@ -71,13 +71,14 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
         RedisModule_SubscribeToKeyspaceEvents RedisModule_SubscribeToServerEvent
         RedisModule_GetNotifyKeyspaceEvents RedisModule_NotifyKeyspaceEvent
+        RedisModule_GetServerInfo RedisModule_ServerInfoGetFieldUnsigned RedisModule_FreeServerInfo
         RedisModule_CreateString RedisModule_CreateStringFromLongLong RedisModule_FreeString
         RedisModule_StringPtrLen
         RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_ValueLength
         RedisModule_DeleteKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
-        RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
+        RedisModule_ScanCursorRestart RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
         RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId RedisModule_GetClientInfoById
         RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
         RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType

@@ -69,6 +69,8 @@ pub(crate) enum ArgSpec {
     Text(&'static CStr),
     /// A number.
     Number(&'static CStr),
+    /// A word, or nothing.
+    OptionalWord { word: &'static CStr, name: &'static CStr },
     /// A word and a number, or neither.
     OptionalNumber { word: &'static CStr, name: &'static CStr },
     /// One of two options, or neither: a word, or a word and a number.
@@ -238,6 +240,11 @@ fn arg_spec(
         ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
         ArgSpec::Text(name) => plain(name, TEXT),
         ArgSpec::Number(name) => plain(name, NUMBER),
+        ArgSpec::OptionalWord { word, name } => raw::RedisModuleCommandArg {
+            token: word.as_ptr(),
+            flags: OPTIONAL,
+            ..plain(name, WORD)
+        },
         ArgSpec::OptionalNumber { word, name } => raw::RedisModuleCommandArg {
             token: word.as_ptr(),
             flags: OPTIONAL,

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
+use std::ptr;
 
 use redis_module::raw;
 
@@ -87,7 +88,7 @@ impl Ctx<'_> {
     fn has_connection(&self) -> bool {
         let info = required!(RedisModule_GetClientInfoById);
         // SAFETY: asked for no information, the function only looks whether the client is there.
-        unsafe { info(std::ptr::null_mut(), self.client_id()) == OK }
+        unsafe { info(ptr::null_mut(), self.client_id()) == OK }
     }
 
     /// Says whether this server is a primary.
@@ -125,6 +126,30 @@ impl Ctx<'_> {
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: "s" takes a live string and "l" a number.
         unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
+    }
+
+    /// Tells the replicas, and no file, of a message that was published here: what
+    /// [`Self::publish`] publishes stays on this server unless it is in a cluster.
+    pub(crate) fn relay(&self, command: &CStr, channel: Arg<'_>, message: Arg<'_>) {
+        let replicate = required!(RedisModule_Replicate);
+        // SAFETY: "s" takes a live string each; "A" takes nothing and leaves the file out.
+        unsafe {
+            replicate(self.raw, command.as_ptr(), c"ssA".as_ptr(), channel.raw, message.raw);
+        }
+    }
+
+    /// Says whether replicas are attached. Asks the server's `INFO`: not for every command.
+    pub(crate) fn has_replicas(&self) -> bool {
+        let ask = required!(RedisModule_GetServerInfo);
+        // SAFETY: the context is alive, the name of the section a C string.
+        let info = unsafe { ask(self.raw, c"replication".as_ptr()) };
+        let read = required!(RedisModule_ServerInfoGetFieldUnsigned);
+        // SAFETY: just made; nobody has to be told of an error, which reads as 0.
+        let replicas = unsafe { read(info, c"connected_slaves".as_ptr(), ptr::null_mut()) };
+        let free = required!(RedisModule_FreeServerInfo);
+        // SAFETY: made with this context, and not used again.
+        unsafe { free(self.raw, info) };
+        replicas > 0
     }
 
     /// Tells those who listen for key events, if `notify-keyspace-events` asks for this one.

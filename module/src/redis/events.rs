@@ -28,6 +28,8 @@ pub(crate) enum ServerEvent {
     BecamePrimary,
     /// It is a replica now.
     BecameReplica,
+    /// A replica came or went.
+    ReplicasChanged,
     /// A database was emptied; all of them if `None`.
     Flushed(Option<i32>),
     /// Two databases changed places.
@@ -52,6 +54,7 @@ pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
     let subscribe_server = required!(RedisModule_SubscribeToServerEvent);
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
+        raw::REDISMODULE_EVENT_REPLICA_CHANGE,
         raw::REDISMODULE_EVENT_FLUSHDB,
         raw::REDISMODULE_EVENT_SWAPDB,
         raw::REDISMODULE_EVENT_LOADING,
@@ -107,6 +110,7 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
             let primary = now == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER;
             Some(if primary { ServerEvent::BecamePrimary } else { ServerEvent::BecameReplica })
         }
+        (raw::REDISMODULE_EVENT_REPLICA_CHANGE, _) => Some(ServerEvent::ReplicasChanged),
         (raw::REDISMODULE_EVENT_FLUSHDB, raw::REDISMODULE_SUBEVENT_FLUSHDB_END) => {
             // SAFETY: a flush comes with this structure.
             let flush = unsafe { data.cast::<raw::RedisModuleFlushInfoV1>().as_ref() }?;

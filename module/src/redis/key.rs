@@ -2,14 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::panic::resume_unwind;
 use std::ptr::null_mut;
 
 use redis_module::raw;
 
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
-use super::guard::{Entry, Payload, catch};
 use super::text::{Arg, Text};
 
 /// What kind of value a key has.
@@ -29,7 +27,7 @@ pub(crate) enum KeyKind {
 /// of nothing if there was none.
 #[derive(Debug)]
 pub(crate) struct Key<'a> {
-    raw: *mut raw::RedisModuleKey,
+    pub(super) raw: *mut raw::RedisModuleKey,
     ctx: &'a Ctx<'a>,
     name: Arg<'a>,
     changed: Cell<bool>,
@@ -96,6 +94,19 @@ impl Key<'_> {
         // SAFETY: the key is open, both names are alive, each is followed by a place for its
         // value, and a null pointer ends the list.
         unsafe { get(self.raw, PLAIN, first.raw, one, second.raw, two, end) };
+        // SAFETY: the values are new strings, or null, that the caller frees.
+        found.map(|raw| unsafe { Text::from_raw(raw) })
+    }
+
+    /// Reads three fields of a hash at once.
+    pub(crate) fn get_three(&self, names: [Arg<'_>; 3]) -> [Option<Text>; 3] {
+        let get = required!(RedisModule_HashGet);
+        let mut found: [*mut raw::RedisModuleString; 3] = [null_mut(); 3];
+        let [one, two, three] = &mut found;
+        let (one, two, three) = (&raw mut *one, &raw mut *two, &raw mut *three);
+        let ([a, b, c], end) = (names, null_mut::<c_void>());
+        // SAFETY: as in `get_two`, with one name and one place more.
+        unsafe { get(self.raw, PLAIN, a.raw, one, b.raw, two, c.raw, three, end) };
         // SAFETY: the values are new strings, or null, that the caller frees.
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
@@ -169,56 +180,6 @@ impl Key<'_> {
         let set = required!(RedisModule_StringSet);
         // SAFETY: the key is open for writing; the value is alive and retained.
         unsafe { set(self.raw, value.raw) };
-    }
-
-    /// Shows each field of a small hash with its value. Not while the hash may change.
-    ///
-    /// # Panics
-    ///
-    /// If `visit` does: half of a hash must not be taken for all of it.
-    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
-        let create = required!(RedisModule_ScanCursorCreate);
-        let scan = required!(RedisModule_ScanKey);
-        let destroy = required!(RedisModule_ScanCursorDestroy);
-        let mut visitor = Visitor { visit, panic: None };
-        let visitor_pointer = (&raw mut visitor).cast::<c_void>();
-        // SAFETY: takes nothing.
-        let cursor = unsafe { create() };
-        // SAFETY: the key is open, the cursor new, and the pointer is to what `visit_field`
-        // expects, which outlives the loop.
-        while unsafe { scan(self.raw, cursor, Some(visit_field), visitor_pointer) } != 0 {}
-        // SAFETY: this is the end of the cursor.
-        unsafe { destroy(cursor) };
-        if let Some(panic) = visitor.panic {
-            resume_unwind(panic);
-        }
-    }
-}
-
-struct Visitor<'a> {
-    visit: &'a mut dyn FnMut(&[u8], &[u8]),
-    panic: Option<Payload>,
-}
-
-unsafe extern "C" fn visit_field(
-    _key: *mut raw::RedisModuleKey,
-    field: *mut raw::RedisModuleString,
-    value: *mut raw::RedisModuleString,
-    visitor: *mut c_void,
-) {
-    // SAFETY: `for_each` passes a pointer to this, alive until the scan ends.
-    let visitor = unsafe { &mut *visitor.cast::<Visitor<'_>>() };
-    let visited = catch(Entry::Scan, || {
-        if !value.is_null() {
-            // SAFETY: the server lends both strings for the length of this call.
-            let field = unsafe { Arg::new(field) };
-            // SAFETY: likewise.
-            let value = unsafe { Arg::new(value) };
-            (visitor.visit)(field.bytes(), value.bytes());
-        }
-    });
-    if let Err(panic) = visited {
-        visitor.panic = Some(panic);
     }
 }
 

@@ -35,6 +35,7 @@ mod key;
 mod load;
 mod parked;
 mod reply;
+mod scan;
 mod text;
 mod timer;
 
@@ -50,5 +51,6 @@ pub(crate) use key::{Key, KeyKind};
 pub(crate) use load::{Host, Registry};
 pub(crate) use parked::{Handle, Parked};
 pub(crate) use reply::Reply;
+pub(crate) use scan::Cursor;
 pub(crate) use text::{Arg, Text};
 pub(crate) use timer::Timer;

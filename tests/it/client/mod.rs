@@ -5,9 +5,14 @@ mod crowd;
 mod frozen;
 mod input;
 mod loss;
+mod multi;
 mod proxy;
 mod reentrance;
+mod replicated;
 mod rlock;
+mod sentinel;
+mod shared;
+mod tls;
 mod trouble;
 mod waiting;
 

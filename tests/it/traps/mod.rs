@@ -12,6 +12,7 @@ mod loading;
 mod mixture;
 mod modules;
 mod pauses;
+mod readers;
 mod reconnects;
 mod redisson;
 mod refused_writes;

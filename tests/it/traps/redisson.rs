@@ -235,6 +235,20 @@ fn the_channel_is_what_the_option_says(kind: Kind) {
     stage.check();
 }
 
+fn who_listens_at_a_replica_is_told(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("CONFIG SET kvlock.redisson-channel both");
+    let mut subscriber = stage.replica.connect();
+    subscriber.call(cmd!["SUBSCRIBE", CHANNEL]);
+    let mut in_shard = stage.replica.connect();
+    in_shard.call(cmd!["SSUBSCRIBE", CHANNEL]);
+    stage.hold("k", "alice", LONG);
+    stage.release("k", "alice");
+    expect_message(&mut subscriber, "message");
+    expect_message(&mut in_shard, "smessage");
+    stage.check();
+}
+
 fn tokens_grow_while_the_sides_take_turns(kind: Kind) {
     let mut stage = Stage::new(&kind);
     let mut last = 0;
@@ -268,5 +282,6 @@ on_each_server!(
     who_comes_in_the_moment_of_their_unlock_is_first_and_our_waiter_next,
     holds_of_both_sides_add_up_and_a_reentry_of_ours_gives_a_token,
     the_channel_is_what_the_option_says,
+    who_listens_at_a_replica_is_told,
     tokens_grow_while_the_sides_take_turns,
 );

@@ -117,6 +117,23 @@ impl Stage {
         self.wait_on(connection, key, owner, lease_ms, timeout_ms)
     }
 
+    /// Puts a client in line that wants to share the lock.
+    pub(super) fn wait_to_share(&mut self, key: &str, owner: &str, lease_ms: u64) -> Waiter {
+        let mut connection = self.server.connect();
+        connection.call(cmd!["SELECT", self.db]);
+        let id = connection.client_id();
+        connection.send(cmd!["LOCK.WAIT", key, owner, lease_ms, 0, "SHARED"]);
+        observe::wait_until_blocked(&mut self.eye, id);
+        Waiter { key: key.to_owned(), owner: owner.to_owned(), id, connection }
+    }
+
+    /// Shares a lock with those who do, and returns its token.
+    pub(super) fn share(&mut self, key: &str, owner: &str, lease_ms: u64) -> i64 {
+        let reply = self.eye.call(cmd!["LOCK.ACQUIRE", key, owner, lease_ms, "SHARED"]);
+        self.grants += 1;
+        token_of(&reply)
+    }
+
     /// The same on a connection that the test has prepared.
     pub(super) fn wait_on(
         &mut self,

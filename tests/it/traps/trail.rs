@@ -6,7 +6,9 @@ use std::fs;
 
 /// Everything that was appended since the file was begun: a line for each command, and one in
 /// braces for each transaction. A number of thirteen or more digits, a moment or a token, is shown
-/// as `#`; which database is meant is left out.
+/// as `#`, also behind the count of a share; which database is meant is left out, and so are the
+/// braces around a single command: a message that only the replicas were sent may have been its
+/// company.
 pub(super) fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
@@ -17,7 +19,10 @@ pub(super) fn trail(server: &Server) -> Vec<String> {
             ("MULTI", None) => transaction = Some(Vec::new()),
             ("EXEC", Some(_)) => {
                 let parts = transaction.take().unwrap_or_default();
-                lines.push(format!("{{{}}}", parts.join("; ")));
+                lines.push(match &parts[..] {
+                    [part] => part.clone(),
+                    parts => format!("{{{}}}", parts.join("; ")),
+                });
             }
             ("MULTI", Some(_)) | ("EXEC", None) => panic!("a nested transaction in the file"),
             (_, Some(parts)) => parts.push(line.join(" ")),
@@ -49,6 +54,9 @@ pub(super) fn commands(server: &Server) -> Vec<Vec<String>> {
 }
 
 fn masked(word: &str) -> String {
+    if let Some((count, until)) = word.split_once(' ') {
+        return format!("{count} {}", masked(until));
+    }
     let long = word.len() >= 13 && word.bytes().all(|byte| byte.is_ascii_digit());
     if long { "#".to_owned() } else { word.to_owned() }
 }

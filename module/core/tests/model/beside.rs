@@ -37,33 +37,51 @@ impl Naive {
         told(over)
     }
 
-    /// A look at a lock outside any command: if it is free, the head gets it.
+    /// A look at a lock: if it can be had, the head gets it.
     pub(crate) fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
-        let What::Free(stored) = self.locks[key].what else {
-            return Vec::new();
-        };
         if !self.owes(key) {
             return Vec::new();
         }
-        self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);
-        self.pass_on(key, stored)
+        let told = match self.locks[key].what {
+            What::Shared(token) if self.locks[key].queue[0].shared => {
+                let token = self.token_of_period(key, token);
+                self.let_in(key, token)
+            }
+            What::Shared(stored) | What::Free(stored) => self.pass_on(key, stored),
+            What::Held { .. } | What::Other => Vec::new(),
+        };
+        if cause == Cause::Expiry {
+            self.counters.handed_off_by_expiry += told.len() as u64;
+        }
+        told
     }
 
     pub(crate) fn delivered(&mut self, grant: usize) {
-        self.settle(self.grants.get(grant).map(|grant| grant.token));
+        self.grants[grant].settled = true;
     }
 
     /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
     /// since, or the token is no longer that grant's."
     pub(crate) fn take_back(&mut self, grant: usize) -> Vec<Told> {
-        let Grant { key, owner, token, settled } = self.grants[grant];
-        self.settle(Some(token));
-        match self.held_by(key, owner) {
-            Ok((_, Some(held))) if held == token && !settled => {
-                self.counters.grants_taken_back += 1;
-                self.pass_on(key, Some(token))
+        let Grant { key, owner, token, settled, .. } = self.grants[grant];
+        self.delivered(grant);
+        let (is_that_one, shared) = match self.locks[key].what {
+            What::Held { owner: holder, token: held, .. } => {
+                (holder == owner && held == Some(token), false)
             }
-            Ok(_) | Err(_) => Vec::new(),
+            What::Shared(held) => {
+                (held == Some(token) && self.share_of(key, owner).is_some(), true)
+            }
+            What::Free(_) | What::Other => (false, false),
+        };
+        if !is_that_one || settled {
+            return Vec::new();
+        }
+        self.counters.grants_taken_back += 1;
+        if shared {
+            self.stop_sharing(key, owner, Some(token))
+        } else {
+            self.pass_on(key, Some(token))
         }
     }
 
@@ -75,6 +93,7 @@ impl Naive {
             if lock.until.is_some_and(|until| until < wall) {
                 lock.lapsed |= !matches!(lock.what, What::Free(_));
                 lock.what = What::Free(None);
+                lock.shares.clear();
                 lock.until = None;
             }
         }
@@ -91,9 +110,8 @@ impl Naive {
             (Meddling::Expire(_), What::Free(_)) => {}
             (Meddling::Expire(ms), _) => lock.until = Some(wall + ms),
             (Meddling::Script(owner, holds, lease), _) => {
-                let token = None;
                 lock.until = Some(wall + lease);
-                lock.what = What::Held { owner, holds, token };
+                lock.what = What::Held { owner, holds, shared: 0, token: None };
             }
             (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
             (Meddling::SwapHolder(new), What::Held { owner, holds, .. }) => {
@@ -106,6 +124,9 @@ impl Naive {
             }
             // The others do something to a holder only.
             _ => {}
+        }
+        if !matches!(lock.what, What::Shared(_)) {
+            lock.shares.clear();
         }
         lock.lapsed &= matches!(lock.what, What::Free(_));
     }

@@ -1,7 +1,7 @@
 //! Asks the table and the model the same, and compares what they answer.
 
 use kvlock_core::{
-    Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, WaitReply,
+    Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, WaitReply, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -19,6 +19,7 @@ impl World {
             Op::Event(event) => self.happen(event)?,
         }
         self.model.put_off();
+        self.name_grants();
         self.compare()
     }
 
@@ -34,13 +35,14 @@ impl World {
                 let answer = self.wait(key, &request, timeout, client)?;
                 (answer, self.model.wait(key, &request, timeout, client))
             }
-            Ask::Release(owner, how_many) => {
-                let answer = self.release(key, owner, how_many)?;
-                (answer, self.model.release(key, owner, how_many))
+            Ask::Release(owner, shared, how_many) => {
+                let answer = self.release(key, owner, shared, how_many)?;
+                (answer, self.model.release(key, owner, shared, how_many))
             }
             Ask::Renew(owner, lease) => {
                 let (by, lease_ms) = (owner.as_bytes(), Millis(lease));
-                let (reply, change) = self.with(key, |table, at| table.renew(at, by, lease_ms));
+                let (reply, change) =
+                    self.with(key, owner, |table, at| table.renew(at, by, lease_ms));
                 let answer = (renewed(reply), self.apply(key, owner, change)?);
                 (answer, (self.model.renew(key, owner, lease), Vec::new()))
             }
@@ -50,7 +52,7 @@ impl World {
                 ((answer, told(out)), self.model.cancel(key, owner))
             }
             Ask::Force => {
-                let (reply, change) = self.with(key, |table, at| table.force_release(at));
+                let (reply, change) = self.with_all(key, "", |table, at| table.force_release(at));
                 let answer = match reply {
                     None => Answer::NotALock,
                     Some(true) => Answer::Yes,
@@ -68,9 +70,11 @@ impl World {
         key: Key,
         request: &Request,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
-        let (reply, change) = self.with(key, |table, at| table.acquire(at, &of(request)));
+        let (reply, change) =
+            self.ask_as(key, request, |table, at| table.acquire(at, &of(request)));
         let waited_for = !self.model.locks[key].queue.is_empty();
-        let taken = matches!(change, Change::Take { .. });
+        let taken = matches!(change, Change::Take { .. })
+            || matches!(&change, Change::Share(sharers) if sharers.begins);
         prop_assert!(!(taken && waited_for), "I8");
         Ok((acquired(reply), self.apply(key, request.owner, change)?))
     }
@@ -82,18 +86,18 @@ impl World {
         timeout: Option<u64>,
         client: u64,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
-        let (reply, change) = self.with(key, |table, at| table.wait(at, &of(request)));
+        let (reply, change) = self.ask_as(key, request, |table, at| table.wait(at, &of(request)));
         let heard = self.apply(key, request.owner, change)?;
         let answer = match reply {
             WaitReply::Now(reply) => acquired(reply),
             WaitReply::QueueFull => Answer::QueueFull,
             WaitReply::Draining => Answer::Draining,
             WaitReply::Block => {
-                let owner = request.owner.as_bytes();
-                let (lease, timeout) = (Millis(request.lease), timeout.map(Millis));
-                let join = Join { owner, lease, timeout };
+                let Acquire { owner, want, lease, .. } = of(request);
+                let join = Join { owner, want, lease, timeout: timeout.map(Millis) };
                 let client = Client(client);
-                let (id, out) = self.with(key, |table, at| table.enqueue(at, &join, client));
+                let (id, out) =
+                    self.ask_as(key, request, |table, at| table.enqueue(at, &join, client));
                 if out.is_none() {
                     self.places.push(id);
                     let (limits, here) = (self.table.limits, key_ref(&self.names[key]));
@@ -110,6 +114,7 @@ impl World {
         &mut self,
         key: Key,
         owner: Owner,
+        shared: bool,
         how_many: HowMany,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
         let release = match how_many {
@@ -118,13 +123,17 @@ impl World {
             HowMany::DownTo(n) => Release::DownTo(n),
         };
         let by = owner.as_bytes();
-        let (reply, change) = self.with(key, |table, at| table.release(at, by, release));
+        let want = if shared { Want::Shared } else { Want::Exclusive };
+        let (reply, change) =
+            self.with(key, owner, |table, at| table.release(at, by, want, release));
         Ok((released(reply), self.apply(key, owner, change)?))
     }
 }
 
 fn of(request: &Request) -> Acquire<'_> {
-    Acquire { owner: request.owner.as_bytes(), lease: Millis(request.lease), holds: request.holds }
+    let want = if request.shared { Want::Shared } else { Want::Exclusive };
+    let (owner, lease) = (request.owner.as_bytes(), Millis(request.lease));
+    Acquire { owner, want, lease, holds: request.holds }
 }
 
 /// Whoever left the table is told so.
@@ -138,6 +147,7 @@ fn acquired(reply: AcquireReply) -> Answer {
         AcquireReply::Refused => Answer::Nil,
         AcquireReply::Mismatch => Answer::Mismatch,
         AcquireReply::TooManyHolds => Answer::TooManyHolds,
+        AcquireReply::Upgrade => Answer::Upgrade,
         AcquireReply::NotALock => Answer::NotALock,
         AcquireReply::TryAgain => Answer::TryAgain,
     }

@@ -1,9 +1,11 @@
 //! The contract once more, as simply as it can be said: a lock is a holder and a list of those
 //! who wait. No care is taken of speed, and nothing is shared with the table but its words.
 
-use kvlock_core::{Counters, Limits, Now};
+use std::collections::BTreeMap;
 
-use crate::ops::{HowMany, Key, Owner, Request};
+use kvlock_core::{Counters, GrantId, Limits, Now};
+
+use crate::ops::{Key, Owner, Request};
 
 /// What a command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +14,7 @@ pub(crate) enum Answer {
     Nil,
     Mismatch,
     TooManyHolds,
+    Upgrade,
     NotALock,
     TryAgain,
     Left(u64),
@@ -41,8 +44,12 @@ pub(crate) enum What {
     Held {
         owner: Owner,
         holds: u64,
+        /// Shared holds beside.
+        shared: u64,
         token: Option<u64>,
     },
+    /// By those in [`Lock::shares`], as far as they live.
+    Shared(Option<u64>),
     Other,
 }
 
@@ -52,7 +59,8 @@ pub(crate) struct Wait {
     pub(crate) client: u64,
     pub(crate) since: u64,
     pub(crate) end: Option<u64>,
-    lease: u64,
+    pub(crate) shared: bool,
+    pub(crate) lease: u64,
     /// The number of its place: places are numbered as they are taken, from 0.
     pub(crate) place: usize,
 }
@@ -60,6 +68,8 @@ pub(crate) struct Wait {
 #[derive(Debug)]
 pub(crate) struct Lock {
     pub(crate) what: What,
+    /// Who shares it: how often, and until when. Those who died are still there.
+    pub(crate) shares: BTreeMap<Owner, (u64, u64)>,
     /// When the key goes away by itself, on the wall clock.
     pub(crate) until: Option<u64>,
     pub(crate) queue: Vec<Wait>,
@@ -72,6 +82,7 @@ pub(crate) struct Lock {
 /// A lock that was given to a waiter.
 #[derive(Debug)]
 pub(crate) struct Grant {
+    pub(crate) id: Option<GrantId>,
     pub(crate) key: Key,
     pub(crate) owner: Owner,
     pub(crate) token: u64,
@@ -97,6 +108,7 @@ impl Naive {
     pub(crate) fn new(keys: usize, limits: Limits, now: Now) -> Self {
         let free = |_| Lock {
             what: What::Free(None),
+            shares: BTreeMap::new(),
             until: None,
             queue: Vec::new(),
             lapsed: false,
@@ -123,7 +135,7 @@ impl Naive {
     }
 
     /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)"
-    fn next_token(&mut self, stored: Option<u64>) -> u64 {
+    pub(crate) fn next_token(&mut self, stored: Option<u64>) -> u64 {
         let before = [Some(self.last_token), self.floor, stored];
         let above_all = before.into_iter().flatten().max().unwrap() + 1;
         self.last_token = above_all.max(self.now.unix_us);
@@ -131,35 +143,45 @@ impl Naive {
     }
 
     /// Nothing is granted whose token would be a guess.
-    fn must_guess(&self, stored: Option<u64>) -> bool {
+    pub(crate) fn must_guess(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
+    }
+
+    /// The token of a lock that the head of its queue can have, if there is a head.
+    pub(crate) fn can_be_had(&self, key: Key) -> Option<Option<u64>> {
+        let lock = &self.locks[key];
+        let head = lock.queue.first()?;
+        match lock.what {
+            What::Free(stored) => Some(stored),
+            What::Shared(token) if head.shared || self.last_end(key).is_none() => Some(token),
+            What::Held { .. } | What::Shared(_) | What::Other => None,
+        }
     }
 
     /// Whether somebody waits for a lock that can be had.
     pub(crate) fn owes(&self, key: Key) -> bool {
-        let lock = &self.locks[key];
-        let can_be_had = matches!(lock.what, What::Free(stored) if !self.must_guess(stored));
-        can_be_had && !lock.queue.is_empty()
+        self.can_be_had(key).is_some_and(|stored| !self.must_guess(stored))
     }
 
     /// What was put off is not made up for by anything but the regular look.
     pub(crate) fn put_off(&mut self) {
         for key in 0..self.locks.len() {
             let owes = self.owes(key);
+            let waited_for = self.can_be_had(key).is_some();
             let lock = &mut self.locks[key];
-            let waited_for = matches!(lock.what, What::Free(_)) && !lock.queue.is_empty();
             lock.put_off = waited_for && (lock.put_off || !owes);
         }
     }
 
     /// A new grant, whoever gets it.
-    fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
+    pub(crate) fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
         let token = self.next_token(stored);
         self.counters.granted += 1;
         let until = Some(self.wall() + lease);
         let lock = &mut self.locks[key];
         (lock.until, lock.lapsed) = (until, false);
-        lock.what = What::Held { owner, holds: 1, token: Some(token) };
+        lock.what = What::Held { owner, holds: 1, shared: 0, token: Some(token) };
+        lock.shares.clear();
         token
     }
 
@@ -167,22 +189,33 @@ impl Naive {
     pub(crate) fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         if self.locks[key].queue.is_empty() || self.must_guess(stored) {
             self.locks[key].what = What::Free(None);
+            self.locks[key].shares.clear();
             self.locks[key].until = None;
             return Vec::new();
+        }
+        if self.locks[key].queue[0].shared {
+            let token = self.next_token(stored);
+            self.begin_sharing(key, Some(token), None);
+            return self.let_in(key, token);
         }
         let head = self.locks[key].queue.remove(0);
         let token = self.grant(key, head.owner, head.lease, stored);
         self.counters.handed_off += 1;
-        self.grants.push(Grant { key, owner: head.owner, token, settled: false });
+        self.note_grant(key, head.owner, token);
         let until = self.locks[key].until.unwrap();
         vec![Told::Granted(head.client, head.owner.into(), token, until)]
     }
 
     /// The owner of a grant shows that it knows of it.
-    pub(crate) fn settle(&mut self, token: Option<u64>) {
+    pub(crate) fn settle(&mut self, owner: Owner, token: Option<u64>) {
         for grant in &mut self.grants {
-            grant.settled |= token == Some(grant.token);
+            grant.settled |= owner == grant.owner && token == Some(grant.token);
         }
+    }
+
+    pub(crate) fn note_grant(&mut self, key: Key, owner: Owner, token: u64) {
+        self.settle(owner, Some(token));
+        self.grants.push(Grant { id: None, key, owner, token, settled: false });
     }
 
     pub(crate) fn acquire(&mut self, key: Key, request: &Request) -> Answer {
@@ -195,41 +228,52 @@ impl Naive {
         let queued = !self.locks[key].queue.is_empty();
         match self.locks[key].what {
             What::Other => Answer::NotALock,
-            What::Held { owner, holds, token } if owner == request.owner => {
-                self.reenter(key, request, holds, token)
+            What::Held { owner, holds, shared, token } if owner == request.owner => {
+                let had = if request.shared { shared } else { holds };
+                match self.reenter(request, had, token) {
+                    Ok((now, token)) => {
+                        let end = self.wall() + request.lease;
+                        let lock = &mut self.locks[key];
+                        lock.until = lock.until.map(|until| until.max(end));
+                        let (holds, shared) =
+                            if request.shared { (holds, now) } else { (now, shared) };
+                        lock.what = What::Held { owner, holds, shared, token: Some(token) };
+                        Answer::Granted { token, holds: now }
+                    }
+                    Err(answer) => answer,
+                }
             }
+            What::Shared(token) => self.ask_for_shared(key, request, token),
             What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
             What::Held { .. } => Answer::Nil,
             What::Free(_) if queued => Answer::Nil,
             What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
-            What::Free(stored) => {
-                let token = self.grant(key, request.owner, request.lease, stored);
-                Answer::Granted { token, holds: 1 }
-            }
+            What::Free(stored) => self.take(key, request, stored),
         }
     }
 
-    fn reenter(&mut self, key: Key, request: &Request, had: u64, token: Option<u64>) -> Answer {
+    /// How many holds there are now, and the token.
+    pub(crate) fn reenter(
+        &mut self,
+        request: &Request,
+        had: u64,
+        token: Option<u64>,
+    ) -> Result<(u64, u64), Answer> {
         let repeated = request.holds == Some(had);
         if !repeated && request.holds.is_some_and(|n| n != had + 1) {
-            return Answer::Mismatch;
+            return Err(Answer::Mismatch);
         }
         if !repeated && had >= u64::from(u32::MAX) {
-            return Answer::TooManyHolds;
+            return Err(Answer::TooManyHolds);
         }
         if self.must_guess(token) {
-            return Answer::TryAgain;
+            return Err(Answer::TryAgain);
         }
-        let holds = if repeated { had } else { had + 1 };
         self.counters.repeated += u64::from(repeated);
         self.counters.reentered += u64::from(!repeated);
-        self.settle(token);
+        self.settle(request.owner, token);
         let token = token.unwrap_or_else(|| self.next_token(None));
-        let end = self.wall() + request.lease;
-        let lock = &mut self.locks[key];
-        lock.until = lock.until.map(|until| until.max(end));
-        lock.what = What::Held { owner: request.owner, holds, token: Some(token) };
-        Answer::Granted { token, holds }
+        Ok((if repeated { had } else { had + 1 }, token))
     }
 
     pub(crate) fn wait(
@@ -253,6 +297,7 @@ impl Naive {
             client,
             since,
             end: timeout.map(|timeout| since + timeout),
+            shared: request.shared,
             lease: request.lease,
             place: self.places,
         };
@@ -268,68 +313,5 @@ impl Naive {
         self.places += 1;
         self.counters.waiters_peak = self.counters.waiters_peak.max(all + 1);
         (Answer::Blocked, Vec::new())
-    }
-
-    /// The holder's holds and token, if it is this owner; else what to tell it.
-    pub(crate) fn held_by(&self, key: Key, asking: Owner) -> Result<(u64, Option<u64>), Answer> {
-        match self.locks[key].what {
-            What::Held { owner, holds, token } if owner == asking => Ok((holds, token)),
-            What::Held { .. } | What::Free(_) => Err(Answer::Nil),
-            What::Other => Err(Answer::NotALock),
-        }
-    }
-
-    pub(crate) fn release(&mut self, key: Key, owner: Owner, how_many: HowMany) -> Outcome {
-        let (holds, token) = match self.held_by(key, owner) {
-            Ok(held) => held,
-            Err(answer) => return (answer, Vec::new()),
-        };
-        let left = match how_many {
-            HowMany::One => holds - 1,
-            HowMany::All => 0,
-            HowMany::DownTo(n) if n == holds || n + 1 == holds => n,
-            HowMany::DownTo(_) => return (Answer::Mismatch, Vec::new()),
-        };
-        self.settle(token);
-        if left == holds {
-            self.counters.repeated += 1;
-        }
-        if left == 0 {
-            self.counters.released += 1;
-            return (Answer::Left(0), self.pass_on(key, token));
-        }
-        self.locks[key].what = What::Held { owner, holds: left, token };
-        (Answer::Left(left), Vec::new())
-    }
-
-    pub(crate) fn renew(&mut self, key: Key, owner: Owner, lease: u64) -> Answer {
-        match self.held_by(key, owner) {
-            Err(answer) => answer,
-            Ok((_, token)) => {
-                self.settle(token);
-                self.locks[key].until = Some(self.wall() + lease);
-                Answer::Lease(lease)
-            }
-        }
-    }
-
-    pub(crate) fn force(&mut self, key: Key) -> Outcome {
-        match self.locks[key].what {
-            What::Other => (Answer::NotALock, Vec::new()),
-            What::Free(_) => (Answer::No, Vec::new()),
-            What::Held { token, .. } => {
-                self.counters.forced_releases += 1;
-                (Answer::Yes, self.pass_on(key, token))
-            }
-        }
-    }
-
-    pub(crate) fn cancel(&mut self, key: Key, owner: Owner) -> Outcome {
-        let queue = &mut self.locks[key].queue;
-        let Some(place) = queue.iter().position(|wait| wait.owner == owner) else {
-            return (Answer::No, Vec::new());
-        };
-        self.counters.cancelled += 1;
-        (Answer::Yes, vec![Told::Out(queue.remove(place).client)])
     }
 }

@@ -26,7 +26,8 @@ pub(crate) enum Ask {
     Acquire(Request),
     /// With a timeout, or without limit.
     Wait(Request, Option<u64>),
-    Release(Owner, HowMany),
+    /// Of exclusive holds, or of shared ones.
+    Release(Owner, bool, HowMany),
     Renew(Owner, u64),
     Cancel(Owner),
     Force,
@@ -35,6 +36,7 @@ pub(crate) enum Ask {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) owner: Owner,
+    pub(crate) shared: bool,
     pub(crate) lease: u64,
     pub(crate) holds: Option<u64>,
 }
@@ -94,7 +96,8 @@ pub(crate) fn lease() -> impl Strategy<Value = u64> {
 
 fn request() -> impl Strategy<Value = Request> {
     let holds = prop_oneof![2 => Just(None), 1 => (1..4_u64).prop_map(Some)];
-    (owner(), lease(), holds).prop_map(|(owner, lease, holds)| Request { owner, lease, holds })
+    (owner(), prop::bool::weighted(0.4), lease(), holds)
+        .prop_map(|(owner, shared, lease, holds)| Request { owner, shared, lease, holds })
 }
 
 fn how_many() -> impl Strategy<Value = HowMany> {
@@ -104,9 +107,10 @@ fn how_many() -> impl Strategy<Value = HowMany> {
 fn ask() -> impl Strategy<Value = Ask> {
     let timeout = select(&[None, None, Some(5), Some(30), Some(400)][..]);
     prop_oneof![
-        4 => request().prop_map(Ask::Acquire),
+        10 => request().prop_map(Ask::Acquire),
         18 => (request(), timeout).prop_map(|(request, timeout)| Ask::Wait(request, timeout)),
-        12 => (owner(), how_many()).prop_map(|(owner, n)| Ask::Release(owner, n)),
+        20 => (owner(), prop::bool::weighted(0.4), how_many())
+            .prop_map(|(owner, shared, n)| Ask::Release(owner, shared, n)),
         3 => (owner(), lease()).prop_map(|(owner, lease)| Ask::Renew(owner, lease)),
         3 => owner().prop_map(Ask::Cancel),
         1 => Just(Ask::Force),

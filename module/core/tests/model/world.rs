@@ -1,14 +1,15 @@
 //! A table with a server around it, the model beside it, and the comparison of both.
 
 use kvlock_core::{
-    Change, Limits, Millis, MonoMillis, Observed, Situation, Table, Token, UnixMillis, WaiterId,
+    Cause, Change, GrantId, HandOff, Limits, Millis, MonoMillis, Observed, Share, Situation, Table,
+    Token, UnixMillis, WaiterId,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::naive::{Naive, Told, What};
-use crate::ops::{KEYS, Key, Owner, owner_named};
-use crate::sim::{Clock, Keyspace, Name, first_look, key_ref};
+use crate::ops::{KEYS, Key, Owner, Request, owner_named};
+use crate::sim::{Asked, Clock, Keyspace, Name, first_look, key_ref};
 
 /// A client to answer. There is no second one like it, so it cannot leave the table twice.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct World {
     pub(crate) clients: u64,
     /// Every place that was ever given out.
     pub(crate) places: Vec<WaiterId>,
+    /// Grants that the model does not know the names of yet.
+    named: Vec<GrantId>,
     last_token: u64,
 }
 
@@ -43,19 +46,65 @@ impl World {
             clock,
             clients: 0,
             places: Vec::new(),
+            named: Vec::new(),
             last_token: 0,
         }
     }
 
-    /// Asks the table something about a key as it is now.
+    /// Asks the table something about a key as an owner sees it now.
     pub(crate) fn with<T>(
         &mut self,
         key: Key,
+        owner: &str,
+        ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
+    ) -> T {
+        self.with_asked(key, Asked { owner: owner.as_bytes(), living_at: None }, ask)
+    }
+
+    /// The same, having looked for those who live.
+    pub(crate) fn with_all<T>(
+        &mut self,
+        key: Key,
+        owner: &str,
+        ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
+    ) -> T {
+        let living_at = Some(self.clock.now().unix());
+        self.with_asked(key, Asked { owner: owner.as_bytes(), living_at }, ask)
+    }
+
+    fn with_asked<T>(
+        &mut self,
+        key: Key,
+        asked: Asked<'_>,
         ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
     ) -> T {
         let (now, floor) = (self.clock.now(), self.model.floor);
-        let at = self.space.situation(&self.names[key], now, floor);
+        let at = self.space.situation(&self.names[key], asked, now, floor);
         ask(&mut self.table, &at)
+    }
+
+    /// As the module does for one who asks: whoever wants a lock alone must know who lives, unless
+    /// somebody is in line.
+    pub(crate) fn ask_as<T>(
+        &mut self,
+        key: Key,
+        request: &Request,
+        ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
+    ) -> T {
+        let in_line = self.table.waiters_of(key_ref(&self.names[key])) > 0;
+        if request.shared || in_line {
+            self.with(key, request.owner, ask)
+        } else {
+            self.with_all(key, request.owner, ask)
+        }
+    }
+
+    pub(crate) fn look_at(&mut self, key: Key, cause: Cause) -> Change<Client> {
+        if self.with(key, "", |table, at| table.must_find_the_living(at)) {
+            self.with_all(key, "", |table, at| table.look(at, cause))
+        } else {
+            self.with(key, "", |table, at| table.look(at, cause))
+        }
     }
 
     /// Does to the key what the table says, and finds who is told.
@@ -66,28 +115,51 @@ impl World {
         change: Change<Client>,
     ) -> Result<Vec<Told>, TestCaseError> {
         let name = &self.names[key];
-        let before = format!("{:?}", self.space.observe(name));
-        self.space.apply(name, caller, &change);
+        let before = self.picture(name);
+        self.space.apply(name, caller, self.clock.now(), &change);
         // Only a renewal may write what is there already: others watch the key.
-        let after = format!("{:?}", self.space.observe(name));
+        let after = self.picture(name);
         let may_be_the_same = matches!(
             change,
             Change::None | Change::Update { holds: None, token: None, until: Some(_) }
-        );
+        ) || matches!(&change, Change::Share(on) if !on.begins && on.joined.is_empty());
         prop_assert!(may_be_the_same || before != after, "{change:?} changes nothing");
         if let Some(token) = change.issued() {
             prop_assert!(token.value() > self.last_token, "I6");
             self.last_token = token.value();
         }
-        let Change::HandOff(hand_off) = change else {
-            return Ok(Vec::new());
+        let hand_offs = match change {
+            Change::HandOff(hand_off) => vec![hand_off],
+            Change::Share(sharers) => sharers.joined,
+            // Whether those who stay still live is seen by a look.
+            Change::Leave => {
+                let change = self.look_at(key, Cause::Release);
+                return self.apply(key, "", change);
+            }
+            Change::None
+            | Change::Take { .. }
+            | Change::Update { .. }
+            | Change::Free
+            | Change::Beside { .. } => Vec::new(),
         };
-        Ok(vec![Told::Granted(
-            hand_off.client.0,
-            String::from_utf8_lossy(&hand_off.owner).into_owned(),
-            hand_off.token.value(),
-            hand_off.until.0,
-        )])
+        Ok(hand_offs.into_iter().map(|hand_off| self.note(hand_off)).collect())
+    }
+
+    /// What is at a key, to compare.
+    fn picture(&self, name: &Name) -> String {
+        format!("{:?} {:?}", self.space.observe(name, Asked::NOBODY), self.space.shares(name))
+    }
+
+    fn note(&mut self, hand_off: HandOff<Client>) -> Told {
+        self.named.push(hand_off.id);
+        let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
+        Told::Granted(hand_off.client.0, owner, hand_off.token.value(), hand_off.until.0)
+    }
+
+    /// Tells the model the names of the latest grants, which are in the same order.
+    pub(crate) fn name_grants(&mut self) {
+        let unnamed = self.model.grants.iter_mut().filter(|grant| grant.id.is_none());
+        unnamed.zip(self.named.drain(..)).for_each(|(grant, id)| grant.id = Some(id));
     }
 
     /// Compares everything that can be seen from outside.
@@ -115,7 +187,9 @@ impl World {
 
     fn compare_lock(&self, key: Key) -> TestCaseResult {
         let (name, lock) = (&self.names[key], &self.model.locks[key]);
-        let seen = self.space.observe(name);
+        let seen = self.space.observe(name, Asked::NOBODY);
+        let shares = lock.shares.iter().map(|(owner, share)| ((*owner).to_owned(), *share));
+        prop_assert_eq!(self.space.shares(name), Vec::from_iter(shares));
         let until = lock.until.map(UnixMillis);
         prop_assert_eq!(what(&seen), Some(lock.what), "{:?} is {:?}", name, seen);
         prop_assert_eq!(seen.until(), until.filter(|_| !is_free(&seen)));
@@ -129,10 +203,17 @@ impl World {
 
         // Whoever waits for a lock is not forgotten: it is looked at when it can be had.
         let now = self.clock.now().unix();
-        let can_be_had = if is_free(&seen) {
+        let last_end = match lock.what {
+            What::Shared(_) => {
+                let end = self.model.last_end(key).map(UnixMillis);
+                end.filter(|end| *end < Share::ENDLESS)
+            }
+            What::Free(_) | What::Held { .. } | What::Other => seen.until(),
+        };
+        let can_be_had = if self.model.can_be_had(key).is_some() {
             (!lock.put_off).then_some(now)
         } else {
-            seen.until().map(|until| until.plus(Millis(1)))
+            last_end.map(|until| until.plus(Millis(1)))
         };
         let regular = self.table.look_every.map(|every| now.plus(every));
         for due in [can_be_had, regular].into_iter().flatten() {
@@ -153,9 +234,11 @@ fn what(seen: &Observed<'_>) -> Option<What> {
     Some(match seen {
         Observed::Free { stored } => What::Free(stored.map(Token::value)),
         Observed::NotALock { .. } => What::Other,
+        Observed::Shared(sharing) => What::Shared(sharing.token.map(Token::value)),
         Observed::Held(holding) => What::Held {
             owner: owner_named(holding.owner)?,
             holds: holding.holds,
+            shared: holding.shared,
             token: holding.token.map(Token::value),
         },
     })

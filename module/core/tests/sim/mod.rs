@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use kvlock_core::{
-    Cause, Change, KeyRef, Millis, MonoMillis, Now, Observed, Situation, TOKEN_FIELD, Table, Token,
-    UnixMillis,
+    Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Share, Sharers,
+    Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis,
 };
 
 /// Where the clock that only goes forward starts. It is far beyond any wall clock, see
@@ -59,6 +59,41 @@ pub(crate) fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
     (due.0 < MONO_START).then_some(UnixMillis(due.0))
 }
 
+/// For whom a key is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) owner: &'a [u8],
+    /// When those who share the lock must live, to be found; none if nobody looks for them.
+    pub(crate) living_at: Option<UnixMillis>,
+}
+
+impl Asked<'_> {
+    pub(crate) const NOBODY: Self = Self { owner: b"", living_at: None };
+}
+
+/// A lock that is shared, as the module reads it.
+fn shared<'a>(
+    fields: &BTreeMap<Vec<u8>, Vec<u8>>,
+    until: Option<UnixMillis>,
+    asked: Asked<'a>,
+) -> Observed<'a> {
+    let token = fields.get(TOKEN_FIELD).and_then(|token| Observed::read_token(token));
+    let reserved = |field: &[u8]| field == TOKEN_FIELD || field == MODE_FIELD;
+    let holders = fields.iter().filter(|(field, _)| !reserved(field));
+    let shares: Option<Vec<_>> = holders.map(|(_, value)| Share::read(value)).collect();
+    let Some(shares) = shares else {
+        return Observed::NotALock { until };
+    };
+    let own = fields.get(asked.owner).and_then(|value| Share::read(value));
+    let found = asked.living_at.map(|now| shares.iter().find(|share| share.is_live(now)));
+    let living = found.flatten().map(|share| share.until);
+    if shares.is_empty() || (found.is_some() && living.is_none()) {
+        return Observed::Free { stored: token };
+    }
+    let holders = shares.len();
+    Observed::Shared(Sharing { asked: asked.owner, own, token, until, holders, living })
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum Value {
     Hash(BTreeMap<Vec<u8>, Vec<u8>>),
@@ -89,49 +124,115 @@ pub(crate) struct Keyspace {
 }
 
 impl Keyspace {
-    /// What a key holds, read as the module reads it.
-    pub(crate) fn observe(&self, name: &Name) -> Observed<'_> {
+    /// What a key holds, read as the module reads it for an owner. If it is shared, those who
+    /// live are looked for or not.
+    pub(crate) fn observe<'a>(&'a self, name: &Name, asked: Asked<'a>) -> Observed<'a> {
         match self.entries.get(name) {
             None => Observed::Free { stored: None },
             Some(Entry { value: Value::Text, until }) => Observed::NotALock { until: *until },
             Some(Entry { value: Value::Hash(fields), until }) => {
-                let fields = fields.iter().take(4).map(|(f, v)| (&f[..], &v[..]));
-                Observed::from_fields(fields, *until)
+                let all = fields.iter().map(|(f, v)| (&f[..], &v[..]));
+                match fields.get(MODE_FIELD).and_then(|mode| Mode::read(mode)) {
+                    Some(Mode::Shared) => shared(fields, *until, asked),
+                    _ => Observed::from_fields(all.take(4), *until),
+                }
             }
         }
+    }
+
+    /// Who shares a lock, how often and until when.
+    pub(crate) fn shares(&self, name: &Name) -> Vec<(String, (u64, u64))> {
+        let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get(name) else {
+            return Vec::new();
+        };
+        let shared = fields.get(MODE_FIELD).and_then(|mode| Mode::read(mode)) == Some(Mode::Shared);
+        let shares = fields.iter().filter_map(|(owner, value)| {
+            let share = Share::read(value).filter(|_| shared)?;
+            Some((String::from_utf8_lossy(owner).into_owned(), (share.holds, share.until.0)))
+        });
+        shares.collect()
     }
 
     /// Everything that the table is told about a key.
     pub(crate) fn situation<'a>(
         &'a self,
         name: &'a Name,
+        asked: Asked<'a>,
         now: Now,
         floor: Option<u64>,
     ) -> Situation<'a> {
-        Situation { key: key_ref(name), seen: self.observe(name), now, floor }
+        Situation { key: key_ref(name), seen: self.observe(name, asked), now, floor }
     }
 
     /// Does what the table says to a key, and checks that it can be done to what is there.
-    pub(crate) fn apply<P>(&mut self, name: &Name, caller: &str, change: &Change<P>) {
-        let free = matches!(self.observe(name), Observed::Free { .. });
-        let held = matches!(self.observe(name), Observed::Held(_));
+    pub(crate) fn apply<P>(&mut self, name: &Name, caller: &str, now: Now, change: &Change<P>) {
+        let asked = Asked { owner: caller.as_bytes(), living_at: Some(now.unix()) };
+        let seen = self.observe(name, asked);
+        let free = matches!(seen, Observed::Free { .. });
+        let held = matches!(seen, Observed::Held(_));
+        let shared = matches!(self.observe(name, Asked::NOBODY), Observed::Shared(_));
         match change {
             Change::None => {}
             Change::Take { token, until } => {
-                assert!(free, "only a free lock is taken");
+                assert!(free, "only a free lock is taken (I9)");
                 self.put(name, caller.as_bytes(), *token, *until);
             }
             Change::Update { holds, token, until } => {
                 assert!(held, "only a holder is updated");
-                self.update(name, *holds, *token, *until);
+                self.update(name, caller, *holds, *token, *until);
+            }
+            Change::Beside { holds, token, until } => {
+                assert!(held, "only a holder shares beside");
+                self.update(name, caller, None, *token, *until);
+                let mode = Mode::Exclusive(*holds).text().into_bytes();
+                let mode = (*holds > 0).then_some(mode);
+                self.set(name, MODE_FIELD, mode);
             }
             Change::Free => {
-                assert!(held, "only a held lock is freed");
+                assert!(held || shared, "only a held lock is freed");
                 self.entries.remove(name);
+            }
+            Change::Leave => {
+                assert!(shared, "only a sharer leaves");
+                self.set(name, caller.as_bytes(), None);
             }
             Change::HandOff(hand_off) => {
                 self.put(name, &hand_off.owner, hand_off.token, hand_off.until);
             }
+            Change::Share(sharers) => {
+                assert!(sharers.begins || shared, "only a shared lock goes on being shared");
+                self.share(name, caller, sharers);
+            }
+        }
+    }
+
+    fn share<P>(&mut self, name: &Name, caller: &str, sharers: &Sharers<P>) {
+        if sharers.begins {
+            let entry = Entry { value: Value::Hash(BTreeMap::new()), until: None };
+            self.entries.insert(name.clone(), entry);
+            self.set(name, MODE_FIELD, Some(Mode::Shared.text().into_bytes()));
+        }
+        if let Some(token) = sharers.token {
+            self.set(name, TOKEN_FIELD, Some(token.value().to_string().into_bytes()));
+        }
+        if let Some(share) = sharers.own {
+            self.set(name, caller.as_bytes(), Some(share.text().into_bytes()));
+        }
+        for hand_off in &sharers.joined {
+            let share = Share { holds: 1, until: hand_off.until };
+            self.set(name, &hand_off.owner, Some(share.text().into_bytes()));
+        }
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.until = sharers.until.or(entry.until);
+        }
+    }
+
+    fn set(&mut self, name: &Name, field: &[u8], value: Option<Vec<u8>>) {
+        if let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get_mut(name) {
+            match value {
+                Some(value) => fields.insert(field.to_vec(), value),
+                None => fields.remove(field),
+            };
         }
     }
 
@@ -147,28 +248,20 @@ impl Keyspace {
     fn update(
         &mut self,
         name: &Name,
+        holder: &str,
         holds: Option<u64>,
         token: Option<Token>,
         until: Option<UnixMillis>,
     ) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return;
-        };
-        let Value::Hash(fields) = &mut entry.value else {
-            return;
-        };
         if let Some(holds) = holds {
-            for (field, value) in fields.iter_mut() {
-                if field != TOKEN_FIELD {
-                    *value = holds.to_string().into_bytes();
-                }
-            }
+            self.set(name, holder.as_bytes(), Some(holds.to_string().into_bytes()));
         }
         if let Some(token) = token {
-            let value = token.value().to_string().into_bytes();
-            fields.insert(TOKEN_FIELD.to_vec(), value);
+            self.set(name, TOKEN_FIELD, Some(token.value().to_string().into_bytes()));
         }
-        entry.until = until.or(entry.until);
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.until = until.or(entry.until);
+        }
     }
 
     /// Does to a key what somebody else wants, as the server's own command would, and has the

@@ -3,44 +3,45 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
-    Acquire, Cause, Change, Counters, Join, Limits, Millis, MonoMillis, Release, Table, Token,
-    WaitReply, WaiterId,
+    Acquire, Cause, Change, GrantId, Join, Limits, Millis, MonoMillis, Release, Table, Token,
+    WaitReply, WaiterId, Want,
 };
 
-use crate::sim::{Clock, Foreign, Keyspace, Name, first_look, key_ref};
+use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 use crate::{Args, words};
 
 /// A client that waits.
 #[derive(Debug, PartialEq)]
-struct Client {
-    name: String,
-    ends: Option<MonoMillis>,
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) ends: Option<MonoMillis>,
 }
 
 /// A lock that was given to a client that waited.
 #[derive(Debug)]
-struct Grant {
-    lock: Name,
-    owner: String,
-    token: Token,
+pub(crate) struct Grant {
+    pub(crate) id: GrantId,
+    pub(crate) lock: Name,
+    pub(crate) owner: String,
+    pub(crate) token: Token,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stage {
-    table: Table<Client>,
-    space: Keyspace,
-    clock: Clock,
+    pub(crate) table: Table<Client>,
+    pub(crate) space: Keyspace,
+    pub(crate) clock: Clock,
     floor: Option<u64>,
     /// Every key that was ever spoken of.
-    names: BTreeSet<Name>,
+    pub(crate) names: BTreeSet<Name>,
     /// Those that others changed since the timer ran.
     changed: BTreeSet<Name>,
     /// Which waiter a client is.
     waiting: BTreeMap<String, WaiterId>,
     /// By the name of the client: grants whose reply is on its way.
-    grants: BTreeMap<String, Grant>,
+    pub(crate) grants: BTreeMap<String, Grant>,
     /// What happened in this step.
-    log: String,
+    pub(crate) log: String,
 }
 
 impl Stage {
@@ -81,40 +82,43 @@ impl Stage {
     /// What a client asks for. Whoever is owed the lock gets it first.
     fn request(&mut self, command: &str, args: &mut Args<'_>) {
         let lock = self.name(args);
-        if self.with(&lock, |table, at| table.owes_a_grant(at)) {
+        if self.with(&lock, "", |table, at| table.owes_a_grant(at)) {
             let changed = self.changed.contains(&lock);
             let cause = if changed { Cause::Outside } else { Cause::Expiry };
-            let change = self.with(&lock, |table, at| table.look(at, cause));
+            let change = self.look(&lock, cause);
             if change != Change::None {
                 self.say("before that:");
             }
             self.carry_out(&lock, "", change);
         }
         if command == "force-release" {
-            let (reply, change) = self.with(&lock, |table, at| table.force_release(at));
+            let (reply, change) = self.with_all(&lock, "", |table, at| table.force_release(at));
             let released = reply.map_or("WRONGTYPE", |held| if held { "1" } else { "0" });
             self.say(&format!("-> {released}"));
             self.carry_out(&lock, "", change);
             return;
         }
         let owner: String = args.must("owner");
+        let want = if args.flag("shared") { Want::Shared } else { Want::Exclusive };
         match command {
-            "acquire" | "wait" => self.acquire(command == "wait", &lock, &owner, args),
+            "acquire" | "wait" => self.acquire(command == "wait", &lock, &owner, want, args),
             "release" => {
                 let release = match args.may("holds") {
                     Some(n) => Release::DownTo(n),
                     None if args.flag("all") => Release::All,
                     None => Release::One,
                 };
+                let by = owner.as_bytes();
                 let (reply, change) =
-                    self.with(&lock, |table, at| table.release(at, owner.as_bytes(), release));
+                    self.with(&lock, &owner, |table, at| table.release(at, by, want, release));
                 self.say(&format!("-> {}", words::released(reply)));
                 self.carry_out(&lock, &owner, change);
             }
             "renew" => {
                 let lease = Millis(args.must("lease-ms"));
+                let by = owner.as_bytes();
                 let (reply, change) =
-                    self.with(&lock, |table, at| table.renew(at, owner.as_bytes(), lease));
+                    self.with(&lock, &owner, |table, at| table.renew(at, by, lease));
                 self.say(&format!("-> {}", words::renewed(reply)));
                 self.carry_out(&lock, &owner, change);
             }
@@ -126,10 +130,10 @@ impl Stage {
         }
     }
 
-    fn acquire(&mut self, wait: bool, lock: &Name, owner: &str, args: &mut Args<'_>) {
+    fn acquire(&mut self, wait: bool, lock: &Name, owner: &str, want: Want, args: &mut Args<'_>) {
         let lease = Millis(args.must("lease-ms"));
-        let request = Acquire { owner: owner.as_bytes(), lease, holds: args.may("holds") };
-        let (reply, change) = self.with(lock, |table, at| {
+        let request = Acquire { owner: owner.as_bytes(), want, lease, holds: args.may("holds") };
+        let (reply, change) = self.with_all(lock, owner, |table, at| {
             if wait {
                 return table.wait(at, &request);
             }
@@ -144,12 +148,13 @@ impl Stage {
             WaitReply::Draining => self.say("-> TRYAGAIN"),
             WaitReply::Block => {
                 self.say("-> (blocked)");
-                let join = Join { owner: owner.as_bytes(), lease, timeout };
+                let join = Join { owner: owner.as_bytes(), want, lease, timeout };
                 let client = Client {
                     name: name.clone(),
                     ends: timeout.map(|timeout| self.clock.now().mono.plus(timeout)),
                 };
-                let (id, out) = self.with(lock, |table, at| table.enqueue(at, &join, client));
+                let (id, out) =
+                    self.with_all(lock, owner, |table, at| table.enqueue(at, &join, client));
                 self.tell(out, "UNBLOCKED");
                 self.waiting.insert(name, id);
             }
@@ -196,14 +201,17 @@ impl Stage {
             // The reply of a hand-off is written, or its client was gone before that.
             "answered" => {
                 let grant = self.grants.remove(&args.must::<String>("client"));
-                self.table.delivered(grant.expect("a grant").token);
+                let grant = grant.expect("a grant");
+                self.table.delivered(grant.id, grant.owner.as_bytes(), grant.token);
             }
             "gone" => {
                 let grant = self.grants.remove(&args.must::<String>("client"));
                 let grant = grant.expect("a grant");
-                let (owner, token) = (grant.owner.as_bytes(), grant.token);
-                let change = self.with(&grant.lock, |table, at| table.take_back(at, owner, token));
-                self.carry_out(&grant.lock, "", change);
+                let (owner, by) = (&grant.owner, grant.owner.as_bytes());
+                let (id, token) = (grant.id, grant.token);
+                let change =
+                    self.with(&grant.lock, owner, |table, at| table.take_back(at, id, by, token));
+                self.carry_out(&grant.lock, owner, change);
             }
             "flush" => {
                 let (db, now) = (args.may("db"), self.clock.now());
@@ -245,7 +253,7 @@ impl Stage {
             let name = String::from_utf8_lossy(&lock.name).into_owned();
             let lock = (lock.db, name);
             self.say(&format!("look at {}: {}", words::key(&lock), words::cause(cause)));
-            let change = self.with(&lock, |table, at| table.look(at, cause));
+            let change = self.look(&lock, cause);
             self.carry_out(&lock, "", change);
         }
         self.changed.clear();
@@ -266,65 +274,48 @@ impl Stage {
         name
     }
 
-    fn with<T>(
+    /// Asks the table something about a lock as an owner sees it.
+    pub(crate) fn with<T>(
         &mut self,
         lock: &Name,
+        owner: &str,
         ask: impl FnOnce(&mut Table<Client>, &kvlock_core::Situation<'_>) -> T,
     ) -> T {
-        let at = self.space.situation(lock, self.clock.now(), self.floor);
+        let asked = Asked { owner: owner.as_bytes(), living_at: None };
+        let at = self.space.situation(lock, asked, self.clock.now(), self.floor);
         ask(&mut self.table, &at)
     }
 
-    fn say(&mut self, line: &str) {
+    /// The same, having looked for those who live.
+    pub(crate) fn with_all<T>(
+        &mut self,
+        lock: &Name,
+        owner: &str,
+        ask: impl FnOnce(&mut Table<Client>, &kvlock_core::Situation<'_>) -> T,
+    ) -> T {
+        let now = self.clock.now();
+        let asked = Asked { owner: owner.as_bytes(), living_at: Some(now.unix()) };
+        let at = self.space.situation(lock, asked, now, self.floor);
+        ask(&mut self.table, &at)
+    }
+
+    pub(crate) fn look(&mut self, lock: &Name, cause: Cause) -> Change<Client> {
+        if self.with(lock, "", |table, at| table.must_find_the_living(at)) {
+            self.with_all(lock, "", |table, at| table.look(at, cause))
+        } else {
+            self.with(lock, "", |table, at| table.look(at, cause))
+        }
+    }
+
+    pub(crate) fn say(&mut self, line: &str) {
         self.log += line;
         self.log += "\n";
     }
 
-    fn tell(&mut self, client: Option<Client>, what: &str) {
+    pub(crate) fn tell(&mut self, client: Option<Client>, what: &str) {
         if let Some(client) = client {
             self.say(&format!("{}'s wait ends: {what}", client.name));
             self.waiting.remove(&client.name);
         }
-    }
-
-    fn carry_out(&mut self, lock: &Name, caller: &str, change: Change<Client>) {
-        self.log += &words::written(lock, caller, &change, self.clock.now());
-        self.space.apply(lock, caller, &change);
-        if let Change::HandOff(hand_off) = change {
-            let token = hand_off.token;
-            let grant = Grant {
-                lock: lock.clone(),
-                owner: String::from_utf8_lossy(&hand_off.owner).into_owned(),
-                token,
-            };
-            self.grants.insert(hand_off.client.name.clone(), grant);
-            let told = format!("granted, token {}, holds 1", token.value());
-            self.tell(Some(hand_off.client), &told);
-        }
-    }
-
-    /// How everything stands, and what was counted since.
-    fn standing(&self, before: &Counters) -> String {
-        let mut all = String::new();
-        let now = self.clock.now();
-        for lock in &self.names {
-            let seen = words::seen(&self.space.observe(lock), now);
-            all += &format!("{}: {seen}\n", words::key(lock));
-            for (place, waiter) in (1..).zip(self.table.queue_of(key_ref(lock))) {
-                let owner = String::from_utf8_lossy(waiter.owner);
-                let waited = now.mono.since(waiter.since).0;
-                let left = match waiter.client.ends {
-                    Some(end) => format!("{} left", end.since(now.mono).0),
-                    None => "no limit".to_owned(),
-                };
-                let client = &waiter.client.name;
-                let by = if **client == *owner { String::new() } else { format!(" ({client})") };
-                all += &format!("  {place}. {owner}{by}, waited {waited}, {left}\n");
-            }
-        }
-        if let Some(look) = first_look(&self.table) {
-            all += &format!("next look in {}\n", look.since(now.unix()).0);
-        }
-        all + &words::counted(before, self.table.counters())
     }
 }

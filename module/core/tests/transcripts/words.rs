@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     AcquireReply, Cause, Change, Counters, Holding, Millis, Now, Observed, ReleaseReply,
-    RenewReply, Token, UnixMillis,
+    RenewReply, Share, Sharers, Sharing, Token, UnixMillis,
 };
 
 use crate::sim::Name;
@@ -22,6 +22,7 @@ pub(crate) fn acquired(reply: AcquireReply) -> String {
         AcquireReply::Refused => "nil".to_owned(),
         AcquireReply::Mismatch => "MISMATCH".to_owned(),
         AcquireReply::TooManyHolds => "too many holds".to_owned(),
+        AcquireReply::Upgrade => "UPGRADE".to_owned(),
         AcquireReply::NotALock => "WRONGTYPE".to_owned(),
         AcquireReply::TryAgain => "TRYAGAIN".to_owned(),
     }
@@ -70,8 +71,36 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
         }
         Change::Free => "deleted, and published".to_owned(),
         Change::HandOff(to) => new(&String::from_utf8_lossy(&to.owner), to.token, to.until),
+        Change::Leave => format!("without {caller}"),
+        Change::Beside { holds, token, until } => {
+            let mode = match holds {
+                0 => "without lock-mode".to_owned(),
+                holds => format!("lock-mode exclusive {holds}"),
+            };
+            let token = token.map(|token| format!("fencing-token {}", token.value()));
+            let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));
+            Vec::from_iter([Some(mode), token, until].into_iter().flatten()).join(", ")
+        }
+        Change::Share(sharers) => shared(caller, sharers, now),
     };
     format!("{} := {what}\n", key(name))
+}
+
+fn shared<P>(caller: &str, sharers: &Sharers<P>, now: Now) -> String {
+    let mode = sharers.begins.then(|| "lock-mode shared".to_owned());
+    let token = sharers.token.map(|token| format!("fencing-token {}", token.value()));
+    let own = sharers.own.map(|own| format!("{caller} {}", share(own, now)));
+    let joined = sharers.joined.iter().map(|to| {
+        let joined = Share { holds: 1, until: to.until };
+        format!("{} {}", String::from_utf8_lossy(&to.owner), share(joined, now))
+    });
+    let until = sharers.until.map(|until| format!("expires in {}", until.since(now.unix()).0));
+    let all = [mode, token, own].into_iter().flatten().chain(joined).chain(until);
+    Vec::from_iter(all).join(", ")
+}
+
+fn share(share: Share, now: Now) -> String {
+    format!("{} for {}", share.holds, share.until.since(now.unix()).0)
 }
 
 /// How a lock stands.
@@ -86,12 +115,21 @@ pub(crate) fn seen(seen: &Observed<'_>, now: Now) -> String {
             format!("free, token {} left behind", token.value())
         }
         Observed::NotALock { until } => format!("not a lock, {}", ends(*until)),
-        Observed::Held(Holding { owner, holds, token, until }) => {
+        Observed::Held(Holding { owner, holds, shared, token, until }) => {
             let owner = String::from_utf8_lossy(owner);
-            let token = token.map_or_else(|| "none".to_owned(), |token| token.value().to_string());
-            format!("held by {owner}, holds {holds}, token {token}, {}", ends(*until))
+            let beside = if *shared > 0 { format!(" and {shared} shared") } else { String::new() };
+            let token = named(*token);
+            format!("held by {owner}, holds {holds}{beside}, token {token}, {}", ends(*until))
+        }
+        Observed::Shared(Sharing { holders, token, until, .. }) => {
+            let token = named(*token);
+            format!("shared by {holders}, token {token}, {}", ends(*until))
         }
     }
+}
+
+fn named(token: Option<Token>) -> String {
+    token.map_or_else(|| "none".to_owned(), |token| token.value().to_string())
 }
 
 /// The counters that moved.
@@ -99,6 +137,8 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
     let peak = |counters: &Counters| counters.waiters_peak as u64;
     let moved = [
         ("granted", before.granted, after.granted),
+        ("shared", before.granted_shared, after.granted_shared),
+        ("downgraded", before.downgraded, after.downgraded),
         ("reentered", before.reentered, after.reentered),
         ("repeated", before.repeated, after.repeated),
         ("refused", before.refused, after.refused),

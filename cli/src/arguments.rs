@@ -1,0 +1,208 @@
+//! The command line. `--help` and the manual page are made of what stands here.
+
+use crate::time::duration;
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  kvlock run backup -- /usr/local/bin/backup --all     wait in line, then run it
+  kvlock run --nonblock cron:report -- ./report.sh     run it unless it runs elsewhere
+  kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
+  kvlock info backup                                   who holds it, and who waits
+  kvlock list                                          which locks are waited for
+  kvlock release --force backup                        take it away from its holder
+
+Exit codes of `kvlock run`:
+  that of the command, or 128 + n if it died of signal n; else
+  2    the command line makes no sense
+  123  the lock was lost, and the command ended for that
+  124  the lock was not acquired (another code: --conflict-exit-code)
+  125  the server cannot be reached, or refuses
+  126  the command cannot be executed
+  127  the command was not found
+
+The other commands end with 0, 2 or 125.";
+
+const RUN: &str = "\
+Runs a command while holding a lock.
+
+Waits in line for the lock, runs the command, renews the lease while it runs, and releases the lock \
+when it ends. Standard input, output and error are those of kvlock. The command finds in its \
+environment:
+
+  KVLOCK_KEY    the name of the lock
+  KVLOCK_OWNER  who holds it, as `kvlock info` shows it
+  KVLOCK_TOKEN  the fencing token: grows with every grant of the lock
+
+The command runs in a process group of its own, to which signals are passed on. When the lock is \
+about to be lost the group gets SIGTERM, and SIGKILL before another owner can have the lock. If \
+kvlock itself is killed, the group is killed.";
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  that of the command, or 128 + n if it died of signal n; else
+  2    the command line makes no sense
+  123  the lock was lost, and the command ended for that
+  124  the lock was not acquired (another code: --conflict-exit-code)
+  125  the server cannot be reached, or refuses
+  126  the command cannot be executed
+  127  the command was not found
+
+Examples:
+  kvlock run backup -- /usr/local/bin/backup --all
+  kvlock run --nonblock -E 0 cron:report -- ./report.sh
+  kvlock run --wait 10s --lease 5s k -- sh -c 'a && b'";
+
+/// Distributed locks of Redis and Valkey, from the shell
+#[derive(Debug, Parser)]
+#[command(name = "kvlock", version, after_help = EXAMPLES, propagate_version = true)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) server: Address,
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+#[derive(Args)]
+pub(crate) struct Address {
+    /// The server: redis://[user:password@]host[:port][/db], rediss://…, unix:///path, or
+    /// redis-sentinel://[user:password@]host[:port],…[/db]?sentinelServiceName=name. Others on
+    /// this machine can see what is on a command line: with a password use the environment
+    #[arg(
+        long,
+        global = true,
+        env = "KVLOCK_URL",
+        hide_env_values = true,
+        default_value = "redis://127.0.0.1/"
+    )]
+    pub(crate) url: String,
+}
+
+impl std::fmt::Debug for Address {
+    /// Without the URL: it may contain a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Address").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Runs a command while holding a lock
+    #[command(long_about = RUN, after_help = EXIT_CODES)]
+    Run(Run),
+    /// Shows who holds a lock, and who waits for it
+    Info(Info),
+    /// Lists the locks that are waited for, most waiters first
+    List(List),
+    /// Takes a lock away from whoever holds it, and hands it to the first in line
+    Release(Release),
+    /// Prints a completion script for a shell
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Prints a manual page
+    Man {
+        /// Of which subcommand; without it that of kvlock
+        page: Option<String>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Wait for the lock for that long at most, as in 10s; without this as long as it takes
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait: fail if the lock cannot be had at once
+    #[arg(short, long, conflicts_with = "wait")]
+    pub(crate) nonblock: bool,
+    /// Share the lock with others who do, as readers; whoever runs without this runs alone
+    #[arg(short, long)]
+    pub(crate) shared: bool,
+    /// For how long the lock stays taken if this machine dies; renewed while the command runs
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    pub(crate) lease: Duration,
+    /// When the lock is lost: how long after SIGTERM to send SIGKILL. At most about a fifth of the
+    /// lease, whatever is said here
+    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// What to exit with when the lock was not acquired
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = crate::failure::NOT_ACQUIRED)]
+    pub(crate) conflict_exit_code: u8,
+    /// The name of the lock
+    pub(crate) key: OsString,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many of the waiters to show at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) waiters: u32,
+    /// The name of the lock
+    pub(crate) key: OsString,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many locks to list at most
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) count: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Release {
+    /// Yes: whoever holds the lock goes on working until it notices
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// The name of the lock
+    pub(crate) key: OsString,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn command(words: &[&str]) -> Vec<OsString> {
+        let Task::Run(run) = Arguments::try_parse_from(words).unwrap().task else {
+            panic!("{words:?} runs something");
+        };
+        run.command
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_the_command_are_the_commands() {
+        let expected = ["ls", "--wait", "1"];
+        assert_eq!(command(&["kvlock", "run", "k", "--", "ls", "--wait", "1"]), expected);
+        assert_eq!(command(&["kvlock", "run", "k", "ls", "--wait", "1"]), expected);
+        assert_eq!(command(&["kvlock", "run", "--nonblock", "k", "ls", "--wait", "1"]), expected);
+    }
+
+    #[test]
+    fn an_unknown_option_is_not_taken_for_the_command() {
+        assert!(Arguments::try_parse_from(["kvlock", "run", "k", "--nonblok", "ls"]).is_err());
+    }
+
+    #[test]
+    fn the_server_may_be_named_before_or_after_the_subcommand() {
+        for words in [["kvlock", "--url", "u", "list"], ["kvlock", "list", "--url", "u"]] {
+            assert_eq!(Arguments::try_parse_from(words).unwrap().server.url, "u");
+        }
+    }
+}

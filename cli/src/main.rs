@@ -1,0 +1,101 @@
+//! The program `kvlock`: runs a command under a distributed lock, and looks after locks.
+//!
+//! ```text
+//!   shell ── kvlock run ──┬── command ── what it starts        a process group of its own
+//!              │          └── keeper                           kills that group, if need be
+//!              └── the server: acquires, renews, releases
+//! ```
+//!
+//! | what | where |
+//! |---|---|
+//! | the command line | [`arguments`] |
+//! | exit codes | [`failure`] |
+//! | `run`: from the lock to the exit code | [`run`] |
+//! | the command while it runs: signals, stops, the end of the lock | [`supervise`] |
+//! | its processes | [`child`], [`starter`], [`keeper`] |
+//! | signals that come in | [`signals`] |
+//! | job control | [`terminal`] |
+//! | `info`, `list`, `release` | [`show`] |
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "signals, kinds of errors and ends of processes are others' enums with dozens of variants"
+)]
+
+mod arguments;
+mod child;
+mod failure;
+mod keeper;
+mod run;
+mod server;
+mod show;
+mod signals;
+mod starter;
+mod supervise;
+mod terminal;
+mod time;
+
+use arguments::{Arguments, Task};
+use clap::{CommandFactory as _, Parser as _};
+use failure::Failure;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut words = std::env::args_os();
+    // It starts itself under these names, for what has to happen in other processes.
+    match words.next().and_then(|name| name.into_string().ok()).as_deref() {
+        Some(starter::NAME) => return starter::start(words),
+        Some(keeper::NAME) => return keeper::keep(words),
+        _ => {}
+    }
+    let arguments = Arguments::parse();
+    let outcome = match arguments.task {
+        Task::Run(task) => run::run(&arguments.server, task),
+        Task::Info(task) => show::info(&arguments.server, &task),
+        Task::List(task) => show::list(&arguments.server, &task),
+        Task::Release(task) => show::release(&arguments.server, &task),
+        Task::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "kvlock", &mut script);
+            print(&script)
+        }
+        Task::Man { page } => manual(page.as_deref()).and_then(|page| print(&page)),
+    };
+    outcome.unwrap_or_else(|failure| {
+        say(&failure.message);
+        ExitCode::from(failure.code)
+    })
+}
+
+/// The manual page of a subcommand, or of the whole.
+fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
+    let mut program = Arguments::command();
+    program.build();
+    let command = match name {
+        None => Some(&program),
+        Some(name) => program.find_subcommand(name),
+    };
+    let command =
+        command.ok_or_else(|| Failure::usage("there is no such subcommand".to_owned()))?;
+    let mut page = Vec::new();
+    let written = clap_mangen::Man::new(command.clone()).render(&mut page);
+    written.map_err(|error| Failure::trouble(error.to_string()))?;
+    Ok(page)
+}
+
+/// Writes to stdout, where a reader that has seen enough is no trouble.
+fn print(text: &[u8]) -> Result<ExitCode, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::trouble(format!("cannot write: {e}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Tells the user. That stderr is closed keeps nobody from anything.
+fn say(what: &str) {
+    let _unheard = writeln!(std::io::stderr().lock(), "kvlock: {what}");
+}

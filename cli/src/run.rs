@@ -1,0 +1,195 @@
+//! `kvlock run`: from the lock to the exit code.
+
+use crate::arguments::{Address, Run};
+use crate::child::{Child, End};
+use crate::failure::{Failure, LOST, SIGNALLED};
+use crate::say;
+use crate::server::Server;
+use crate::show::text;
+use crate::signals::{Came, Signals, suffer};
+use crate::supervise::{Outcome, Terms, Watch};
+use crate::terminal::{self, Terminal};
+use kvlock::{Client, Error, Guard};
+use nix::sys::signal::Signal;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::pin::pin;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Less leaves no time to stop a command before the lease ends.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// How long to wait for what a wait that was given up leaves to be done.
+const SETTLING: Duration = Duration::from_secs(2);
+
+/// How it ended.
+enum Exit {
+    Code(u8),
+    /// Of a key that everybody in our process group has got: we die of it too, so that the script
+    /// that started us sees it. `alone`: the group has not got it.
+    Interrupt {
+        alone: bool,
+    },
+}
+
+pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
+    if task.lease < LEASE_MIN {
+        return Err(Failure::usage("the lease must be 1s or longer".to_owned()));
+    }
+    let server = Server::at(address)?;
+    let wanted = Signals::block().map_err(of_the_system)?;
+    // One thread, which starts the command and lives as long as we do: see `starter`.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let exit = runtime.map_err(of_the_system)?.block_on(async {
+        let signals = Signals::listen(&wanted).map_err(of_the_system)?;
+        Job { name: text(task.key.as_bytes()), task, server, signals }.run().await
+    })?;
+    Ok(ExitCode::from(match exit {
+        Exit::Code(code) => code,
+        Exit::Interrupt { alone } => {
+            if alone {
+                terminal::interrupt_our_group();
+            }
+            suffer(Signal::SIGINT);
+            // Still here: whoever started us has it ignored.
+            End::Died(Signal::SIGINT).code()
+        }
+    }))
+}
+
+struct Job {
+    task: Run,
+    server: Server,
+    signals: Signals,
+    /// Of the lock, to be shown.
+    name: String,
+}
+
+impl Job {
+    async fn run(mut self) -> Result<Exit, Failure> {
+        let terms = Terms::new(self.task.lease, self.task.kill_after);
+        let settings = Client::builder().lease(self.task.lease).margin(terms.margin);
+        let client = tokio::select! {
+            client = self.server.connect(settings) => client?,
+            came = self.signals.end() => return Ok(ended_by(came.map_err(of_the_system)?)),
+        };
+        let guard = tokio::select! {
+            guard = acquire(&self.task, &client) => guard,
+            came = self.signals.end() => {
+                // The wait is given up; somebody else gets what was granted in this moment.
+                let _late = timeout(SETTLING, client.settled()).await;
+                return Ok(ended_by(came.map_err(of_the_system)?));
+            }
+        };
+        let guard = guard.map_err(|error| match error {
+            Error::NotALock | Error::Invalid(_) => Failure::of(&self.name, &error),
+            _ => Failure::of(&self.server.name, &error),
+        })?;
+        let Some(guard) = guard else {
+            let _late = timeout(SETTLING, client.settled()).await;
+            return Ok(self.not_acquired());
+        };
+        let outcome = self.under(&guard, terms).await;
+        if matches!(outcome, Ok((_, Outcome::Lost(_)))) {
+            // It has been said. What the server still has of it is given up in the background.
+            drop(guard);
+            let _late = timeout(SETTLING, client.settled()).await;
+            return Ok(Exit::Code(LOST));
+        }
+        let released = self.release(guard, &client).await;
+        let (exit, _) = outcome?;
+        Ok(if released { exit } else { Exit::Code(LOST) })
+    }
+
+    /// Silent if it was not meant to be a failure: cron sends every line by mail.
+    fn not_acquired(&self) -> Exit {
+        let code = self.task.conflict_exit_code;
+        if code != 0 {
+            say(&format!("{}: another owner holds the lock", self.name));
+        }
+        Exit::Code(code)
+    }
+
+    /// Runs the command.
+    async fn under(&mut self, guard: &Guard, terms: Terms) -> Result<(Exit, Outcome), Failure> {
+        let variables = [
+            ("KVLOCK_KEY", self.task.key.clone()),
+            ("KVLOCK_OWNER", guard.owner().into()),
+            ("KVLOCK_TOKEN", guard.token().to_string().into()),
+        ];
+        let mut child = Child::start(&self.task.command, variables)?;
+        let mut watch = Watch {
+            guard,
+            child: &mut child,
+            signals: &mut self.signals,
+            terminal: Terminal::ours(),
+            terms,
+            name: &self.name,
+            interrupted: false,
+            kill_by: None,
+        };
+        let outcome = watch.until_the_end().await.map_err(of_the_system)?;
+        let (lent, interrupted) = (watch.terminal.is_lent(), watch.interrupted);
+        watch.terminal.take_back();
+        child.dismiss();
+        let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
+        let exit = match end {
+            End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
+            _ => Exit::Code(end.code()),
+        };
+        Ok((exit, outcome))
+    }
+
+    /// Gives the lock back. `false` if it had been lost.
+    async fn release(&mut self, guard: Guard, client: &Client) -> bool {
+        let mut release = pin!(guard.release());
+        let released = tokio::select! {
+            released = &mut release => released,
+            // It may be one for the command that came when that had ended: so the release is not
+            // dropped, but whoever is in a hurry does not wait for a server that does not answer.
+            _ = self.signals.end() => match timeout(SETTLING, release).await {
+                Ok(released) => released,
+                Err(_) => Err(Error::Timeout),
+            },
+        };
+        match released {
+            Ok(()) => true,
+            Err(error) if error.is_lost() => {
+                say(&format!("{}: {error}", self.name));
+                false
+            }
+            Err(error) => {
+                let _late = timeout(SETTLING, client.settled()).await;
+                say(&format!(
+                    "{}: the lock could not be released, and ends with its lease: {error}",
+                    self.server.name
+                ));
+                true
+            }
+        }
+    }
+}
+
+async fn acquire(task: &Run, client: &Client) -> Result<Option<Guard>, Error> {
+    let lock = client.lock(task.key.as_bytes());
+    let lock = if task.shared { lock.shared() } else { lock };
+    match task.wait {
+        _ if task.nonblock => lock.try_acquire().await,
+        Some(wait) => lock.acquire_within(wait).await,
+        None => lock.acquire().await.map(Some),
+    }
+}
+
+/// A signal that came before the command was there.
+fn ended_by(came: Came) -> Exit {
+    if came.typed && came.signal == Signal::SIGINT {
+        return Exit::Interrupt { alone: false };
+    }
+    Exit::Code(SIGNALLED.saturating_add(u8::try_from(came.signal as i32).unwrap_or(0)))
+}
+
+fn of_the_system(error: io::Error) -> Failure {
+    Failure::trouble(format!("the system refuses: {error}"))
+}

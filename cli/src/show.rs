@@ -1,0 +1,194 @@
+//! `kvlock info`, `list` and `release`.
+
+use crate::arguments::{Address, Info, List, Release};
+use crate::failure::Failure;
+use crate::server::Server;
+use crate::time::readable;
+use crate::{print, say};
+use kvlock::{Client, Error, LockInfo, LockState, LockSummary};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+pub(crate) fn info(address: &Address, task: &Info) -> Result<ExitCode, Failure> {
+    let key = task.key.as_bytes();
+    if key.is_empty() {
+        return Err(Failure::usage("the key must not be empty".to_owned()));
+    }
+    let server = Server::at(address)?;
+    let info = block_on(async {
+        let client = server.connect(Client::builder()).await?;
+        let info = client.lock(key).info_with_waiters(task.waiters).await;
+        info.map_err(|error| named(&server, key, &error))
+    })?;
+    let shown = if task.json { info_as_json(key, &info) } else { info_as_text(key, &info) };
+    print(shown.as_bytes())
+}
+
+pub(crate) fn list(address: &Address, task: &List) -> Result<ExitCode, Failure> {
+    let server = Server::at(address)?;
+    let locks = block_on(async {
+        let client = server.connect(Client::builder()).await?;
+        let locks = client.list(task.count).await;
+        locks.map_err(|error| Failure::of(&server.name, &error))
+    })?;
+    if task.json {
+        return print(list_as_json(&locks).as_bytes());
+    }
+    if locks.is_empty() {
+        say("nobody waits for a lock");
+        return Ok(ExitCode::SUCCESS);
+    }
+    print(list_as_text(&locks).as_bytes())
+}
+
+pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Failure> {
+    if !task.force {
+        return Err(Failure::usage(
+            "only its owner releases a lock: `kvlock run` does so when its command ends. To take it \
+             away from whoever holds it, who works on until it notices, say --force"
+                .to_owned(),
+        ));
+    }
+    let server = Server::at(address)?;
+    let key = task.key.as_bytes();
+    let was_held = block_on(async {
+        let client = server.connect(Client::builder()).await?;
+        let released = client.lock(key).force_release().await;
+        released.map_err(|error| named(&server, key, &error))
+    })?;
+    let what = if was_held { "released" } else { "was free" };
+    print(format!("{} {what}\n", text(key)).as_bytes())
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Failure::trouble(error.to_string()))?.block_on(work)
+}
+
+/// Some errors are about the key, others about the server.
+fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
+    match error {
+        Error::NotALock | Error::Invalid(_) => Failure::of(&text(key), error),
+        _ => Failure::of(&server.name, error),
+    }
+}
+
+fn info_as_text(key: &[u8], info: &LockInfo) -> String {
+    let mut lines = vec![("key", text(key))];
+    if info.state == LockState::Held {
+        if info.shared {
+            lines.push(("state", "shared".to_owned()));
+            lines.push(("holders", info.holders.to_string()));
+        } else {
+            lines.push(("state", "held".to_owned()));
+            lines.push(("owner", info.owner.as_deref().map_or_else(String::new, text)));
+            lines.push(("holds", info.holds.to_string()));
+        }
+        let token = info.token.map(|token| token.to_string());
+        lines.push(("token", token.unwrap_or_else(|| "none".to_owned())));
+        let left = info.lease_left.map(|left| format!("{} left", readable(left)));
+        lines.push(("lease", left.unwrap_or_else(|| "without end".to_owned())));
+    } else {
+        lines.push(("state", "free".to_owned()));
+    }
+    lines.push(("waiters", info.waiters.to_string()));
+    let mut shown = String::new();
+    for (name, value) in lines {
+        // Writing into a string does not fail.
+        let _written = writeln!(shown, "{name:<8} {value}");
+    }
+    for waiter in &info.queue {
+        let (owner, waited) = (text(&waiter.owner), readable(waiter.waited));
+        let _written =
+            writeln!(shown, "         {owner} for {waited}, client {}", waiter.client_id);
+    }
+    shown
+}
+
+fn info_as_json(key: &[u8], info: &LockInfo) -> String {
+    let queue = info.queue.iter().map(|waiter| {
+        json!({
+            "owner": lossy(&waiter.owner),
+            "waited_ms": millis(waiter.waited),
+            "client_id": waiter.client_id,
+        })
+    });
+    line(&json!({
+        "key": lossy(key),
+        "state": if info.state == LockState::Held { "held" } else { "free" },
+        "shared": info.shared,
+        "holders": info.holders,
+        "owner": info.owner.as_deref().map(lossy),
+        "holds": info.holds,
+        "token": info.token.map(kvlock::Token::value),
+        "lease_left_ms": info.lease_left.map(millis),
+        "waiters": info.waiters,
+        "queue": queue.collect::<Vec<_>>(),
+    }))
+}
+
+fn list_as_text(locks: &[LockSummary]) -> String {
+    let mut shown = format!("{:>7}  {:>12}  {:<30}  OWNER\n", "WAITERS", "LONGEST WAIT", "KEY");
+    for lock in locks {
+        let (key, waited) = (text(&lock.key), readable(lock.longest_wait));
+        let owner = lock.owner.as_deref().map_or_else(|| "-".to_owned(), text);
+        let _written = writeln!(shown, "{:>7}  {waited:>12}  {key:<30}  {owner}", lock.waiters);
+    }
+    shown
+}
+
+fn list_as_json(locks: &[LockSummary]) -> String {
+    let locks = locks.iter().map(|lock| {
+        json!({
+            "key": lossy(&lock.key),
+            "owner": lock.owner.as_deref().map(lossy),
+            "waiters": lock.waiters,
+            "longest_wait_ms": millis(lock.longest_wait),
+        })
+    });
+    line(&locks.collect())
+}
+
+fn line(value: &Value) -> String {
+    format!("{value}\n")
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Bytes that anybody may have chosen, so that they do nothing to a terminal.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() {
+                shown.extend(letter.escape_default());
+            } else {
+                shown.push(letter);
+            }
+        }
+        let _written = write!(shown, "{}", chunk.invalid().escape_ascii());
+    }
+    if shown.is_empty() { "''".to_owned() } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_does_nothing_to_the_terminal() {
+        assert_eq!(text("aufträge:42".as_bytes()), "aufträge:42");
+        assert_eq!(text(b"a\x1b[2Jb\n\xff"), "a\\u{1b}[2Jb\\n\\xff");
+        assert_eq!(text(b""), "''");
+    }
+}

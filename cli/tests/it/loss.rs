@@ -1,0 +1,145 @@
+//! A lock that is lost, a server that is gone, a program that is killed: the command ends before
+//! anybody else can have the lock.
+
+use super::{Stage, granted};
+use harness::Value;
+use nix::sys::signal::Signal;
+
+/// Notes each SIGTERM and goes on, as does what it has started.
+const STUBBORN: &str = "trap 'echo term >>term' TERM
+    (trap '' TERM; exec sleep 300) & echo $! >grandchild
+    ready
+    while :; do idle; done";
+
+#[test]
+fn a_lock_that_was_forced_away_ends_the_command() {
+    let stage = Stage::set();
+    let run = stage.run(&["--lease", "3s"], "echo $$ >pid; exec sleep 300");
+    let command = stage.process("pid");
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    let done = run.done();
+    done.assert_code(123);
+    assert_eq!(done.err, "kvlock: k: the lock is lost, ending the command\n");
+    assert!(!command.is_alive());
+}
+
+#[test]
+fn a_command_that_ignores_the_signal_is_killed_with_all_of_its_group() {
+    let stage = Stage::set();
+    let run = stage.run(&["--lease", "3s"], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    run.done().assert_code(123);
+    assert_eq!(stage.line("term"), "term");
+    assert!(!command.is_alive() && !grandchild.is_alive());
+}
+
+#[test]
+fn a_command_has_time_to_end_in_order() {
+    let stage = Stage::set();
+    let script = "trap 'echo cleaned >cleaned; exit 0' TERM; ready
+        while :; do idle; done";
+    let run = stage.run(&["--lease", "4s"], script);
+    let _command = stage.process("pid");
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    run.done().assert_code(123);
+    assert_eq!(stage.line("cleaned"), "cleaned");
+}
+
+#[test]
+fn what_cannot_be_renewed_is_dead_when_the_next_owner_has_the_lock() {
+    for with_keeper in [true, false] {
+        let mut stage = Stage::set();
+        let run = stage.run(&["--lease", "4s"], STUBBORN);
+        let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+        if !with_keeper {
+            run.keeper().end();
+        }
+        let mut next = stage.next_in_line();
+        // From now on the lease runs out.
+        assert!(!stage.control.run("ACL SETUSER default -lock.renew").is_error());
+        granted(&mut next);
+        assert!(!command.is_alive() && !grandchild.is_alive());
+        assert_eq!(stage.line("term"), "term");
+        run.done().assert_code(123);
+        // And that owner is left alone.
+        assert_eq!(stage.control.run("LOCK.INFO k").field("owner").text(), "next");
+    }
+}
+
+#[test]
+fn without_a_server_the_command_ends_with_the_lease() {
+    let stage = Stage::set();
+    let run = stage.run(&["--lease", "2s"], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    stage.server.kill9();
+    let done = run.done();
+    done.assert_code(123);
+    assert_eq!(done.err, "kvlock: k: the lock is lost, ending the command\n");
+    assert!(!command.is_alive() && !grandchild.is_alive());
+}
+
+#[test]
+fn a_command_that_ends_before_the_loss_is_known_ends_with_the_code_for_it() {
+    let mut stage = Stage::set();
+    let run = stage.run(&[], "trap 'exit 0' USR1; ready; idle");
+    let command = stage.process("pid");
+    // The next renewal is ten seconds away.
+    assert_eq!(stage.control.run("LOCK.FORCERELEASE k"), Value::Integer(1));
+    run.signal(Signal::SIGUSR1);
+    let done = run.done();
+    done.assert_code(123);
+    assert!(done.err.starts_with("kvlock: k: the lock is lost"), "{done:?}");
+    assert!(!command.is_alive());
+}
+
+#[test]
+fn a_command_that_ends_without_a_server_has_its_code_and_a_warning() {
+    let stage = Stage::set();
+    let run = stage.run(&[], "trap 'exit 4' USR1; ready; idle");
+    let _command = stage.process("pid");
+    stage.server.kill9();
+    run.signal(Signal::SIGUSR1);
+    let done = run.done();
+    done.assert_code(4);
+    assert!(done.err.contains("could not be released"), "{done:?}");
+}
+
+#[test]
+fn killed_the_program_takes_the_group_with_it() {
+    let mut stage = Stage::set();
+    let run = stage.run(&["--lease", "2s"], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    let mut next = stage.next_in_line();
+    run.signal(Signal::SIGKILL);
+    run.done().assert_signal(Signal::SIGKILL);
+    command.wait_until_gone();
+    grandchild.wait_until_gone();
+    granted(&mut next);
+}
+
+#[test]
+fn killed_with_its_keeper_the_program_takes_the_command_with_it() {
+    let stage = Stage::set();
+    let run = stage.run(&[], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    run.keeper().end();
+    assert!(command.is_alive() && grandchild.is_alive());
+    run.signal(Signal::SIGKILL);
+    run.done().assert_signal(Signal::SIGKILL);
+    command.wait_until_gone();
+}
+
+#[test]
+fn stopped_for_too_long_the_program_loses_the_command() {
+    let mut stage = Stage::set();
+    let run = stage.run(&["--lease", "4s"], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    let mut next = stage.next_in_line();
+    run.signal(Signal::SIGSTOP);
+    granted(&mut next);
+    // Its parent has not seen the end of it yet.
+    assert!(!command.is_alive() && !grandchild.is_alive());
+    run.signal(Signal::SIGCONT);
+    run.done().assert_code(123);
+}

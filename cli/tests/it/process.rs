@@ -1,0 +1,201 @@
+//! Processes that end with the test, however it ends.
+
+use super::SOON;
+use harness::wait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The program while it runs. Killed when this is dropped.
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    out: File,
+    err: File,
+}
+
+/// What the program has done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Done {
+    pub(crate) fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| panic!("{self:?}"))
+    }
+
+    pub(crate) fn assert_code(&self, code: i32) {
+        assert_eq!(self.status.code(), Some(code), "{self:?}");
+    }
+
+    pub(crate) fn assert_signal(&self, signal: Signal) {
+        assert_eq!(self.status.signal(), Some(signal as i32), "{self:?}");
+    }
+}
+
+impl Started {
+    /// Without input unless the command has some. Output goes to files: a pipe would be kept open
+    /// by whatever outlives the program.
+    pub(crate) fn new(command: Command) -> Self {
+        Self::with_input(command, Stdio::null())
+    }
+
+    pub(crate) fn with_input(mut command: Command, input: Stdio) -> Self {
+        let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        command.stdin(input).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
+        Self { child: command.spawn().unwrap(), out, err }
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.id(), signal).unwrap();
+    }
+
+    /// Waits until the program has read that signal: it blocks it, so until then it is pending.
+    pub(crate) fn wait_until_taken(&self, signal: Signal) {
+        let path = format!("/proc/{}/status", self.id());
+        wait::until("the signal is taken", SOON, || {
+            let status = fs::read_to_string(&path).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t")).unwrap();
+            let pending = u64::from_str_radix(line, 16).unwrap() & (1 << (signal as i32 - 1)) != 0;
+            if pending { Err(status) } else { Ok(()) }
+        });
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn done(mut self) -> Done {
+        let status =
+            wait::until("the program has ended", SOON, || match self.child.try_wait().unwrap() {
+                Some(status) => Ok(status),
+                None => Err(format!("out {:?}, err {:?}", read(&self.out), read(&self.err))),
+            });
+        Done { status, out: read(&self.out), err: read(&self.err) }
+    }
+
+    pub(crate) fn out(&self) -> String {
+        read(&self.out)
+    }
+
+    /// The keeper that it has started.
+    pub(crate) fn keeper(&self) -> Process {
+        let id = self.id().as_raw();
+        let mut ids = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let keeper = ids.find(|each| {
+            stat(*each).is_some_and(|stat| stat.parent == id && stat.name == "kvlock-keeper")
+        });
+        Process::of(keeper.expect("there is a keeper"))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // A child that has ended already is an error here, and right.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// All of it, without moving the position at which the program writes.
+fn read(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().unwrap().len().try_into().unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A process that is not our child, told from later ones with the same id by when it began.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: i32,
+    began: Option<u64>,
+    ends_with_us: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stat {
+    name: String,
+    pub(crate) state: char,
+    parent: i32,
+    /// The foreground group of its terminal.
+    foreground: i32,
+    began: u64,
+}
+
+/// What the kernel says about a process, if there is one.
+fn stat(id: i32) -> Option<Stat> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name is in parentheses, and may contain some.
+    let (head, tail) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = tail.split(' ').collect();
+    Some(Stat {
+        name: head.split_once(" (")?.1.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        foreground: fields.get(5)?.parse().ok()?,
+        began: fields.get(19)?.parse().ok()?,
+    })
+}
+
+impl Process {
+    /// It is looked at, and left alone when this is dropped.
+    fn of(id: i32) -> Self {
+        Self { id, began: stat(id).map(|stat| stat.began), ends_with_us: false }
+    }
+
+    /// One that a command of the test has named. Killed when this is dropped.
+    pub(crate) fn of_the_test(id: i32) -> Self {
+        Self { ends_with_us: true, ..Self::of(id) }
+    }
+
+    pub(crate) fn stat(&self) -> Option<Stat> {
+        stat(self.id).filter(|stat| self.began == Some(stat.began))
+    }
+
+    /// Whether it can still do anything.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.stat().is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+    }
+
+    pub(crate) fn end(&self) {
+        kill(Pid::from_raw(self.id), Signal::SIGKILL).unwrap();
+        self.wait_until_gone();
+    }
+
+    pub(crate) fn wait_until_gone(&self) {
+        wait::until("the process is gone", SOON, || {
+            if self.is_alive() { Err(format!("{:?}", self.stat())) } else { Ok(()) }
+        });
+    }
+
+    /// Waits until it is the leader of the group that reads from the terminal.
+    pub(crate) fn wait_until_in_foreground(&self) {
+        wait::until("it has the terminal", SOON, || match self.stat() {
+            Some(stat) if stat.foreground == self.id => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+
+    pub(crate) fn wait_until_stopped(&self) {
+        wait::until("the process has stopped", SOON, || match self.stat() {
+            Some(stat) if stat.state == 'T' => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ends_with_us && self.is_alive() {
+            let _gone = kill(Pid::from_raw(self.id), Signal::SIGKILL);
+        }
+    }
+}

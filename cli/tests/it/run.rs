@@ -1,0 +1,168 @@
+//! The lock, the command, and its exit code.
+
+use super::{Stage, Started};
+use harness::{Value, observe};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+#[test]
+fn forty_at_a_time_lose_no_increment() {
+    let mut stage = Stage::set();
+    std::fs::write(stage.path("n"), "0\n").unwrap();
+    let all: Vec<Started> =
+        (0..40).map(|_| stage.run(&[], "n=$(cat n); echo $((n + 1)) >n")).collect();
+    for one in all {
+        one.done().assert_code(0);
+    }
+    assert_eq!(stage.line("n"), "40");
+    assert!(stage.is_free());
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let mut stage = Stage::set();
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255)] {
+        stage.run(&[], script).done().assert_code(code);
+        assert!(stage.is_free());
+    }
+}
+
+#[test]
+fn a_command_that_dies_of_a_signal_ends_with_128_and_its_number() {
+    let mut stage = Stage::set();
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("USR1", 138)] {
+        stage.run(&[], &format!("kill -{signal} $$")).done().assert_code(code);
+        assert!(stage.is_free());
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_ends_as_in_the_shell() {
+    let mut stage = Stage::set();
+    let done = stage.start(&["run", "k", "--", "no-such-command"]).done();
+    done.assert_code(127);
+    assert_eq!(done.err, "kvlock: no-such-command: command not found\n");
+    std::fs::write(stage.path("text"), "no program\n").unwrap();
+    let done = stage.start(&["run", "k", "--", "./text"]).done();
+    done.assert_code(126);
+    assert!(done.err.starts_with("kvlock: ./text: cannot be executed"), "{done:?}");
+    assert!(stage.is_free());
+}
+
+#[test]
+fn the_command_finds_the_lock_in_its_environment() {
+    let mut stage = Stage::set();
+    let script = r#"echo "$KVLOCK_KEY $KVLOCK_OWNER $KVLOCK_TOKEN" >env; read _"#;
+    let command = stage.kvlock(&["run", "a key", "sh", "-c", script]);
+    let mut run = Started::with_input(command, Stdio::piped());
+    let line = stage.line("env");
+    let info = stage.control.call(harness::cmd!["LOCK.INFO", "a key"]);
+    let (owner, token) = (info.field("owner").text(), info.field("token").integer());
+    assert_eq!(line, format!("a key {owner} {token}"));
+    run.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    run.done().assert_code(0);
+}
+
+#[test]
+fn input_and_output_are_the_commands() {
+    let stage = Stage::set();
+    let command = stage.kvlock(&["run", "k", "--", "sh", "-c", "cat; echo 2 >&2"]);
+    let mut run = Started::with_input(command, Stdio::piped());
+    run.child.stdin.take().unwrap().write_all(b"1\n").unwrap();
+    let done = run.done();
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("1\n", "2\n"));
+}
+
+#[test]
+fn the_lock_is_held_while_the_command_runs() {
+    let mut stage = Stage::set();
+    let command = stage.kvlock(&["run", "--lease", "1s", "k", "sh", "-c", "echo $$ >pid; read _"]);
+    let mut run = Started::with_input(command, Stdio::piped());
+    let _command = stage.process("pid");
+    stage.run(&["--nonblock"], "true").done().assert_code(124);
+    // For longer than the lease.
+    observe::let_pass(&mut stage.control, std::time::Duration::from_millis(2_500));
+    stage.run(&["-n"], "true").done().assert_code(124);
+    run.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    run.done().assert_code(0);
+    stage.run(&["-n"], "true").done().assert_code(0);
+}
+
+#[test]
+fn what_is_not_acquired_is_said_with_a_code_of_ones_choice() {
+    let mut stage = Stage::set();
+    stage.taken();
+    for options in [["--nonblock", "-E", "9"], ["--wait=0", "-E", "9"], ["-w0.1", "-E", "9"]] {
+        let done = stage.run(&options, "echo >ran").done();
+        done.assert_code(9);
+        assert_eq!(done.err, "kvlock: k: another owner holds the lock\n");
+    }
+    // It was not meant to be a failure, so nothing is said.
+    let done = stage.run(&["-n", "--conflict-exit-code=0"], "echo >ran").done();
+    assert_eq!((done.code(), done.err.as_str()), (0, ""));
+    assert!(!stage.path("ran").exists());
+}
+
+#[test]
+fn a_wait_ends_without_the_lock() {
+    let mut stage = Stage::set();
+    stage.taken();
+    stage.run(&["--wait", "100ms"], "echo >ran").done().assert_code(124);
+    observe::wait_for_waiters(&mut stage.control, "k", 0);
+    assert!(!stage.path("ran").exists());
+}
+
+#[test]
+fn a_wait_ends_with_the_lock() {
+    for options in [&["--wait", "1m"][..], &[]] {
+        let mut stage = Stage::set();
+        stage.taken();
+        let run = stage.run(options, "exit 5");
+        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+        run.done().assert_code(5);
+        assert!(stage.is_free());
+    }
+}
+
+#[test]
+fn what_the_command_leaves_behind_goes_on_without_the_lock() {
+    let mut stage = Stage::set();
+    stage.run(&[], "sleep 300 & echo $! >pid").done().assert_code(0);
+    let left = stage.process("pid");
+    assert!(stage.is_free());
+    assert!(left.is_alive());
+}
+
+#[test]
+fn no_process_is_left_of_the_program() {
+    let stage = Stage::set();
+    let command = stage.kvlock(&["run", "k", "sh", "-c", "echo $$ >pid; read _"]);
+    let mut run = Started::with_input(command, Stdio::piped());
+    let command = stage.process("pid");
+    let keeper = run.keeper();
+    run.child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    run.done().assert_code(0);
+    // Not even a zombie.
+    assert!(keeper.stat().is_none() && command.stat().is_none());
+}
+
+#[test]
+fn commands_that_share_the_lock_run_together_and_others_do_not() {
+    let stage = Stage::set();
+    for pipe in ["one", "two"] {
+        let made = Command::new("mkfifo").arg(stage.path(pipe)).status().unwrap();
+        assert!(made.success());
+    }
+    // Each waits for the other to be there.
+    let one = stage.run(&["--shared"], "echo one >one; read _ <two");
+    let two = stage.run(&["-s"], "read _ <one; echo two >two");
+    one.done().assert_code(0);
+    two.done().assert_code(0);
+
+    let holder = stage.run(&["--shared"], "ready; idle");
+    let process = stage.process("pid");
+    stage.run(&["--nonblock"], "true").done().assert_code(124);
+    stage.run(&["--shared", "--nonblock"], "true").done().assert_code(0);
+    drop((holder, process));
+}

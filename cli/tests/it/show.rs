@@ -1,0 +1,142 @@
+//! `info`, `list`, `release`, `completions` and `man`.
+
+use super::Stage;
+use serde_json::{Value as Json, json};
+
+fn json_of(stage: &Stage, arguments: &[&str]) -> Json {
+    let done = stage.start(arguments).done();
+    done.assert_code(0);
+    serde_json::from_str(&done.out).unwrap_or_else(|e| panic!("{e}: {done:?}"))
+}
+
+#[test]
+fn a_free_lock() {
+    let stage = Stage::set();
+    let done = stage.start(&["info", "k"]).done();
+    done.assert_code(0);
+    assert_eq!(done.out, "key      k\nstate    free\nwaiters  0\n");
+    let expected = json!({
+        "key": "k", "state": "free", "shared": false, "holders": 0, "owner": null, "holds": 0, "token": null,
+        "lease_left_ms": null, "waiters": 0, "queue": [],
+    });
+    assert_eq!(json_of(&stage, &["info", "--json", "k"]), expected);
+}
+
+#[test]
+fn a_held_lock_with_a_waiter() {
+    let mut stage = Stage::set();
+    stage.taken();
+    let token = stage.control.run("LOCK.INFO k").field("token").integer();
+    let _next = stage.next_in_line();
+    let done = stage.start(&["info", "k"]).done();
+    done.assert_code(0);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert_eq!(lines[..4], ["key      k", "state    held", "owner    somebody", "holds    1"]);
+    assert_eq!(lines[4], format!("token    {token}"));
+    assert!(lines[5].starts_with("lease    9m ") && lines[5].ends_with(" left"), "{done:?}");
+    assert_eq!(lines[6], "waiters  1");
+    assert!(lines[7].starts_with("         next for "), "{done:?}");
+
+    let info = json_of(&stage, &["info", "--json", "k"]);
+    assert_eq!((&info["owner"], &info["token"]), (&json!("somebody"), &json!(token)));
+    assert!(info["lease_left_ms"].as_u64().unwrap() > 500_000);
+    assert_eq!(info["queue"][0]["owner"], "next");
+    assert!(info["queue"][0]["waited_ms"].is_u64() && info["queue"][0]["client_id"].is_u64());
+}
+
+#[test]
+fn a_shared_lock() {
+    let mut stage = Stage::set();
+    let token = stage.control.run("LOCK.ACQUIRE k one 600000 SHARED")[0].integer();
+    stage.control.run("LOCK.ACQUIRE k two 600000 SHARED");
+    let done = stage.start(&["info", "k"]).done();
+    let expected =
+        format!("key      k\nstate    shared\nholders  2\ntoken    {token}\nlease    9m ");
+    assert!(done.out.starts_with(&expected), "{done:?}");
+    let info = json_of(&stage, &["info", "--json", "k"]);
+    assert_eq!((&info["shared"], &info["holders"]), (&json!(true), &json!(2)));
+}
+
+#[test]
+fn a_lock_of_which_something_is_missing() {
+    let mut stage = Stage::set();
+    // As Redisson writes it, and as somebody has made it last.
+    stage.control.run("HSET k 7d0e2e39:1 2");
+    let done = stage.start(&["info", "k"]).done();
+    assert!(done.out.contains("holds    2\ntoken    none\nlease    without end\n"), "{done:?}");
+}
+
+#[test]
+fn the_locks_that_are_waited_for() {
+    let mut stage = Stage::set();
+    let done = stage.start(&["list"]).done();
+    assert_eq!((done.code(), done.out.as_str()), (0, ""));
+    assert_eq!(done.err, "kvlock: nobody waits for a lock\n");
+    assert_eq!(json_of(&stage, &["list", "--json"]), json!([]));
+
+    stage.taken();
+    let _next = stage.next_in_line();
+    let done = stage.start(&["list"]).done();
+    done.assert_code(0);
+    let lines: Vec<Vec<&str>> =
+        done.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["WAITERS", "LONGEST", "WAIT", "KEY", "OWNER"]);
+    assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("1", "k", "somebody"));
+    let list = json_of(&stage, &["list", "--json", "--count", "5"]);
+    assert_eq!((&list[0]["key"], &list[0]["waiters"]), (&json!("k"), &json!(1)));
+    assert!(list[0]["longest_wait_ms"].is_u64());
+}
+
+#[test]
+fn a_lock_is_released_only_by_force() {
+    let mut stage = Stage::set();
+    stage.taken();
+    let done = stage.start(&["release", "k"]).done();
+    done.assert_code(2);
+    assert!(done.err.contains("--force"), "{done:?}");
+    assert!(!stage.is_free());
+    for expected in ["k released\n", "k was free\n"] {
+        let done = stage.start(&["release", "--force", "k"]).done();
+        assert_eq!((done.code(), done.out.as_str()), (0, expected));
+        assert!(stage.is_free());
+    }
+}
+
+#[test]
+fn completions_for_each_shell() {
+    let stage = Stage::set();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let done = stage.start(&["completions", shell]).done();
+        done.assert_code(0);
+        assert!(done.out.contains("conflict-exit-code"), "{shell}: {done:?}");
+    }
+}
+
+#[test]
+fn a_page_of_the_manual_for_each_subcommand() {
+    let stage = Stage::set();
+    for (arguments, title) in [
+        (&["man"][..], ".TH kvlock 1"),
+        (&["man", "run"], ".TH kvlock-run 1"),
+        (&["man", "info"], ".TH kvlock-info 1"),
+        (&["man", "list"], ".TH kvlock-list 1"),
+        (&["man", "release"], ".TH kvlock-release 1"),
+    ] {
+        let done = stage.start(arguments).done();
+        done.assert_code(0);
+        assert!(done.out.contains(title), "{done:?}");
+    }
+}
+
+#[test]
+fn the_help_names_every_exit_code() {
+    let stage = Stage::set();
+    for arguments in [&["--help"][..], &["run", "--help"]] {
+        let done = stage.start(arguments).done();
+        done.assert_code(0);
+        for code in ["  2 ", "  123 ", "  124 ", "  125 ", "  126 ", "  127 ", "128 + n"] {
+            assert!(done.out.contains(code), "{code}: {}", done.out);
+        }
+        assert!(done.out.contains("Examples:"));
+    }
+}

@@ -1,0 +1,264 @@
+//! Where the server that keeps the locks is found.
+
+use crate::error::Error;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use std::convert::Infallible;
+use std::fmt;
+
+/// Where the server that keeps the locks is found: at an address, or behind Sentinels.
+///
+/// Strings become one when they are given to [`Client::connect`](crate::Client::connect):
+///
+/// | form | |
+/// |---|---|
+/// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS, and all else that redis-rs reads |
+/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…][/db]?sentinelServiceName=name` | the primary that these Sentinels call by that name; `rediss-sentinel://` with TLS, at the Sentinels too |
+///
+/// The port of a Sentinel is 26379 unless it is given. The login is for the server; Sentinels that
+/// want one get `sentinelUsername=` and `sentinelPassword=`, as further parameters. Whatever is no
+/// letter or digit in a password is written as `%` and two hexadecimal digits. Name all Sentinels:
+/// those that are not named are not asked.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), kvlock::Error> {
+/// let client = kvlock::Client::connect(
+///     "redis-sentinel://:secret@s1,s2,s3:26380/0?sentinelServiceName=mymaster",
+/// )
+/// .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Address(pub(crate) Place);
+
+#[derive(Clone)]
+pub(crate) enum Place {
+    Server(ConnectionInfo),
+    Sentinels {
+        sentinels: Vec<ConnectionInfo>,
+        /// By what name they know the primary.
+        name: String,
+        /// How to log in to the primary; where it is, they know.
+        server: ConnectionInfo,
+    },
+}
+
+impl Address {
+    /// The primary that some Sentinels call by that name. `server` says how to talk to it: login,
+    /// database and TLS count, its host and port do not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] without a Sentinel or a name, or if the server is at a Unix socket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use redis::IntoConnectionInfo;
+    ///
+    /// let sentinels = ["redis://s1:26379", "redis://s2:26379"];
+    /// let sentinels = sentinels.map(|at| at.into_connection_info()).into_iter();
+    /// let sentinels: Vec<_> = sentinels.collect::<Result<_, _>>()?;
+    /// let server = "redis://:secret@any/0".into_connection_info()?;
+    /// let address = kvlock::Address::behind_sentinels(sentinels, "mymaster", server)?;
+    /// # let _ = address;
+    /// # Ok(()) }
+    /// ```
+    pub fn behind_sentinels(
+        sentinels: impl IntoIterator<Item = ConnectionInfo>,
+        name: impl Into<String>,
+        server: ConnectionInfo,
+    ) -> Result<Self, Error> {
+        let (sentinels, name) = (sentinels.into_iter().collect::<Vec<_>>(), name.into());
+        if sentinels.is_empty() {
+            return Err(invalid("no Sentinel is named"));
+        }
+        if name.is_empty() {
+            return Err(invalid("sentinelServiceName is missing: by what name Sentinel knows it"));
+        }
+        if matches!(server.addr(), ConnectionAddr::Unix(_)) {
+            return Err(invalid("a server behind Sentinels has no Unix socket"));
+        }
+        Ok(Self(Place::Sentinels { sentinels, name, server }))
+    }
+
+    fn parse(text: &str) -> Result<Self, Error> {
+        for (scheme, plain) in [("redis-sentinel://", "redis"), ("rediss-sentinel://", "rediss")] {
+            if let Some(rest) = text.strip_prefix(scheme) {
+                return parse_sentinels(rest, plain);
+            }
+        }
+        Ok(Self(Place::Server(text.into_connection_info()?)))
+    }
+}
+
+/// What follows `redis-sentinel://`. Each part is read by redis-rs, as an address of its own.
+fn parse_sentinels(rest: &str, scheme: &str) -> Result<Address, Error> {
+    let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (login, hosts) = match authority.rsplit_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let (mut name, mut user, mut password) = ("", "", "");
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=') {
+            Some(("sentinelServiceName", value)) => name = value,
+            Some(("sentinelUsername", value)) => user = value,
+            Some(("sentinelPassword", value)) => password = value,
+            _ => return Err(invalid("a parameter of the address is not known")),
+        }
+    }
+    let sentinel_login = match (user, password) {
+        ("", "") => String::new(),
+        (user, password) => format!("{user}:{password}@"),
+    };
+    let sentinel = |host: &str| {
+        let port = if has_port(host) { "" } else { ":26379" };
+        Ok(format!("{scheme}://{sentinel_login}{host}{port}").into_connection_info()?)
+    };
+    let hosts = hosts.split(',').filter(|host| !host.is_empty());
+    let sentinels = hosts.map(sentinel).collect::<Result<Vec<_>, Error>>()?;
+    let server = format!("{scheme}://{login}localhost/{path}").into_connection_info()?;
+    Address::behind_sentinels(sentinels, name, server)
+}
+
+/// An address of IPv6 has colons of its own, in brackets.
+fn has_port(host: &str) -> bool {
+    host.rsplit(']').next().is_some_and(|end| end.contains(':'))
+}
+
+fn invalid(what: &str) -> Error {
+    Error::Invalid(what.to_owned())
+}
+
+impl fmt::Debug for Address {
+    /// Without what may contain a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Server(server) => f.debug_tuple("Server").field(server.addr()).finish(),
+            Place::Sentinels { sentinels, name, .. } => {
+                let sentinels: Vec<_> = sentinels.iter().map(ConnectionInfo::addr).collect();
+                f.debug_struct("Sentinels").field("name", name).field("at", &sentinels).finish()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    /// Where it is, without the login.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Server(server) => write!(f, "{}", server.addr()),
+            Place::Sentinels { sentinels, name, .. } => {
+                write!(f, "{name} behind Sentinels at ")?;
+                for (index, sentinel) in sentinels.iter().enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(f, "{comma}{}", sentinel.addr())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl From<ConnectionInfo> for Address {
+    fn from(server: ConnectionInfo) -> Self {
+        Self(Place::Server(server))
+    }
+}
+
+impl TryFrom<&str> for Address {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::parse(&text)
+    }
+}
+
+impl TryFrom<&String> for Address {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        Self::parse(text)
+    }
+}
+
+impl From<Infallible> for Error {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentinels(text: &str) -> (Vec<String>, String, ConnectionInfo) {
+        match Address::parse(text).unwrap().0 {
+            Place::Sentinels { sentinels, name, server } => {
+                (sentinels.iter().map(|at| at.addr().to_string()).collect(), name, server)
+            }
+            Place::Server(server) => panic!("{}", server.addr()),
+        }
+    }
+
+    #[test]
+    fn an_address_with_sentinels_says_all_there_is_to_know() {
+        let (at, name, server) = sentinels(
+            "redis-sentinel://me:p%40ss@a,b:5,[::1],[::1]:7/3?sentinelServiceName=mymaster",
+        );
+        assert_eq!(at, ["a:26379", "b:5", "::1:26379", "::1:7"]);
+        assert_eq!(name, "mymaster");
+        let login = server.redis_settings();
+        assert_eq!((login.username(), login.password()), (Some("me"), Some("p@ss")));
+        assert_eq!(login.db(), 3);
+    }
+
+    #[test]
+    fn the_login_of_the_server_is_not_that_of_the_sentinels() {
+        let address = "redis-sentinel://:a@h/?sentinelServiceName=m&sentinelPassword=b";
+        let Place::Sentinels { sentinels, server, .. } = Address::parse(address).unwrap().0 else {
+            panic!("sentinels")
+        };
+        assert_eq!(server.redis_settings().password(), Some("a"));
+        assert_eq!(sentinels[0].redis_settings().password(), Some("b"));
+        assert_eq!(sentinels[0].redis_settings().db(), 0);
+    }
+
+    #[test]
+    fn an_address_that_lacks_something_is_refused() {
+        for text in [
+            "redis-sentinel://h",
+            "redis-sentinel://h?sentinelServiceName=",
+            "redis-sentinel://?sentinelServiceName=m",
+            "redis-sentinel://h?sentinelServiceName=m&master=m",
+            "redis-sentinel://h:x?sentinelServiceName=m",
+            "redis-sentinel://h/x?sentinelServiceName=m",
+            "redis",
+            "",
+        ] {
+            let refused = Address::parse(text);
+            assert!(matches!(refused, Err(Error::Invalid(_))), "{text}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for text in ["redis://:secret@h", "redis-sentinel://:secret@h/?sentinelServiceName=m"] {
+            let address = Address::parse(text).unwrap();
+            let shown = format!("{address:?} {address}");
+            assert!(shown.contains('h') && !shown.contains("secret"), "{shown}");
+        }
+    }
+}

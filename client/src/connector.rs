@@ -1,0 +1,109 @@
+//! Where connections come from: the seam at which topologies plug in. All that is above sees one
+//! server that keeps the locks, whichever that is at the moment.
+
+use crate::address::{Address, Place};
+use crate::error::Error;
+use crate::link::Live;
+use crate::sentinel::Sentinels;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Commands that may queue up on a connection before its callers have to wait.
+const BUFFERED: usize = 1024;
+
+/// Where connections come from.
+#[derive(Debug)]
+pub(crate) enum Connector {
+    /// One server at one address.
+    Standalone(Box<Server>),
+    /// The primary that these know.
+    Sentinels(Arc<Sentinels>),
+}
+
+impl Connector {
+    pub(crate) fn new(address: Address, patience: Duration) -> Result<Self, Error> {
+        Ok(match address.0 {
+            Place::Server(info) => Self::Standalone(Box::new(Server::new(info, patience)?)),
+            Place::Sentinels { sentinels, name, server } => {
+                Self::Sentinels(Arc::new(Sentinels::new(&sentinels, name, server, patience)?))
+            }
+        })
+    }
+
+    /// A new connection, logged in and ready. It has no response timeout: callers have their own.
+    pub(crate) async fn dial(&self) -> Result<Live, Error> {
+        match self {
+            Self::Standalone(server) => Ok(Live::new(server.connect().await?, None)),
+            Self::Sentinels(sentinels) => sentinels.dial().await,
+        }
+    }
+
+    /// Returns when another server has become the primary; never, where nobody would tell.
+    pub(crate) async fn switched(&self) {
+        match self {
+            Self::Standalone(_) => std::future::pending().await,
+            Self::Sentinels(sentinels) => sentinels.switched().await,
+        }
+    }
+}
+
+/// A server, and how to log in to it.
+pub(crate) struct Server {
+    client: Client,
+    patience: Duration,
+}
+
+impl Server {
+    pub(crate) fn new(info: ConnectionInfo, patience: Duration) -> Result<Self, Error> {
+        #[cfg(feature = "tls-rustls")]
+        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
+            && rustls::crypto::CryptoProvider::get_default().is_none()
+        {
+            // Another task may be faster, and then it is there as well.
+            let _installed = rustls::crypto::ring::default_provider().install_default();
+        }
+        let tcp = info.tcp_settings().clone();
+        let info = info.set_tcp_settings(with_defaults(tcp));
+        Ok(Self { client: Client::open(info)?, patience })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Error> {
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(Some(self.patience))
+            .set_pipeline_buffer_size(BUFFERED);
+        Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
+    }
+
+    /// A connection for messages.
+    pub(crate) async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
+        let connecting = self.client.get_async_pubsub();
+        Ok(tokio::time::timeout(self.patience, connecting).await.map_err(|_| Error::Timeout)??)
+    }
+}
+
+impl fmt::Debug for Server {
+    /// Without the login.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.client.get_connection_info().addr();
+        f.debug_struct("Server").field("at", at).finish_non_exhaustive()
+    }
+}
+
+/// No delay, since requests are small; and probes, since a wait may be silent for days and its
+/// server gone meanwhile. What the caller has set stays.
+fn with_defaults(tcp: TcpSettings) -> TcpSettings {
+    let tcp = tcp.set_nodelay(true);
+    if tcp.keepalive().is_some() {
+        return tcp;
+    }
+    let probes = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(4);
+    tcp.set_keepalive(probes)
+}

@@ -1,0 +1,275 @@
+//! How a lock gets to those who wait for it, and what becomes of a grant whose client was gone
+//! before it was answered.
+
+use std::rc::Rc;
+
+use hashbrown::Equivalent;
+
+use crate::mode::{Share, Sharing, Want};
+use crate::observed::Observed;
+use crate::outcome::{Cause, Change, HandOff, Sharers};
+use crate::planted::Bug;
+use crate::queue::Waiter;
+use crate::table::{Situation, Table};
+use crate::token::Token;
+use crate::types::{Millis, UnixMillis};
+
+/// How many are let in to share a lock in one go: each is a field to write and a client to
+/// answer. The others follow in the next turn of the event loop.
+pub const RUN_MAX: usize = 64;
+
+/// Names a grant to a waiter; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GrantId(pub(crate) u64);
+
+/// A grant to a waiter whose reply is not written yet. Those who share a lock have one token.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flight {
+    token: Token,
+    owner: Rc<[u8]>,
+}
+
+#[derive(Hash)]
+struct FlightRef<'a> {
+    token: Token,
+    owner: &'a [u8],
+}
+
+impl Equivalent<Flight> for FlightRef<'_> {
+    fn equivalent(&self, flight: &Flight) -> bool {
+        self.token == flight.token && *self.owner == *flight.owner
+    }
+}
+
+impl<P> Table<P> {
+    /// What the first waiter for this lock wants.
+    #[must_use]
+    pub fn head_wants(&self, at: &Situation<'_>) -> Option<Want> {
+        let queue = self.queues.find(at.key)?;
+        self.queues.head(queue).map(|(_, want)| want)
+    }
+
+    /// Says whether it must be found out if anybody who shares this lock still lives, before a
+    /// look at it: it is wanted alone.
+    #[must_use]
+    pub fn must_find_the_living(&self, at: &Situation<'_>) -> bool {
+        matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
+    }
+
+    /// The lock leaves its holder: to the first waiter, else to nobody.
+    pub(crate) fn pass_on(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+        cause: Cause,
+    ) -> Change<P> {
+        self.hand_to_head(at, stored, cause).unwrap_or(Change::Free)
+    }
+
+    /// Gives a lock that nobody holds to the first waiter, if there is one: to hold it alone, or
+    /// to share it with those behind that want the same. `stored` is the token in the hash.
+    pub(crate) fn hand_to_head(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+        cause: Cause,
+    ) -> Option<Change<P>> {
+        let stored = self.believe(stored);
+        if at.must_guess(stored) {
+            return None;
+        }
+        let queue = self.queues.find(at.key)?;
+        let (head, want) = self.queues.head(queue)?;
+        let head = if Bug::Lifo.is_planted() { self.queues.queue(queue)?.tail } else { head };
+        if want == Want::Shared {
+            return Some(self.begin_sharing(at, stored, cause, None));
+        }
+        let waiter = self.take_out(head)?;
+        let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
+        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
+        let hand_off = self.hand_off(at, waiter, token, cause);
+        if let Some((due, cause)) = self.next_look_at(Some(hand_off.until), at.now) {
+            self.look_no_later_than(at.key, due, cause);
+        }
+        Some(Change::HandOff(hand_off))
+    }
+
+    /// Begins a shared period: for the holder that goes on sharing, if there is one, and for the
+    /// run of waiters at the head.
+    pub(crate) fn begin_sharing(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+        cause: Cause,
+        own: Option<(Share, Option<UnixMillis>)>,
+    ) -> Change<P> {
+        let kept = stored.filter(|_| own.is_some() && Bug::DowngradeKeepsToken.is_planted());
+        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
+        let joined = self.let_in(at, token, cause);
+        let longest = joined.iter().map(|hand_off| hand_off.until).max();
+        let until = match own {
+            Some((_, None)) => None,
+            Some((_, until)) => until.max(longest),
+            None => longest,
+        };
+        let own = own.map(|(share, _)| share);
+        Change::Share(Sharers { begins: true, token: Some(token), own, joined, until })
+    }
+
+    /// Lets those at the head of the queue share a lock that is shared already.
+    pub(crate) fn let_more_in(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        cause: Cause,
+    ) -> Option<Change<P>> {
+        let (token, given) = self.token_of_period(at, sharing)?;
+        let joined = self.let_in(at, token, cause);
+        let longest = joined.iter().map(|hand_off| hand_off.until).max()?;
+        let until = sharing.extended_to(longest);
+        Some(Change::Share(Sharers { begins: false, token: given, own: None, joined, until }))
+    }
+
+    /// The token of a shared period, and whether it must be written first. `None` if it would be
+    /// a guess.
+    pub(crate) fn token_of_period(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+    ) -> Option<(Token, Option<Token>)> {
+        if let Some(token) = self.believe(sharing.token) {
+            return Some((token, None));
+        }
+        if at.must_guess(None) {
+            return None;
+        }
+        let token = self.tokens.issue(None, at.floor, at.now.unix_us);
+        Some((token, Some(token)))
+    }
+
+    /// Takes the run of those who want to share out of the queue, up to a batch, and plans a look
+    /// for the one behind them.
+    fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
+        let mut joined = Vec::new();
+        while let Some((head, Want::Shared)) =
+            self.queues.find(at.key).and_then(|queue| self.queues.head(queue))
+        {
+            if joined.len() == RUN_MAX {
+                self.look_no_later_than(at.key, at.now.unix(), cause);
+                return joined;
+            }
+            let Some(waiter) = self.take_out(head) else { break };
+            joined.push(self.hand_off(at, waiter, token, cause));
+            self.counters.granted_shared += 1;
+            if Bug::OneReaderOnly.is_planted() {
+                break;
+            }
+        }
+        // Whoever lives longest of these is alive until then, unless it releases the lock.
+        let longest = joined.iter().map(|hand_off| hand_off.until).max();
+        if let Some((due, cause)) = self.next_look_at(longest, at.now) {
+            self.look_no_later_than(at.key, due, cause);
+        }
+        joined
+    }
+
+    fn hand_off(
+        &mut self,
+        at: &Situation<'_>,
+        waiter: Waiter<P>,
+        token: Token,
+        cause: Cause,
+    ) -> HandOff<P> {
+        let Waiter { owner, lease, client, .. } = waiter;
+        self.last_grant += 1;
+        let id = GrantId(self.last_grant);
+        self.in_flight.insert(Flight { token, owner: Rc::clone(&owner) }, id);
+        self.counters.granted += 1;
+        self.counters.handed_off += 1;
+        if cause == Cause::Expiry {
+            self.counters.handed_off_by_expiry += 1;
+        }
+        HandOff { id, owner, token, until: at.now.unix().plus(lease), client }
+    }
+
+    /// Says that the reply of a hand-off was written: from here on only its lease ends it.
+    pub fn delivered(&mut self, id: GrantId, owner: &[u8], token: Token) {
+        self.land(Some(id), owner, token);
+    }
+
+    /// Takes a hand-off off the list of those under way: that one, or whichever its owner has.
+    /// Says whether it was on it.
+    fn land(&mut self, id: Option<GrantId>, owner: &[u8], token: Token) -> bool {
+        let flight = FlightRef { token, owner };
+        if id.is_some() && self.in_flight.get(&flight) != id.as_ref() {
+            return false;
+        }
+        let was_there = self.in_flight.remove(&flight).is_some();
+        let room = self.in_flight.capacity();
+        if room > 64 && self.in_flight.len() < room / 8 {
+            self.in_flight.shrink_to(self.in_flight.len() * 2);
+        }
+        was_there
+    }
+
+    /// The owner of a grant did something with it, so it must have learned of it.
+    pub(crate) fn touched(&mut self, owner: &[u8], token: Option<Token>) {
+        if !self.in_flight.is_empty()
+            && let Some(token) = token
+        {
+            self.land(None, owner, token);
+        }
+    }
+
+    /// Takes back a hand-off whose client was gone before it was answered, and passes the lock
+    /// on; unless its owner has shown since that it is alive, or the lock is no longer that grant.
+    pub fn take_back(
+        &mut self,
+        at: &Situation<'_>,
+        id: GrantId,
+        owner: &[u8],
+        token: Token,
+    ) -> Change<P> {
+        let untouched = self.land(Some(id), owner, token);
+        match &at.seen {
+            Observed::Held(holding)
+                if untouched && holding.owner == owner && holding.token == Some(token) =>
+            {
+                self.counters.grants_taken_back += 1;
+                self.pass_on(at, Some(token), Cause::TakenBack)
+            }
+            Observed::Shared(sharing)
+                if untouched
+                    && sharing.token == Some(token)
+                    && sharing.share_of(owner, at.now.unix()).is_some() =>
+            {
+                self.counters.grants_taken_back += 1;
+                self.stop_sharing(at, sharing, Cause::TakenBack)
+            }
+            Observed::Held(_)
+            | Observed::Shared(_)
+            | Observed::Free { .. }
+            | Observed::NotALock { .. } => Change::None,
+        }
+    }
+
+    /// Sees to it that this lock, if somebody waits for it, is looked at by then.
+    pub(crate) fn look_no_later_than(
+        &mut self,
+        key: crate::queue::KeyRef<'_>,
+        due: UnixMillis,
+        cause: Cause,
+    ) {
+        if let Some(id) = self.queues.find(key) {
+            let planned = self.queues.queue(id).and_then(|queue| queue.look);
+            if planned.is_none_or(|planned| due < planned) {
+                self.plan_look(id, Some(due), cause);
+            }
+        }
+    }
+}
+
+/// The first moment at which the server takes a key that expires at `until` for expired.
+pub(crate) fn after(until: UnixMillis) -> UnixMillis {
+    until.plus(Millis(1))
+}

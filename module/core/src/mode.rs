@@ -1,0 +1,162 @@
+//! The modes of a lock: held by one, or shared by many. How a hash tells them apart.
+//!
+//! ```text
+//! held by one           alice → 2                         fencing-token → 17
+//! … who also shares it  alice → 2   lock-mode → exclusive 1   fencing-token → 17
+//! shared by two         lock-mode → shared                fencing-token → 18
+//!                       bob → 1 1795202270794   carol → 2 1795202275000
+//! ```
+//!
+//! Each of those who share a lock has a lease of its own, in its field. The key expires when the
+//! last of these leases ends.
+
+use crate::parse::strict_decimal;
+use crate::planted::Bug;
+use crate::types::{HOLDS_MAX, UnixMillis};
+
+/// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
+pub const MODE_FIELD: &[u8] = b"lock-mode";
+
+/// What somebody wants of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// To hold it alone.
+    Exclusive,
+    /// To share it.
+    Shared,
+}
+
+/// What the field of the mode says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Those in the other fields share the lock.
+    Shared,
+    /// One holds it, and has this many shared holds beside.
+    Exclusive(u64),
+}
+
+impl Mode {
+    /// Reads the value of the field; `None` if it is not a mode.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<Self> {
+        if value == b"shared" {
+            return Some(Self::Shared);
+        }
+        let holds = strict_decimal(value.strip_prefix(b"exclusive ")?)?;
+        (1..=HOLDS_MAX).contains(&holds).then_some(Self::Exclusive(holds))
+    }
+
+    /// The value of the field.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::Shared => "shared".to_owned(),
+            Self::Exclusive(holds) => format!("exclusive {holds}"),
+        }
+    }
+}
+
+/// What one of those who share a lock has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// How many times it has been acquired and not released; at least 1.
+    pub holds: u64,
+    /// When the lease ends.
+    pub until: UnixMillis,
+}
+
+impl Share {
+    /// The end of a lease that has none, because somebody took the TTL off the lock.
+    pub const ENDLESS: UnixMillis = UnixMillis(i64::MAX.cast_unsigned());
+
+    /// Reads the value of an owner's field; `None` if it is not a share.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<Self> {
+        let space = value.iter().position(|byte| *byte == b' ')?;
+        let (holds, until) = (value.get(..space)?, value.get(space + 1..)?);
+        let holds = strict_decimal(holds).filter(|holds| (1..=HOLDS_MAX).contains(holds))?;
+        let until = strict_decimal(until).map(UnixMillis)?;
+        (until <= Self::ENDLESS).then_some(Self { holds, until })
+    }
+
+    /// The value of the field.
+    #[must_use]
+    pub fn text(self) -> String {
+        format!("{} {}", self.holds, self.until.0)
+    }
+
+    /// Says whether the lease still runs. It ends when the server would take a key for expired.
+    #[must_use]
+    pub fn is_live(&self, now: UnixMillis) -> bool {
+        self.until >= now || Bug::DeadReaderBlocks.is_planted()
+    }
+}
+
+/// A lock that is shared, as one owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing<'a> {
+    /// The owner that was asked for.
+    pub asked: &'a [u8],
+    /// What that owner has of it, even if its lease has ended.
+    pub own: Option<Share>,
+    /// The token of all who share it; none if somebody else took it away.
+    pub token: Option<crate::token::Token>,
+    /// When the key expires; none if somebody took the TTL away.
+    pub until: Option<UnixMillis>,
+    /// How many share it, counting those whose lease has ended and that nobody has removed yet.
+    pub holders: usize,
+    /// Somebody shares it until then at least, unless they release it; none if nobody looked.
+    pub living: Option<UnixMillis>,
+}
+
+impl Sharing<'_> {
+    /// What this owner has of it, if it is the one that was asked for and its lease runs. The
+    /// lease ends with the key at the latest.
+    pub(crate) fn share_of(&self, owner: &[u8], now: UnixMillis) -> Option<Share> {
+        let share = self.own.filter(|share| self.asked == owner && share.is_live(now))?;
+        let until = self.until.map_or(share.until, |until| until.min(share.until));
+        Some(Share { until, ..share })
+    }
+
+    /// When the key must expire if a share ends at `until`; none if it need not move.
+    pub(crate) fn extended_to(&self, until: UnixMillis) -> Option<UnixMillis> {
+        let shortens = Bug::ReaderShortens.is_planted();
+        self.until.filter(|end| *end < until || shortens).map(|_| until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_as_they_are_written() {
+        for mode in [Mode::Shared, Mode::Exclusive(1), Mode::Exclusive(HOLDS_MAX)] {
+            assert_eq!(Mode::read(mode.text().as_bytes()), Some(mode));
+        }
+        for other in ["", "Shared", "shared ", "exclusive", "exclusive 0", "exclusive 01", "read"] {
+            assert_eq!(Mode::read(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn shares_are_read_as_they_are_written() {
+        for share in [
+            Share { holds: 1, until: UnixMillis(0) },
+            Share { holds: HOLDS_MAX, until: Share::ENDLESS },
+        ] {
+            assert_eq!(Share::read(share.text().as_bytes()), Some(share));
+        }
+        for other in ["", "1", "1 ", " 1", "0 5", "1 05", "1 5 ", "1  5", "x 5", "4294967296 5"] {
+            assert_eq!(Share::read(other.as_bytes()), None, "{other:?}");
+        }
+        assert_eq!(Share::read(b"1 9223372036854775808"), None);
+    }
+
+    #[test]
+    fn a_share_lives_as_long_as_a_key_would() {
+        let share = Share { holds: 1, until: UnixMillis(5) };
+        assert!(share.is_live(UnixMillis(5)));
+        assert!(!share.is_live(UnixMillis(6)));
+    }
+}

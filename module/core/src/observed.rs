@@ -1,0 +1,196 @@
+//! What a hash says about a lock.
+
+use crate::lock::TOKEN_FIELD;
+use crate::mode::{MODE_FIELD, Mode, Share, Sharing};
+use crate::parse::strict_decimal;
+use crate::planted::Bug;
+use crate::token::Token;
+use crate::types::UnixMillis;
+
+/// What the keyspace says about a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed<'a> {
+    /// Nobody holds it: the key is absent, or only the token of an earlier grant is left.
+    Free {
+        /// The token that was left behind.
+        stored: Option<Token>,
+    },
+    /// Somebody holds it alone.
+    Held(Holding<'a>),
+    /// Some share it. Their leases may all have ended, unless somebody is said to live.
+    Shared(Sharing<'a>),
+    /// The key holds something else, which is not ours to change.
+    NotALock {
+        /// When that will go away by itself.
+        until: Option<UnixMillis>,
+    },
+}
+
+/// Who holds a lock alone, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding<'a> {
+    /// Who holds it.
+    pub owner: &'a [u8],
+    /// How many times it has been acquired and not released; at least 1.
+    pub holds: u64,
+    /// How many shared holds the owner has beside; most often none.
+    pub shared: u64,
+    /// The token of this grant; none if somebody else's script took the lock.
+    pub token: Option<Token>,
+    /// When the lease ends; none if somebody took the TTL away.
+    pub until: Option<UnixMillis>,
+}
+
+impl<'a> Observed<'a> {
+    /// Reads a hash, given as its fields and values, whose key expires at `until`.
+    ///
+    /// Give no more than four fields of a larger hash: three are too many for a lock.
+    pub fn from_fields(
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        until: Option<UnixMillis>,
+    ) -> Self {
+        let (mut token, mut mode, mut holder) = (None, None, None);
+        for (field, value) in fields {
+            if field == TOKEN_FIELD {
+                token = Self::read_token(value);
+                continue;
+            }
+            let read = (field == MODE_FIELD).then(|| Mode::read(value)).flatten();
+            if read.is_some() {
+                mode = read;
+            } else if holder.is_some() || field == MODE_FIELD {
+                if Bug::TakesOverHashes.is_planted() {
+                    return Self::Free { stored: None };
+                }
+                return Self::NotALock { until };
+            } else {
+                holder = Some((field, value));
+            }
+        }
+        let Some((owner, value)) = holder else {
+            return Self::Free { stored: token };
+        };
+        let shared = match mode {
+            None => 0,
+            Some(Mode::Exclusive(holds)) => holds,
+            Some(Mode::Shared) => {
+                return match Share::read(value) {
+                    None => Self::NotALock { until },
+                    Some(share) => Self::Shared(Sharing {
+                        asked: owner,
+                        own: Some(share),
+                        token,
+                        until,
+                        holders: 1,
+                        living: None,
+                    }),
+                };
+            }
+        };
+        match Self::read_holds(value) {
+            None => Self::NotALock { until },
+            Some(holds) => Self::Held(Holding { owner, holds, shared, token, until }),
+        }
+    }
+
+    /// Reads the value of the token field; `None` where it cannot be believed.
+    #[must_use]
+    pub fn read_token(value: &[u8]) -> Option<Token> {
+        strict_decimal(value).and_then(Token::from_stored)
+    }
+
+    /// Reads the value of an owner's field; `None` unless it is a positive integer.
+    #[must_use]
+    pub fn read_holds(value: &[u8]) -> Option<u64> {
+        strict_decimal(value).filter(|holds| (1..=i64::MAX.cast_unsigned()).contains(holds))
+    }
+
+    /// When a look at this lock is due next, if nobody says otherwise.
+    #[must_use]
+    pub fn until(&self) -> Option<UnixMillis> {
+        match self {
+            Self::Free { .. } => None,
+            Self::Held(holding) => holding.until,
+            Self::Shared(sharing) => {
+                let ends = [sharing.living, sharing.until].into_iter().flatten();
+                ends.min().filter(|until| *until < Share::ENDLESS)
+            }
+            Self::NotALock { until } => *until,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields<'a>(of: &[(&'a str, &'a str)]) -> Observed<'a> {
+        Observed::from_fields(of.iter().map(|(f, v)| (f.as_bytes(), v.as_bytes())), None)
+    }
+
+    #[test]
+    fn a_lock_of_ours_is_read() {
+        let Observed::Held(holding) = fields(&[("alice", "2"), ("fencing-token", "17")]) else {
+            panic!("held");
+        };
+        assert_eq!((holding.owner, holding.holds), (&b"alice"[..], 2));
+        assert_eq!(holding.token.map(Token::value), Some(17));
+    }
+
+    #[test]
+    fn a_lock_of_redisson_has_no_token() {
+        let Observed::Held(holding) = fields(&[("uuid:52", "1")]) else { panic!("held") };
+        assert_eq!(holding.token, None);
+    }
+
+    #[test]
+    fn a_remnant_is_free() {
+        assert_eq!(fields(&[]), Observed::Free { stored: None });
+        let seen = fields(&[("fencing-token", "9")]);
+        assert_eq!(seen, Observed::Free { stored: Token::from_stored(9) });
+    }
+
+    #[test]
+    fn a_lock_that_its_one_holder_also_shares_is_read() {
+        let seen = fields(&[("alice", "2"), ("lock-mode", "exclusive 3"), ("fencing-token", "7")]);
+        let Observed::Held(holding) = seen else { panic!("{seen:?}") };
+        assert_eq!((holding.owner, holding.holds, holding.shared), (&b"alice"[..], 2, 3));
+    }
+
+    #[test]
+    fn a_shared_lock_is_read_and_without_holders_it_is_free() {
+        let seen = fields(&[("lock-mode", "shared"), ("alice", "2 50"), ("fencing-token", "7")]);
+        let Observed::Shared(sharing) = seen else { panic!("{seen:?}") };
+        assert_eq!(sharing.own, Some(Share { holds: 2, until: UnixMillis(50) }));
+        let left = fields(&[("lock-mode", "shared"), ("fencing-token", "7")]);
+        assert_eq!(left, Observed::Free { stored: Token::from_stored(7) });
+    }
+
+    #[test]
+    fn what_cannot_be_a_lock_is_not_one() {
+        for other in [
+            &[("a", "1"), ("b", "1")][..],
+            &[("a", "0")],
+            &[("a", "-1")],
+            &[("a", "x")],
+            &[("a", "01")],
+            &[("a", "9223372036854775808")],
+            &[("mode", "read"), ("a", "1")],
+            &[("lock-mode", "x"), ("a", "1")],
+            &[("lock-mode", "shared"), ("a", "1")],
+            &[("lock-mode", "exclusive 1"), ("a", "1 5")],
+        ] {
+            assert_eq!(fields(other), Observed::NotALock { until: None }, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_ours_is_ignored() {
+        for token in ["", "x", "-5", "9007199254740993", "0"] {
+            let Observed::Held(holding) = fields(&[("a", "1"), ("fencing-token", token)]) else {
+                panic!("held");
+            };
+            assert_eq!(holding.token, None, "{token:?}");
+        }
+    }
+}

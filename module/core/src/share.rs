@@ -1,0 +1,254 @@
+//! The lock table: what a command with `SHARED` does.
+
+use crate::grant::after;
+use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
+use crate::mode::{Share, Sharing, Want};
+use crate::observed::Holding;
+use crate::outcome::{Cause, Change, Sharers};
+use crate::planted::Bug;
+use crate::table::{Situation, Table};
+use crate::token::Token;
+use crate::types::Millis;
+
+impl<P> Table<P> {
+    /// Somebody asks for a lock that is shared.
+    pub(crate) fn ask_for_shared(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let own = sharing.share_of(request.owner, at.now.unix());
+        let must_hold_more = request.holds.is_some_and(|n| n > 1);
+        let in_line = self.queues.find(at.key).is_some();
+        match (own, request.want) {
+            (Some(_), Want::Exclusive) if Bug::UpgradeWaits.is_planted() => {
+                (AcquireReply::Refused, Change::None)
+            }
+            (Some(_), Want::Exclusive) => (AcquireReply::Upgrade, Change::None),
+            (Some(share), Want::Shared) => self.reenter_share(at, sharing, share, request),
+            (None, _) if must_hold_more => (AcquireReply::Mismatch, Change::None),
+            (None, Want::Shared) if !in_line || Bug::ReaderOvertakes.is_planted() => {
+                self.join(at, sharing, request)
+            }
+            (None, Want::Exclusive) if Bug::WriterAmongReaders.is_planted() => {
+                self.take(at, sharing.token, request)
+            }
+            (None, _) => (AcquireReply::Refused, Change::None),
+        }
+    }
+
+    fn join(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let Some((token, given)) = self.token_of_period(at, sharing) else {
+            return (AcquireReply::TryAgain, Change::None);
+        };
+        self.counters.granted += 1;
+        self.counters.granted_shared += 1;
+        let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
+        let change = shares_on(sharing, share, given);
+        (AcquireReply::Granted { token, holds: 1 }, change)
+    }
+
+    fn reenter_share(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        share: Share,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let (holds, until) = match share.as_holding().reenter(request, at.now.unix()) {
+            Reentry::Holds { holds, until } => (holds, until),
+            Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
+            Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
+        };
+        let Some((token, given)) = self.token_of_period(at, sharing) else {
+            return (AcquireReply::TryAgain, Change::None);
+        };
+        self.count_reentry(holds > share.holds);
+        self.touched(request.owner, sharing.token);
+        let now = Share { holds, until: until.unwrap_or(share.until) };
+        let same = now == share && given.is_none();
+        let change = if same { Change::None } else { shares_on(sharing, now, given) };
+        (AcquireReply::Granted { token, holds }, change)
+    }
+
+    /// The one holder of a lock asks to share it too.
+    pub(crate) fn share_beside(
+        &mut self,
+        at: &Situation<'_>,
+        holding: &Holding<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let beside = Holding { holds: holding.shared, ..*holding };
+        let (holds, until) = match beside.reenter(request, at.now.unix()) {
+            Reentry::Holds { holds, until } => (holds, until),
+            Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
+            Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
+        };
+        let believed = self.believe(holding.token);
+        if at.must_guess(believed) {
+            return (AcquireReply::TryAgain, Change::None);
+        }
+        let given = match believed {
+            Some(_) => None,
+            None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
+        };
+        let Some(token) = believed.or(given) else {
+            return (AcquireReply::Refused, Change::None);
+        };
+        self.count_reentry(holds > holding.shared);
+        self.touched(request.owner, holding.token);
+        let same = holds == holding.shared && until.is_none() && given.is_none();
+        let change =
+            if same { Change::None } else { Change::Beside { holds, token: given, until } };
+        (AcquireReply::Granted { token, holds }, change)
+    }
+
+    pub(crate) fn count_reentry(&mut self, more: bool) {
+        if more {
+            self.counters.reentered += 1;
+        } else {
+            self.counters.repeated += 1;
+        }
+    }
+
+    /// Begins a shared period with the caller alone. `token` was issued for it.
+    pub(crate) fn share_alone(
+        &mut self,
+        at: &Situation<'_>,
+        token: Token,
+        lease: Millis,
+    ) -> Change<P> {
+        self.counters.granted_shared += 1;
+        let until = at.now.unix().plus(lease);
+        let own = Some(Share { holds: 1, until });
+        let (token, until) = (Some(token), Some(until));
+        Change::Share(Sharers { begins: true, token, own, joined: Vec::new(), until })
+    }
+
+    /// Gives back shared holds of a lock that is shared.
+    pub(crate) fn release_share(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        owner: &[u8],
+        release: Release,
+    ) -> (ReleaseReply, Change<P>) {
+        let Some(share) = sharing.share_of(owner, at.now.unix()) else {
+            return (ReleaseReply::NotHeld, Change::None);
+        };
+        let Some(left) = left_after(release, share.holds) else {
+            return (ReleaseReply::Mismatch, Change::None);
+        };
+        self.touched(owner, sharing.token);
+        let change = if left == share.holds {
+            self.counters.repeated += 1;
+            Change::None
+        } else if left > 0 {
+            shares_on(sharing, Share { holds: left, ..share }, None)
+        } else {
+            self.counters.released += 1;
+            self.stop_sharing(at, sharing, Cause::Release)
+        };
+        (ReleaseReply::Left(left), change)
+    }
+
+    /// Gives back shared holds of the one holder of a lock.
+    pub(crate) fn release_beside(
+        &mut self,
+        holding: &Holding<'_>,
+        release: Release,
+    ) -> (ReleaseReply, Change<P>) {
+        if holding.shared == 0 {
+            return (ReleaseReply::NotHeld, Change::None);
+        }
+        let Some(left) = left_after(release, holding.shared) else {
+            return (ReleaseReply::Mismatch, Change::None);
+        };
+        self.touched(holding.owner, holding.token);
+        if left == holding.shared {
+            self.counters.repeated += 1;
+            return (ReleaseReply::Left(left), Change::None);
+        }
+        (ReleaseReply::Left(left), Change::Beside { holds: left, token: None, until: None })
+    }
+
+    /// One owner shares a lock no more. Whether it is free then, only a further look can tell,
+    /// unless it was the last field.
+    pub(crate) fn stop_sharing(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        cause: Cause,
+    ) -> Change<P> {
+        if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
+    }
+
+    /// The one holder of a lock releases it and goes on sharing it. That is a period of its own:
+    /// what the former holder still has under way must not pass for a reader's.
+    pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
+        self.counters.downgraded += 1;
+        let until = holding.until.unwrap_or(Share::ENDLESS);
+        let own = Share { holds: holding.shared, until };
+        let stored = self.believe(holding.token);
+        if at.must_guess(stored) {
+            let (own, until) = (Some(own), holding.until);
+            let joined = Vec::new();
+            return Change::Share(Sharers { begins: true, token: None, own, joined, until });
+        }
+        self.begin_sharing(at, stored, Cause::Release, Some((own, holding.until)))
+    }
+
+    /// Sets the lease of one of those who share a lock to start anew.
+    pub(crate) fn renew_share(
+        &mut self,
+        at: &Situation<'_>,
+        sharing: &Sharing<'_>,
+        owner: &[u8],
+        lease: Millis,
+    ) -> (RenewReply, Change<P>) {
+        let Some(share) = sharing.share_of(owner, at.now.unix()) else {
+            return (RenewReply::NotHeld, Change::None);
+        };
+        self.touched(owner, sharing.token);
+        let until = at.now.unix().plus(lease);
+        // It may have been the one whose end was waited for.
+        self.look_no_later_than(at.key, after(until), Cause::Expiry);
+        (RenewReply::Lease(lease), shares_on(sharing, Share { until, ..share }, None))
+    }
+
+    /// Somebody asks for a lock, and what it gets if nobody holds it.
+    pub(crate) fn take(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
+        self.counters.granted += 1;
+        let change = match request.want {
+            Want::Exclusive => Change::Take { token, until: at.now.unix().plus(request.lease) },
+            Want::Shared => self.share_alone(at, token, request.lease),
+        };
+        (AcquireReply::Granted { token, holds: 1 }, change)
+    }
+}
+
+/// The lock stays shared, and the caller's share is this one now.
+fn shares_on<P>(sharing: &Sharing<'_>, share: Share, token: Option<Token>) -> Change<P> {
+    let until = sharing.extended_to(share.until);
+    let (own, joined) = (Some(share), Vec::new());
+    Change::Share(Sharers { begins: false, token, own, joined, until })
+}
+
+impl Share {
+    /// As if it were a lock of its own, for what both have in common.
+    fn as_holding(self) -> Holding<'static> {
+        Holding { owner: b"", holds: self.holds, shared: 0, token: None, until: Some(self.until) }
+    }
+}

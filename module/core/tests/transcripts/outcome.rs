@@ -1,0 +1,69 @@
+//! What comes of a command on the stage, and how everything stands then.
+
+use kvlock_core::{Cause, Change, Counters, HandOff, UnixMillis, Want};
+
+use crate::sim::{Asked, Name, first_look, key_ref};
+use crate::stage::{Client, Grant, Stage};
+use crate::words;
+
+impl Stage {
+    pub(crate) fn carry_out(&mut self, lock: &Name, caller: &str, change: Change<Client>) {
+        self.log += &words::written(lock, caller, &change, self.clock.now());
+        self.space.apply(lock, caller, self.clock.now(), &change);
+        match change {
+            Change::HandOff(hand_off) => self.hand_off(lock, hand_off),
+            Change::Share(sharers) => {
+                sharers.joined.into_iter().for_each(|hand_off| self.hand_off(lock, hand_off));
+            }
+            // Whether those who stay still live is seen by a look.
+            Change::Leave => {
+                let change = self.look(lock, Cause::Release);
+                self.carry_out(lock, "", change);
+            }
+            Change::None
+            | Change::Take { .. }
+            | Change::Update { .. }
+            | Change::Free
+            | Change::Beside { .. } => {}
+        }
+    }
+
+    fn hand_off(&mut self, lock: &Name, hand_off: HandOff<Client>) {
+        let token = hand_off.token;
+        let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
+        let grant = Grant { id: hand_off.id, lock: lock.clone(), owner, token };
+        self.grants.insert(hand_off.client.name.clone(), grant);
+        let told = format!("granted, token {}, holds 1", token.value());
+        self.tell(Some(hand_off.client), &told);
+    }
+
+    /// How everything stands, and what was counted since.
+    pub(crate) fn standing(&self, before: &Counters) -> String {
+        let mut all = String::new();
+        let now = self.clock.now();
+        for lock in &self.names {
+            let seen = words::seen(&self.space.observe(lock, Asked::NOBODY), now);
+            all += &format!("{}: {seen}\n", words::key(lock));
+            for (owner, (holds, until)) in self.space.shares(lock) {
+                let left = UnixMillis(until).since(now.unix()).0;
+                all += &format!("  shared by {owner}, holds {holds}, {left} left\n");
+            }
+            for (place, waiter) in (1..).zip(self.table.queue_of(key_ref(lock))) {
+                let owner = String::from_utf8_lossy(waiter.owner);
+                let waited = now.mono.since(waiter.since).0;
+                let left = match waiter.client.ends {
+                    Some(end) => format!("{} left", end.since(now.mono).0),
+                    None => "no limit".to_owned(),
+                };
+                let client = &waiter.client.name;
+                let by = if **client == *owner { String::new() } else { format!(" ({client})") };
+                let want = if waiter.want == Want::Shared { " to share" } else { "" };
+                all += &format!("  {place}. {owner}{by}{want}, waited {waited}, {left}\n");
+            }
+        }
+        if let Some(look) = first_look(&self.table) {
+            all += &format!("next look in {}\n", look.since(now.unix()).0);
+        }
+        all + &words::counted(before, self.table.counters())
+    }
+}

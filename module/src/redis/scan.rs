@@ -1,0 +1,99 @@
+//! Going through the fields of a hash.
+
+use std::ffi::c_void;
+use std::panic::resume_unwind;
+
+use redis_module::raw;
+
+use super::api::required;
+use super::guard::{Entry, Payload, catch};
+use super::key::Key;
+use super::text::Arg;
+
+/// A place in a hash, from which to go on. It fits every hash, and while one changes it still
+/// leads past each field that stays.
+#[derive(Debug)]
+pub(crate) struct Cursor(*mut raw::RedisModuleScanCursor);
+
+impl Cursor {
+    /// The beginning.
+    pub(crate) fn new() -> Self {
+        let create = required!(RedisModule_ScanCursorCreate);
+        // SAFETY: takes nothing.
+        Self(unsafe { create() })
+    }
+
+    /// Goes back to the beginning.
+    pub(crate) fn restart(&mut self) {
+        let restart = required!(RedisModule_ScanCursorRestart);
+        // SAFETY: the cursor is ours.
+        unsafe { restart(self.0) };
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        let destroy = required!(RedisModule_ScanCursorDestroy);
+        // SAFETY: the cursor is ours and this is its end.
+        unsafe { destroy(self.0) };
+    }
+}
+
+impl Key<'_> {
+    /// Shows each field of a small hash with its value. Not while the hash may change.
+    ///
+    /// # Panics
+    ///
+    /// If `visit` does: half of a hash must not be taken for all of it.
+    pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
+        let mut cursor = Cursor::new();
+        while self.scan(&mut cursor, visit) {}
+    }
+
+    /// Shows some fields of a hash: a few of a large one, all of a small one, perhaps none. Says
+    /// whether there are more; if not, the cursor has to be restarted.
+    ///
+    /// # Panics
+    ///
+    /// If `visit` does.
+    pub(crate) fn scan(&self, cursor: &mut Cursor, visit: &mut dyn FnMut(&[u8], &[u8])) -> bool {
+        let scan = required!(RedisModule_ScanKey);
+        let mut visitor = Visitor { visit, panic: None };
+        let visitor_pointer = (&raw mut visitor).cast::<c_void>();
+        // SAFETY: the key is open, the cursor ours, and the pointer is to what `visit_field`
+        // expects, which outlives the call. The visitor cannot change the hash: it is only lent
+        // names and values.
+        let more = unsafe { scan(self.raw, cursor.0, Some(visit_field), visitor_pointer) } != 0;
+        if let Some(panic) = visitor.panic {
+            resume_unwind(panic);
+        }
+        more
+    }
+}
+
+struct Visitor<'a> {
+    visit: &'a mut dyn FnMut(&[u8], &[u8]),
+    panic: Option<Payload>,
+}
+
+unsafe extern "C" fn visit_field(
+    _key: *mut raw::RedisModuleKey,
+    field: *mut raw::RedisModuleString,
+    value: *mut raw::RedisModuleString,
+    visitor: *mut c_void,
+) {
+    // SAFETY: `scan` passes a pointer to this, alive until it returns.
+    let visitor = unsafe { &mut *visitor.cast::<Visitor<'_>>() };
+    let visited = catch(Entry::Scan, || {
+        if !value.is_null() {
+            // SAFETY: the server lends both strings for the length of this call.
+            let field = unsafe { Arg::new(field) };
+            // SAFETY: likewise.
+            let value = unsafe { Arg::new(value) };
+            (visitor.visit)(field.bytes(), value.bytes());
+        }
+    });
+    if let Err(panic) = visited {
+        visitor.panic = Some(panic);
+    }
+}

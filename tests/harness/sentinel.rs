@@ -1,0 +1,124 @@
+//! A real primary with replicas, and three Sentinels that watch over them.
+
+use crate::options::Options;
+use crate::server::Server;
+use crate::{cmd, observe, wait};
+use std::time::Duration;
+
+/// By what name the Sentinels know the primary.
+pub const NAME: &str = "mymaster";
+
+/// How long a failover and what follows from it may take.
+const AGREEMENT: Duration = Duration::from_secs(60);
+
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
+
+/// All of them; they are killed when this is dropped.
+#[derive(Debug)]
+pub struct Watched {
+    servers: Vec<Server>,
+    sentinels: Vec<Server>,
+}
+
+impl Watched {
+    /// A primary with that many replicas, all with the module. Returns when the replicas follow
+    /// and all Sentinels know all there is to know.
+    pub fn start(replicas: usize) -> Self {
+        Self::start_with(&Server::options(), replicas)
+    }
+
+    /// The same with servers that are started with these options.
+    pub fn start_with(options: &Options, replicas: usize) -> Self {
+        let primary = options.clone().start();
+        let replica = || options.clone().replica_of(&primary).start();
+        let replicas: Vec<_> = (0..replicas).map(|_| replica()).collect();
+        for replica in &replicas {
+            observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+        }
+        let sentinels = (0..SENTINELS).map(|_| sentinel_of(&primary).start()).collect();
+        let servers = [primary].into_iter().chain(replicas).collect();
+        let watched = Self { servers, sentinels };
+        watched.wait_until_acquainted();
+        watched
+    }
+
+    /// The servers; after the start the primary is the first.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The Sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
+    /// The address of all this as the client takes it.
+    pub fn url(&self) -> String {
+        let ports = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+        let hosts = ports.collect::<Vec<_>>().join(",");
+        format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
+    }
+
+    /// Asks for another primary, and returns it when it is one and all Sentinels say so.
+    pub fn fail_over(&self) -> &Server {
+        let before = self.primary();
+        // Refused while there was one just now.
+        wait::until("a failover begins", AGREEMENT, || {
+            let answer = self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]);
+            if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+        });
+        self.wait_for_successor(before)
+    }
+
+    /// Returns the next primary when the one before has been given up by all Sentinels.
+    pub fn wait_for_successor(&self, before: &Server) -> &Server {
+        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
+            let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
+            let first = ports[0];
+            let agreed = first != before.port() && ports.iter().all(|port| *port == first);
+            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
+        });
+        let primary = self.primary();
+        wait::until("it is a primary", AGREEMENT, || {
+            let role = observe::info_field(&mut primary.connect(), "role");
+            if role.as_deref() == Some("master") { Ok(()) } else { Err(format!("{role:?}")) }
+        });
+        primary
+    }
+
+    /// Whom the first Sentinel takes for the primary.
+    pub fn primary(&self) -> &Server {
+        let port = primary_port(&self.sentinels[0]);
+        self.servers.iter().find(|server| server.port() == port).expect("it is one of ours")
+    }
+
+    fn wait_until_acquainted(&self) {
+        for sentinel in &self.sentinels {
+            let mut connection = sentinel.connect();
+            wait::until("it knows the others", AGREEMENT, || {
+                let known = connection.call(cmd!["SENTINEL", "MASTER", NAME]);
+                let is = |field: &str, count: usize| known.field(field).text() == count.to_string();
+                let all = is("num-other-sentinels", SENTINELS - 1)
+                    && is("num-slaves", self.servers.len() - 1);
+                if all { Ok(()) } else { Err(known.to_string()) }
+            });
+        }
+    }
+}
+
+/// A Sentinel that watches over that primary, to be started.
+pub fn sentinel_of(primary: &Server) -> Options {
+    let kind = primary.kind().clone();
+    Server::options()
+        .kind(&kind)
+        .sentinel()
+        .config("sentinel monitor", format_args!("{NAME} 127.0.0.1 {} {QUORUM}", primary.port()))
+        .config("sentinel down-after-milliseconds", format_args!("{NAME} 1000"))
+        .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
+}
+
+fn primary_port(sentinel: &Server) -> u16 {
+    let answer = sentinel.connect().call(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+    answer[1].text().parse().expect("a port")
+}

@@ -1,0 +1,125 @@
+//! Grants and renewals that replicas have to confirm.
+
+use super::sentinel::{cut_off, settle};
+use super::{SOON, Stage, soon};
+use harness::sentinel::Watched;
+use harness::{Server, Value, cmd, observe, wait};
+use kvlock::{Client, Error};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// How long a replica that does not answer is waited for.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long one that does may take.
+const AMPLE: Duration = Duration::from_secs(10);
+
+/// A primary with one replica, and a client that wants it to confirm.
+async fn set(lease: Duration, patience: Duration) -> (Stage, Server) {
+    let server = Server::start();
+    let replica = Server::options().replica_of(&server).start();
+    let mut control = server.connect();
+    observe::wait_for_replica(&mut control, &mut replica.connect());
+    let client = client(&server, lease, patience).await;
+    (Stage { server, client, control }, replica)
+}
+
+async fn client(server: &Server, lease: Duration, patience: Duration) -> Client {
+    // An answer may take as long, and then the replicas have half of it.
+    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE);
+    builder.min_replicas(1, patience).connect(server.url()).await.unwrap()
+}
+
+fn assert_short(told: Result<impl std::fmt::Debug, Error>) {
+    let told = told.unwrap_err();
+    assert!(matches!(told, Error::NotReplicated { confirmed: 0, wanted: 1 }), "{told:?}");
+    assert!(told.is_retryable());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_guard_holds_is_on_the_replica() {
+    let (mut stage, replica) = set(Duration::from_secs(60), AMPLE).await;
+    let mut there = replica.connect();
+    for number in 0..200 {
+        let key = format!("k{number}");
+        let guard = soon(stage.client.lock(&key).acquire()).await.unwrap();
+        assert_eq!(there.call(cmd!["HGET", &key, guard.owner()]), Value::bulk("1"));
+        soon(guard.release()).await.unwrap();
+    }
+    let lock = stage.client.lock("k").fixed_lease(Duration::from_secs(10));
+    let guard = soon(lock.try_acquire()).await.unwrap().expect("it is free");
+    assert_eq!(there.call(cmd!["HGET", "k", guard.owner()]), Value::bulk("1"));
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_that_no_replica_confirms_is_undone_and_told() {
+    let (mut stage, replica) = set(Duration::from_secs(60), PATIENCE).await;
+    replica.signal(Signal::SIGSTOP);
+    assert_short(soon(stage.client.lock("k").acquire()).await);
+    assert!(stage.is_free("k"), "undone by the time that it is told");
+    assert_short(soon(stage.client.lock("k").try_acquire()).await);
+    assert_short(soon(stage.client.lock("k").acquire_within(SOON)).await);
+    // One that was waited for, too.
+    stage.taken("k");
+    let lock = stage.client.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.control.run("LOCK.RELEASE k somebody");
+    assert_short(soon(waiter).await.unwrap());
+    assert!(stage.is_free("k"));
+    replica.signal(Signal::SIGCONT);
+    settle(&stage.server, &replica);
+    let other = client(&stage.server, SOON, AMPLE).await;
+    soon(other.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends() {
+    let (mut stage, replica) = set(Duration::from_secs(3), AMPLE).await;
+    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    replica.signal(Signal::SIGSTOP);
+    soon(guard.lost()).await;
+    // The primary has renewed it all the same: it is not free before it is lost.
+    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
+    replica.signal(Signal::SIGCONT);
+    settle(&stage.server, &replica);
+    assert!(matches!(soon(guard.release()).await, Ok(()) | Err(Error::Lost)));
+
+    let mut guard = soon(stage.client.lock("m").acquire()).await.unwrap();
+    let before = stage.renewals();
+    stage.wait_for_renewals(before + 3);
+    soon(guard.extend(Duration::from_secs(60))).await.unwrap();
+    assert!(!guard.is_lost());
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_grant_dies_with_the_primary() {
+    let watched = Watched::start(1);
+    let builder = Client::builder().patience(Duration::from_secs(60));
+    let strict = builder.clone().min_replicas(1, AMPLE).reply_timeout(2 * AMPLE);
+    let strict = strict.connect(watched.url()).await.unwrap();
+    let client = builder.min_replicas(1, PATIENCE).connect(watched.url()).await.unwrap();
+    let (primary, replica) = (&watched.servers()[0], &watched.servers()[1]);
+    let guard = soon(strict.lock("k").acquire()).await.unwrap();
+    cut_off(primary, replica);
+    assert_short(soon(client.lock("l").acquire()).await);
+    primary.kill9();
+    replica.signal(Signal::SIGCONT);
+    let primary = tokio::task::block_in_place(|| watched.wait_for_successor(primary));
+    let mut there = primary.connect();
+    assert_eq!(there.call(cmd!["HGET", "k", guard.owner()]), Value::bulk("1"));
+    assert_eq!(there.run("EXISTS l"), Value::Integer(0));
+    assert!(!guard.is_lost());
+    // Nobody is left to confirm.
+    let told = soon(client.lock("l").try_acquire()).await;
+    assert!(told.is_err(), "{told:?}");
+    wait::until("it is given back", SOON, || match there.run("EXISTS l").integer() {
+        0 => Ok(()),
+        _ => Err("held".to_owned()),
+    });
+}

@@ -1,0 +1,202 @@
+//! A client of a primary that Sentinels watch over, while that becomes another.
+
+use super::{SOON, soon};
+use harness::sentinel::{Watched, sentinel_of};
+use harness::{Server, Value, cmd, observe, wait};
+use kvlock::{Client, Error};
+use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Longer than any failover: what ends earlier was not ended by the lease.
+const LONG: Duration = Duration::from_secs(600);
+
+async fn client(watched: &Watched) -> Client {
+    client_with(watched, LONG).await
+}
+
+async fn client_with(watched: &Watched, lease: Duration) -> Client {
+    let builder = Client::builder().lease(lease).patience(Duration::from_secs(60));
+    builder.connect(watched.url()).await.unwrap()
+}
+
+/// The replica is not behind.
+pub(super) fn settle(primary: &Server, replica: &Server) {
+    observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+}
+
+/// From here on this replica hears nothing, until it is continued.
+pub(super) fn cut_off(primary: &Server, replica: &Server) {
+    replica.signal(Signal::SIGSTOP);
+    // What is on its way is lost with the connection.
+    primary.connect().run("CLIENT KILL TYPE replica");
+}
+
+fn wait_for_lease(server: &Server, key: &str, at_least_ms: i64) {
+    let mut eye = server.connect();
+    wait::until("the lease has been renewed there", SOON, || {
+        match eye.call(cmd!["PTTL", key]).integer() {
+            left if left > at_least_ms => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_is_kept_through_a_failover() {
+    let watched = Watched::start(1);
+    let client = client(&watched).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    // Shorter there than what a renewal sets, so that one shows.
+    watched.primary().connect().run("PEXPIRE k 300000");
+    settle(watched.primary(), &watched.servers()[1]);
+    let primary = tokio::task::block_in_place(|| watched.fail_over());
+    wait_for_lease(primary, "k", 500_000);
+    assert!(!guard.is_lost());
+    let next = client.lock("l").acquire().await.unwrap();
+    assert!(next.token() > guard.token());
+    soon(guard.release()).await.unwrap();
+    assert_eq!(primary.connect().run("EXISTS k"), Value::Integer(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_died_with_the_primary_is_lost_at_once() {
+    let watched = Watched::start(1);
+    let client = client(&watched).await;
+    let (primary, replica) = (&watched.servers()[0], &watched.servers()[1]);
+    cut_off(primary, replica);
+    let guard = client.lock("k").acquire().await.unwrap();
+    primary.kill9();
+    replica.signal(Signal::SIGCONT);
+    // The lease would go on for minutes, and the next regular renewal be minutes away.
+    let lost = tokio::time::timeout(Duration::from_secs(60), guard.lost()).await;
+    lost.expect("told of the loss");
+    assert!(guard.is_lost());
+    let next = soon(client.lock("k").acquire()).await.unwrap();
+    assert!(next.token() > guard.token(), "{} {}", next.token(), guard.token());
+    assert!(matches!(guard.release().await, Err(Error::Lost)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_goes_on_waiting_at_the_new_primary() {
+    let watched = Watched::start(1);
+    let client = client(&watched).await;
+    let mut eye = watched.primary().connect();
+    eye.run("LOCK.ACQUIRE k somebody 600000");
+    settle(watched.primary(), &watched.servers()[1]);
+    let lock = client.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut eye, "k", 1);
+    let primary = tokio::task::block_in_place(|| watched.fail_over());
+    let mut eye = primary.connect();
+    observe::wait_for_waiters(&mut eye, "k", 1);
+    assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+    let guard = soon(waiter).await.unwrap().unwrap();
+    soon(guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
+    let watched = Watched::start(1);
+    let client = client(&watched).await;
+    let mut eye = watched.primary().connect();
+    eye.run("LOCK.ACQUIRE k somebody 600000");
+    settle(watched.primary(), &watched.servers()[1]);
+    let held = client.lock("l").acquire().await.unwrap();
+    settle(watched.primary(), &watched.servers()[1]);
+    let lock = client.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut eye, "k", 1);
+
+    let before = watched.primary();
+    before.signal(Signal::SIGSTOP);
+    let lock = client.lock("m");
+    let asker = tokio::spawn(async move { lock.acquire().await });
+    let primary = tokio::task::block_in_place(|| watched.wait_for_successor(before));
+    let mut eye = primary.connect();
+    observe::wait_for_waiters(&mut eye, "k", 1);
+    assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+    for task in [waiter, asker] {
+        let guard = soon(task).await.unwrap().unwrap();
+        soon(guard.release()).await.unwrap();
+    }
+    assert!(!held.is_lost());
+    before.signal(Signal::SIGCONT);
+    soon(held.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_survives_failovers_and_tokens_grow() {
+    let watched = Watched::start(2);
+    // A release that the next primary has not heard of leaves the lock to its lease.
+    let client = client_with(&watched, Duration::from_secs(2)).await;
+    let tokens = Arc::new(Mutex::new(BTreeSet::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for task in 0..6 {
+        let (client, tokens, over) = (client.clone(), tokens.clone(), over.clone());
+        tasks.spawn(async move {
+            let lock = client.lock(format!("k{}", task % 2));
+            let mut last = None;
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                let guard = lock.acquire().await.unwrap();
+                let token = guard.token();
+                assert!(last.is_none_or(|last| token > last), "{last:?} {token}");
+                last = Some(token);
+                assert!(tokens.lock().unwrap().insert((task % 2, token)), "granted twice: {token}");
+                if let Err(trouble) = guard.release().await {
+                    // What was granted just before may not have reached the replica.
+                    assert!(trouble.is_lost() || trouble.is_retryable(), "{trouble}");
+                }
+            }
+        });
+    }
+    for _ in 0..2 {
+        let primary = tokio::task::block_in_place(|| watched.fail_over());
+        let before = tokens.lock().unwrap().len();
+        wait::until("they work there", SOON, || {
+            let granted = observe::info_number(&mut primary.connect(), "kvlock_granted");
+            let all = tokens.lock().unwrap().len();
+            if granted > 100 && all > before { Ok(()) } else { Err(format!("{granted}, {all}")) }
+        });
+    }
+    over.store(true, std::sync::atomic::Ordering::SeqCst);
+    while let Some(done) = soon(tasks.join_next()).await {
+        done.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_are_gone_are_passed_over() {
+    let watched = Watched::start(1);
+    watched.sentinels()[0].kill9();
+    let client = client(&watched).await;
+    let guard = client.lock("k").acquire().await.unwrap();
+    watched.sentinels()[1].signal(Signal::SIGSTOP);
+    let other = soon(Client::connect(watched.url())).await.unwrap();
+    assert!(other.lock("k").try_acquire().await.unwrap().is_none());
+    soon(guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_the_sentinels_is_told() {
+    let watched = Watched::start(0);
+    let unknown = watched.url().replace("=mymaster", "=other");
+    let told = Client::connect(unknown).await.unwrap_err();
+    assert!(matches!(&told, Error::Invalid(text) if text.contains("\"other\"")), "{told}");
+
+    let sentinel = sentinel_of(watched.primary()).config("requirepass", "secret").start();
+    let port = sentinel.port();
+    let at = format!("redis-sentinel://127.0.0.1:{port}/?sentinelServiceName=mymaster");
+    let told = Client::connect(&at).await.unwrap_err();
+    assert!(matches!(told, Error::Authentication(_)), "{told:?}");
+    let told = Client::connect(format!("{at}&sentinelPassword=wrong")).await.unwrap_err();
+    assert!(matches!(told, Error::Authentication(_)), "{told:?}");
+    let client = Client::connect(format!("{at}&sentinelPassword=secret")).await.unwrap();
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+
+    sentinel.kill9();
+    let told = Client::connect(format!("{at}&sentinelPassword=secret")).await.unwrap_err();
+    assert!(matches!(told, Error::Connection(_)), "{told:?}");
+}

@@ -1,0 +1,199 @@
+//! What Redisson's own tests ask of its read-write lock, and what it does not do.
+
+use super::{SOON, Stage, soon};
+use harness::{Server, Value, cmd, observe};
+use kvlock::{Client, Error, SharedLockCommands};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(400);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_share_and_writers_do_not() {
+    let mut stage = Stage::set().await;
+    let (lock, other) =
+        (stage.client.lock("k"), Client::connect(stage.server.url()).await.unwrap());
+    let first = soon(lock.clone().shared().acquire()).await.unwrap();
+    let second = soon(other.lock("k").shared().try_acquire()).await.unwrap().expect("shared");
+    assert_eq!(first.token(), second.token());
+    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+    let info = soon(lock.info()).await.unwrap();
+    assert_eq!((info.shared, info.holders, info.owner), (true, 2, None));
+    assert!(soon(lock.is_locked()).await.unwrap());
+    let token = first.token();
+    soon(first.release()).await.unwrap();
+    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+    soon(second.release()).await.unwrap();
+    let writer = soon(lock.try_acquire()).await.unwrap().expect("free");
+    assert!(writer.token() > token);
+    assert!(soon(lock.clone().shared().try_acquire()).await.unwrap().is_none());
+    soon(writer.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_that_waits_stops_later_readers_and_all_are_served_in_order() {
+    let mut stage = Stage::set().await;
+    let reader = soon(stage.client.lock("k").shared().acquire()).await.unwrap();
+    let others = Client::connect(stage.server.url()).await.unwrap();
+    let lock = others.lock("k");
+    let writer = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let later = stage.client.lock("k").shared();
+    assert!(soon(later.try_acquire()).await.unwrap().is_none());
+    let later = tokio::spawn(async move { later.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 2);
+    soon(reader.release()).await.unwrap();
+    let writer = soon(writer).await.unwrap().unwrap();
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let token = writer.token();
+    soon(writer.release()).await.unwrap();
+    let later = soon(later).await.unwrap().unwrap();
+    assert!(later.token() > token);
+    soon(later.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watchdog_keeps_each_share_and_a_dead_reader_frees_only_its_own() {
+    let mut stage = Stage::set().await;
+    let builder = Client::builder().lease(SHORT);
+    let client =
+        builder.margin(Duration::from_millis(50)).connect(stage.server.url()).await.unwrap();
+    let kept = soon(client.lock("k").shared().acquire()).await.unwrap();
+    let dead = client.lock("k").shared().fixed_lease(SHORT);
+    let dead = soon(dead.acquire()).await.unwrap();
+    soon(dead.lost()).await;
+    stage.wait_for_renewals(6);
+    assert!(!kept.is_lost());
+    let lock = stage.client.lock("k");
+    let writer = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    soon(kept.release()).await.unwrap();
+    let writer = soon(writer).await.unwrap().unwrap();
+    assert!(matches!(soon(dead.release()).await, Err(Error::Lost)));
+    soon(writer.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_that_is_taken_away_is_lost() {
+    let mut stage = Stage::set().await;
+    let client = Client::builder().lease(SHORT).connect(stage.server.url()).await.unwrap();
+    let one = soon(client.lock("k").shared().acquire()).await.unwrap();
+    let two = soon(client.lock("k").shared().acquire()).await.unwrap();
+    stage.control.call(cmd!["HDEL", "k", one.owner()]);
+    soon(one.lost()).await;
+    assert!(!two.is_lost());
+    stage.control.run("LOCK.FORCERELEASE k");
+    soon(two.lost()).await;
+    assert!(matches!(soon(two.release()).await, Err(Error::Lost)));
+    drop(one);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_re_enters_what_it_holds_and_does_not_wait_for_itself() {
+    let mut stage = Stage::set().await;
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me);
+    let outer = soon(lock.clone().shared().acquire()).await.unwrap();
+    let inner = soon(lock.clone().shared().acquire()).await.unwrap();
+    assert_eq!((inner.token(), inner.holds()), (outer.token(), 2));
+    assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 2);
+    for refused in [soon(lock.acquire()).await, soon(lock.try_acquire()).await.map(Option::unwrap)]
+    {
+        assert!(matches!(refused, Err(Error::Upgrade)), "{refused:?}");
+    }
+    soon(outer.release()).await.unwrap();
+    assert!(soon(stage.client.lock("k").try_acquire()).await.unwrap().is_none());
+    soon(inner.release()).await.unwrap();
+
+    // Who holds it alone may read, too, and goes on holding it alone.
+    let writer = soon(lock.acquire()).await.unwrap();
+    let reader = soon(lock.clone().shared().acquire()).await.unwrap();
+    assert_eq!(writer.token(), reader.token());
+    soon(writer.release()).await.unwrap();
+    assert!(soon(stage.client.lock("k").shared().try_acquire()).await.unwrap().is_none());
+    soon(reader.release()).await.unwrap();
+    let reader = soon(lock.shared().acquire()).await.unwrap();
+    assert!(soon(stage.client.lock("k").shared().try_acquire()).await.unwrap().is_some());
+    soon(reader.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_are_dropped_at_any_point_leave_nothing() {
+    let mut stage = Stage::set().await;
+    for round in 0..100_u32 {
+        let lock = stage.client.lock("k");
+        let (reader, writer) = (lock.clone().shared(), lock);
+        let reader = tokio::spawn(async move { reader.acquire().await });
+        let writer = tokio::spawn(async move { writer.acquire().await });
+        for _ in 0..round % 20 {
+            tokio::task::yield_now().await;
+        }
+        reader.abort();
+        writer.abort();
+    }
+    stage.assert_nothing_is_left().await;
+}
+
+/// No writer ever overlaps anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_in_a_crowd_keep_out_of_each_others_way() {
+    let mut stage = Stage::set().await;
+    // Readers count up, a writer is -1.
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..12 {
+        let client = Client::connect(stage.server.url()).await.unwrap();
+        let inside = inside.clone();
+        tasks.spawn(async move {
+            let mut shared = 0;
+            for round in 0..40 {
+                if (task + round) % 4 == 0 {
+                    let guard = client.lock("k").acquire().await.unwrap();
+                    assert_eq!(inside.swap(-1, Ordering::SeqCst), 0, "somebody is inside");
+                    tokio::task::yield_now().await;
+                    assert_eq!(inside.swap(0, Ordering::SeqCst), -1, "somebody came in");
+                    guard.release().await.unwrap();
+                } else {
+                    let guard = client.lock("k").shared().acquire().await.unwrap();
+                    let before = inside.fetch_add(1, Ordering::SeqCst);
+                    assert!(before >= 0, "a writer is inside");
+                    shared += usize::from(before > 0);
+                    tokio::task::yield_now().await;
+                    assert!(inside.fetch_sub(1, Ordering::SeqCst) > 0, "a writer came in");
+                    guard.release().await.unwrap();
+                }
+            }
+            shared
+        });
+    }
+    let mut shared = 0;
+    while let Some(done) = tokio::time::timeout(3 * SOON, tasks.join_next()).await.expect("it ends")
+    {
+        shared += done.unwrap();
+    }
+    assert!(shared > 0, "readers were together at times");
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_alone_do_what_they_say() {
+    let server = Server::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut con = client.get_multiplexed_async_connection().await.unwrap();
+    let lease = Duration::from_secs(60);
+    let one = con.lock_acquire_shared("k", "one", lease, None).await.unwrap().unwrap();
+    let two = con.lock_wait_shared("k", "two", lease, Some(SHORT), Some(1)).await.unwrap().unwrap();
+    assert_eq!((one.token, two.holds), (two.token, 1));
+    let again = con.lock_acquire_shared("k", "one", lease, Some(2)).await.unwrap().unwrap();
+    assert_eq!(again.holds, 2);
+    assert_eq!(con.lock_release_shared("k", "one", None).await.unwrap(), Some(1));
+    assert_eq!(con.lock_release_shared("k", "one", Some(0)).await.unwrap(), Some(0));
+    assert_eq!(con.lock_release_shared("k", "one", None).await.unwrap(), None);
+    assert_eq!(server.connect().run("LOCK.INFO k").field("holders"), &Value::Integer(1));
+}

@@ -1,0 +1,146 @@
+//! TLS with real certificates, and the user that the documents give an application.
+
+use super::{SOON, soon};
+use harness::{Server, Value, cmd, observe, port, wait};
+use kvlock::{Client, Error};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use redis::{ClientTlsConfig, TlsCertificates};
+use std::fs;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Somebody who signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn certificate(&self) -> String {
+        self.0.pem()
+    }
+
+    fn certify(&self, name: &str) -> Identity {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.0).unwrap().pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A server that talks TLS to those who have a certificate of its authority.
+struct Stage {
+    server: Server,
+    authority: Authority,
+    tls_port: u16,
+    _files: TempDir,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let authority = Authority::new();
+        let files = TempDir::with_prefix("kvlock-tls-").unwrap();
+        let of_the_server = authority.certify("localhost");
+        let tls_port = port::free();
+        let mut options = Server::options().config("tls-port", tls_port);
+        for (option, text) in [
+            ("tls-ca-cert-file", &authority.certificate()),
+            ("tls-cert-file", &of_the_server.certificate),
+            ("tls-key-file", &of_the_server.key),
+        ] {
+            let path = files.path().join(option);
+            fs::write(&path, text).unwrap();
+            options = options.config(option, path.display());
+        }
+        let server = options.start();
+        server.connect().run(&user_of_the_documents());
+        Self { server, authority, tls_port, _files: files }
+    }
+
+    /// Somebody who trusts that authority and comes with a certificate of this one.
+    fn login(&self, trusted: &Authority, own: &Authority) -> redis::Client {
+        let own = own.certify("shop");
+        let certificates = TlsCertificates {
+            client_tls: Some(ClientTlsConfig {
+                client_cert: own.certificate.into_bytes(),
+                client_key: own.key.into_bytes(),
+            }),
+            root_cert: Some(trusted.certificate().into_bytes()),
+        };
+        let address = format!("rediss://shop:secret@localhost:{}/", self.tls_port);
+        redis::Client::build_with_tls(address, certificates).unwrap()
+    }
+}
+
+/// The line of `docs/operations.md` that makes the user with the fewest rights.
+fn user_of_the_documents() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = fs::read_to_string(page).unwrap();
+    page.lines().find(|line| line.starts_with("ACL SETUSER shop")).expect("the line").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
+    let stage = Stage::set();
+    let redis = stage.login(&stage.authority, &stage.authority);
+    let builder = Client::builder().lease(Duration::from_millis(600));
+    let client = builder.build(&redis).unwrap();
+    let mut eye = stage.server.connect();
+    let lock = client.lock("orders:42");
+    let guard = soon(lock.acquire()).await.unwrap();
+    // By the watchdog.
+    wait::until("it is renewed", SOON, || {
+        let calls = observe::info_field(&mut eye, "cmdstat_lock.renew").unwrap_or_default();
+        if calls.starts_with("calls=") && !calls.contains("failed_calls=1") {
+            Ok(())
+        } else {
+            Err(calls)
+        }
+    });
+    let same = lock.clone();
+    let waiter = tokio::spawn(async move { same.acquire().await });
+    observe::wait_for_waiters(&mut eye, "orders:42", 1);
+    soon(guard.release()).await.unwrap();
+    let guard = soon(waiter).await.unwrap().unwrap();
+    assert_eq!(soon(lock.info()).await.unwrap().token, Some(guard.token()));
+    assert!(soon(lock.acquire_within(Duration::from_millis(100))).await.unwrap().is_none());
+    soon(guard.release()).await.unwrap();
+    soon(client.settled()).await;
+    assert_eq!(eye.run("EXISTS orders:42"), Value::Integer(0));
+
+    // And nothing else.
+    assert!(matches!(soon(client.lock("other").acquire()).await, Err(Error::Denied(_))));
+    assert!(matches!(soon(lock.force_release()).await, Err(Error::Denied(_))));
+    assert!(matches!(soon(client.list(10)).await, Err(Error::Denied(_))));
+    eye.call(cmd!["ACL", "SETUSER", "shop", "-lock.renew"]);
+    let guard = soon(lock.acquire()).await.unwrap();
+    soon(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_trusts_somebody_else_is_not_connected() {
+    let stage = Stage::set();
+    let strangers = Authority::new();
+    for redis in [
+        stage.login(&strangers, &stage.authority),
+        stage.login(&stage.authority, &strangers),
+        redis::Client::open(format!("redis://shop:secret@localhost:{}/", stage.tls_port)).unwrap(),
+    ] {
+        let builder = Client::builder().reply_timeout(Duration::from_secs(2));
+        let client = builder.build(&redis).unwrap();
+        let told = soon(client.lock("orders:42").try_acquire()).await.unwrap_err();
+        assert!(matches!(told, Error::Connection(_) | Error::Timeout), "{told:?}");
+    }
+    stage.server.assert_alive();
+}
