@@ -1,0 +1,46 @@
+//! The same two commands as the crate sends, over plain redis-rs.
+
+use driver::{Args, Session};
+use kvlock::LockCommands as _;
+use redis::IntoConnectionInfo as _;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use std::time::Duration;
+
+struct ByHand {
+    connection: MultiplexedConnection,
+    owner: String,
+    lease: Duration,
+}
+
+/// Without `TCP_NODELAY` small commands of many tasks travel together, and each of them waits for
+/// an acknowledgement.
+pub(crate) async fn run(args: Args, nodelay: bool) {
+    let tcp = TcpSettings::default().set_nodelay(nodelay);
+    let address = args.text("url").into_connection_info().unwrap().set_tcp_settings(tcp);
+    let client = redis::Client::open(address).unwrap();
+    let mut sessions = Vec::new();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    for task in 0..args.number::<usize>("tasks") {
+        let lease = Duration::from_millis(args.number("lease_ms"));
+        let owner = format!("285475da-9152-4c83-822a-67ee2f116a79:{task}");
+        sessions.push(ByHand { connection: connection.clone(), owner, lease });
+    }
+    driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await;
+}
+
+impl Session for ByHand {
+    type Held = String;
+
+    async fn acquire(&mut self, key: &str) -> String {
+        let grant = self.connection.lock_acquire_to_holds(key, &self.owner, self.lease, 1).await;
+        assert!(grant.unwrap().is_some(), "each task has a lock of its own");
+        key.to_owned()
+    }
+
+    async fn release(&mut self, key: String) {
+        self.connection.lock_release_all(&key, &self.owner).await.unwrap().unwrap();
+    }
+
+    fn abandon(&mut self, _: String) {}
+}

@@ -1,0 +1,31 @@
+//! What it costs a process to keep many locks: it acquires them and goes on holding.
+
+use driver::Args;
+use kvlock::{Client, Guard};
+use tokio::task::JoinSet;
+
+/// Acquiring one after the other would take longer than a lease.
+const AT_ONCE: usize = 100;
+
+/// Prints `ready`, and at the next line of input how many of the locks were lost.
+pub(crate) async fn run(args: &Args) {
+    let client = Client::connect(args.text("url")).await.unwrap();
+    let each = args.number::<usize>("tasks") / AT_ONCE;
+    let mut acquiring = JoinSet::new();
+    for task in 0..AT_ONCE {
+        let client = client.clone();
+        acquiring.spawn(async move {
+            let mut guards = Vec::new();
+            for number in 0..each {
+                guards.push(client.lock(format!("{task}:{number}")).acquire().await.unwrap());
+            }
+            guards
+        });
+    }
+    let guards: Vec<Guard> = acquiring.join_all().await.into_iter().flatten().collect();
+    println!("ready {}", env!("CARGO_PKG_VERSION"));
+    tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await.unwrap();
+    println!("{}", guards.iter().filter(|guard| guard.is_lost()).count());
+    println!("done");
+    std::process::exit(0);
+}

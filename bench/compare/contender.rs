@@ -1,0 +1,206 @@
+//! Who is compared.
+
+/// What a contender needs to run against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Needs {
+    /// A Redis with the module, as it is by default.
+    Module,
+    /// The same with `kvlock.redisson-channel no`.
+    SilentModule,
+    /// A Redis without it.
+    Redis,
+    Etcd,
+    Postgres,
+}
+
+/// Where a load generator comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Program {
+    /// A program of this package.
+    Ours(&'static str),
+    /// What `scripts/bench` brought under this name.
+    Peer(&'static str),
+}
+
+#[derive(Debug)]
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) program: Program,
+    /// Which of the program's protocols.
+    pub(crate) proto: &'static str,
+    pub(crate) needs: Needs,
+    /// The commands that clients send, as far as they are not sent by scripts as well.
+    pub(crate) sends: &'static [&'static str],
+    /// More processes than that would take longer to start than to measure; each then has several
+    /// clients, which share nothing but the process.
+    pub(crate) processes: usize,
+    /// How many waiters it is measured with at most.
+    pub(crate) waiters: usize,
+    pub(crate) warm_ms: u64,
+    /// How many seconds of contention do not count.
+    pub(crate) settle: f64,
+}
+
+const RAW: Contender = Contender {
+    name: "",
+    about: "",
+    program: Program::Ours("raw"),
+    proto: "",
+    needs: Needs::Redis,
+    sends: &[],
+    processes: 1,
+    waiters: 5_000,
+    warm_ms: 100,
+    settle: 0.1,
+};
+
+const LIBRARY: Contender =
+    Contender { processes: 10, waiters: 100, warm_ms: 300, settle: 0.2, ..RAW };
+
+pub(crate) const ALL: &[Contender] = &[
+    Contender {
+        name: "kvlock",
+        about: "`LOCK.*` commands, raw connections",
+        proto: "kvlock",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.wait", "lock.release"],
+        ..RAW
+    },
+    Contender {
+        name: "kvlock, silent",
+        about: "the same with `kvlock.redisson-channel no`",
+        proto: "kvlock",
+        needs: Needs::SilentModule,
+        sends: &["lock.acquire", "lock.wait", "lock.release"],
+        ..RAW
+    },
+    Contender {
+        name: "kvlock crate",
+        about: "the Rust client with watchdog",
+        program: Program::Ours("by-crate"),
+        proto: "crate",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "lock.cancel"],
+        waiters: 1_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "redis-rs",
+        about: "the crate's two commands by plain redis-rs, `TCP_NODELAY`",
+        program: Program::Ours("by-crate"),
+        proto: "redis-rs",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.release"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "redis-rs default",
+        about: "the same as redis-rs connects by default",
+        program: Program::Ours("by-crate"),
+        proto: "redis-rs-default",
+        needs: Needs::Module,
+        sends: &["lock.acquire", "lock.release"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "Lua + pub/sub",
+        about: "Redisson's protocol, raw connections",
+        proto: "lua",
+        sends: &["evalsha", "subscribe", "unsubscribe"],
+        ..RAW
+    },
+    Contender {
+        name: "Redisson",
+        about: "Java",
+        program: Program::Peer("redisson"),
+        sends: &["evalsha", "eval", "subscribe", "unsubscribe", "ping"],
+        processes: 2,
+        warm_ms: 1_500,
+        settle: 1.5,
+        ..LIBRARY
+    },
+    Contender {
+        name: "redsync",
+        about: "Go, go-redis",
+        program: Program::Peer("go"),
+        proto: "redsync",
+        sends: &["set", "evalsha"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "rueidislock",
+        about: "Go, rueidis, client-side caching",
+        program: Program::Peer("go"),
+        proto: "rueidislock",
+        sends: &["set", "evalsha"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "redis-py Lock",
+        about: "Python, threads",
+        program: Program::Peer("redis-py"),
+        sends: &["set", "evalsha"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "rslock",
+        about: "Rust",
+        program: Program::Peer("rslock"),
+        sends: &["set", "evalsha", "eval"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "redlock (npm)",
+        about: "Node, `@sesamecare-oss/redlock`, ioredis",
+        program: Program::Peer("node-redlock"),
+        sends: &["evalsha"],
+        ..LIBRARY
+    },
+    Contender {
+        name: "etcd",
+        about: "`concurrency.Mutex`, Go",
+        program: Program::Peer("go"),
+        proto: "etcd",
+        needs: Needs::Etcd,
+        processes: 2,
+        ..LIBRARY
+    },
+    Contender {
+        name: "PostgreSQL",
+        about: "advisory locks, pgx",
+        program: Program::Peer("go"),
+        proto: "postgres",
+        needs: Needs::Postgres,
+        ..LIBRARY
+    },
+    Contender {
+        name: "SET + script",
+        about: "`SET NX PX`, compare-and-delete script, raw",
+        proto: "set-cad",
+        sends: &["set", "evalsha"],
+        ..RAW
+    },
+    Contender {
+        name: "SET + DEL",
+        about: "no lock: it would delete another's; raw",
+        proto: "set-del",
+        sends: &["set", "del"],
+        ..RAW
+    },
+    Contender {
+        name: "BLPOP",
+        about: "`LPUSH`, `BLPOP`: no lease; raw",
+        proto: "blpop",
+        sends: &["blpop", "lpush"],
+        ..RAW
+    },
+    Contender { name: "PING", about: "two `PING`s, raw", proto: "ping", sends: &["ping"], ..RAW },
+    Contender { name: "others", about: "", proto: "plain", ..RAW },
+    Contender { name: "others, module", about: "", proto: "plain", needs: Needs::Module, ..RAW },
+];
+
+/// The contender of that name.
+pub(crate) fn named(name: &str) -> &'static Contender {
+    ALL.iter().find(|contender| contender.name == name).expect("a contender's name")
+}

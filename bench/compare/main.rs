@@ -1,0 +1,189 @@
+//! Measures kvlock side by side with what people use today. `scripts/bench` runs it.
+//!
+//! ```text
+//! compare                     all scenarios, as many rounds as fit into 14 minutes, at most 5
+//! compare --quick             one short round of less, in two minutes
+//! compare --only 2,3          only these scenarios; results go to target/bench/part/
+//! compare --rounds 1          so many rounds at most
+//! compare --render            tables and pictures from the committed results
+//! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `contender.rs` | who is compared |
+//! | `scenario.rs` | what is measured of whom |
+//! | `measure.rs` | one measurement: a fresh server, load generators, one stretch of time |
+//! | `process.rs`, `server.rs`, `machine.rs` | what is started, and the processor time it takes |
+//! | `figures.rs`, `waiting.rs`, `holding.rs` | from what happened to figures |
+//! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "it measures and prints; whatever goes wrong ends it"
+)]
+
+mod contender;
+mod figures;
+mod holding;
+mod machine;
+mod measure;
+mod plot;
+mod process;
+mod publish;
+mod results;
+mod scenario;
+mod server;
+mod table;
+mod waiting;
+
+use crate::results::Results;
+use crate::scenario::{Cell, Effort};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A round is begun only if it will end before that.
+const BUDGET: Duration = Duration::from_secs(14 * 60);
+
+struct Options {
+    quick: bool,
+    render: bool,
+    only: Option<Vec<String>>,
+    rounds: usize,
+}
+
+impl Options {
+    fn read() -> Self {
+        let mut options = Self { quick: false, render: false, only: None, rounds: 5 };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--quick" => (options.quick, options.rounds) = (true, 1),
+                "--render" => options.render = true,
+                "--rounds" => options.rounds = words.next().and_then(|n| n.parse().ok()).unwrap(),
+                "--only" => {
+                    let list = words.next().expect("--only 1,2,…");
+                    options.only = Some(list.split(',').map(str::to_owned).collect());
+                }
+                _ => {
+                    println!(
+                        "usage: scripts/bench [--quick] [--only 1,2,…] [--rounds N] | --render"
+                    );
+                    std::process::exit(2);
+                }
+            }
+        }
+        options
+    }
+
+    /// What is not the whole is kept apart from the published results.
+    fn folder(&self) -> PathBuf {
+        let root = harness::kind::workspace();
+        match (self.quick, &self.only) {
+            (false, None) => root.join("bench/results"),
+            (true, _) => server::brought("").join("../quick"),
+            (false, Some(_)) => server::brought("").join("../part"),
+        }
+    }
+}
+
+fn main() {
+    let options = Options::read();
+    let (root, folder) = (harness::kind::workspace(), options.folder());
+    if options.render {
+        let results = publish::read(&folder);
+        publish::write(&results, &folder);
+        publish::fill_documents(&results, root);
+        return;
+    }
+    let results = measure(&options);
+    if folder.ends_with("bench/results") {
+        publish::fill_documents(&results, root);
+    }
+    println!("{}", table::provenance(&results));
+    println!("{}", table::summary(&results));
+    println!("all figures: {}", folder.join("tables.md").display());
+}
+
+fn measure(options: &Options) -> Results {
+    let effort = Effort { quick: options.quick, seconds: if options.quick { 0.25 } else { 0.6 } };
+    let asked = |cell: &Cell| {
+        options.only.as_ref().is_none_or(|only| only.iter().any(|o| o == cell.scenario))
+    };
+    let mut cells = scenario::all(effort);
+    cells.retain(asked);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut results = Results {
+        command: ["scripts/bench"]
+            .into_iter()
+            .chain(arguments.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(" "),
+        machine: machine::describe(),
+        ..Results::default()
+    };
+    let begun = Instant::now();
+    let mut round_took = Duration::ZERO;
+    while results.rounds < options.rounds && begun.elapsed() + round_took < BUDGET {
+        let round_begun = Instant::now();
+        round(&cells, &mut results);
+        results.rounds += 1;
+        round_took = round_begun.elapsed();
+        results.minutes = begun.elapsed().as_secs_f64() / 60.0;
+        // Whoever interrupts it has what was measured so far.
+        publish::write(&results, &options.folder());
+    }
+    results
+}
+
+/// Measures each cell once. Contenders of one table take turns in who comes first.
+fn round(cells: &[Cell], results: &mut Results) {
+    let tables = cells.chunk_by(|a, b| a.scenario == b.scenario && a.name == b.name);
+    for table in tables {
+        let first = results.rounds * 5 % table.len();
+        for place in 0..table.len() {
+            one(&table[(first + place) % table.len()], results);
+        }
+    }
+    // In the order of the first round, whoever came first.
+    let order = |row: &results::Row| {
+        cells.iter().position(|c| {
+            c.scenario == row.scenario && c.name == row.cell && c.contender.name == row.contender
+        })
+    };
+    results.rows.sort_by_key(order);
+}
+
+fn one(cell: &Cell, results: &mut Results) {
+    let Cell { scenario, name, contender, .. } = cell;
+    if cell.once && results.rounds > 0 {
+        return;
+    }
+    if let Err(why) = process::program(contender) {
+        results.absent.insert(contender.name.to_owned(), why);
+        return;
+    }
+    eprint!("round {} scenario {scenario}, {name}: {} … ", results.rounds + 1, contender.name);
+    let begun = Instant::now();
+    // What goes wrong with one of them is reported, and the others go on.
+    let measured = catch_unwind(AssertUnwindSafe(|| (cell.measure)()));
+    match measured.unwrap_or_else(|_| Err("it failed".to_owned())) {
+        Ok((figures, version)) => {
+            eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
+            // The raw load generator is as old as the rest.
+            let named = cell.has_version();
+            if named && !version.is_empty() && *scenario == "1" {
+                results.versions.insert(contender.name.to_owned(), version);
+            }
+            results.row(scenario, name, contender.name).add(figures);
+        }
+        Err(why) => {
+            eprintln!("{why}");
+            results.row(scenario, name, contender.name).trouble.push(why);
+        }
+    }
+}

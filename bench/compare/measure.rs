@@ -1,0 +1,192 @@
+//! One measurement: a fresh server, load generators, one stretch of time.
+
+use crate::contender::Contender;
+use crate::machine::{self, Used};
+use crate::process::{Cycle, Process};
+use crate::server::{Backend, Setting, Snapshot};
+use std::time::Duration;
+
+/// Long enough for the last of the load generators to read its line of input.
+const NOTICE_NS: u64 = 50_000_000;
+
+/// What is measured. All parts contend for the same locks.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) keys: usize,
+    pub(crate) hold_us: u64,
+    pub(crate) lease_ms: u64,
+    /// Commands in a pipeline; 1 for none.
+    pub(crate) depth: usize,
+    /// Who released waits until another has the lock before it wants it again.
+    pub(crate) yields: bool,
+    /// Whether locks are given back, or their leases left to end.
+    pub(crate) releases: bool,
+    pub(crate) setting: Setting,
+    /// How long everybody contends before it counts: compilers warm up, queues fill.
+    pub(crate) settle: f64,
+    pub(crate) seconds: f64,
+}
+
+/// The load of one contender.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) contender: &'static Contender,
+    pub(crate) tasks: usize,
+    /// How the tasks of one process share the library's client.
+    pub(crate) clients: Clients,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// All tasks in one process, with one client.
+    One,
+    /// One process, with that many clients.
+    Several(usize),
+    /// Each task has a client of its own; as many processes as the contender can start.
+    OwnEach,
+}
+
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) plan: Plan,
+    /// Before the load generators started, when it began to count, and at the end.
+    pub(crate) looks: [Snapshot; 3],
+    pub(crate) load_cpu_us: f64,
+    /// The share of the machine's processor time that neither server nor load used.
+    pub(crate) elsewhere: f64,
+    /// When it began to count.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) cycles: Vec<Cycle>,
+    pub(crate) versions: Vec<String>,
+}
+
+impl Plan {
+    /// One contender, on locks that nobody else wants.
+    pub(crate) fn uncontended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
+        let part = Part { contender, tasks, clients: Clients::One };
+        Self {
+            parts: vec![part],
+            keys: tasks,
+            hold_us: 0,
+            lease_ms: 30_000,
+            depth: 1,
+            yields: false,
+            releases: true,
+            setting: Setting::Memory,
+            settle: 0.05,
+            seconds,
+        }
+    }
+
+    /// One contender, as so many processes that want the same lock.
+    pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
+        let part = Part { contender, tasks, clients: Clients::OwnEach };
+        let plan = Self::uncontended(contender, tasks, seconds);
+        // A thousand clients take their time to get in line.
+        let settle = contender.settle + tasks as f64 / 3_000.0;
+        Self { parts: vec![part], keys: 1, settle, ..plan }
+    }
+
+    /// The arguments of one load generator.
+    pub(crate) fn arguments(&self, part: &Part, url: &str, tasks: usize) -> Vec<String> {
+        let clients = match part.clients {
+            Clients::One => 1,
+            Clients::Several(clients) => clients,
+            Clients::OwnEach => tasks,
+        };
+        let yes = |whether| if whether { "yes" } else { "no" };
+        vec![
+            format!("url={url}"),
+            // Warm-up locks are named after it, so processes must not share it.
+            "key=bench".to_owned(),
+            format!("keys={}", self.keys),
+            format!("tasks={tasks}"),
+            format!("clients={clients}"),
+            format!("hold_us={}", self.hold_us),
+            format!("lease_ms={}", self.lease_ms),
+            format!("warm_ms={}", if self.releases { part.contender.warm_ms } else { 0 }),
+            format!("depth={}", self.depth),
+            format!("yields={}", yes(self.yields)),
+            format!("release={}", yes(self.releases)),
+        ]
+    }
+
+    /// Starts the load generators, each with the number of its first task.
+    pub(crate) fn start(&self, url: &str) -> Vec<(usize, Process)> {
+        let (mut first, mut running) = (0, Vec::new());
+        for part in &self.parts {
+            let processes = match part.clients {
+                Clients::OwnEach => part.contender.processes.min(part.tasks),
+                Clients::One | Clients::Several(_) => 1,
+            };
+            for number in 0..processes {
+                let tasks = part.tasks / processes + usize::from(number < part.tasks % processes);
+                let mut arguments = self.arguments(part, url, tasks);
+                arguments.push(format!("process={}", running.len()));
+                running.push((first, Process::start(part.contender, &arguments)));
+                first += tasks;
+            }
+        }
+        running
+    }
+
+    /// Measures on a server that is started for it.
+    pub(crate) fn run(&self) -> Result<Outcome, String> {
+        let needs = self.parts.first().expect("a part").contender.needs;
+        self.run_on(&Backend::start(needs, self.setting))
+    }
+
+    /// Measures on that server.
+    pub(crate) fn run_on(&self, backend: &Backend) -> Result<Outcome, String> {
+        backend.pin();
+        let idle = backend.look();
+        let mut running = self.start(&backend.url());
+        let versions =
+            running.iter().map(|(_, process)| process.ready()).collect::<Result<_, _>>()?;
+        // What began to run when clients connected.
+        backend.pin();
+        let pids: Vec<u32> = running.iter().map(|(_, process)| process.pid()).collect();
+
+        let start = driver::now() + NOTICE_NS;
+        let end = start + nanoseconds(self.settle + self.seconds);
+        for (_, process) in &mut running {
+            process.go(start, end);
+        }
+        sleep_until(start + nanoseconds(self.settle));
+        let (begin, replica) = (driver::now(), backend.replica_used());
+        let (busy, load_before, before) = (machine::busy(), Used::of(&pids), backend.look());
+        sleep_until(end);
+        let (load_after, after) = (Used::of(&pids), backend.look());
+        let load_cpu_us = load_after.since(&load_before);
+        let ours = load_cpu_us + after.cpu_us(&before) + backend.replica_used().since(&replica);
+        let elsewhere = machine::elsewhere(busy, machine::busy(), ours);
+
+        let mut cycles = Vec::new();
+        for (first, process) in &running {
+            cycles.extend(process.records(*first)?);
+        }
+        let (plan, looks) = (self.clone(), [idle, before, after]);
+        Ok(Outcome { plan, looks, load_cpu_us, elsewhere, begin, end, cycles, versions })
+    }
+}
+
+impl Outcome {
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.end - self.begin) as f64 / 1e9
+    }
+
+    /// The cycles that were done in time.
+    pub(crate) fn done(&self) -> impl Iterator<Item = &Cycle> {
+        self.cycles.iter().filter(|cycle| (self.begin..=self.end).contains(&cycle.released))
+    }
+}
+
+pub(crate) fn nanoseconds(seconds: f64) -> u64 {
+    Duration::from_secs_f64(seconds).as_nanos().try_into().unwrap()
+}
+
+pub(crate) fn sleep_until(moment: u64) {
+    std::thread::sleep(Duration::from_nanos(moment.saturating_sub(driver::now())));
+}

@@ -1,0 +1,116 @@
+//! What is kept: every figure of every round.
+
+use crate::figures::Figures;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) command: String,
+    pub(crate) rounds: usize,
+    pub(crate) minutes: f64,
+    pub(crate) machine: BTreeMap<String, String>,
+    /// The version of each contender's library.
+    pub(crate) versions: BTreeMap<String, String>,
+    /// Who was not measured, and why.
+    pub(crate) absent: BTreeMap<String, String>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// The figures of one contender in one cell of a scenario.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) scenario: String,
+    pub(crate) cell: String,
+    pub(crate) contender: String,
+    /// By name, one value for each round.
+    pub(crate) figures: BTreeMap<String, Vec<f64>>,
+    /// What went wrong, for each round that is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) trouble: Vec<String>,
+}
+
+/// The median of the rounds, with the smallest and the largest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Row {
+    pub(crate) fn spread(&self, figure: &str) -> Option<Spread> {
+        Spread::of(self.figures.get(figure)?.clone())
+    }
+
+    pub(crate) fn median(&self, figure: &str) -> Option<f64> {
+        self.spread(figure).map(|spread| spread.median)
+    }
+}
+
+impl Spread {
+    /// Of some values, if there are any.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Self { median, least, most })
+    }
+}
+
+impl Results {
+    pub(crate) fn row(&mut self, scenario: &str, cell: &str, contender: &str) -> &mut Row {
+        let is_it =
+            |row: &Row| row.scenario == scenario && row.cell == cell && row.contender == contender;
+        let place = self.rows.iter().position(is_it).unwrap_or_else(|| {
+            self.rows.push(Row {
+                scenario: scenario.to_owned(),
+                cell: cell.to_owned(),
+                contender: contender.to_owned(),
+                figures: BTreeMap::new(),
+                trouble: Vec::new(),
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[place]
+    }
+
+    pub(crate) fn find(&self, scenario: &str, cell: &str, contender: &str) -> Option<&Row> {
+        self.in_cell(scenario, cell).into_iter().find(|row| row.contender == contender)
+    }
+
+    pub(crate) fn in_cell(&self, scenario: &str, cell: &str) -> Vec<&Row> {
+        self.rows.iter().filter(|row| row.scenario == scenario && row.cell == cell).collect()
+    }
+
+    /// The cells of a scenario, in order.
+    pub(crate) fn cells(&self, scenario: &str) -> Vec<&str> {
+        let mut cells = Vec::new();
+        for row in self.rows.iter().filter(|row| row.scenario == scenario) {
+            if !cells.contains(&row.cell.as_str()) {
+                cells.push(&row.cell);
+            }
+        }
+        cells
+    }
+}
+
+impl Row {
+    pub(crate) fn add(&mut self, figures: Figures) {
+        for (name, value) in figures {
+            // Four digits are more than the spread leaves sure; infinities are no JSON.
+            if value.is_finite() {
+                self.figures.entry(name).or_default().push(rounded(value));
+            }
+        }
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}

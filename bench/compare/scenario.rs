@@ -1,0 +1,335 @@
+//! The scenarios: what is measured of whom.
+
+use crate::contender::{self, Contender, Program};
+use crate::figures::{self, Figures};
+use crate::measure::{Clients, Outcome, Part, Plan};
+use crate::server::{Backend, Setting};
+use crate::{holding, waiting};
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    pub(crate) quick: bool,
+    /// How long one measurement takes, unless it needs more.
+    pub(crate) seconds: f64,
+}
+
+/// What one measurement gives: figures, and the version of the contender's library.
+pub(crate) type Measured = Result<(Figures, String), String>;
+
+/// One measurement, to be repeated in every round.
+pub(crate) struct Cell {
+    pub(crate) scenario: &'static str,
+    pub(crate) name: String,
+    pub(crate) contender: &'static Contender,
+    pub(crate) measure: Box<dyn Fn() -> Measured>,
+    /// Long ones are measured in the first round only.
+    pub(crate) once: bool,
+}
+
+impl Cell {
+    /// Whether the version of its library is that of something people install.
+    pub(crate) fn has_version(&self) -> bool {
+        matches!(self.contender.program, Program::Peer(_)) || self.contender.name == "kvlock crate"
+    }
+}
+
+const LIBRARIES: &[&str] = &[
+    "kvlock crate",
+    "Redisson",
+    "redsync",
+    "rueidislock",
+    "redis-py Lock",
+    "rslock",
+    "redlock (npm)",
+];
+const BEYOND: &[&str] = &["etcd", "PostgreSQL"];
+
+#[derive(Default)]
+struct Cells(Vec<Cell>);
+
+impl Cells {
+    fn add(
+        &mut self,
+        scenario: &'static str,
+        name: &str,
+        who: &'static str,
+        measure: impl Fn() -> Measured + 'static,
+    ) {
+        let (contender, name) = (contender::named(who), name.to_owned());
+        self.0.push(Cell { scenario, name, contender, measure: Box::new(measure), once: false });
+    }
+
+    fn plan(
+        &mut self,
+        [scenario, name, who]: [&'static str; 3],
+        plan: Plan,
+        figures: impl Fn(&Outcome) -> Figures + 'static,
+    ) {
+        self.add(scenario, name, who, move || measured(&plan, &figures));
+    }
+}
+
+fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
+    let outcome = plan.run()?;
+    Ok((figures(&outcome), outcome.versions.first().cloned().unwrap_or_default()))
+}
+
+/// All of them, those of one table next to each other.
+pub(crate) fn all(effort: Effort) -> Vec<Cell> {
+    let mut cells = Cells::default();
+    uncontended(&mut cells, effort);
+    hand_off(&mut cells, effort);
+    contended(&mut cells, effort);
+    many_locks(&mut cells, effort);
+    expiry(&mut cells, effort);
+    held(&mut cells, effort);
+    waited_for(&mut cells, effort);
+    tax(&mut cells, effort);
+    mixed(&mut cells, effort);
+    for cell in &mut cells.0 {
+        cell.once = takes_long(cell);
+    }
+    cells.0
+}
+
+/// What would leave no time for a third round of the rest.
+fn takes_long(cell: &Cell) -> bool {
+    let who = cell.contender.name;
+    let library = [LIBRARIES, BEYOND].concat().contains(&who);
+    match cell.scenario {
+        "3" => {
+            cell.name.starts_with("50") && library && !["kvlock crate", "Redisson"].contains(&who)
+        }
+        "5" => cell.name.starts_with("1,000,000"),
+        // A round of the watchdog takes ten seconds.
+        "6" => cell.name.starts_with("1,000,000") || library,
+        "7" => library,
+        _ => false,
+    }
+}
+
+fn uncontended(cells: &mut Cells, effort: Effort) {
+    let raw = ["kvlock", "Lua + pub/sub", "SET + script", "SET + DEL", "PING"];
+    for (name, tasks) in [("one at a time", 1), ("64 tasks", 64)] {
+        if effort.quick && tasks == 1 {
+            continue;
+        }
+        let who =
+            raw.iter().chain(&["redis-rs", "redis-rs default"]).chain(LIBRARIES).chain(BEYOND);
+        for who in who {
+            let plan = Plan::uncontended(contender::named(who), tasks, effort.seconds);
+            cells.plan(["1", name, who], plan, figures::common);
+        }
+    }
+    let settings = [
+        ("depth 16", Setting::Memory),
+        ("depth 16, append-only file", Setting::AppendOnly),
+        ("depth 16, one replica", Setting::Replica),
+    ];
+    for (name, setting) in settings {
+        if effort.quick && setting == Setting::Replica {
+            continue;
+        }
+        for who in raw.iter().chain(&["kvlock, silent"]) {
+            let plan = Plan::uncontended(contender::named(who), 50, effort.seconds);
+            cells.plan(["1", name, who], Plan { depth: 16, setting, ..plan }, figures::common);
+        }
+    }
+    if effort.quick {
+        return;
+    }
+    let settings = [
+        ("64 tasks, append-only file", Setting::AppendOnly),
+        ("64 tasks, one replica", Setting::Replica),
+    ];
+    for (name, setting) in settings {
+        for who in [
+            "kvlock",
+            "kvlock crate",
+            "Lua + pub/sub",
+            "Redisson",
+            "redsync",
+            "SET + script",
+            "SET + DEL",
+        ] {
+            let plan = Plan::uncontended(contender::named(who), 64, effort.seconds);
+            cells.plan(["1", name, who], Plan { setting, ..plan }, figures::common);
+        }
+    }
+}
+
+/// The holder's 2 ms let everybody else get in line again.
+fn hand_off(cells: &mut Cells, effort: Effort) {
+    let names = [
+        ("1 waiter", 1),
+        ("10 waiters", 10),
+        ("100 waiters", 100),
+        ("1,000 waiters", 1_000),
+        ("5,000 waiters", 5_000),
+    ];
+    for (name, waiters) in names {
+        if effort.quick && ![100, 1_000].contains(&waiters) {
+            continue;
+        }
+        for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES).chain(BEYOND) {
+            let contender = contender::named(who);
+            if contender.waiters < waiters {
+                continue;
+            }
+            let seconds = if waiters > 1_000 { 3.0 } else { 1.5 } * effort.seconds;
+            let plan = Plan::contended(contender, waiters + 1, seconds);
+            let parts = vec![Part {
+                contender,
+                tasks: waiters + 1,
+                clients: Clients::Several(waiters + 1),
+            }];
+            let plan = Plan { parts, hold_us: 2_000, yields: true, ..plan };
+            cells.plan(["2", name, who], plan, figures::hand_off);
+        }
+    }
+}
+
+fn contended(cells: &mut Cells, effort: Effort) {
+    let names = [
+        ("2 processes", 2, 0),
+        ("10 processes", 10, 0),
+        ("50 processes", 50, 0),
+        ("2 processes, 1 ms", 2, 1_000),
+        ("10 processes, 1 ms", 10, 1_000),
+        ("50 processes, 1 ms", 50, 1_000),
+    ];
+    for (name, tasks, hold_us) in names {
+        if effort.quick && (tasks, hold_us) != (10, 1_000) {
+            continue;
+        }
+        for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES).chain(BEYOND) {
+            let plan = Plan::contended(contender::named(who), tasks, effort.seconds);
+            cells.plan(["3", name, who], Plan { hold_us, ..plan }, figures::fairness);
+        }
+    }
+}
+
+fn many_locks(cells: &mut Cells, effort: Effort) {
+    let who =
+        ["kvlock", "Lua + pub/sub", "BLPOP", "kvlock crate", "Redisson", "redsync", "rueidislock"];
+    for who in who {
+        if effort.quick && who == "Redisson" {
+            continue;
+        }
+        let contender = contender::named(who);
+        let plan = Plan::contended(contender, 1_000, 1.5 * effort.seconds);
+        let parts = vec![Part { contender, tasks: 1_000, clients: Clients::Several(10) }];
+        cells.plan(["4", "100 locks", who], Plan { parts, keys: 100, ..plan }, |outcome| {
+            let mut all = figures::fairness(outcome);
+            all.extend(figures::hand_off(outcome));
+            all
+        });
+    }
+}
+
+/// rueidislock, etcd and PostgreSQL have no leases that end while their owner lives.
+fn expiry(cells: &mut Cells, effort: Effort) {
+    let who = [
+        "kvlock",
+        "Lua + pub/sub",
+        "kvlock crate",
+        "Redisson",
+        "redsync",
+        "redis-py Lock",
+        "rslock",
+        "redlock (npm)",
+    ];
+    for (name, others) in [("empty server", 0), ("1,000,000 other keys", 1_000_000)] {
+        if effort.quick && others > 0 {
+            continue;
+        }
+        for who in who {
+            if effort.quick && ["rslock", "redlock (npm)"].contains(&who) {
+                continue;
+            }
+            let contender = contender::named(who);
+            let plan = Plan::contended(contender, 100, (4.0 * effort.seconds).max(1.0));
+            let parts = vec![Part { contender, tasks: 100, clients: Clients::Several(5) }];
+            let plan = Plan { parts, keys: 20, lease_ms: 300, releases: false, ..plan };
+            cells.add("5", name, who, move || {
+                let backend = Backend::start(contender.needs, Setting::Memory);
+                holding::populate(backend.server(), others);
+                let outcome = plan.run_on(&backend)?;
+                Ok((
+                    figures::lateness(&outcome),
+                    outcome.versions.first().cloned().unwrap_or_default(),
+                ))
+            });
+        }
+    }
+}
+
+fn held(cells: &mut Cells, effort: Effort) {
+    for (name, locks) in [
+        ("1,000 locks", 1_000),
+        ("10,000 locks", 10_000),
+        ("100,000 locks", 100_000),
+        ("1,000,000 locks", 1_000_000),
+    ] {
+        if effort.quick && locks != 10_000 {
+            continue;
+        }
+        for who in ["kvlock", "Lua + pub/sub", "SET + script"] {
+            cells.add("6", name, who, move || holding::raw(contender::named(who), locks));
+        }
+        if locks <= 100_000 && !effort.quick {
+            cells.add("6", name, "kvlock crate", move || holding::watchdog(locks));
+        }
+    }
+}
+
+fn waited_for(cells: &mut Cells, effort: Effort) {
+    for (name, waiters) in [("100 waiters", 100), ("1,000 waiters", 1_000)] {
+        if effort.quick && waiters > 100 {
+            continue;
+        }
+        for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES) {
+            let contender = contender::named(who);
+            if contender.waiters >= waiters && !(effort.quick && contender.waiters < 1_000) {
+                cells.add("7", name, who, move || {
+                    waiting::measure(contender, waiters, effort.seconds)
+                });
+            }
+        }
+    }
+}
+
+fn tax(cells: &mut Cells, effort: Effort) {
+    for who in ["others", "others, module"] {
+        let plan = Plan::uncontended(contender::named(who), 50, effort.seconds);
+        cells.plan(["8", "saturated", who], Plan { depth: 16, ..plan }, waiting::per_command);
+        let plan = Plan::uncontended(contender::named(who), 1, effort.seconds);
+        cells.plan(["8", "idle", who], Plan { hold_us: 1_000, ..plan }, waiting::of_others);
+    }
+    for (name, tasks, contended) in [("64 lockers", 64, false), ("100 contenders", 100, true)] {
+        for who in ["kvlock", "Lua + pub/sub"] {
+            let lockers =
+                Part { contender: contender::named(who), tasks, clients: Clients::Several(tasks) };
+            let others =
+                Part { contender: contender::named("others"), tasks: 1, clients: Clients::One };
+            let plan = Plan::contended(lockers.contender, tasks, effort.seconds);
+            let keys = if contended { 1 } else { tasks };
+            let plan = Plan { parts: vec![lockers, others], keys, hold_us: 1_000, ..plan };
+            cells.plan(["8", name, who], plan, waiting::of_others);
+        }
+    }
+}
+
+fn mixed(cells: &mut Cells, effort: Effort) {
+    for (name, hold_us) in [("no pause", 0), ("1 ms", 1_000)] {
+        if effort.quick && hold_us > 0 {
+            continue;
+        }
+        let part =
+            |who| Part { contender: contender::named(who), tasks: 10, clients: Clients::OwnEach };
+        let plan = Plan::contended(contender::named("kvlock crate"), 10, 3.0 * effort.seconds);
+        let plan = Plan { parts: vec![part("kvlock crate"), part("Redisson")], hold_us, ..plan };
+        cells.plan(["9", name, "kvlock crate"], plan, waiting::shares);
+    }
+}

@@ -1,0 +1,324 @@
+//! Figures as Markdown: ratios first, then medians with the smallest and the largest of the rounds.
+
+use crate::contender::{self, Contender};
+use crate::results::{Results, Row, Spread};
+use std::fmt::Write as _;
+
+/// The table of a scenario.
+pub(crate) struct Layout {
+    pub(crate) scenario: &'static str,
+    /// The figure whose ratio to kvlock's comes first, and what the ratio is of.
+    ratio: Option<(&'static str, &'static str)>,
+    columns: &'static [(&'static str, &'static str)],
+}
+
+const COMMON: [(&str, &str); 2] = [("server CPU, us", "server_cpu_us"), ("commands", "commands")];
+
+pub(crate) const LAYOUTS: &[Layout] = &[
+    Layout {
+        scenario: "1",
+        ratio: Some(("server CPU", "server_cpu_us")),
+        columns: &[
+            COMMON[0],
+            ("cycles/s", "cycles_per_s"),
+            ("p50, us", "cycle_p50_us"),
+            ("p99, us", "cycle_p99_us"),
+            COMMON[1],
+            ("bytes in", "bytes_in"),
+            ("bytes out", "bytes_out"),
+            ("server's core, share", "server_share"),
+            ("load's", "load_share"),
+        ],
+    },
+    Layout {
+        scenario: "2",
+        ratio: Some(("p50", "hand_off_p50_us")),
+        columns: &[
+            ("p50, us", "hand_off_p50_us"),
+            ("p99, us", "hand_off_p99_us"),
+            COMMON[0],
+            COMMON[1],
+            ("hand-offs seen", "hand_offs"),
+        ],
+    },
+    Layout {
+        scenario: "3",
+        ratio: Some(("cycles/s", "cycles_per_s")),
+        columns: &[
+            ("cycles/s", "cycles_per_s"),
+            ("Jain", "jain"),
+            ("least/s", "least_per_s"),
+            ("most/s", "most_per_s"),
+            ("longest wait, ms", "longest_wait_ms"),
+            COMMON[0],
+        ],
+    },
+    Layout {
+        scenario: "4",
+        ratio: Some(("cycles/s", "cycles_per_s")),
+        columns: &[
+            ("cycles/s", "cycles_per_s"),
+            ("hand-off p50, us", "hand_off_p50_us"),
+            ("p99, us", "hand_off_p99_us"),
+            ("Jain", "jain"),
+            ("longest wait, ms", "longest_wait_ms"),
+            COMMON[0],
+        ],
+    },
+    Layout {
+        scenario: "5",
+        ratio: Some(("p50", "late_p50_us")),
+        columns: &[
+            ("late p50, us", "late_p50_us"),
+            ("p99, us", "late_p99_us"),
+            ("largest, us", "late_max_us"),
+            ("grants seen", "grants"),
+        ],
+    },
+    Layout {
+        scenario: "6",
+        ratio: Some(("CPU per renewal", "renewal_us")),
+        columns: &[
+            ("server CPU per renewal, us", "renewal_us"),
+            ("renewals/s", "renewals_per_s"),
+            ("share of the server's core", "server_share"),
+            ("share of the holder's core", "load_share"),
+            ("memory per lock, bytes", "memory_bytes"),
+        ],
+    },
+    Layout {
+        scenario: "7",
+        ratio: Some(("memory", "memory_bytes")),
+        columns: &[
+            ("memory per waiter, bytes", "memory_bytes"),
+            ("resident", "resident_bytes"),
+            ("connections", "connections"),
+            ("commands/s while waiting", "commands_per_s"),
+            ("share of the server's core", "server_share"),
+        ],
+    },
+    Layout {
+        scenario: "8",
+        ratio: None,
+        columns: &[
+            ("two commands p50, us", "two_commands_p50_us"),
+            ("p99, us", "two_commands_p99_us"),
+            ("server CPU per command, us", "server_cpu_per_command_us"),
+            ("SET, us", "set_us"),
+            ("GET, us", "get_us"),
+            ("HSET, us", "hset_us"),
+            ("DEL, us", "del_us"),
+        ],
+    },
+    Layout {
+        scenario: "9",
+        ratio: None,
+        columns: &[
+            ("cycles/s", "cycles_per_s"),
+            ("share of kvlock", "share of kvlock crate"),
+            ("share of Redisson", "share of Redisson"),
+            ("longest wait of kvlock, ms", "longest wait of kvlock crate, ms"),
+            ("longest wait of Redisson, ms", "longest wait of Redisson, ms"),
+        ],
+    },
+];
+
+/// All tables of a scenario, one for each cell.
+pub(crate) fn scenario(results: &Results, layout: &Layout) -> String {
+    let mut text = String::new();
+    for cell in results.cells(layout.scenario) {
+        writeln!(text, "**{cell}**\n\n{}", one(results, layout, cell)).unwrap();
+    }
+    text
+}
+
+fn one(results: &Results, layout: &Layout, cell: &str) -> String {
+    let rows = results.in_cell(layout.scenario, cell);
+    let filled = |figure: &str| rows.iter().any(|row| row.median(figure).is_some());
+    let columns: Vec<_> = layout.columns.iter().filter(|(_, figure)| filled(figure)).collect();
+    let ours =
+        |figure| results.find(layout.scenario, cell, "kvlock").and_then(|row| row.median(figure));
+    let ratio = layout.ratio.and_then(|(name, figure)| Some((name, figure, ours(figure)?)));
+    let mut text = String::from("| |");
+    if let Some((name, ..)) = ratio {
+        write!(text, " {name}, x kvlock |").unwrap();
+    }
+    for (header, _) in &columns {
+        write!(text, " {header} |").unwrap();
+    }
+    let width = columns.len() + usize::from(ratio.is_some());
+    writeln!(text, "\n|---|{}", "---:|".repeat(width)).unwrap();
+    for row in rows {
+        write!(text, "| {} |", bold(&row.contender)).unwrap();
+        if row.figures.is_empty() {
+            let why = row.trouble.first().map_or("", String::as_str);
+            writeln!(text, " {why} |{}", " |".repeat(width.saturating_sub(1))).unwrap();
+            continue;
+        }
+        if let Some((_, figure, ours)) = ratio {
+            let value = row.median(figure).map_or_else(none, |value| number(value / ours));
+            write!(text, " {value} |").unwrap();
+        }
+        for (_, figure) in &columns {
+            write!(text, " {} |", row.spread(figure).map_or_else(none, spread)).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// A column of README's table: what it shows, and whether a ratio to kvlock's comes first.
+struct Headline {
+    title: &'static str,
+    at: [&'static str; 3],
+    ratio: bool,
+}
+
+const HEADLINES: &[Headline] = &[
+    Headline {
+        title: "server CPU, 64 tasks, us",
+        at: ["1", "64 tasks", "server_cpu_us"],
+        ratio: true,
+    },
+    Headline { title: "depth 16, us", at: ["1", "depth 16", "server_cpu_us"], ratio: true },
+    Headline {
+        title: "hand-off, 10 waiters, us",
+        at: ["2", "10 waiters", "hand_off_p50_us"],
+        ratio: true,
+    },
+    Headline { title: "100 waiters, us", at: ["2", "100 waiters", "hand_off_p50_us"], ratio: true },
+    Headline {
+        title: "1,000 waiters, us",
+        at: ["2", "1,000 waiters", "hand_off_p50_us"],
+        ratio: true,
+    },
+    Headline {
+        title: "10 processes: longest wait, ms",
+        at: ["3", "10 processes, 1 ms", "longest_wait_ms"],
+        ratio: false,
+    },
+    Headline { title: "Jain's index", at: ["3", "10 processes, 1 ms", "jain"], ratio: false },
+];
+
+/// The table of README.
+pub(crate) fn summary(results: &Results) -> String {
+    let mut text = String::from("| |");
+    for headline in HEADLINES {
+        write!(text, " {} |", headline.title).unwrap();
+    }
+    writeln!(text, "\n|---|{}", "---:|".repeat(HEADLINES.len())).unwrap();
+    for contender in contender::ALL {
+        let value = |headline: &Headline, name| {
+            let [scenario, cell, figure] = headline.at;
+            results.find(scenario, cell, name).and_then(|row: &Row| row.median(figure))
+        };
+        let Contender { name, about, .. } = contender;
+        if HEADLINES.iter().all(|headline| value(headline, name).is_none()) {
+            continue;
+        }
+        write!(text, "| {} ({about}) |", bold(name)).unwrap();
+        for headline in HEADLINES {
+            let ours = value(headline, "kvlock").filter(|_| headline.ratio);
+            let cell = match (value(headline, name), ours) {
+                (Some(value), Some(ours)) => {
+                    format!("{} x ({})", number(value / ours), number(value))
+                }
+                (Some(value), None) => number(value),
+                (None, _) => none(),
+            };
+            write!(text, " {cell} |").unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// What the crate costs beside plain redis-rs that sends the same two commands: of each round, how
+/// many times as long a cycle takes.
+pub(crate) fn client(results: &Results) -> String {
+    let mut text =
+        String::from("| | redis-rs, `TCP_NODELAY` | redis-rs default |\n|---|---:|---:|\n");
+    for cell in ["one at a time", "64 tasks"] {
+        let rates = |who| Some(&results.find("1", cell, who)?.figures.get("cycles_per_s")?[..]);
+        write!(text, "| {cell} |").unwrap();
+        for plain in ["redis-rs", "redis-rs default"] {
+            let (Some(plain), Some(ours)) = (rates(plain), rates("kvlock crate")) else { continue };
+            let ratios = plain.iter().zip(ours).map(|(plain, ours)| plain / ours).collect();
+            write!(text, " {} |", Spread::of(ratios).map_or_else(none, spread)).unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Where, with what and how the figures were measured.
+pub(crate) fn provenance(results: &Results) -> String {
+    let mut elsewhere: Vec<f64> =
+        results.rows.iter().filter_map(|row| row.median("elsewhere_share")).collect();
+    elsewhere.sort_by(f64::total_cmp);
+    let elsewhere = elsewhere.get(elsewhere.len() / 2).copied().unwrap_or(f64::NAN);
+    let mut text = format!(
+        "`{}`, {} rounds in {:.0} minutes. Figures are medians of the rounds (smallest–largest). \
+         Other programs used {:.0} % of the machine meanwhile.{}\n\n| | |\n|---|---|\n",
+        results.command,
+        results.rounds,
+        results.minutes,
+        100.0 * elsewhere,
+        if elsewhere > 0.1 { " **That is too much: the machine was not quiet.**" } else { "" },
+    );
+    for (name, value) in &results.machine {
+        if !value.is_empty() {
+            writeln!(text, "| {name} | {value} |").unwrap();
+        }
+    }
+    for contender in contender::ALL {
+        if let Some(version) = results.versions.get(contender.name) {
+            writeln!(text, "| {} ({}) | {version} |", contender.name, contender.about).unwrap();
+        }
+    }
+    for (name, why) in &results.absent {
+        writeln!(text, "| {name} | absent: {why} |").unwrap();
+    }
+    text
+}
+
+fn bold(name: &str) -> String {
+    if name.starts_with("kvlock") { format!("**{name}**") } else { name.to_owned() }
+}
+
+/// What stands where nothing was measured.
+fn none() -> String {
+    "–".to_owned()
+}
+
+fn spread(spread: Spread) -> String {
+    let [median, least, most] = [spread.median, spread.least, spread.most].map(number);
+    if least == most { median } else { format!("{median} ({least}–{most})") }
+}
+
+/// Three digits are what the spread leaves.
+pub(crate) fn number(value: f64) -> String {
+    let places = if value.abs() >= 100.0 {
+        0
+    } else if value.abs() >= 10.0 {
+        1
+    } else if value.abs() >= 0.1 || value == 0.0 {
+        2
+    } else {
+        4
+    };
+    let digits = format!("{value:.places$}");
+    let (whole, fraction) = digits.split_once('.').map_or((&*digits, None), |(w, f)| (w, Some(f)));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        let left = whole.len() - place;
+        if place > 0 && left % 3 == 0 && digit != '-' && !grouped.ends_with('-') {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    match fraction {
+        Some(fraction) => format!("{grouped}.{fraction}"),
+        None => grouped,
+    }
+}

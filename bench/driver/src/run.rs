@@ -1,0 +1,127 @@
+//! The tasks: they warm up, start together, and write down what happened when.
+
+use crate::{Args, Session, now};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// When a cycle began, had the lock, gave it back, and was done; 0 for what has not happened.
+type Cycle = [u64; 4];
+
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: u64,
+    end: u64,
+}
+
+struct Task<S> {
+    number: usize,
+    session: S,
+    args: Args,
+    cycles: Arc<Mutex<Vec<Cycle>>>,
+    /// Who got the lock last, of all tasks of this process.
+    newest_owner: Arc<AtomicUsize>,
+}
+
+/// Runs one task for each session as `args` say, prints the records, and ends the process.
+pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> ! {
+    let (go, started) = watch::channel(Span::default());
+    let (warm, mut warmed) = mpsc::unbounded_channel();
+    let newest_owner = Arc::new(AtomicUsize::new(usize::MAX));
+    let mut records = Vec::new();
+    for (number, session) in sessions.into_iter().enumerate() {
+        let cycles = Arc::new(Mutex::new(Vec::new()));
+        records.push(Arc::clone(&cycles));
+        let (args, newest_owner) = (args.clone(), Arc::clone(&newest_owner));
+        let task = Task { number, session, args, cycles, newest_owner };
+        tokio::spawn(task.live(warm.clone(), started.clone()));
+    }
+    drop(warm);
+    while warmed.recv().await.is_some() {}
+    println!("ready {version}");
+
+    let line = tokio::task::spawn_blocking(|| std::io::stdin().lines().next().unwrap().unwrap());
+    let line = line.await.unwrap();
+    let mut words = line.split(' ').skip(1).map(|word| word.parse().unwrap());
+    let span = Span { start: words.next().unwrap(), end: words.next().unwrap() };
+    go.send_replace(span);
+    until(span.end).await;
+    // What follows must not compete with tasks that go on.
+    print(&records);
+    std::process::exit(0);
+}
+
+fn print(records: &[Arc<Mutex<Vec<Cycle>>>]) {
+    let mut text = String::new();
+    for (task, cycles) in records.iter().enumerate() {
+        for [wanted, got, releasing, released] in cycles.lock().unwrap().iter() {
+            writeln!(text, "{task} {wanted} {got} {releasing} {released}").unwrap();
+        }
+    }
+    text.push_str("done\n");
+    std::io::stdout().write_all(text.as_bytes()).unwrap();
+}
+
+impl<S: Session> Task<S> {
+    /// `warm` is dropped when the task has warmed up.
+    async fn live(mut self, warm: mpsc::UnboundedSender<()>, mut started: watch::Receiver<Span>) {
+        let process = self.args.text("process");
+        let own = format!("{}:warm:{process}:{}", self.args.text("key"), self.number);
+        let length = Duration::from_millis(self.args.number("warm_ms"));
+        let begun = Instant::now();
+        loop {
+            let held = self.session.acquire(&own).await;
+            self.session.release(held).await;
+            if begun.elapsed() >= length {
+                break;
+            }
+        }
+        drop(warm);
+        let span = *started.wait_for(|span| span.end > 0).await.unwrap();
+        until(span.start).await;
+        self.cycle_until(span.end).await;
+    }
+
+    async fn cycle_until(&mut self, end: u64) {
+        let keys = self.args.number::<usize>("keys");
+        let key = format!("{}:{}", self.args.text("key"), self.number % keys);
+        let hold: u64 = self.args.number("hold_us");
+        let (abandons, yields) = (self.args.is_no("release"), self.args.is_yes("yields"));
+        while now() < end {
+            self.cycles.lock().unwrap().push([now(), 0, 0, 0]);
+            let held = self.session.acquire(&key).await;
+            self.note(1);
+            self.newest_owner.store(self.number, Ordering::Relaxed);
+            if hold > 0 {
+                until(now() + hold * 1_000).await;
+            }
+            self.note(2);
+            if abandons {
+                self.session.abandon(held);
+            } else {
+                self.session.release(held).await;
+            }
+            self.note(3);
+            while yields && self.newest_owner.load(Ordering::Relaxed) == self.number {
+                until(now() + 100_000).await;
+            }
+        }
+    }
+
+    fn note(&self, what: usize) {
+        if let Some(moment) = self.cycles.lock().unwrap().last_mut().and_then(|c| c.get_mut(what)) {
+            *moment = now();
+        }
+    }
+}
+
+/// Sleeps to a moment of [`now`]. Timers of tokio are rounded up to milliseconds; this one is not.
+async fn until(moment: u64) {
+    let left = Duration::from_nanos(moment.saturating_sub(now()));
+    if !left.is_zero() {
+        tokio_timerfd::sleep(left).await.unwrap();
+    }
+}

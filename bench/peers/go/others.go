@@ -1,0 +1,40 @@
+package main
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.uber.org/zap"
+)
+
+type etcdSession struct{ session *concurrency.Session }
+
+// A session is an owner there, so each task has one; they share the connection.
+func connectEtcd() func() session {
+	client := must(clientv3.New(clientv3.Config{
+		Endpoints: []string{arguments["url"]}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
+	}))
+	return func() session { return etcdSession{must(concurrency.NewSession(client))} }
+}
+
+func (s etcdSession) acquire(key string) func() {
+	mutex := concurrency.NewMutex(s.session, key)
+	must(0, mutex.Lock(ctx))
+	return func() { must(0, mutex.Unlock(ctx)) }
+}
+
+type postgresSession struct{ connection *pgx.Conn }
+
+// An advisory lock belongs to its connection, so each task has one.
+func connectPostgres() func() session {
+	return func() session { return postgresSession{must(pgx.Connect(ctx, arguments["url"]))} }
+}
+
+func (s postgresSession) acquire(key string) func() {
+	must(s.connection.Exec(ctx, "select pg_advisory_lock(hashtextextended($1, 0))", key))
+	return func() {
+		must(s.connection.Exec(ctx, "select pg_advisory_unlock(hashtextextended($1, 0))", key))
+	}
+}

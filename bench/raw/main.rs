@@ -1,0 +1,54 @@
+//! The raw load generator: locks without a client library, one connection per task.
+//!
+//! Each protocol sends what a perfect client of it would send, and parses no more than it must, so
+//! that the server is what gets measured. It runs on one thread.
+//!
+//! | `proto` | |
+//! |---|---|
+//! | `kvlock` | `LOCK.WAIT` and `LOCK.RELEASE` |
+//! | `lua` | scripts and pub/sub, as Redisson's locks do it: `lua.rs` |
+//! | `set-cad` | `SET NX PX` and a script that compares and deletes |
+//! | `set-del` | `SET NX PX` and `DEL`: no lock, it would delete another's |
+//! | `blpop` | `LPUSH` and `BLPOP`: the cheapest hand-off that the server has |
+//! | `ping` | two `PING`s |
+//! | `plain` | `SET`, `GET`, `HSET`, `DEL` of somebody who locks nothing |
+//!
+//! With `depth=16` a record is a pipeline of eight acquisitions and releases.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "it measures; whatever goes wrong ends it")]
+
+mod floors;
+mod lua;
+mod native;
+mod pipeline;
+mod wire;
+
+use driver::Args;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let args = Args::read();
+    if args.number::<usize>("depth") > 1 {
+        return run::<pipeline::Pipeline>(args).await;
+    }
+    match args.text("proto") {
+        "kvlock" => run::<native::Native>(args).await,
+        "lua" => run::<lua::Lua>(args).await,
+        "blpop" => run::<floors::List>(args).await,
+        "plain" => run::<floors::Plain>(args).await,
+        "set-cad" | "set-del" | "ping" => run::<floors::Simple>(args).await,
+        other => panic!("no such protocol: {other}"),
+    }
+}
+
+/// A session that one connects as the arguments say.
+trait Connect: driver::Session + Sized {
+    async fn connect(args: &Args, task: usize) -> Self;
+}
+
+async fn run<S: Connect>(args: Args) {
+    let mut sessions = Vec::new();
+    for task in 0..args.number("tasks") {
+        sessions.push(S::connect(&args, task).await);
+    }
+    driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await;
+}
