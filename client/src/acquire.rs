@@ -40,6 +40,10 @@ const OFFER: Duration = Duration::from_secs(2);
 /// What an answer may take at least, however short the caller wants to wait.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
+/// A wait that was in line for so long before its connection broke had reached the server: what came
+/// before is another trouble. Some networks cut silent connections every minute.
+const REACHED: Duration = Duration::from_secs(1);
+
 /// When no connection is free to wait on, the lock is asked for at intervals that grow from the one
 /// to the other.
 const POLL_MIN: Duration = Duration::from_millis(10);
@@ -106,7 +110,12 @@ impl Acquisition<'_> {
                     claim.undo().await;
                     return Err(error);
                 }
-                Err(error) => trouble.bear(error, self.inner.settings.patience).await?,
+                Err(error) => {
+                    if claim.was_in_line() >= REACHED {
+                        trouble.over();
+                    }
+                    trouble.bear(error, self.inner.settings.patience).await?;
+                }
             }
             in_line = !matches!(self.limit, Limit::Now);
         }

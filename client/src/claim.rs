@@ -31,6 +31,8 @@ pub(crate) struct Claim {
     via: Option<Arc<Live>>,
     armed: bool,
     strays: bool,
+    /// When the wait under way was sent.
+    in_line: Option<Instant>,
 }
 
 impl Claim {
@@ -43,11 +45,13 @@ impl Claim {
             via: None,
             armed: false,
             strays: false,
+            in_line: None,
         }
     }
 
     /// A command that may be granted is about to be sent there; `None`: not over the link.
     pub(crate) fn sending(&mut self, via: Option<Arc<Live>>) {
+        self.in_line = via.is_none().then(Instant::now);
         self.via = via;
         self.armed = true;
     }
@@ -72,6 +76,11 @@ impl Claim {
         } else {
             self.refused();
         }
+    }
+
+    /// How long the wait that has failed just now was in line.
+    pub(crate) fn was_in_line(&mut self) -> Duration {
+        self.in_line.take().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     pub(crate) fn has_strays(&self) -> bool {

@@ -94,10 +94,10 @@ impl fmt::Debug for Server {
     }
 }
 
-/// No delay, since requests are small; and probes, since a wait may be silent for days and its
-/// server gone meanwhile. What the caller has set stays.
+/// Probes, since a wait may be silent for days and its server gone meanwhile. What the caller has
+/// set stays, and so does the delay of small packets (Nagle): each command is answered at once, so
+/// one alone is never held back, and those of many tasks travel together.
 fn with_defaults(tcp: TcpSettings) -> TcpSettings {
-    let tcp = tcp.set_nodelay(true);
     if tcp.keepalive().is_some() {
         return tcp;
     }
