@@ -27,6 +27,7 @@ mod config;
 mod floor;
 mod info;
 mod keyspace;
+mod latch;
 mod module;
 mod operate;
 mod redis;

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now};
 
 use crate::clock;
 use crate::commands::MOVING;
@@ -22,6 +22,7 @@ impl Server {
     /// Does what is due, up to a batch, and plans the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let now = clock::now();
+        self.answer_released(ctx);
         for _ in 0..BATCH {
             let Some(waiting) = self.table.time_out_one(now) else {
                 break;
@@ -62,6 +63,10 @@ impl Server {
         let name = Text::new(&key.name);
         if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
+        }
+        if key.kind == Kind::Latch {
+            self.look_at_latch(ctx, key.borrow());
+            return self.answer_released(ctx);
         }
         let case = self.case(ctx, key.db, name.lend(), now);
         let open = ctx.open_to_read(name.lend());

@@ -26,6 +26,7 @@ mod fifo;
 mod guard;
 mod harness_itself;
 mod languages;
+mod latch_arguments;
 mod limits;
 mod outside;
 mod paused;

@@ -31,6 +31,8 @@ transcripts!(
     holds_release,
     info,
     info_waiters,
+    latch,
+    latch_end,
     layout,
     list,
     not_a_lock,

@@ -41,10 +41,12 @@
 //! - **I9** A lock is given to be held alone only if nobody shares it, and to be shared only if
 //!   nobody holds it alone.
 //! - **I10** A shared period has one token: larger than each before it, smaller than each after.
+//! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
 #![forbid(unsafe_code)]
 
 mod agenda;
 mod grant;
+mod latch;
 mod lock;
 mod mode;
 mod observed;
@@ -60,6 +62,7 @@ mod types;
 mod waiting;
 
 pub use grant::{GrantId, RUN_MAX};
+pub use latch::{CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
 pub use lock::{
     Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
     TOKEN_FIELD,
@@ -69,7 +72,7 @@ pub use observed::{Holding, Observed};
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
-pub use queue::{KeyRef, LockKey, WaiterId, WaiterView};
+pub use queue::{KeyRef, Kind, LockKey, WaiterId, WaiterView};
 pub use table::{Situation, Table};
 pub use token::{TOKEN_STORED_MAX, Token, TokenSource};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};

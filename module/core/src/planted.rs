@@ -96,6 +96,10 @@ bugs! {
     ReleaseCrossesModes "release-crosses-modes"
     /// Shares whose lease has ended are not removed as long as the lock is shared.
     DeadReadersStay "dead-readers-stay"
+    /// A participant counts a latch down as often as it asks.
+    CountsTwice "counts-twice"
+    /// Only the first batch of those who wait for a latch is answered when it opens.
+    LatchForgetsTheRest "latch-forgets-the-rest"
 }
 
 impl Bug {

@@ -5,6 +5,7 @@
 //! leaves as often as the one in front (its time is over, its client is gone). Numbers are given
 //! out in order of arrival and never again, so a number of someone who left finds nobody.
 
+use std::collections::VecDeque;
 use std::hash::{Hash, Hasher, RandomState};
 use std::rc::Rc;
 
@@ -24,29 +25,68 @@ pub struct WaiterId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
 
-/// The name of a lock, kept: a database number and a key.
+/// What is waited for at a key. Each kind has a queue of its own: those who wait for one are none
+/// of the others' business, whatever the key becomes meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A lock.
+    Lock,
+    /// A latch.
+    Latch,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Self; 2] = [Self::Lock, Self::Latch];
+}
+
+/// What is waited for, kept: a database number, a key, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockKey {
     /// The database.
     pub db: i32,
     /// The key.
     pub name: Rc<[u8]>,
+    /// What it is to be.
+    pub kind: Kind,
 }
 
-/// The name of a lock, borrowed.
+/// The same, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyRef<'a> {
     /// The database.
     pub db: i32,
     /// The key.
     pub name: &'a [u8],
+    /// What it is to be.
+    pub kind: Kind,
+}
+
+impl<'a> KeyRef<'a> {
+    /// A lock.
+    #[must_use]
+    pub const fn lock(db: i32, name: &'a [u8]) -> Self {
+        Self { db, name, kind: Kind::Lock }
+    }
+
+    /// A latch.
+    #[must_use]
+    pub const fn latch(db: i32, name: &'a [u8]) -> Self {
+        Self { db, name, kind: Kind::Latch }
+    }
+
+    /// The same, kept.
+    #[must_use]
+    pub fn keep(self) -> LockKey {
+        LockKey { db: self.db, name: self.name.into(), kind: self.kind }
+    }
 }
 
 impl LockKey {
     /// The same name, borrowed.
     #[must_use]
     pub fn borrow(&self) -> KeyRef<'_> {
-        KeyRef { db: self.db, name: &self.name }
+        KeyRef { db: self.db, name: &self.name, kind: self.kind }
     }
 }
 
@@ -139,6 +179,8 @@ pub(crate) struct Queues<P> {
     by_key: Map<LockKey, QueueId>,
     waiters: Map<WaiterId, Waiter<P>>,
     places: Map<Place, WaiterId>,
+    /// Queues that are no key's any more: all who stand in them are to be answered.
+    released: VecDeque<QueueId>,
     last_number: u64,
 }
 
@@ -149,6 +191,7 @@ impl<P> Default for Queues<P> {
             by_key: Map::default(),
             waiters: Map::default(),
             places: Map::default(),
+            released: VecDeque::new(),
             last_number: 0,
         }
     }
@@ -214,7 +257,7 @@ impl<P> Queues<P> {
             return *id;
         }
         let id = QueueId(self.next_number());
-        let key = LockKey { db: key.db, name: key.name.into() };
+        let key = key.keep();
         self.by_key.insert(key.clone(), id);
         self.queues.insert(
             id,
@@ -264,7 +307,10 @@ impl<P> Queues<P> {
                 planned = queue.look;
                 let key = queue.key.clone();
                 self.queues.remove(&waiter.queue);
-                self.by_key.remove(&key);
+                // If its waiters were released, there may be a new queue for the key.
+                if self.by_key.get(&key) == Some(&waiter.queue) {
+                    self.by_key.remove(&key);
+                }
                 give_back(&mut self.queues);
                 give_back(&mut self.by_key);
             }
@@ -278,6 +324,31 @@ impl<P> Queues<P> {
         if let Some(waiter) = id.and_then(|id| self.waiters.get_mut(&id)) {
             change(waiter);
         }
+    }
+
+    /// Releases all who wait for a key: whoever comes from now on stands in a new queue. Takes no
+    /// longer for many than for one. Returns the look that was planned.
+    pub(crate) fn release(&mut self, id: QueueId) -> Option<UnixMillis> {
+        let queue = self.queues.get_mut(&id)?;
+        self.by_key.remove(&queue.key);
+        self.released.push_back(id);
+        queue.look.take()
+    }
+
+    /// One of those who were released and are not answered yet.
+    pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
+        while let Some(id) = self.released.front() {
+            if let Some(queue) = self.queues.get(id) {
+                return Some(queue.head);
+            }
+            self.released.pop_front();
+        }
+        None
+    }
+
+    /// Says whether there may be some who were released and are not answered yet.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
     }
 
     /// The waiters of a queue from the head on.

@@ -5,6 +5,7 @@ mod acquire;
 mod cancel;
 mod force_release;
 mod info;
+mod latch;
 mod list;
 #[cfg(feature = "planted")]
 mod panic;
@@ -25,6 +26,11 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
     registry.add::<force_release::LockForceRelease>();
+    registry.add::<latch::LatchSet>();
+    registry.add::<latch::LatchCountDown>();
+    registry.add::<latch::LatchWait>();
+    registry.add::<latch::LatchCancel>();
+    registry.add::<latch::LatchInfo>();
     #[cfg(feature = "planted")]
     registry.add::<panic::LockPanic>();
 }

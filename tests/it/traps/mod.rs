@@ -8,6 +8,7 @@ mod failovers;
 mod foreign_changes;
 mod foreign_writes;
 mod key_events;
+mod latches;
 mod loading;
 mod mixture;
 mod modules;
