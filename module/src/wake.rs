@@ -68,6 +68,12 @@ impl Server {
             self.look_at_latch(ctx, key.borrow());
             return self.answer_released(ctx);
         }
+        if key.kind == Kind::Semaphore {
+            if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
+                return self.turn_away(key.borrow(), &refused(&refusal), now);
+            }
+            return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
+        }
         let case = self.case(ctx, key.db, name.lend(), now);
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
@@ -97,6 +103,9 @@ impl Server {
 
     fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Grant, now: Now) {
         ctx.select(grant.key.db);
+        if grant.key.kind == Kind::Semaphore {
+            return self.take_permits_back(ctx, grant);
+        }
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), Some(owner.lend()));

@@ -34,6 +34,7 @@ mod planted;
 mod refusals;
 mod replies;
 mod same_turn;
+mod sem_arguments;
 mod shared_load;
 mod timing;
 mod token_floor;

@@ -7,10 +7,11 @@
 //! The field that says what a key is says how much is left; the others name those who have counted
 //! and must not count twice. A latch that has reached zero is no key: absent is open.
 
+use crate::key::KeyRef;
 use crate::outcome::{Cause, WaitReply};
 use crate::parse::strict_decimal;
 use crate::planted::Bug;
-use crate::queue::{KeyRef, WaiterId};
+use crate::queue::WaiterId;
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
 use crate::waiting::Join;

@@ -26,6 +26,8 @@ pub enum Want {
     Shared,
     /// Not a lock: that a latch opens.
     Zero,
+    /// Not a lock: so many permits of a semaphore.
+    Permits(u64),
 }
 
 /// What the field of the mode says.

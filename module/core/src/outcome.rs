@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use crate::grant::GrantId;
+use crate::key::LockKey;
 use crate::lock::AcquireReply;
 use crate::mode::Share;
-use crate::queue::LockKey;
 use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
 

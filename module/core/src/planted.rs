@@ -100,6 +100,14 @@ bugs! {
     CountsTwice "counts-twice"
     /// Only the first batch of those who wait for a latch is answered when it opens.
     LatchForgetsTheRest "latch-forgets-the-rest"
+    /// A repeated `HOLDS n` takes permits again.
+    PermitsCountTwice "permits-count-twice"
+    /// Permits go to a newcomer although somebody waits.
+    PermitsOvertake "permits-overtake"
+    /// One permit more is given than there are.
+    OnePermitTooMany "one-permit-too-many"
+    /// The permits of a dead holder never come back.
+    DeadKeepPermits "dead-keep-permits"
 }
 
 impl Bug {

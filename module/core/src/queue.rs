@@ -6,11 +6,12 @@
 //! out in order of arrival and never again, so a number of someone who left finds nobody.
 
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher, RandomState};
+use std::hash::{Hash, RandomState};
 use std::rc::Rc;
 
 use hashbrown::{Equivalent, HashMap};
 
+use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, UnixMillis};
@@ -24,83 +25,6 @@ pub struct WaiterId(u64);
 /// Names a queue; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
-
-/// What is waited for at a key. Each kind has a queue of its own: those who wait for one are none
-/// of the others' business, whatever the key becomes meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A lock.
-    Lock,
-    /// A latch.
-    Latch,
-}
-
-impl Kind {
-    /// All of them.
-    pub(crate) const ALL: [Self; 2] = [Self::Lock, Self::Latch];
-}
-
-/// What is waited for, kept: a database number, a key, and what it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockKey {
-    /// The database.
-    pub db: i32,
-    /// The key.
-    pub name: Rc<[u8]>,
-    /// What it is to be.
-    pub kind: Kind,
-}
-
-/// The same, borrowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyRef<'a> {
-    /// The database.
-    pub db: i32,
-    /// The key.
-    pub name: &'a [u8],
-    /// What it is to be.
-    pub kind: Kind,
-}
-
-impl<'a> KeyRef<'a> {
-    /// A lock.
-    #[must_use]
-    pub const fn lock(db: i32, name: &'a [u8]) -> Self {
-        Self { db, name, kind: Kind::Lock }
-    }
-
-    /// A latch.
-    #[must_use]
-    pub const fn latch(db: i32, name: &'a [u8]) -> Self {
-        Self { db, name, kind: Kind::Latch }
-    }
-
-    /// The same, kept.
-    #[must_use]
-    pub fn keep(self) -> LockKey {
-        LockKey { db: self.db, name: self.name.into(), kind: self.kind }
-    }
-}
-
-impl LockKey {
-    /// The same name, borrowed.
-    #[must_use]
-    pub fn borrow(&self) -> KeyRef<'_> {
-        KeyRef { db: self.db, name: &self.name, kind: self.kind }
-    }
-}
-
-impl Hash for LockKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.borrow().hash(state);
-    }
-}
-
-impl Equivalent<LockKey> for KeyRef<'_> {
-    fn equivalent(&self, key: &LockKey) -> bool {
-        *self == key.borrow()
-    }
-}
 
 /// An owner's place: at most one per queue (I2).
 #[derive(Debug, PartialEq, Eq, Hash)]

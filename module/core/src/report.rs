@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use crate::key::{KeyRef, Kind};
 use crate::outcome::{Counters, KeySummary};
-use crate::queue::{KeyRef, Kind, WaiterView};
+use crate::queue::WaiterView;
 use crate::table::Table;
 
 impl<P> Table<P> {

@@ -10,12 +10,13 @@ use hashbrown::HashMap;
 
 use crate::agenda::Agenda;
 use crate::grant::{Flight, GrantId, after};
+use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, Counters, Limits};
 use crate::planted::Bug;
-use crate::queue::{KeyRef, Queues};
+use crate::queue::Queues;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
 

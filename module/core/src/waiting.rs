@@ -3,12 +3,13 @@
 
 use crate::agenda::Agenda;
 use crate::grant::after;
+use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, WaitReply};
 use crate::planted::Bug;
-use crate::queue::{KeyRef, Kind, LockKey, Newcomer, QueueId, Waiter, WaiterId};
+use crate::queue::{Newcomer, QueueId, Waiter, WaiterId};
 use crate::table::{Situation, Table};
 use crate::types::{Millis, Now, UnixMillis};
 

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use kvlock_core::{
-    Acquire, HOLDS_MAX, Latch, Millis, OWNER_BYTES_MAX, Want, is_owner, strict_decimal,
+    Acquire, HOLDS_MAX, Latch, Millis, OWNER_BYTES_MAX, Permits, Want, is_owner, strict_decimal,
 };
 
 use crate::config::TEN_YEARS_MS;
@@ -66,6 +66,31 @@ pub(super) fn amount(options: &[Arg<'_>]) -> Result<kvlock_core::Release, Reply>
         }
         _ => Err(SYNTAX),
     }
+}
+
+/// Reads how many permits a semaphore is to have, and whether only if it has none yet.
+pub(super) fn permits_to_set(permits: Arg<'_>, options: &[Arg<'_>]) -> Result<(u64, bool), Reply> {
+    let permits = number("permits", permits, 0, Permits::MAX)?;
+    match options {
+        [] => Ok((permits, false)),
+        [word] if is(*word, b"NX") => Ok((permits, true)),
+        _ => Err(SYNTAX),
+    }
+}
+
+/// Reads the arguments that acquiring permits and waiting for them have in common.
+pub(super) fn permits<'a>(
+    owner_arg: Arg<'a>,
+    permits_arg: Arg<'_>,
+    lease_arg: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(u64, Acquire<'a>), Reply> {
+    let owner = owner(owner_arg)?.bytes();
+    let permits = number("permits", permits_arg, 1, Permits::MAX)?;
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let (want, holds) = (Want::Permits(permits), holds(options)?);
+    Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
 /// Reads the count of a latch, how long it lives, and whether it replaces one that counts.

@@ -19,6 +19,7 @@ mod redisson;
 mod refused_writes;
 mod replication;
 mod roles;
+mod semaphores;
 mod stage;
 mod trail;
 mod unloading;
