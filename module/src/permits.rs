@@ -7,6 +7,7 @@ use kvlock_core::{
     Share, UnixMillis,
 };
 
+use crate::clock;
 use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::redis::{Arg, Ctx, Cursor, Reply, Text};
 use crate::semaphore::{Open, read};
@@ -174,6 +175,18 @@ impl Server {
         if let Some(next) = next {
             self.ends.remember(open.at, next);
         }
+    }
+
+    /// Says whether serving those who wait may write anything.
+    pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
+        let open = ctx.open_to_read(name);
+        let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
+        let (Ok((limit, used)), _) = read(open.as_ref(), &self.words, name, None) else {
+            return false;
+        };
+        let now = clock::now().unix();
+        let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
+        is_free || self.ends.of(at).is_none_or(|end| end < now)
     }
 
     /// Gives free permits to those at the head of the queue, up to a batch.

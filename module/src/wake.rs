@@ -69,7 +69,9 @@ impl Server {
             return self.answer_released(ctx);
         }
         if key.kind == Kind::Semaphore {
-            if let Some(refusal) = ctx.refusal_to_write(name.lend()) {
+            if self.permits_are_due(ctx, key.borrow(), name.lend())
+                && let Some(refusal) = ctx.refusal_to_write(name.lend())
+            {
                 return self.turn_away(key.borrow(), &refused(&refusal), now);
             }
             return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
