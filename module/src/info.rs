@@ -29,6 +29,8 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("cancelled", counted.cancelled);
     info.field("disconnects", counted.disconnects);
     info.field("forced_releases", counted.forced_releases);
+    info.field("latches_opened", counted.latches_opened);
+    info.field("released_by_latches", counted.released_by_latches);
     info.field("grants_taken_back", counted.grants_taken_back);
     info.field("caught_panics", caught_panics());
     info.field("waiters_memory_bytes", waiters * BYTES_PER_WAITER);

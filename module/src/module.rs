@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef};
+use kvlock_core::{Bug, Cause};
 
 use crate::config::{self, RedissonChannel, Setting};
 use crate::floor::{FLOOR_PREFIX, Place};
@@ -74,7 +74,7 @@ impl Host for Module {
             }
             let now = clock::now();
             let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
-            server.table.look_soon(KeyRef { db: event.db, name: event.key }, cause, now);
+            server.table.look_soon_at_all_of(event.db, event.key, cause, now);
             if Bug::WriteInNotification.is_planted() {
                 server.run_due(ctx);
             }

@@ -1,8 +1,6 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
-use kvlock_core::{
-    Cause, Change, HandOff, KeyRef, LockKey, Now, Observed, Sharers, Situation, Table,
-};
+use kvlock_core::{Cause, Change, HandOff, KeyRef, Now, Observed, Sharers, Situation, Table};
 
 use crate::clock;
 use crate::floor::Place;
@@ -39,7 +37,7 @@ impl Server {
         name: Arg<'a>,
         now: Now,
     ) -> Case<'a> {
-        let key = KeyRef { db, name: name.bytes() };
+        let key = KeyRef::lock(db, name.bytes());
         let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster), now);
         Case { ctx, name, key, now, floor }
     }
@@ -170,9 +168,9 @@ impl Server {
     /// Answers a waiter that was granted the lock.
     fn tell(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
-        let key = LockKey { db: case.key.db, name: case.key.name.into() };
+        let key = case.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        self.answer(client, reply, Some(Grant { id, key, owner, token }));
+        self.answer(client, reply, Some(Grant { id, key, owner, token, permits: 0 }));
     }
 }
 

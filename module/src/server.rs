@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::floor::Floors;
 use crate::keyspace::Words;
 use crate::module::Module;
+use crate::permits::Ends;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
 use crate::sharers::Sharers;
 
@@ -30,6 +31,8 @@ pub(crate) struct Grant {
     pub(crate) key: LockKey,
     pub(crate) owner: Rc<[u8]>,
     pub(crate) token: Token,
+    /// How many permits of a semaphore it was.
+    pub(crate) permits: u64,
 }
 
 /// Everything the module remembers.
@@ -50,6 +53,7 @@ pub(crate) struct Server {
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
     pub(crate) sharers: Sharers,
+    pub(crate) ends: Ends,
 }
 
 thread_local! {
@@ -78,6 +82,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         last_round_unix_us: 0,
         words: Words::default(),
         sharers: Sharers::new(),
+        ends: Ends::new(),
     };
     SERVER.with_borrow_mut(|state| **state = Some(server));
 }

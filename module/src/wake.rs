@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now};
 
 use crate::clock;
 use crate::commands::MOVING;
@@ -22,6 +22,7 @@ impl Server {
     /// Does what is due, up to a batch, and plans the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let now = clock::now();
+        self.answer_released(ctx);
         for _ in 0..BATCH {
             let Some(waiting) = self.table.time_out_one(now) else {
                 break;
@@ -63,6 +64,18 @@ impl Server {
         if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
+        if key.kind == Kind::Latch {
+            self.look_at_latch(ctx, key.borrow());
+            return self.answer_released(ctx);
+        }
+        if key.kind == Kind::Semaphore {
+            if self.permits_are_due(ctx, key.borrow(), name.lend())
+                && let Some(refusal) = ctx.refusal_to_write(name.lend())
+            {
+                return self.turn_away(key.borrow(), &refused(&refusal), now);
+            }
+            return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
+        }
         let case = self.case(ctx, key.db, name.lend(), now);
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
@@ -92,6 +105,9 @@ impl Server {
 
     fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Grant, now: Now) {
         ctx.select(grant.key.db);
+        if grant.key.kind == Kind::Semaphore {
+            return self.take_permits_back(ctx, grant);
+        }
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         let open = ctx.open_to_read(name.lend());
         let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), Some(owner.lend()));

@@ -82,6 +82,46 @@ fn a_held_lock_moves_with_its_slot_and_its_waiters_are_sent_away(kind: Kind) {
 }
 
 /// The slot goes without its keys being moved first: another node claims it.
+fn who_waits_for_anything_is_sent_away_when_its_slot_moves(kind: Kind) {
+    let cluster = start(&kind, 0);
+    let tag = early_key(&cluster);
+    let home = cluster.node_for(&tag);
+    let away = other_than(&cluster, home);
+    let mut control = home.connect();
+    let of_slot = |line: &str| line.replace('@', &format!("{{{tag}}}"));
+    for line in [
+        "LOCK.ACQUIRE @lock alice 600000 SHARED",
+        "LATCH.SET @latch 2",
+        "SEM.SET @pool 1",
+        "SEM.ACQUIRE @pool alice 1 600000",
+    ] {
+        assert!(!control.run(&of_slot(line)).is_error(), "{line}");
+    }
+    let waits =
+        ["LOCK.WAIT @lock bob 1000 0", "LATCH.WAIT @latch bob 0", "SEM.WAIT @pool bob 1 1000 0"];
+    let mut waiters = waits.map(|line| {
+        let mut waiter = home.connect();
+        let id = waiter.client_id();
+        waiter.send(harness::resp::split(&of_slot(line)).unwrap());
+        observe::wait_until_blocked(&mut control, id);
+        waiter
+    });
+    cluster.reshard(home, away, 100);
+    waiters.iter_mut().for_each(|waiter| sent_away(&arrival(waiter)));
+    let left = control.call(cmd!["CLUSTER", "COUNTKEYSINSLOT", cluster.slot_of(&tag)]);
+    assert_eq!(left, Value::Integer(0));
+    let mut there = away.connect();
+    for (line, reply) in [
+        ("LOCK.ACQUIRE @lock bob 1000", Value::Nil),
+        ("LOCK.RELEASE @lock alice SHARED", Value::Integer(0)),
+        ("LATCH.COUNTDOWN @latch", Value::Integer(1)),
+        ("SEM.ACQUIRE @pool bob 1 1000", Value::Nil),
+        ("SEM.RELEASE @pool alice", Value::Integer(0)),
+    ] {
+        assert_eq!(there.run(&of_slot(line)), reply, "{line}");
+    }
+}
+
 fn waiters_of_a_slot_that_is_taken_away_are_sent_away(kind: Kind) {
     let cluster = start(&kind, 0);
     let home = cluster.node_for("k");
@@ -187,6 +227,7 @@ fn a_release_is_published_in_the_shard(kind: Kind) {
 }
 
 on_each_server!(
+    who_waits_for_anything_is_sent_away_when_its_slot_moves,
     a_key_is_served_at_home_and_nowhere_else,
     a_held_lock_moves_with_its_slot_and_its_waiters_are_sent_away,
     waiters_of_a_slot_that_is_taken_away_are_sent_away,

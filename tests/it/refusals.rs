@@ -39,6 +39,64 @@ fn a_server_without_its_replicas_takes_no_locks(kind: Kind) {
     assert_eq!(a.run("LOCK.INFO k").field("owner"), &Value::bulk("alice"));
 }
 
+fn who_shares_holds_permits_or_counts_can_stop_when_memory_is_short(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    for line in [
+        "LOCK.ACQUIRE k alice 600000 SHARED",
+        "SEM.SET pool 2",
+        "SEM.ACQUIRE pool alice 2 600000",
+        "LATCH.SET latch 2",
+        "CONFIG SET maxmemory 1",
+    ] {
+        assert!(!a.run(line).is_error(), "{line}");
+    }
+    for line in [
+        "LOCK.ACQUIRE k bob 1000 SHARED",
+        "SEM.SET pool 3",
+        "SEM.ACQUIRE pool bob 1 1000",
+        "SEM.WAIT pool bob 1 1000 0",
+        "LATCH.SET other 1",
+    ] {
+        refused(&mut a, line, "OOM");
+    }
+    for (line, reply) in [
+        ("LOCK.RENEW k alice 1000", 1000),
+        ("LOCK.RELEASE k alice SHARED", 0),
+        ("SEM.RENEW pool alice 1000", 1000),
+        ("SEM.RELEASE pool alice", 1),
+        ("SEM.CANCEL pool bob", 0),
+        ("LATCH.COUNTDOWN latch bob", 1),
+        ("LATCH.CANCEL latch bob", 0),
+        ("LATCH.WAIT free bob 0", 0),
+    ] {
+        assert_eq!(a.run(line), Value::Integer(reply), "{line}");
+    }
+}
+
+fn nobody_is_let_in_unasked_without_the_replicas(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut a, mut b, mut c) = (server.connect(), server.connect(), server.connect());
+    a.run("LOCK.ACQUIRE k alice 600000 SHARED");
+    a.run("SEM.SET pool 1");
+    a.run("SEM.ACQUIRE pool alice 1 600000");
+    wait_in_line(&mut b, &mut a, "k", "writer");
+    let id = c.client_id();
+    c.send(harness::cmd!["SEM.WAIT", "pool", "bob", 1, 1000, 0]);
+    observe::wait_until_blocked(&mut a, id);
+    // Both leases end when nothing may be written.
+    let both = "LOCK.RENEW k alice 100\r\nSEM.RENEW pool alice 100\r\nCONFIG SET min-replicas-to-write 1\r\n";
+    a.send_raw(both.as_bytes());
+    for _ in 0..3 {
+        assert!(!arrival(&mut a).is_error());
+    }
+    assert_eq!(arrival(&mut b).code(), "NOREPLICAS");
+    assert_eq!(arrival(&mut c).code(), "NOREPLICAS");
+    a.run("CONFIG SET min-replicas-to-write 0");
+    token(&acquire(&mut a, "k", "carol"));
+    assert_eq!(a.run("SEM.ACQUIRE pool carol 1 1000"), Value::Integer(1));
+}
+
 fn a_server_that_cannot_save_takes_no_locks(kind: Kind) {
     let server = Server::options()
         .kind(&kind)
@@ -155,6 +213,8 @@ fn a_replica_and_a_file_need_no_module(kind: Kind) {
 }
 
 on_each_server!(
+    who_shares_holds_permits_or_counts_can_stop_when_memory_is_short,
+    nobody_is_let_in_unasked_without_the_replicas,
     a_server_out_of_memory_takes_no_locks_and_gives_them_back,
     a_server_without_its_replicas_takes_no_locks,
     a_server_that_cannot_save_takes_no_locks,

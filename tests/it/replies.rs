@@ -4,7 +4,7 @@ use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 /// Name, flags that it must have, and the names of its arguments.
-const COMMANDS: [(&str, &[&str], &[&str]); 8] = [
+const COMMANDS: [(&str, &[&str], &[&str]); 20] = [
     ("lock.acquire", &["write", "denyoom"], &["key", "owner", "lease-ms"]),
     ("lock.wait", &["write", "denyoom", "blocking"], &["key", "owner", "lease-ms", "timeout-ms"]),
     ("lock.release", &["write"], &["key", "owner"]),
@@ -13,6 +13,22 @@ const COMMANDS: [(&str, &[&str], &[&str]); 8] = [
     ("lock.info", &["readonly"], &["key"]),
     ("lock.list", &["readonly"], &[]),
     ("lock.forcerelease", &["write", "admin"], &["key"]),
+    ("sem.set", &["write", "denyoom"], &["key", "permits"]),
+    ("sem.acquire", &["write", "denyoom"], &["key", "owner", "permits", "lease-ms"]),
+    (
+        "sem.wait",
+        &["write", "denyoom", "blocking"],
+        &["key", "owner", "permits", "lease-ms", "timeout-ms"],
+    ),
+    ("sem.release", &["write"], &["key", "owner"]),
+    ("sem.renew", &["write"], &["key", "owner", "lease-ms"]),
+    ("sem.cancel", &["write"], &["key", "owner"]),
+    ("sem.info", &["readonly"], &["key"]),
+    ("latch.set", &["write", "denyoom"], &["key", "count"]),
+    ("latch.countdown", &["write"], &["key"]),
+    ("latch.wait", &["readonly", "blocking"], &["key", "waiter", "timeout-ms"]),
+    ("latch.cancel", &["write"], &["key", "waiter"]),
+    ("latch.info", &["readonly"], &["key"]),
 ];
 
 fn words(value: &Value) -> Vec<String> {
@@ -81,8 +97,10 @@ fn acl_categories_are_those_of_the_servers_own_commands(kind: Kind) {
             "write",
             &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "lock.forcerelease"][..],
         ),
-        ("read", &["lock.info"]),
-        ("blocking", &["lock.wait"]),
+        ("write", &["sem.set", "sem.acquire", "sem.wait", "sem.release", "sem.renew"]),
+        ("write", &["sem.cancel", "latch.set", "latch.countdown", "latch.cancel"]),
+        ("read", &["lock.info", "sem.info", "latch.wait", "latch.info"]),
+        ("blocking", &["lock.wait", "sem.wait", "latch.wait"]),
         ("dangerous", &["lock.forcerelease"]),
         ("admin", &["lock.forcerelease"]),
     ] {

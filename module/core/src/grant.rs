@@ -12,7 +12,7 @@ use crate::planted::Bug;
 use crate::queue::Waiter;
 use crate::table::{Situation, Table};
 use crate::token::Token;
-use crate::types::{Millis, UnixMillis};
+use crate::types::{Millis, Now, UnixMillis};
 
 /// How many are let in to share a lock in one go: each is a field to write and a client to
 /// answer. The others follow in the next turn of the event loop.
@@ -87,7 +87,7 @@ impl<P> Table<P> {
         let waiter = self.take_out(head)?;
         let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
         let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
-        let hand_off = self.hand_off(at, waiter, token, cause);
+        let hand_off = self.hand_off(at.now, waiter, token, cause);
         if let Some((due, cause)) = self.next_look_at(Some(hand_off.until), at.now) {
             self.look_no_later_than(at.key, due, cause);
         }
@@ -159,7 +159,7 @@ impl<P> Table<P> {
                 return joined;
             }
             let Some(waiter) = self.take_out(head) else { break };
-            joined.push(self.hand_off(at, waiter, token, cause));
+            joined.push(self.hand_off(at.now, waiter, token, cause));
             self.counters.granted_shared += 1;
             if Bug::OneReaderOnly.is_planted() {
                 break;
@@ -173,9 +173,9 @@ impl<P> Table<P> {
         joined
     }
 
-    fn hand_off(
+    pub(crate) fn hand_off(
         &mut self,
-        at: &Situation<'_>,
+        now: Now,
         waiter: Waiter<P>,
         token: Token,
         cause: Cause,
@@ -189,7 +189,7 @@ impl<P> Table<P> {
         if cause == Cause::Expiry {
             self.counters.handed_off_by_expiry += 1;
         }
-        HandOff { id, owner, token, until: at.now.unix().plus(lease), client }
+        HandOff { id, owner, token, until: now.unix().plus(lease), client }
     }
 
     /// Says that the reply of a hand-off was written: from here on only its lease ends it.
@@ -199,7 +199,7 @@ impl<P> Table<P> {
 
     /// Takes a hand-off off the list of those under way: that one, or whichever its owner has.
     /// Says whether it was on it.
-    fn land(&mut self, id: Option<GrantId>, owner: &[u8], token: Token) -> bool {
+    pub(crate) fn land(&mut self, id: Option<GrantId>, owner: &[u8], token: Token) -> bool {
         let flight = FlightRef { token, owner };
         if id.is_some() && self.in_flight.get(&flight) != id.as_ref() {
             return false;
@@ -256,7 +256,7 @@ impl<P> Table<P> {
     /// Sees to it that this lock, if somebody waits for it, is looked at by then.
     pub(crate) fn look_no_later_than(
         &mut self,
-        key: crate::queue::KeyRef<'_>,
+        key: crate::key::KeyRef<'_>,
         due: UnixMillis,
         cause: Cause,
     ) {

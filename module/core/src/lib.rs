@@ -41,18 +41,24 @@
 //! - **I9** A lock is given to be held alone only if nobody shares it, and to be shared only if
 //!   nobody holds it alone.
 //! - **I10** A shared period has one token: larger than each before it, smaller than each after.
+//! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
+//! - **I12** Permits are granted only out of those that are free.
 #![forbid(unsafe_code)]
 
 mod agenda;
 mod grant;
+mod key;
+mod latch;
 mod lock;
 mod mode;
 mod observed;
 mod outcome;
 mod parse;
+mod permits;
 mod planted;
 mod queue;
 mod report;
+mod semaphore;
 mod share;
 mod table;
 mod token;
@@ -60,6 +66,8 @@ mod types;
 mod waiting;
 
 pub use grant::{GrantId, RUN_MAX};
+pub use key::{KeyRef, Kind, LockKey};
+pub use latch::{CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
 pub use lock::{
     Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
     TOKEN_FIELD,
@@ -69,7 +77,8 @@ pub use observed::{Holding, Observed};
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
-pub use queue::{KeyRef, LockKey, WaiterId, WaiterView};
+pub use queue::{WaiterId, WaiterView};
+pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use table::{Situation, Table};
 pub use token::{TOKEN_STORED_MAX, Token, TokenSource};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};

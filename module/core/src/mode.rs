@@ -17,13 +17,17 @@ use crate::types::{HOLDS_MAX, UnixMillis};
 /// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
 pub const MODE_FIELD: &[u8] = b"lock-mode";
 
-/// What somebody wants of a lock.
+/// What somebody wants of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// To hold it alone.
+    /// To hold the lock alone.
     Exclusive,
     /// To share it.
     Shared,
+    /// Not a lock: that a latch opens.
+    Zero,
+    /// Not a lock: so many permits of a semaphore.
+    Permits(u64),
 }
 
 /// What the field of the mode says.

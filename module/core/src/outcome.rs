@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use crate::grant::GrantId;
+use crate::key::LockKey;
 use crate::lock::AcquireReply;
 use crate::mode::Share;
-use crate::queue::LockKey;
 use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
 
@@ -178,6 +178,10 @@ pub struct Counters {
     pub forced_releases: u64,
     /// Grants that were taken back because the client was gone before it was answered.
     pub grants_taken_back: u64,
+    /// Latches that reached zero or went away.
+    pub latches_opened: u64,
+    /// Waits that ended because a latch opened.
+    pub released_by_latches: u64,
     /// The most that ever waited at one time.
     pub waiters_peak: usize,
 }

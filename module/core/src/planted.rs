@@ -96,6 +96,18 @@ bugs! {
     ReleaseCrossesModes "release-crosses-modes"
     /// Shares whose lease has ended are not removed as long as the lock is shared.
     DeadReadersStay "dead-readers-stay"
+    /// A participant counts a latch down as often as it asks.
+    CountsTwice "counts-twice"
+    /// Only the first batch of those who wait for a latch is answered when it opens.
+    LatchForgetsTheRest "latch-forgets-the-rest"
+    /// A repeated `HOLDS n` takes permits again.
+    PermitsCountTwice "permits-count-twice"
+    /// Permits go to a newcomer although somebody waits.
+    PermitsOvertake "permits-overtake"
+    /// One permit more is given than there are.
+    OnePermitTooMany "one-permit-too-many"
+    /// The permits of a dead holder never come back.
+    DeadKeepPermits "dead-keep-permits"
 }
 
 impl Bug {

@@ -5,11 +5,13 @@
 //! leaves as often as the one in front (its time is over, its client is gone). Numbers are given
 //! out in order of arrival and never again, so a number of someone who left finds nobody.
 
-use std::hash::{Hash, Hasher, RandomState};
+use std::collections::VecDeque;
+use std::hash::{Hash, RandomState};
 use std::rc::Rc;
 
 use hashbrown::{Equivalent, HashMap};
 
+use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::types::{Millis, MonoMillis, UnixMillis};
@@ -23,44 +25,6 @@ pub struct WaiterId(u64);
 /// Names a queue; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
-
-/// The name of a lock, kept: a database number and a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LockKey {
-    /// The database.
-    pub db: i32,
-    /// The key.
-    pub name: Rc<[u8]>,
-}
-
-/// The name of a lock, borrowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyRef<'a> {
-    /// The database.
-    pub db: i32,
-    /// The key.
-    pub name: &'a [u8],
-}
-
-impl LockKey {
-    /// The same name, borrowed.
-    #[must_use]
-    pub fn borrow(&self) -> KeyRef<'_> {
-        KeyRef { db: self.db, name: &self.name }
-    }
-}
-
-impl Hash for LockKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.borrow().hash(state);
-    }
-}
-
-impl Equivalent<LockKey> for KeyRef<'_> {
-    fn equivalent(&self, key: &LockKey) -> bool {
-        *self == key.borrow()
-    }
-}
 
 /// An owner's place: at most one per queue (I2).
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -139,6 +103,8 @@ pub(crate) struct Queues<P> {
     by_key: Map<LockKey, QueueId>,
     waiters: Map<WaiterId, Waiter<P>>,
     places: Map<Place, WaiterId>,
+    /// Queues that are no key's any more: all who stand in them are to be answered.
+    released: VecDeque<QueueId>,
     last_number: u64,
 }
 
@@ -149,6 +115,7 @@ impl<P> Default for Queues<P> {
             by_key: Map::default(),
             waiters: Map::default(),
             places: Map::default(),
+            released: VecDeque::new(),
             last_number: 0,
         }
     }
@@ -214,7 +181,7 @@ impl<P> Queues<P> {
             return *id;
         }
         let id = QueueId(self.next_number());
-        let key = LockKey { db: key.db, name: key.name.into() };
+        let key = key.keep();
         self.by_key.insert(key.clone(), id);
         self.queues.insert(
             id,
@@ -264,7 +231,10 @@ impl<P> Queues<P> {
                 planned = queue.look;
                 let key = queue.key.clone();
                 self.queues.remove(&waiter.queue);
-                self.by_key.remove(&key);
+                // If its waiters were released, there may be a new queue for the key.
+                if self.by_key.get(&key) == Some(&waiter.queue) {
+                    self.by_key.remove(&key);
+                }
                 give_back(&mut self.queues);
                 give_back(&mut self.by_key);
             }
@@ -278,6 +248,31 @@ impl<P> Queues<P> {
         if let Some(waiter) = id.and_then(|id| self.waiters.get_mut(&id)) {
             change(waiter);
         }
+    }
+
+    /// Releases all who wait for a key: whoever comes from now on stands in a new queue. Takes no
+    /// longer for many than for one. Returns the look that was planned.
+    pub(crate) fn release(&mut self, id: QueueId) -> Option<UnixMillis> {
+        let queue = self.queues.get_mut(&id)?;
+        self.by_key.remove(&queue.key);
+        self.released.push_back(id);
+        queue.look.take()
+    }
+
+    /// One of those who were released and are not answered yet.
+    pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
+        while let Some(id) = self.released.front() {
+            if let Some(queue) = self.queues.get(id) {
+                return Some(queue.head);
+            }
+            self.released.pop_front();
+        }
+        None
+    }
+
+    /// Says whether there may be some who were released and are not answered yet.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
     }
 
     /// The waiters of a queue from the head on.

@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 
+use crate::key::{KeyRef, Kind};
 use crate::outcome::{Counters, KeySummary};
-use crate::queue::{KeyRef, WaiterView};
+use crate::queue::WaiterView;
 use crate::table::Table;
 
 impl<P> Table<P> {
@@ -50,7 +51,7 @@ impl<P> Table<P> {
         let mut found: Vec<_> = self
             .queues
             .all()
-            .filter(|(_, queue)| queue.key.db == db)
+            .filter(|(_, queue)| queue.key.db == db && queue.key.kind == Kind::Lock)
             .filter_map(|(id, queue)| {
                 let (_, first) = self.queues.walk(id).next()?;
                 Some(KeySummary { key: &queue.key, waiters: queue.len, since: first.since })

@@ -21,17 +21,18 @@ impl<P> Table<P> {
         let own = sharing.share_of(request.owner, at.now.unix());
         let must_hold_more = request.holds.is_some_and(|n| n > 1);
         let in_line = self.queues.find(at.key).is_some();
-        match (own, request.want) {
-            (Some(_), Want::Exclusive) if Bug::UpgradeWaits.is_planted() => {
+        let alone = request.want != Want::Shared;
+        match (own, alone) {
+            (Some(_), true) if Bug::UpgradeWaits.is_planted() => {
                 (AcquireReply::Refused, Change::None)
             }
-            (Some(_), Want::Exclusive) => (AcquireReply::Upgrade, Change::None),
-            (Some(share), Want::Shared) => self.reenter_share(at, sharing, share, request),
+            (Some(_), true) => (AcquireReply::Upgrade, Change::None),
+            (Some(share), false) => self.reenter_share(at, sharing, share, request),
             (None, _) if must_hold_more => (AcquireReply::Mismatch, Change::None),
-            (None, Want::Shared) if !in_line || Bug::ReaderOvertakes.is_planted() => {
+            (None, false) if !in_line || Bug::ReaderOvertakes.is_planted() => {
                 self.join(at, sharing, request)
             }
-            (None, Want::Exclusive) if Bug::WriterAmongReaders.is_planted() => {
+            (None, true) if Bug::WriterAmongReaders.is_planted() => {
                 self.take(at, sharing.token, request)
             }
             (None, _) => (AcquireReply::Refused, Change::None),
@@ -231,9 +232,10 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
         self.counters.granted += 1;
-        let change = match request.want {
-            Want::Exclusive => Change::Take { token, until: at.now.unix().plus(request.lease) },
-            Want::Shared => self.share_alone(at, token, request.lease),
+        let change = if request.want == Want::Shared {
+            self.share_alone(at, token, request.lease)
+        } else {
+            Change::Take { token, until: at.now.unix().plus(request.lease) }
         };
         (AcquireReply::Granted { token, holds: 1 }, change)
     }

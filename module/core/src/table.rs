@@ -10,12 +10,13 @@ use hashbrown::HashMap;
 
 use crate::agenda::Agenda;
 use crate::grant::{Flight, GrantId, after};
+use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, Counters, Limits};
 use crate::planted::Bug;
-use crate::queue::{KeyRef, Queues};
+use crate::queue::Queues;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
 
@@ -107,10 +108,13 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (AcquireReply::NotALock, Change::None),
-            Observed::Held(holding) if holding.owner == request.owner => match request.want {
-                Want::Exclusive => self.reenter(at, holding, request),
-                Want::Shared => self.share_beside(at, holding, request),
-            },
+            Observed::Held(holding) if holding.owner == request.owner => {
+                if request.want == Want::Shared {
+                    self.share_beside(at, holding, request)
+                } else {
+                    self.reenter(at, holding, request)
+                }
+            }
             Observed::Shared(sharing) => self.ask_for_shared(at, sharing, request),
             Observed::Free { .. } | Observed::Held(_) if request.holds.is_some_and(|n| n > 1) => {
                 (AcquireReply::Mismatch, Change::None)
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     const AT: Situation<'static> = Situation {
-        key: KeyRef { db: 0, name: b"k" },
+        key: KeyRef::lock(0, b"k"),
         seen: Observed::Free { stored: None },
         now: Now { unix_us: 1_000_000, mono: crate::MonoMillis(0) },
         floor: None,

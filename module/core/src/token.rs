@@ -18,6 +18,11 @@ impl Token {
         (1..1 << 53).contains(&value).then_some(Self(value))
     }
 
+    /// A token that no lock ever has, because the clock is past it.
+    pub(crate) const fn smallest() -> Option<Self> {
+        Some(Self(1))
+    }
+
     /// The number that clients and resources see.
     #[must_use]
     pub fn value(self) -> u64 {

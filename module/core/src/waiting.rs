@@ -3,12 +3,13 @@
 
 use crate::agenda::Agenda;
 use crate::grant::after;
+use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, WaitReply};
 use crate::planted::Bug;
-use crate::queue::{KeyRef, LockKey, Newcomer, QueueId, Waiter, WaiterId};
+use crate::queue::{Newcomer, QueueId, Waiter, WaiterId};
 use crate::table::{Situation, Table};
 use crate::types::{Millis, Now, UnixMillis};
 
@@ -35,20 +36,24 @@ impl<P> Table<P> {
         if reply != AcquireReply::Refused {
             return (WaitReply::Now(reply), change);
         }
-        let queue = self.queues.find(at.key);
-        let has_place = queue.is_some_and(|id| self.queues.place(id, request.owner).is_some());
+        (self.room_for(at.key, request.owner), Change::None)
+    }
+
+    /// Says whether a client may block for an owner.
+    pub(crate) fn room_for(&self, key: KeyRef<'_>, owner: &[u8]) -> WaitReply {
+        let queue = self.queues.find(key);
+        let has_place = queue.is_some_and(|id| self.queues.place(id, owner).is_some());
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
         let spare = usize::from(Bug::LimitOffByOne.is_planted());
         let full = self.queues.waiters() >= self.limits.waiters + spare
             || in_line >= self.limits.waiters_per_key + spare;
-        let reply = if self.limits.draining {
+        if self.limits.draining {
             WaitReply::Draining
         } else if full && !has_place {
             WaitReply::QueueFull
         } else {
             WaitReply::Block
-        };
-        (reply, Change::None)
+        }
     }
 
     /// Puts a client in line, after [`Self::wait`] said [`WaitReply::Block`]. If its owner has a
@@ -59,10 +64,22 @@ impl<P> Table<P> {
         join: &Join<'_>,
         client: P,
     ) -> (WaiterId, Option<P>) {
-        let end = join.timeout.map(|timeout| at.now.mono.plus(timeout));
+        self.enqueue_at(at.key, at.now, at.seen.until(), join, client)
+    }
+
+    /// The same for any key, which goes away by itself at `until`.
+    pub(crate) fn enqueue_at(
+        &mut self,
+        key: KeyRef<'_>,
+        now: Now,
+        until: Option<UnixMillis>,
+        join: &Join<'_>,
+        client: P,
+    ) -> (WaiterId, Option<P>) {
+        let end = join.timeout.map(|timeout| now.mono.plus(timeout));
         let place = self
             .queues
-            .find(at.key)
+            .find(key)
             .and_then(|id| self.queues.place(id, join.owner))
             .filter(|_| !Bug::SecondPlace.is_planted());
         if let Some((id, waiter)) =
@@ -81,13 +98,13 @@ impl<P> Table<P> {
             }
             return (id, Some(old));
         }
-        let (owner, want, lease, since) = (join.owner, join.want, join.lease, at.now.mono);
+        let (owner, want, lease, since) = (join.owner, join.want, join.lease, now.mono);
         let newcomer = Newcomer { owner, want, lease, since, end, client };
-        let id = self.queues.push(at.key, newcomer);
+        let id = self.queues.push(key, newcomer);
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
-        if let Some((due, cause)) = self.next_look_at(at.seen.until(), at.now) {
-            self.look_no_later_than(at.key, due, cause);
+        if let Some((due, cause)) = self.next_look_at(until, now) {
+            self.look_no_later_than(key, due, cause);
         }
         (id, None)
     }
@@ -124,9 +141,10 @@ impl<P> Table<P> {
         self.take_out(head).map(|waiter| waiter.client)
     }
 
-    /// Takes out one waiter whose time is over, the one that is longest over first.
+    /// Takes out one waiter whose time is over, the one that is longest over first. None if
+    /// waiters of a latch are to be answered first: their time is over too late.
     pub fn time_out_one(&mut self, now: Now) -> Option<P> {
-        let id = self.agenda.first_wait_over(now)?;
+        let id = self.agenda.first_wait_over(now).filter(|_| !self.has_released())?;
         if Bug::TimeoutStays.is_planted() {
             let end = self.queues.waiter_mut(id).and_then(|waiter| waiter.end.take());
             self.agenda.drop_wait(end, id);
@@ -162,11 +180,16 @@ impl<P> Table<P> {
         if let Some(change) = served {
             return change;
         }
-        match self.next_look_at(at.seen.until(), at.now) {
+        self.plan_next_look(id, at.seen.until(), at.now);
+        Change::None
+    }
+
+    /// Plans the next look at a key that expires at `until`.
+    pub(crate) fn plan_next_look(&mut self, id: QueueId, until: Option<UnixMillis>, now: Now) {
+        match self.next_look_at(until, now) {
             Some((due, cause)) => self.plan_look(id, Some(due), cause),
             None => self.plan_look(id, None, Cause::Expiry),
         }
-        Change::None
     }
 
     /// When a lock whose key expires at `until` should be looked at next, and what will have freed
@@ -192,6 +215,13 @@ impl<P> Table<P> {
     pub fn cause_of_freedom(&self, key: KeyRef<'_>) -> Cause {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
         queue.map_or(Cause::Outside, |queue| queue.cause)
+    }
+
+    /// Plans a look right now at a key of which something is waited for, because of what befell it.
+    pub fn look_soon_at_all_of(&mut self, db: i32, name: &[u8], cause: Cause, now: Now) {
+        for kind in Kind::ALL {
+            self.look_soon(KeyRef { db, name, kind }, cause, now);
+        }
     }
 
     /// Plans a look at a lock right now, if somebody waits for it, because of what befell its key.
@@ -230,7 +260,7 @@ impl<P> Table<P> {
 
     /// A waiter leaves without having got the lock. If it stood in front, what the next one wants
     /// may be there to be had.
-    fn withdraw(&mut self, id: WaiterId) -> Option<Waiter<P>> {
+    pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Waiter<P>> {
         let waiter = self.take_out(id)?;
         if let Some((head, want)) = self.queues.head(waiter.queue)
             && head > id

@@ -15,7 +15,7 @@ const MANY: usize = 100_000;
 
 const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 
-const ORDERS: KeyRef<'static> = KeyRef { db: 0, name: b"orders" };
+const ORDERS: KeyRef<'static> = KeyRef::lock(0, b"orders");
 
 const UNLIMITED: Limits =
     Limits { waiters: usize::MAX, waiters_per_key: usize::MAX, draining: false };
@@ -118,7 +118,7 @@ fn stragglers_keep_no_more_room_than_they_need() {
 fn many_locks_with_a_waiter_each_leave_nothing_behind() {
     let mut table = Table::new(UNLIMITED);
     let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
-    let keys = || names.iter().map(|name| KeyRef { db: 0, name });
+    let keys = || names.iter().map(|name| KeyRef::lock(0, name));
     for (number, key) in keys().enumerate() {
         enqueue(&mut table, key, number);
     }
@@ -132,7 +132,7 @@ fn many_locks_with_a_waiter_each_leave_nothing_behind() {
 fn hand_offs_are_forgotten_when_they_are_answered() {
     let mut table = Table::new(UNLIMITED);
     let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
-    let keys = || names.iter().map(|name| KeyRef { db: 0, name });
+    let keys = || names.iter().map(|name| KeyRef::lock(0, name));
     for (number, key) in keys().enumerate() {
         enqueue(&mut table, key, number);
     }

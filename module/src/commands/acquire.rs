@@ -62,10 +62,7 @@ pub(super) fn run(
 
 /// Who wants a lock alone must know that nobody shares it.
 pub(super) fn need(request: &Acquire<'_>) -> Need {
-    match request.want {
-        Want::Exclusive => Need::Living,
-        Want::Shared => Need::Own,
-    }
+    if request.want == Want::Shared { Need::Own } else { Need::Living }
 }
 
 /// What an outcome looks like on the wire.

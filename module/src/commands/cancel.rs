@@ -3,7 +3,7 @@
 use kvlock_core::KeyRef;
 
 use super::{READ_ONLY, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::{clock, server};
 
 pub(crate) struct LockCancel;
@@ -28,20 +28,24 @@ impl Command for LockCancel {
             Ok(owner) => owner,
             Err(trouble) => return trouble,
         };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let name = KeyRef { db: ctx.db(), name: key.bytes() };
-            match server.table.cancel(name, owner.bytes()) {
-                Some(waiting) => {
-                    server.answer(waiting, Reply::Nil, None);
-                    // What the next one wants may be there to be had.
-                    server.plan(ctx, clock::now());
-                    Reply::Number(1)
-                }
-                None => Reply::Number(0),
-            }
-        })
+        run(ctx, KeyRef::lock(ctx.db(), key.bytes()), owner)
     }
+}
+
+/// Withdraws a waiter of any kind.
+pub(super) fn run(ctx: &Ctx<'_>, key: KeyRef<'_>, owner: Arg<'_>) -> Reply {
+    server::with(|server| {
+        if !server.may_serve() {
+            return READ_ONLY;
+        }
+        match server.table.cancel(key, owner.bytes()) {
+            Some(waiting) => {
+                server.answer(waiting, Reply::Nil, None);
+                // What the next one wants may be there to be had.
+                server.plan(ctx, clock::now());
+                Reply::Number(1)
+            }
+            None => Reply::Number(0),
+        }
+    })
 }

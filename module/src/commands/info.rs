@@ -36,7 +36,7 @@ impl Command for LockInfo {
         };
         server::with(|server| {
             let now = clock::now();
-            let name = KeyRef { db: ctx.db(), name: key.bytes() };
+            let name = KeyRef::lock(ctx.db(), key.bytes());
             let open = ctx.open_to_read(*key);
             let Some(held) = Held::read(server, open.as_ref(), *key, now.unix()) else {
                 return NOT_A_LOCK;
@@ -145,7 +145,7 @@ fn left(until: UnixMillis, now: Now) -> Reply {
     Reply::Number(until.since(now.unix()).0)
 }
 
-fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) -> Reply {
+pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) -> Reply {
     let waiters = server.table.queue_of(key).take(shown).map(|waiter| {
         Reply::List(vec![
             Reply::Bytes(waiter.owner.to_vec()),

@@ -5,12 +5,14 @@ mod acquire;
 mod cancel;
 mod force_release;
 mod info;
+mod latch;
 mod list;
 #[cfg(feature = "planted")]
 mod panic;
 mod parse;
 mod release;
 mod renew;
+mod sem;
 mod wait;
 
 use crate::redis::{Registry, Reply};
@@ -25,6 +27,18 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
     registry.add::<force_release::LockForceRelease>();
+    registry.add::<latch::LatchSet>();
+    registry.add::<latch::LatchCountDown>();
+    registry.add::<latch::LatchWait>();
+    registry.add::<latch::LatchCancel>();
+    registry.add::<latch::LatchInfo>();
+    registry.add::<sem::SemSet>();
+    registry.add::<sem::SemAcquire>();
+    registry.add::<sem::SemWait>();
+    registry.add::<sem::SemRelease>();
+    registry.add::<sem::SemRenew>();
+    registry.add::<sem::SemCancel>();
+    registry.add::<sem::SemInfo>();
     #[cfg(feature = "planted")]
     registry.add::<panic::LockPanic>();
 }
@@ -37,5 +51,9 @@ const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 const UPGRADE: Reply =
     Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
+pub(crate) const UNSET: Reply =
+    Reply::error(c"UNSET this semaphore has no permits yet: SEM.SET gives it some");
+pub(crate) const TOO_MANY_PERMITS: Reply =
+    Reply::error(c"TOOMANY the semaphore does not have so many permits");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");

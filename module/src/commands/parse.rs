@@ -2,20 +2,27 @@
 
 use std::ffi::CString;
 
-use kvlock_core::{Acquire, HOLDS_MAX, Millis, OWNER_BYTES_MAX, Want, is_owner, strict_decimal};
+use kvlock_core::{
+    Acquire, HOLDS_MAX, Latch, Millis, OWNER_BYTES_MAX, Permits, Want, is_owner, strict_decimal,
+};
 
 use crate::config::TEN_YEARS_MS;
 use crate::redis::{Arg, Reply};
 
-const SYNTAX: Reply = Reply::error(c"ERR syntax error");
+pub(super) const SYNTAX: Reply = Reply::error(c"ERR syntax error");
 
 /// Reads an owner.
 pub(super) fn owner(arg: Arg<'_>) -> Result<Arg<'_>, Reply> {
+    name("owner", arg)
+}
+
+/// Reads the name of somebody.
+pub(super) fn name<'a>(what: &str, arg: Arg<'a>) -> Result<Arg<'a>, Reply> {
     if is_owner(arg.bytes()) {
         return Ok(arg);
     }
     Err(error(format!(
-        "ERR invalid owner: must be 1 to {OWNER_BYTES_MAX} bytes and not a reserved field name"
+        "ERR invalid {what}: must be 1 to {OWNER_BYTES_MAX} bytes and not a reserved field name"
     )))
 }
 
@@ -59,6 +66,50 @@ pub(super) fn amount(options: &[Arg<'_>]) -> Result<kvlock_core::Release, Reply>
         }
         _ => Err(SYNTAX),
     }
+}
+
+/// Reads how many permits a semaphore is to have, and whether only if it has none yet.
+pub(super) fn permits_to_set(permits: Arg<'_>, options: &[Arg<'_>]) -> Result<(u64, bool), Reply> {
+    let permits = number("permits", permits, 0, Permits::MAX)?;
+    match options {
+        [] => Ok((permits, false)),
+        [word] if is(*word, b"NX") => Ok((permits, true)),
+        _ => Err(SYNTAX),
+    }
+}
+
+/// Reads the arguments that acquiring permits and waiting for them have in common.
+pub(super) fn permits<'a>(
+    owner_arg: Arg<'a>,
+    permits_arg: Arg<'_>,
+    lease_arg: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(u64, Acquire<'a>), Reply> {
+    let owner = owner(owner_arg)?.bytes();
+    let permits = number("permits", permits_arg, 1, Permits::MAX)?;
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let (want, holds) = (Want::Permits(permits), holds(options)?);
+    Ok((permits, Acquire { owner, want, lease, holds }))
+}
+
+/// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
+pub(super) fn latch(
+    count: Arg<'_>,
+    options: &[Arg<'_>],
+) -> Result<(u64, Option<Millis>, bool), Reply> {
+    let count = number("count", count, 1, Latch::COUNT_MAX)?;
+    let (replace, options) = match options {
+        [first, rest @ ..] if is(*first, b"REPLACE") => (true, rest),
+        [rest @ .., last] if is(*last, b"REPLACE") => (true, rest),
+        all => (false, all),
+    };
+    let lifetime = match options {
+        [] => None,
+        [word, n] if is(*word, b"PX") => Some(number("lifetime-ms", *n, 1, TEN_YEARS_MS)?),
+        _ => return Err(SYNTAX),
+    };
+    Ok((count, lifetime.map(Millis), replace))
 }
 
 /// Reads `WORD count`, if it is there.

@@ -1,6 +1,6 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n]`
 
-use kvlock_core::{Acquire, Join, Millis, Situation, Table, WaitReply, WaiterId};
+use kvlock_core::{Acquire, Join, Millis, WaitReply, WaiterId};
 
 use super::{QUEUE_FULL, READ_ONLY, acquire, parse};
 use crate::module::DRAINING;
@@ -63,45 +63,49 @@ fn run(
     let outcome = server.on_lock(ctx, key, Some(owner), acquire::need(request), |table, at| {
         let (outcome, change) = table.wait(at, request);
         let outcome = match outcome {
-            WaitReply::Now(outcome) => Outcome::Answer(acquire::reply(outcome)),
-            WaitReply::QueueFull => Outcome::Answer(QUEUE_FULL),
-            WaitReply::Draining => Outcome::Answer(DRAINING),
-            WaitReply::Block => park(ctx, table, at, request, timeout),
+            WaitReply::Now(outcome) => Err(acquire::reply(outcome)),
+            WaitReply::QueueFull => Err(QUEUE_FULL),
+            WaitReply::Draining => Err(DRAINING),
+            WaitReply::Block => {
+                let (owner, want, lease) = (request.owner, request.want, request.lease);
+                let join = Join { owner, want, lease, timeout };
+                park(ctx, |client| table.enqueue(at, &join, client)).ok_or(Reply::Nil)
+            }
         };
         (outcome, change)
     });
     match outcome {
-        Outcome::Answer(reply) => reply,
-        Outcome::Parked { client, waiter, replaced } => {
-            server.parked.insert(client, waiter);
-            if let Some(replaced) = replaced {
-                server.answer(replaced, REPLACED, None);
-            }
-            Reply::Later
-        }
+        Ok(parked) => parked.settle(server),
+        Err(reply) => reply,
     }
 }
 
-/// What a wait comes to for now.
-enum Outcome {
-    Answer(Reply),
-    Parked { client: Handle, waiter: WaiterId, replaced: Option<Waiting> },
+/// A client that was blocked and put in line.
+pub(super) struct Parked {
+    client: Handle,
+    waiter: WaiterId,
+    /// The one whose place it took over.
+    replaced: Option<Waiting>,
 }
 
-/// Blocks the client and puts it in line.
-fn park(
+/// Blocks the client and puts it in line; `None` if the server refuses.
+pub(super) fn park(
     ctx: &Ctx<'_>,
-    table: &mut Table<Waiting>,
-    at: &Situation<'_>,
-    request: &Acquire<'_>,
-    timeout: Option<Millis>,
-) -> Outcome {
-    let Some(parked) = ctx.park() else {
-        return Outcome::Answer(Reply::Nil);
-    };
+    enqueue: impl FnOnce(Waiting) -> (WaiterId, Option<Waiting>),
+) -> Option<Parked> {
+    let parked = ctx.park()?;
     let client = parked.handle();
-    let waiting = Waiting { client: parked, client_id: ctx.client_id() };
-    let join = Join { owner: request.owner, want: request.want, lease: request.lease, timeout };
-    let (waiter, replaced) = table.enqueue(at, &join, waiting);
-    Outcome::Parked { client, waiter, replaced }
+    let (waiter, replaced) = enqueue(Waiting { client: parked, client_id: ctx.client_id() });
+    Some(Parked { client, waiter, replaced })
+}
+
+impl Parked {
+    /// Remembers which waiter it is, and answers the one before.
+    pub(super) fn settle(self, server: &mut Server) -> Reply {
+        server.parked.insert(self.client, self.waiter);
+        if let Some(replaced) = self.replaced {
+            server.answer(replaced, REPLACED, None);
+        }
+        Reply::Later
+    }
 }

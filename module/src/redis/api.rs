@@ -76,7 +76,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_StringPtrLen
         RedisModule_SetModuleOptions RedisModule_SignalModifiedKey
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_ValueLength
-        RedisModule_DeleteKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
+        RedisModule_DeleteKey RedisModule_UnlinkKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
         RedisModule_ScanCursorRestart RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
         RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId RedisModule_GetClientInfoById

@@ -67,6 +67,8 @@ pub(crate) enum ArgSpec {
     Key,
     /// Any bytes.
     Text(&'static CStr),
+    /// Any bytes, or nothing.
+    OptionalText(&'static CStr),
     /// A number.
     Number(&'static CStr),
     /// A word, or nothing.
@@ -239,6 +241,9 @@ fn arg_spec(
     match arg {
         ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
         ArgSpec::Text(name) => plain(name, TEXT),
+        ArgSpec::OptionalText(name) => {
+            raw::RedisModuleCommandArg { flags: OPTIONAL, ..plain(name, TEXT) }
+        }
         ArgSpec::Number(name) => plain(name, NUMBER),
         ArgSpec::OptionalWord { word, name } => raw::RedisModuleCommandArg {
             token: word.as_ptr(),

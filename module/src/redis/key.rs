@@ -161,6 +161,14 @@ impl Key<'_> {
         unsafe { delete(self.raw) };
     }
 
+    /// Deletes the key, and lets the server free a large value when it has time.
+    pub(crate) fn unlink(&self) {
+        self.changed.set(true);
+        let unlink = required!(RedisModule_UnlinkKey);
+        // SAFETY: the key is open for writing.
+        unsafe { unlink(self.raw) };
+    }
+
     /// The bytes of a string.
     pub(crate) fn string(&self) -> Vec<u8> {
         let access = required!(RedisModule_StringDMA);

@@ -54,7 +54,7 @@ pub(super) fn commands(server: &Server) -> Vec<Vec<String>> {
 }
 
 fn masked(word: &str) -> String {
-    if let Some((count, until)) = word.split_once(' ') {
+    if let Some((count, until)) = word.rsplit_once(' ') {
         return format!("{count} {}", masked(until));
     }
     let long = word.len() >= 13 && word.bytes().all(|byte| byte.is_ascii_digit());

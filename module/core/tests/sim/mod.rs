@@ -20,7 +20,7 @@ pub(crate) type Name = (i32, String);
 
 /// The same name as the table takes it.
 pub(crate) fn key_ref(name: &Name) -> KeyRef<'_> {
-    KeyRef { db: name.0, name: name.1.as_bytes() }
+    KeyRef::lock(name.0, name.1.as_bytes())
 }
 
 /// Both clocks of the server.

@@ -1,0 +1,232 @@
+//! Count-down latches: a number that only falls, and those who wait until it is zero.
+//!
+//! ```text
+//! lock-mode → latch 2   alice → 1   bob → 1
+//! ```
+//!
+//! The field that says what a key is says how much is left; the others name those who have counted
+//! and must not count twice. A latch that has reached zero is no key: absent is open.
+
+use crate::key::KeyRef;
+use crate::outcome::{Cause, WaitReply};
+use crate::parse::strict_decimal;
+use crate::planted::Bug;
+use crate::queue::WaiterId;
+use crate::table::Table;
+use crate::types::{Now, UnixMillis};
+use crate::waiting::Join;
+
+/// What a key says of a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latch {
+    /// It is open: there is no key.
+    Open,
+    /// It counts.
+    Counting {
+        /// How much is left; at least 1.
+        left: u64,
+        /// Whether the participant that was asked for has counted.
+        counted: bool,
+        /// When the key expires.
+        until: Option<UnixMillis>,
+    },
+    /// The key holds something else.
+    NotALatch {
+        /// When that will go away by itself.
+        until: Option<UnixMillis>,
+    },
+}
+
+impl Latch {
+    /// The most that a latch can count.
+    pub const COUNT_MAX: u64 = u32::MAX as u64;
+
+    /// Reads what the field of the mode says; `None` if it is not a latch's.
+    #[must_use]
+    pub fn read_left(value: &[u8]) -> Option<u64> {
+        let left = strict_decimal(value.strip_prefix(b"latch ")?)?;
+        (1..=Self::COUNT_MAX).contains(&left).then_some(left)
+    }
+
+    /// What the field of the mode is to say.
+    #[must_use]
+    pub fn text(left: u64) -> String {
+        format!("latch {left}")
+    }
+
+    fn until(self) -> Option<UnixMillis> {
+        match self {
+            Self::Open => None,
+            Self::Counting { until, .. } | Self::NotALatch { until } => until,
+        }
+    }
+}
+
+/// A latch at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct LatchAt<'a> {
+    /// Which one.
+    pub key: KeyRef<'a>,
+    /// What its key says.
+    pub seen: Latch,
+    /// What time it is.
+    pub now: Now,
+}
+
+/// What to write to the key of a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatchChange {
+    /// Nothing.
+    None,
+    /// A new latch, whatever was there before.
+    Begin {
+        /// How much it counts.
+        count: u64,
+        /// When it expires.
+        until: Option<UnixMillis>,
+    },
+    /// So much is left, and the participant has counted.
+    Count {
+        /// How much is left.
+        left: u64,
+    },
+    /// Nothing is left: delete the key, and answer those who wait.
+    Open,
+}
+
+/// What setting a latch answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetReply {
+    /// It counts now.
+    Set,
+    /// It counts already.
+    Counting,
+    /// The key is not a latch.
+    NotALatch,
+}
+
+/// What counting down answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountDownReply {
+    /// So much is left.
+    Left(u64),
+    /// There is nothing to count.
+    Open,
+    /// The key is not a latch.
+    NotALatch,
+}
+
+impl<P> Table<P> {
+    /// Sets a latch, unless one counts and is not to be replaced.
+    pub fn set_latch(
+        &mut self,
+        at: &LatchAt<'_>,
+        count: u64,
+        replace: bool,
+        until: Option<UnixMillis>,
+    ) -> (SetReply, LatchChange) {
+        match at.seen {
+            Latch::NotALatch { .. } => (SetReply::NotALatch, LatchChange::None),
+            Latch::Counting { .. } if !replace => (SetReply::Counting, LatchChange::None),
+            Latch::Counting { .. } | Latch::Open => {
+                if at.seen == Latch::Open && self.queues.find(at.key).is_some() {
+                    // They waited for the one before, whose end was not looked at yet.
+                    self.open(at.key);
+                }
+                if let Some(until) = until {
+                    let due = crate::grant::after(until);
+                    self.look_no_later_than(at.key, due, Cause::Expiry);
+                }
+                (SetReply::Set, LatchChange::Begin { count, until })
+            }
+        }
+    }
+
+    /// Counts down by one, unless the participant has counted already. At zero all who wait are
+    /// released.
+    pub fn count_down(&mut self, at: &LatchAt<'_>) -> (CountDownReply, LatchChange) {
+        match at.seen {
+            Latch::NotALatch { .. } => (CountDownReply::NotALatch, LatchChange::None),
+            Latch::Open => (CountDownReply::Open, LatchChange::None),
+            Latch::Counting { left, counted: true, .. } if !Bug::CountsTwice.is_planted() => {
+                self.counters.repeated += 1;
+                (CountDownReply::Left(left), LatchChange::None)
+            }
+            Latch::Counting { left: 1, .. } => {
+                self.open(at.key);
+                (CountDownReply::Left(0), LatchChange::Open)
+            }
+            Latch::Counting { left, .. } => {
+                let left = left - 1;
+                (CountDownReply::Left(left), LatchChange::Count { left })
+            }
+        }
+    }
+
+    /// Says whether somebody may wait for a latch: at once if it is open.
+    pub fn wait_for_latch(&self, at: &LatchAt<'_>, waiter: &[u8]) -> LatchWait {
+        match at.seen {
+            Latch::Open => LatchWait::Open,
+            Latch::NotALatch { .. } => LatchWait::NotALatch,
+            Latch::Counting { .. } => LatchWait::Later(self.room_for(at.key, waiter)),
+        }
+    }
+
+    /// Puts a client in line, as [`Self::enqueue`] does.
+    pub fn enqueue_for_latch(
+        &mut self,
+        at: &LatchAt<'_>,
+        join: &Join<'_>,
+        client: P,
+    ) -> (WaiterId, Option<P>) {
+        self.enqueue_at(at.key, at.now, at.seen.until(), join, client)
+    }
+
+    /// Looks at a latch outside any command: releases those who wait if it is open, else plans the
+    /// next look.
+    pub fn look_at_latch(&mut self, at: &LatchAt<'_>) {
+        match at.seen {
+            Latch::Open => self.open(at.key),
+            Latch::Counting { .. } | Latch::NotALatch { .. } => {
+                if let Some(id) = self.queues.find(at.key) {
+                    self.plan_next_look(id, at.seen.until(), at.now);
+                }
+            }
+        }
+    }
+
+    /// Releases all who wait for a latch. They are told one after the other:
+    /// [`Self::next_released`].
+    fn open(&mut self, key: KeyRef<'_>) {
+        self.counters.latches_opened += 1;
+        if let Some(id) = self.queues.find(key) {
+            let planned = self.queues.release(id);
+            self.agenda.move_look(id, planned, None);
+        }
+    }
+
+    /// Takes out one waiter of a latch that has opened.
+    pub fn next_released(&mut self) -> Option<P> {
+        let id = self.queues.first_released()?;
+        let waiter = self.take_out(id)?;
+        self.counters.released_by_latches += 1;
+        Some(waiter.client)
+    }
+
+    /// Says whether there are waiters of a latch that has opened, who are not answered yet.
+    #[must_use]
+    pub fn has_released(&self) -> bool {
+        self.queues.has_released() && !Bug::LatchForgetsTheRest.is_planted()
+    }
+}
+
+/// What waiting for a latch comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatchWait {
+    /// It is open.
+    Open,
+    /// The key is not a latch.
+    NotALatch,
+    /// It counts: as [`WaitReply`] says.
+    Later(WaitReply),
+}

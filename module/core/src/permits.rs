@@ -1,0 +1,263 @@
+//! What a command does to the permits of a semaphore, and how they get to those who wait.
+
+use crate::grant::{GrantId, after};
+use crate::key::KeyRef;
+use crate::lock::{Acquire, Release, ReleaseReply, RenewReply};
+use crate::mode::{Share, Want};
+use crate::outcome::{Cause, WaitReply};
+use crate::planted::Bug;
+use crate::queue::WaiterId;
+use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
+use crate::table::Table;
+use crate::token::Token;
+use crate::types::{Millis, Now};
+use crate::waiting::Join;
+
+/// The grants of semaphores that are under way. They need no token, only a place beside those of
+/// locks.
+const NO_TOKEN: Option<Token> = Token::smallest();
+
+impl<P> Table<P> {
+    /// Says whether dead holders must be looked for before so many permits are asked for.
+    #[must_use]
+    pub fn lacks_permits(&self, at: &SemaphoreAt<'_>, permits: u64) -> bool {
+        matches!(at.seen, Semaphore::Set(seen) if seen.free() < permits)
+    }
+
+    /// What the first waiter wants, and for whom.
+    #[must_use]
+    pub fn first_for_permits(&self, key: KeyRef<'_>) -> Option<(&[u8], u64)> {
+        let queue = self.queues.find(key)?;
+        let (_, waiter) = self.queues.walk(queue).next()?;
+        match waiter.want {
+            Want::Permits(permits) => Some((&waiter.owner, permits)),
+            Want::Exclusive | Want::Shared | Want::Zero => None,
+        }
+    }
+
+    /// Sets how many permits there are; with `only_new` not if that was done before.
+    pub fn set_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        limit: u64,
+        only_new: bool,
+    ) -> (Option<bool>, PermitsChange) {
+        match at.seen {
+            Semaphore::NotASemaphore { .. } => (None, PermitsChange::None),
+            Semaphore::Set(_) if only_new => (Some(false), PermitsChange::None),
+            Semaphore::Set(seen) if seen.limit == limit => (Some(true), PermitsChange::None),
+            Semaphore::Set(_) | Semaphore::Unset => (Some(true), PermitsChange::Limit(limit)),
+        }
+    }
+
+    /// Takes permits if they are free and nobody waits.
+    pub fn take_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        permits: u64,
+        request: &Acquire<'_>,
+    ) -> (TakeReply, PermitsChange) {
+        let outcome = self.try_take(at, permits, request);
+        if outcome.0 == TakeReply::Refused {
+            self.counters.refused += 1;
+        }
+        outcome
+    }
+
+    fn try_take(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        permits: u64,
+        request: &Acquire<'_>,
+    ) -> (TakeReply, PermitsChange) {
+        let seen = match at.seen {
+            Semaphore::Set(seen) => seen,
+            Semaphore::Unset => return (TakeReply::Unset, PermitsChange::None),
+            Semaphore::NotASemaphore { .. } => {
+                return (TakeReply::NotASemaphore, PermitsChange::None);
+            }
+        };
+        let (held, end) = (seen.held(), at.now.unix().plus(request.lease));
+        let more = held.saturating_add(permits);
+        let until = seen.own.map_or(end, |own| own.until.max(end));
+        match request.holds {
+            Some(n) if n == held && held > 0 && !Bug::PermitsCountTwice.is_planted() => {
+                self.counters.repeated += 1;
+                self.touched(request.owner, NO_TOKEN);
+                let share = Share { holds: held, until };
+                let change = PermitsChange::Own { share: Some(share), used: seen.used };
+                let same = seen.own == Some(share);
+                return (TakeReply::Holds(held), if same { PermitsChange::None } else { change });
+            }
+            Some(n) if n != more && !Bug::PermitsCountTwice.is_planted() => {
+                return (TakeReply::Mismatch, PermitsChange::None);
+            }
+            Some(_) | None => {}
+        }
+        if more > seen.limit {
+            return (TakeReply::TooMany, PermitsChange::None);
+        }
+        let in_line = self.queues.find(at.key).is_some() && !Bug::PermitsOvertake.is_planted();
+        let spare = u64::from(Bug::OnePermitTooMany.is_planted());
+        if in_line || seen.free() + spare < permits {
+            return (TakeReply::Refused, PermitsChange::None);
+        }
+        self.counters.granted += 1;
+        self.touched(request.owner, NO_TOKEN);
+        let share = Share { holds: more, until };
+        self.look_no_later_than(at.key, after(until), Cause::Expiry);
+        let used = seen.used + permits;
+        (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
+    }
+
+    /// Takes permits if they can be had, else says whether the client may wait for them.
+    pub fn wait_for_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        permits: u64,
+        request: &Acquire<'_>,
+    ) -> (Result<TakeReply, WaitReply>, PermitsChange) {
+        let (reply, change) = self.try_take(at, permits, request);
+        if reply != TakeReply::Refused {
+            return (Ok(reply), change);
+        }
+        (Err(self.room_for(at.key, request.owner)), PermitsChange::None)
+    }
+
+    /// Puts a client in line, as [`Self::enqueue`] does.
+    pub fn enqueue_for_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        join: &Join<'_>,
+        client: P,
+    ) -> (WaiterId, Option<P>) {
+        let until = match at.seen {
+            Semaphore::Set(seen) => Some(seen.earliest.unwrap_or_else(|| at.now.unix())),
+            Semaphore::NotASemaphore { until } => until,
+            Semaphore::Unset => None,
+        };
+        self.enqueue_at(at.key, at.now, until, join, client)
+    }
+
+    /// Gives back permits.
+    pub fn release_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        owner: &[u8],
+        release: Release,
+    ) -> (ReleaseReply, PermitsChange) {
+        let (seen, own) = match at.seen {
+            Semaphore::NotASemaphore { .. } => {
+                return (ReleaseReply::NotALock, PermitsChange::None);
+            }
+            Semaphore::Set(seen @ Permits { own: Some(own), .. }) => (seen, own),
+            Semaphore::Set(_) | Semaphore::Unset => {
+                return (ReleaseReply::NotHeld, PermitsChange::None);
+            }
+        };
+        let left = match release {
+            Release::One => own.holds - 1,
+            Release::All => 0,
+            Release::DownTo(n) if n <= own.holds => n,
+            Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
+        };
+        self.touched(owner, NO_TOKEN);
+        if left == own.holds {
+            self.counters.repeated += 1;
+            return (ReleaseReply::Left(left), PermitsChange::None);
+        }
+        self.counters.released += 1;
+        (ReleaseReply::Left(left), without(&seen, own, own.holds - left))
+    }
+
+    /// Sets the lease of an owner's permits to start anew.
+    pub fn renew_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        owner: &[u8],
+        lease: Millis,
+    ) -> (RenewReply, PermitsChange) {
+        let (seen, own) = match at.seen {
+            Semaphore::NotASemaphore { .. } => return (RenewReply::NotALock, PermitsChange::None),
+            Semaphore::Set(seen @ Permits { own: Some(own), .. }) => (seen, own),
+            Semaphore::Set(_) | Semaphore::Unset => {
+                return (RenewReply::NotHeld, PermitsChange::None);
+            }
+        };
+        let until = at.now.unix().plus(lease);
+        self.touched(owner, NO_TOKEN);
+        self.look_no_later_than(at.key, after(until), Cause::Expiry);
+        let share = Some(Share { until, ..own });
+        (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
+    }
+
+    /// Serves the first waiter, whose own permits `at` tells of; or plans when to look again.
+    pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
+        let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
+        let (Some((head, Want::Permits(permits))), Semaphore::Set(seen)) =
+            (self.queues.head(id), at.seen)
+        else {
+            let until = match at.seen {
+                Semaphore::NotASemaphore { until } => until,
+                Semaphore::Unset | Semaphore::Set(_) => None,
+            };
+            self.plan_next_look(id, until, at.now);
+            return Served::NotYet;
+        };
+        let more = seen.held().saturating_add(permits);
+        if more > seen.limit {
+            return self.take_out(head).map_or(Served::NotYet, |out| Served::TooMany(out.client));
+        }
+        if seen.free() < permits {
+            let earliest = seen.earliest.unwrap_or_else(|| at.now.unix());
+            self.plan_next_look(id, Some(earliest), at.now);
+            return Served::NotYet;
+        }
+        let (Some(waiter), Some(token)) = (self.take_out(head), NO_TOKEN) else {
+            return Served::NotYet;
+        };
+        let hand_off = self.hand_off(at.now, waiter, token, cause);
+        let until = seen.own.map_or(hand_off.until, |own| own.until.max(hand_off.until));
+        Served::Granted(hand_off, Share { holds: more, until }, seen.used + permits)
+    }
+
+    /// Sees to it that waiters who could not be served in this go are served in the next.
+    pub fn serve_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
+        self.look_no_later_than(key, now.unix(), cause);
+    }
+
+    /// Says that the reply of a grant was written, as [`Self::delivered`] does.
+    pub fn delivered_permits(&mut self, id: GrantId, owner: &[u8]) {
+        if let Some(token) = NO_TOKEN {
+            self.delivered(id, owner, token);
+        }
+    }
+
+    /// Takes back permits whose grant reached nobody, unless their owner has shown since that it
+    /// is alive.
+    pub fn take_permits_back(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        id: GrantId,
+        owner: &[u8],
+        permits: u64,
+    ) -> PermitsChange {
+        let untouched = NO_TOKEN.is_some_and(|token| self.land(Some(id), owner, token));
+        match at.seen {
+            Semaphore::Set(seen @ Permits { own: Some(own), .. }) if untouched => {
+                self.counters.grants_taken_back += 1;
+                without(&seen, own, permits.min(own.holds))
+            }
+            Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => {
+                PermitsChange::None
+            }
+        }
+    }
+}
+
+/// The owner holds so many less.
+fn without(seen: &Permits, own: Share, permits: u64) -> PermitsChange {
+    let left = own.holds.saturating_sub(permits);
+    let share = (left > 0).then_some(Share { holds: left, ..own });
+    PermitsChange::Own { share, used: seen.used.saturating_sub(permits) }
+}

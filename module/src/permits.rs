@@ -1,0 +1,258 @@
+//! The permits of semaphores: finds the dead among those who hold them, and serves those who wait.
+
+use std::hash::{BuildHasher, RandomState};
+
+use kvlock_core::{
+    Bug, Cause, HandOff, KeyRef, MODE_FIELD, Millis, PermitsChange, Semaphore, SemaphoreAt, Served,
+    Share, UnixMillis,
+};
+
+use crate::clock;
+use crate::commands::{TOO_MANY_PERMITS, UNSET};
+use crate::redis::{Arg, Ctx, Cursor, Reply, Text};
+use crate::semaphore::{Open, read};
+use crate::server::{Grant, Server};
+
+/// How many waiters are served in one go.
+const BATCH: usize = 64;
+
+/// How many steps a search for the dead takes in one go, and how many it removes.
+const STEPS_MAX: usize = 1_000;
+const DEAD_MAX: usize = 128;
+
+/// How soon a search goes on that did not come to the end.
+const GO_ON: Millis = Millis(20);
+
+/// For how many semaphores it is remembered when the next lease ends.
+const REMEMBERED: usize = 64;
+
+/// When a search for dead holders is worth while. Nothing else depends on it.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    cursor: Cursor,
+    /// By the name of the semaphore: no lease ends before this.
+    ends: Vec<Option<(u64, UnixMillis)>>,
+    names: RandomState,
+}
+
+impl Ends {
+    pub(crate) fn new() -> Self {
+        let ends = vec![None; REMEMBERED];
+        Self { cursor: Cursor::new(), ends, names: RandomState::new() }
+    }
+
+    fn place(&mut self, key: KeyRef<'_>) -> (u64, Option<&mut Option<(u64, UnixMillis)>>) {
+        let name = self.names.hash_one((key.db, key.name));
+        let place = usize::try_from(name).unwrap_or_default() % REMEMBERED;
+        (name, self.ends.get_mut(place))
+    }
+
+    fn of(&mut self, key: KeyRef<'_>) -> Option<UnixMillis> {
+        let (name, place) = self.place(key);
+        (*place?).filter(|(known, _)| *known == name).map(|(_, end)| end)
+    }
+
+    fn remember(&mut self, key: KeyRef<'_>, end: UnixMillis) {
+        if let (name, Some(place)) = self.place(key) {
+            *place = Some((name, end));
+        }
+    }
+
+    /// Somebody's lease ends then.
+    fn lower(&mut self, key: KeyRef<'_>, end: UnixMillis) {
+        if let Some(known) = self.of(key)
+            && end < known
+        {
+            self.remember(key, end);
+        }
+    }
+}
+
+impl Server {
+    /// Does one operation of a command on a semaphore. If it takes `permits` and they are not
+    /// free, dead holders are looked for first.
+    pub(crate) fn on_semaphore<R>(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        asked: Option<Arg<'_>>,
+        permits: Option<u64>,
+        operate: impl FnOnce(&mut Self, &SemaphoreAt<'_>) -> (R, PermitsChange),
+    ) -> R {
+        let at = KeyRef::semaphore(ctx.db(), name.bytes());
+        let key = ctx.open_to_write(name);
+        let mut open = Open::read(ctx, &self.words, at, name, asked, key);
+        if let Some(permits) = permits
+            && self.table.lacks_permits(&open.situation(), permits)
+        {
+            self.find_dead(&mut open, asked);
+        }
+        let (outcome, change) = operate(self, &open.situation());
+        let frees = self.write_permits(&mut open, asked, change);
+        let now = open.now;
+        drop(open);
+        if frees && self.table.waiters_of(at) > 0 {
+            self.serve_permits(ctx, at, name, Cause::Release);
+        }
+        self.plan(ctx, now);
+        outcome
+    }
+
+    /// Writes a change; says whether there may be more free than before.
+    fn write_permits(
+        &mut self,
+        open: &mut Open<'_>,
+        asked: Option<Arg<'_>>,
+        change: PermitsChange,
+    ) -> bool {
+        let (limit, used) = open.counts.unwrap_or((0, 0));
+        match (change, asked) {
+            (PermitsChange::None, _) | (PermitsChange::Own { .. }, None) => false,
+            (PermitsChange::Limit(limit), _) => {
+                open.write(&self.words, &[], (limit, used));
+                true
+            }
+            (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
+                if let Some(share) = share {
+                    self.ends.lower(open.at, share.until);
+                }
+                let value = share.map(|share| Text::new(share.text().as_bytes()));
+                let fields = [(Text::new(asked.bytes()), value)];
+                open.write(&self.words, &fields, (limit, now_used));
+                now_used < used
+            }
+        }
+    }
+
+    /// Removes dead holders and counts what they held as free; if that can be worth while.
+    fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
+        let now = open.now.unix();
+        open.earliest = self.ends.of(open.at).filter(|end| *end >= now);
+        let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
+        if open.earliest.is_some() || Bug::DeadKeepPermits.is_planted() {
+            return;
+        }
+        // A small hash is gone through from end to end; of a large one a part each time.
+        if key.fields() <= STEPS_MAX {
+            self.ends.cursor.restart();
+        }
+        let (mut dead, mut first_end, mut all) = (Vec::new(), None::<UnixMillis>, false);
+        for _ in 0..STEPS_MAX {
+            let more = key.scan(&mut self.ends.cursor, &mut |field, value| {
+                let share = Share::read(value).filter(|_| field != MODE_FIELD);
+                match share {
+                    None => {}
+                    Some(share) if share.is_live(now) => {
+                        first_end = Some(first_end.map_or(share.until, |end| end.min(share.until)));
+                    }
+                    Some(share) => dead.push((field.to_vec(), share.holds)),
+                }
+            });
+            if !more {
+                self.ends.cursor.restart();
+                all = true;
+            }
+            if all || dead.len() >= DEAD_MAX {
+                break;
+            }
+        }
+        all &= key.fields() <= STEPS_MAX;
+        dead.sort_unstable();
+        dead.dedup();
+        let freed: u64 = dead.iter().map(|(_, holds)| *holds).sum();
+        if let Some(asked) = asked
+            && dead.iter().any(|(owner, _)| owner == asked.bytes())
+        {
+            open.own = None;
+        }
+        self.sharers.swept += u64::try_from(dead.len()).unwrap_or(0);
+        let fields: Vec<_> = dead.iter().map(|(owner, _)| (Text::new(owner), None)).collect();
+        if !fields.is_empty() {
+            open.write(&self.words, &fields, (limit, used.saturating_sub(freed)));
+        }
+        let next = if all { first_end } else { Some(now.plus(GO_ON)) };
+        open.earliest = next;
+        if let Some(next) = next {
+            self.ends.remember(open.at, next);
+        }
+    }
+
+    /// Says whether serving those who wait may write anything.
+    pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
+        let open = ctx.open_to_read(name);
+        let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
+        let (Ok((limit, used)), _) = read(open.as_ref(), &self.words, name, None) else {
+            return false;
+        };
+        let now = clock::now().unix();
+        let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
+        is_free || self.ends.of(at).is_none_or(|end| end < now)
+    }
+
+    /// Gives free permits to those at the head of the queue, up to a batch.
+    pub(crate) fn serve_permits(
+        &mut self,
+        ctx: &Ctx<'_>,
+        at: KeyRef<'_>,
+        name: Arg<'_>,
+        cause: Cause,
+    ) {
+        let key = ctx.open_to_write(name);
+        let mut open = Open::read(ctx, &self.words, at, name, None, key);
+        let (mut granted, mut all) = (Vec::new(), false);
+        for _ in 0..BATCH {
+            let first = self.table.first_for_permits(at);
+            let Some((owner, permits)) = first.map(|(owner, n)| (Text::new(owner), n)) else {
+                all = true;
+                break;
+            };
+            let owner = owner.lend();
+            if open.counts == Err(Semaphore::Unset) {
+                if let Some(waiting) = self.table.dismiss_one_of(at) {
+                    self.answer(waiting, UNSET, None);
+                }
+                continue;
+            }
+            (_, open.own) = read(open.key.as_ref(), &self.words, name, Some(owner));
+            if self.table.lacks_permits(&open.situation(), permits) {
+                self.find_dead(&mut open, Some(owner));
+            }
+            match self.table.serve_permits(&open.situation(), cause) {
+                Served::NotYet => {
+                    all = true;
+                    break;
+                }
+                Served::TooMany(waiting) => self.answer(waiting, TOO_MANY_PERMITS, None),
+                Served::Granted(hand_off, share, used) => {
+                    self.ends.lower(at, share.until);
+                    let change = PermitsChange::Own { share: Some(share), used };
+                    self.write_permits(&mut open, Some(owner), change);
+                    granted.push((hand_off, share.holds, permits));
+                }
+            }
+        }
+        let now = open.now;
+        drop(open);
+        for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
+            let grant = Grant { id, key: at.keep(), owner, token, permits };
+            self.answer(client, Reply::Number(holds), Some(grant));
+        }
+        if !all {
+            self.table.serve_soon(at, cause, now);
+        }
+    }
+
+    /// Takes back permits whose grant reached nobody.
+    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Grant) {
+        let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
+        if ctx.refusal_to_write(name.lend()).is_some() {
+            // Its lease ends it.
+            return self.table.delivered(grant.id, &grant.owner, grant.token);
+        }
+        let asked = Some(owner.lend());
+        self.on_semaphore(ctx, name.lend(), asked, None, |server, at| {
+            let (id, permits) = (grant.id, grant.permits);
+            ((), server.table.take_permits_back(at, id, &grant.owner, permits))
+        });
+    }
+}
