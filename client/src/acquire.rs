@@ -23,7 +23,7 @@ use crate::client::Inner;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::{Lease, ShareId, Tenure, Term};
-use crate::limit::{Limit, Trouble, between_half_and};
+use crate::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::line::Place;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
@@ -32,22 +32,12 @@ use crate::{observe, request, wait};
 use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
 
 /// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
 const OFFER: Duration = Duration::from_secs(2);
 
 /// What an answer may take at least, however short the caller wants to wait.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
-
-/// A wait that was in line for so long before its connection broke had reached the server: what came
-/// before is another trouble. Some networks cut silent connections every minute.
-const REACHED: Duration = Duration::from_secs(1);
-
-/// When no connection is free to wait on, the lock is asked for at intervals that grow from the one
-/// to the other.
-const POLL_MIN: Duration = Duration::from_millis(10);
-const POLL_MAX: Duration = Duration::from_millis(300);
 
 /// A lease with the share of the guard to come.
 pub(crate) type Held = (Arc<Lease>, ShareId);
@@ -124,7 +114,8 @@ impl Acquisition<'_> {
     /// `LOCK.ACQUIRE`.
     async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
-        let request = request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(1))?;
+        let request =
+            request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
             Limit::Now | Limit::Never => full,
@@ -137,7 +128,8 @@ impl Acquisition<'_> {
         if patience == full && matches!(answer, Err(Error::Timeout)) {
             live.condemn();
         }
-        let answer = answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
+        let answer = answer
+            .and_then(|value| Ok(reply::granted(self.mode, value).map_err(RedisError::from)?));
         match answer {
             Ok(Some(grant)) => {
                 claim.granted();
@@ -162,9 +154,7 @@ impl Acquisition<'_> {
     ) -> Result<(Claim, Result<Option<Held>, Error>), Error> {
         let Some(seat) = self.inner.pool().try_seat() else {
             observe::pool_is_full();
-            let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
-            *polls += 1;
-            self.limit.wait_for(sleep(between_half_and(longest))).await;
+            pause_before_asking(self.limit, polls).await;
             let step = self.ask(&mut claim).await;
             return Ok((claim, step));
         };
@@ -195,7 +185,7 @@ impl Acquisition<'_> {
 
     /// Sets the full lease. `None`: the offer was over before we came.
     async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
-        let request = request::renew(&**self.key, &*claim.owner, self.term.length)?;
+        let request = request::renew(self.mode, &**self.key, &*claim.owner, self.term.length)?;
         let renewals = &self.inner.renewals;
         let live = renewals.link.live().await?;
         let sent = self.inner.now();

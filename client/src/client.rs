@@ -6,6 +6,7 @@ use crate::builder::{Builder, Settings};
 use crate::clock::Moment;
 use crate::connector::Connector;
 use crate::error::Error;
+use crate::latch::Latch;
 use crate::lease::Terms;
 use crate::line::Lines;
 use crate::link::Link;
@@ -15,6 +16,7 @@ use crate::pool::Pool;
 use crate::replicas::Renewals;
 use crate::reply::{self, LockSummary};
 use crate::request;
+use crate::semaphore::Semaphore;
 use crate::watchdog::Watchdog;
 use redis::{Cmd, ParsingError, RedisError, Value};
 use std::fmt;
@@ -124,6 +126,34 @@ impl Client {
     /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref())
+    }
+
+    /// The semaphore of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let pool = client.semaphore("licences");
+    /// pool.set_once(5).await?;
+    /// let permit = pool.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<[u8]>) -> Semaphore {
+        Semaphore::new(self.clone(), name.as_ref())
+    }
+
+    /// The count-down latch of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// client.latch("batch:7").wait().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
+        Latch::new(self.clone(), name.as_ref())
     }
 
     /// A new owner, to be shared by acquisitions that are to be re-entrant.

@@ -454,7 +454,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         owner: impl ToSingleRedisArg,
         lease: Duration,
     ) -> RedisFuture<'a, Option<Duration>> {
-        send(self, request::renew(key, owner, lease), reply::lease)
+        send(self, request::renew(Mode::Alone, key, owner, lease), reply::lease)
     }
 
     /// Takes this owner out of the queue.
@@ -488,7 +488,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
     ) -> RedisFuture<'a, bool> {
-        send(self, request::cancel(key, owner), reply::done)
+        send(self, request::cancel(Mode::Alone, key, owner), reply::done)
     }
 
     /// Says who holds the lock, for how long, and how many wait for it.

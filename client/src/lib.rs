@@ -33,6 +33,8 @@
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
+//! | no more than so many at a time | [`Client::semaphore`] |
+//! | to wait until so many others are done | [`Client::latch`] |
 //! | several locks, all or none | [`MultiLock`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
@@ -145,6 +147,8 @@
 //! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
 //! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
 //! | `RReadWriteLock` | [`lock.shared()`](Lock::shared) and the lock itself |
+//! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
+//! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
@@ -177,6 +181,7 @@ mod command;
 mod connector;
 mod error;
 mod guard;
+mod latch;
 mod lease;
 mod limit;
 mod line;
@@ -190,6 +195,7 @@ mod reenter;
 mod replicas;
 mod reply;
 mod request;
+mod semaphore;
 mod sentinel;
 mod sync;
 mod wait;
@@ -202,7 +208,9 @@ pub use clock::Clock;
 pub use command::{LockCommands, SharedLockCommands};
 pub use error::Error;
 pub use guard::Guard;
+pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
-pub use reply::{Grant, LockInfo, LockState, LockSummary, Token, Waiter};
+pub use reply::{Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter};
+pub use semaphore::{Permits, Semaphore};

@@ -5,6 +5,15 @@ use crate::observe;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// A wait that was in line for so long before its connection broke had reached the server: what came
+/// before is another trouble. Some networks cut silent connections every minute.
+pub(crate) const REACHED: Duration = Duration::from_secs(1);
+
+/// When no connection is free to wait on, the lock is asked for at intervals that grow from the one
+/// to the other.
+const POLL_MIN: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(300);
+
 /// How long an acquire may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
@@ -43,6 +52,13 @@ impl Limit {
             Self::Never => std::future::pending().await,
         }
     }
+}
+
+/// Sleeps before a client that has no connection to wait on asks again.
+pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
+    let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
+    *polls += 1;
+    limit.wait_for(sleep(between_half_and(longest))).await;
 }
 
 /// Trouble that passes by itself, and how long it has lasted.
@@ -86,6 +102,6 @@ impl Trouble {
 }
 
 /// At random, so that many who began together do not go on together.
-pub(crate) fn between_half_and(longest: Duration) -> Duration {
+fn between_half_and(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -498,11 +498,15 @@ impl Lock {
     }
 
     fn check(&self) -> Result<(), Error> {
-        match self.key.len() {
-            1..=NAME_MAX => Ok(()),
-            length => Err(Error::Invalid(format!(
-                "name out of range: {length} bytes, not 1 to {NAME_MAX}"
-            ))),
+        check_name(&self.key)
+    }
+}
+
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+    match name.len() {
+        1..=NAME_MAX => Ok(()),
+        length => {
+            Err(Error::Invalid(format!("name out of range: {length} bytes, not 1 to {NAME_MAX}")))
         }
     }
 }

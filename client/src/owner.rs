@@ -48,7 +48,8 @@ struct Slots {
 impl Slots {
     fn of(&mut self, mode: Mode) -> &mut HashMap<Arc<[u8]>, Visited> {
         match mode {
-            Mode::Alone => &mut self.alone,
+            // Permits have no shared owners.
+            Mode::Alone | Mode::Permits(_) => &mut self.alone,
             Mode::Shared => &mut self.shared,
         }
     }

@@ -1,5 +1,6 @@
 //! Replies as they are read. Whatever the network brings, the worst outcome is an error.
 
+use crate::request::Mode;
 use redis::{FromRedisValue, ParsingError, Value};
 use std::fmt;
 use std::time::Duration;
@@ -106,6 +107,34 @@ pub struct Waiter {
     pub client_id: u64,
 }
 
+/// What `SEM.INFO` says about a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SemaphoreInfo {
+    /// How many permits there are.
+    pub permits: u64,
+    /// How many are held; those of dead holders too, until somebody needs them.
+    pub used: u64,
+    /// How many owners hold them, likewise.
+    pub holders: u64,
+    /// How many clients wait for some.
+    pub waiters: u64,
+}
+
+/// What `LATCH.INFO` says about a latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatchInfo {
+    /// How much is left; 0 when it is open.
+    pub count: u64,
+    /// How many participants have counted.
+    pub participants: u64,
+    /// How long until it goes away by itself; `None` when it is open, and without a lifetime.
+    pub lifetime_left: Option<Duration>,
+    /// How many clients wait for it.
+    pub waiters: u64,
+}
+
 /// A lock with waiters, as `LOCK.LIST` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -174,6 +203,29 @@ impl FromRedisValue for Waiter {
     }
 }
 
+/// The answer of `LATCH.INFO`.
+pub(crate) fn latch(value: Value) -> Result<LatchInfo, ParsingError> {
+    let mut fields = Fields::read(value, "latch info")?;
+    Ok(LatchInfo {
+        count: whole_number(&fields.take("count")?, "count")?,
+        participants: whole_number(&fields.take("participants")?, "participants")?,
+        lifetime_left: optional_millis(fields.take("lifetime-left")?, "lifetime-left")?,
+        waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+    })
+}
+
+/// The answer of `SEM.INFO`.
+pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
+    let mut fields = Fields::read(value, "semaphore info")?;
+    let mut number = |name| whole_number(&fields.take(name)?, name);
+    Ok(SemaphoreInfo {
+        permits: number("permits")?,
+        used: number("used")?,
+        holders: number("holders")?,
+        waiters: number("waiters")?,
+    })
+}
+
 impl FromRedisValue for LockSummary {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let mut fields = Fields::read(value, "list entry")?;
@@ -186,6 +238,17 @@ impl FromRedisValue for LockSummary {
                 "longest-wait",
             )?),
         })
+    }
+}
+
+/// The answer to what was asked for in that mode: permits have no token.
+pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, ParsingError> {
+    match mode {
+        Mode::Alone | Mode::Shared => grant(value),
+        Mode::Permits(_) => {
+            let held = |held| Ok(Grant { token: Token(0), holds: whole_number(&held, "permits")? });
+            present(value).map(held).transpose()
+        }
     }
 }
 

@@ -6,12 +6,32 @@ use std::time::Duration;
 /// Ten years: the longest lease or timeout that a server can be configured to take.
 const MILLIS_MAX: u128 = 315_360_000_000;
 
-/// How a lock is held.
+/// What is held, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
+    /// A lock.
     Alone,
-    /// With others who share it.
+    /// A lock, with others who share it.
     Shared,
+    /// So many permits of a semaphore.
+    Permits(u32),
+}
+
+impl Mode {
+    /// What `HOLDS` says when somebody who held nothing has it.
+    pub(crate) fn once(self) -> u32 {
+        match self {
+            Self::Alone | Self::Shared => 1,
+            Self::Permits(permits) => permits,
+        }
+    }
+
+    fn of<'a>(self, lock: &'a str, semaphore: &'a str) -> &'a str {
+        match self {
+            Self::Alone | Self::Shared => lock,
+            Self::Permits(_) => semaphore,
+        }
+    }
 }
 
 pub(crate) fn acquire(
@@ -21,8 +41,9 @@ pub(crate) fn acquire(
     lease: Duration,
     holds: Option<u32>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.ACQUIRE", key);
-    cmd.arg(owner).arg(lease_millis(lease)?);
+    let mut cmd = start(mode.of("LOCK.ACQUIRE", "SEM.ACQUIRE"), key);
+    cmd.arg(owner);
+    permits(&mut cmd, mode).arg(lease_millis(lease)?);
     Ok(with_holds(in_mode(cmd, mode), holds))
 }
 
@@ -34,8 +55,9 @@ pub(crate) fn wait(
     timeout: Option<Duration>,
     holds: Option<u32>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.WAIT", key);
-    cmd.arg(owner).arg(lease_millis(lease)?).arg(timeout_millis(timeout)?);
+    let mut cmd = start(mode.of("LOCK.WAIT", "SEM.WAIT"), key);
+    cmd.arg(owner);
+    permits(&mut cmd, mode).arg(lease_millis(lease)?).arg(timeout_millis(timeout)?);
     Ok(with_holds(in_mode(cmd, mode), holds))
 }
 
@@ -54,7 +76,7 @@ pub(crate) fn release(
     owner: impl ToSingleRedisArg,
     give_back: GiveBack,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.RELEASE", key);
+    let mut cmd = start(mode.of("LOCK.RELEASE", "SEM.RELEASE"), key);
     cmd.arg(owner);
     let mut cmd = in_mode(cmd, mode);
     Ok(match give_back {
@@ -68,17 +90,22 @@ pub(crate) fn release(
 }
 
 pub(crate) fn renew(
+    mode: Mode,
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     lease: Duration,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.RENEW", key);
+    let mut cmd = start(mode.of("LOCK.RENEW", "SEM.RENEW"), key);
     cmd.arg(owner).arg(lease_millis(lease)?);
     Ok(cmd)
 }
 
-pub(crate) fn cancel(key: impl ToSingleRedisArg, owner: impl ToSingleRedisArg) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.CANCEL", key);
+pub(crate) fn cancel(
+    mode: Mode,
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+) -> RedisResult<Cmd> {
+    let mut cmd = start(mode.of("LOCK.CANCEL", "SEM.CANCEL"), key);
     cmd.arg(owner);
     Ok(cmd)
 }
@@ -89,6 +116,58 @@ pub(crate) fn info(key: impl ToSingleRedisArg, waiters: Option<u32>) -> RedisRes
         cmd.arg("WAITERS").arg(count);
     }
     Ok(cmd)
+}
+
+pub(crate) fn set_permits(
+    key: impl ToSingleRedisArg,
+    permits: u32,
+    only_if_unset: bool,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("SEM.SET", key);
+    cmd.arg(permits);
+    if only_if_unset {
+        cmd.arg("NX");
+    }
+    Ok(cmd)
+}
+
+pub(crate) fn semaphore_info(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
+    Ok(start("SEM.INFO", key))
+}
+
+pub(crate) fn set_latch(
+    key: impl ToSingleRedisArg,
+    count: u32,
+    lifetime: Option<Duration>,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LATCH.SET", key);
+    cmd.arg(count);
+    if let Some(lifetime) = lifetime {
+        cmd.arg("PX").arg(timeout_millis(Some(lifetime))?);
+    }
+    Ok(cmd)
+}
+
+pub(crate) fn count_down(key: impl ToSingleRedisArg, participant: Option<&[u8]>) -> Cmd {
+    let mut cmd = start("LATCH.COUNTDOWN", key);
+    if let Some(participant) = participant {
+        cmd.arg(participant);
+    }
+    cmd
+}
+
+pub(crate) fn wait_for_latch(
+    key: impl ToSingleRedisArg,
+    waiter: impl ToSingleRedisArg,
+    timeout: Option<Duration>,
+) -> RedisResult<Cmd> {
+    let mut cmd = start("LATCH.WAIT", key);
+    cmd.arg(waiter).arg(timeout_millis(timeout)?);
+    Ok(cmd)
+}
+
+pub(crate) fn latch_info(key: impl ToSingleRedisArg) -> Cmd {
+    start("LATCH.INFO", key)
 }
 
 pub(crate) fn list(count: u32) -> RedisResult<Cmd> {
@@ -105,6 +184,13 @@ fn start(name: &str, key: impl ToSingleRedisArg) -> Cmd {
     let mut cmd = redis::cmd(name);
     cmd.arg(key);
     cmd
+}
+
+fn permits(cmd: &mut Cmd, mode: Mode) -> &mut Cmd {
+    match mode {
+        Mode::Alone | Mode::Shared => cmd,
+        Mode::Permits(permits) => cmd.arg(permits),
+    }
 }
 
 fn in_mode(mut cmd: Cmd, mode: Mode) -> Cmd {
@@ -203,10 +289,25 @@ mod tests {
             typed(release(Mode::Shared, "k", "alice", GiveBack::All)),
             "LOCK.RELEASE k alice SHARED ALL"
         );
-        assert_eq!(typed(renew("k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
-        assert_eq!(typed(cancel("k", "bob")), "LOCK.CANCEL k bob");
+        assert_eq!(typed(renew(Mode::Alone, "k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
+        assert_eq!(typed(cancel(Mode::Alone, "k", "bob")), "LOCK.CANCEL k bob");
         assert_eq!(typed(info("k", None)), "LOCK.INFO k");
         assert_eq!(typed(info("k", Some(5))), "LOCK.INFO k WAITERS 5");
+        let two = Mode::Permits(2);
+        assert_eq!(
+            typed(acquire(two, "s", "a", SECOND, Some(2))),
+            "SEM.ACQUIRE s a 2 1000 HOLDS 2"
+        );
+        assert_eq!(typed(wait(two, "s", "a", SECOND, None, None)), "SEM.WAIT s a 2 1000 0");
+        assert_eq!(typed(release(two, "s", "a", GiveBack::All)), "SEM.RELEASE s a ALL");
+        assert_eq!(typed(renew(two, "s", "a", SECOND)), "SEM.RENEW s a 1000");
+        assert_eq!(typed(cancel(two, "s", "a")), "SEM.CANCEL s a");
+        assert_eq!(typed(set_permits("s", 5, true)), "SEM.SET s 5 NX");
+        assert_eq!(typed(set_latch("l", 3, None)), "LATCH.SET l 3");
+        assert_eq!(typed(set_latch("l", 3, Some(SECOND))), "LATCH.SET l 3 PX 1000");
+        assert_eq!(typed(Ok(count_down("l", None))), "LATCH.COUNTDOWN l");
+        assert_eq!(typed(Ok(count_down("l", Some(b"p")))), "LATCH.COUNTDOWN l p");
+        assert_eq!(typed(wait_for_latch("l", "w", Some(SECOND))), "LATCH.WAIT l w 1000");
         assert_eq!(typed(list(10)), "LOCK.LIST COUNT 10");
         assert_eq!(typed(force_release("k")), "LOCK.FORCERELEASE k");
     }
@@ -215,8 +316,8 @@ mod tests {
     fn keys_and_owners_may_be_any_bytes() {
         let key: &[u8] = b"\x00\xff k";
         let owner = vec![0_u8, 10, 13];
-        assert_eq!(typed(cancel(key, &owner)), r"LOCK.CANCEL \x00\xff k \x00\n\r");
-        assert_eq!(typed(cancel(String::from("k"), 7)), "LOCK.CANCEL k 7");
+        assert_eq!(typed(cancel(Mode::Alone, key, &owner)), r"LOCK.CANCEL \x00\xff k \x00\n\r");
+        assert_eq!(typed(cancel(Mode::Alone, String::from("k"), 7)), "LOCK.CANCEL k 7");
     }
 
     #[test]
@@ -235,7 +336,7 @@ mod tests {
                 acquire(Mode::Alone, "k", "a", bad, None),
                 wait(Mode::Alone, "k", "a", bad, None, None),
                 wait(Mode::Alone, "k", "a", SECOND, Some(bad), None),
-                renew("k", "a", bad),
+                renew(Mode::Alone, "k", "a", bad),
             ] {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client, "{bad:?}");
             }

@@ -41,7 +41,8 @@ pub(crate) async fn wait(
     offer: Duration,
     limit: Option<Duration>,
 ) -> Result<Outcome, Error> {
-    let request = request::wait(claim.mode, &*claim.key, &*claim.owner, offer, limit, Some(1))?;
+    let (mode, holds) = (claim.mode, Some(claim.mode.once()));
+    let request = request::wait(mode, &*claim.key, &*claim.owner, offer, limit, holds)?;
     let (answer, answered) = oneshot::channel();
     let wait = Wait { inner: inner.clone(), seat, claim, request, limit };
     inner.spawn(wait.carry(answer));
@@ -88,7 +89,9 @@ impl Wait {
     }
 
     fn take_in(&mut self, reply: Result<Value, Error>) -> Result<Option<Grant>, Error> {
-        let outcome = reply.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
+        let outcome = reply.and_then(|value| {
+            Ok(reply::granted(self.claim.mode, value).map_err(RedisError::from)?)
+        });
         match &outcome {
             Ok(Some(_)) => self.claim.granted(),
             Ok(None) => self.claim.refused(),
@@ -124,7 +127,7 @@ async fn withdraw(
     claim: &Claim,
     mut reply: std::pin::Pin<&mut impl Future<Output = Result<Value, Error>>>,
 ) -> Result<Value, Error> {
-    let cancel = request::cancel(&*claim.key, &*claim.owner)?;
+    let cancel = request::cancel(claim.mode, &*claim.key, &*claim.owner)?;
     for _ in 0..WITHDRAWALS {
         let mut cancelled = pin!(inner.link().call(&cancel, inner.settings.reply_timeout));
         tokio::select! {

@@ -248,7 +248,8 @@ impl Watchdog {
         for Renewal { lease, turn, length, .. } in batch {
             lease.renewing(turn, sent, *length);
             let tenure = &lease.tenure;
-            commands.add_command(request::renew(&*tenure.key, &*tenure.owner, *length)?);
+            let (key, owner) = (&*tenure.key, &*tenure.owner);
+            commands.add_command(request::renew(tenure.mode, key, owner, *length)?);
         }
         let answers = self.renewals.send(&live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {

@@ -1,0 +1,186 @@
+//! What Redisson's own tests ask of its semaphores, and what theirs do not do.
+
+use super::{SOON, Stage, soon};
+use harness::{Value, cmd, observe};
+use kvlock::{Client, Error};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(400);
+
+/// Nothing is held and nobody waits; the semaphore itself stays.
+async fn assert_all_are_free(stage: &mut Stage) {
+    soon(stage.client.settled()).await;
+    let info = soon(stage.client.semaphore("s").info()).await.unwrap();
+    assert_eq!((info.used, info.waiters), (0, 0), "{info:?}");
+    stage.control.run("DEL s");
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_so_many_and_no_more() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    assert!(soon(pool.set_once(3)).await.unwrap());
+    assert!(!soon(pool.set_once(9)).await.unwrap());
+    let two = soon(pool.clone().permits(2).acquire()).await.unwrap();
+    let one = soon(pool.try_acquire()).await.unwrap().expect("one is left");
+    assert_eq!((two.count(), one.count()), (2, 1));
+    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
+    assert!(soon(pool.acquire_within(SHORT)).await.unwrap().is_none());
+    let info = soon(pool.info()).await.unwrap();
+    assert_eq!((info.permits, info.used, info.holders), (3, 3, 2));
+    soon(two.release()).await.unwrap();
+    assert!(soon(pool.clone().permits(3).try_acquire()).await.unwrap().is_none());
+    let two = soon(pool.clone().permits(2).try_acquire()).await.unwrap().expect("two are free");
+    drop((one, two));
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wants_many_is_not_overtaken_by_who_wants_few() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    soon(pool.set(2)).await.unwrap();
+    let one = soon(pool.acquire()).await.unwrap();
+    let others = Client::connect(stage.server.url()).await.unwrap();
+    let all = others.semaphore("s").permits(2);
+    let many = tokio::spawn(async move { all.acquire().await });
+    let waiting = |count| {
+        move |eye: &mut harness::Connection| {
+            harness::wait::until("so many wait", SOON, || {
+                match eye.run("SEM.INFO s").field("waiters").integer() {
+                    seen if seen == count => Ok(()),
+                    seen => Err(seen.to_string()),
+                }
+            });
+        }
+    };
+    waiting(1)(&mut stage.control);
+    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
+    let few = pool.clone();
+    let few = tokio::spawn(async move { few.acquire().await });
+    waiting(2)(&mut stage.control);
+    soon(one.release()).await.unwrap();
+    let many = soon(many).await.unwrap().unwrap();
+    waiting(1)(&mut stage.control);
+    soon(many.release()).await.unwrap();
+    soon(soon(few).await.unwrap().unwrap().release()).await.unwrap();
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_dies() {
+    let mut stage = Stage::set().await;
+    let builder = Client::builder().lease(SHORT).margin(Duration::from_millis(50));
+    let client = builder.connect(stage.server.url()).await.unwrap();
+    let pool = client.semaphore("s");
+    soon(pool.set(2)).await.unwrap();
+    let kept = soon(pool.acquire()).await.unwrap();
+    let dead = soon(pool.clone().fixed_lease(SHORT).acquire()).await.unwrap();
+    let next = pool.clone();
+    let next = tokio::spawn(async move { next.acquire().await });
+    soon(dead.lost()).await;
+    let next = soon(next).await.unwrap().unwrap();
+    observe::let_pass(&mut stage.control, 2 * SHORT);
+    assert!(!kept.is_lost() && !next.is_lost());
+    assert!(matches!(soon(dead.release()).await, Err(Error::Lost)));
+    stage.control.run("DEL s");
+    soon(kept.lost()).await;
+    assert!(matches!(soon(kept.release()).await, Err(Error::Lost)));
+    drop(next);
+    soon(client.settled()).await;
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_can_be_added_and_taken_away() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    soon(pool.set(1)).await.unwrap();
+    let one = soon(pool.acquire()).await.unwrap();
+    let other = pool.clone();
+    let waiter = tokio::spawn(async move { other.acquire().await });
+    harness::wait::until("one waits", SOON, || {
+        match stage.control.run("SEM.INFO s").field("waiters") {
+            Value::Integer(1) => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    });
+    soon(pool.set(2)).await.unwrap();
+    let two = soon(waiter).await.unwrap().unwrap();
+    soon(pool.set(1)).await.unwrap();
+    soon(one.release()).await.unwrap();
+    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
+    soon(two.release()).await.unwrap();
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_told() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    let told = soon(pool.acquire()).await.unwrap_err();
+    assert_eq!(told.code(), Some("UNSET"), "{told}");
+    assert_eq!(soon(pool.info()).await.unwrap_err().code(), Some("UNSET"));
+    soon(pool.set(2)).await.unwrap();
+    let told = soon(pool.clone().permits(3).acquire()).await.unwrap_err();
+    assert_eq!(told.code(), Some("TOOMANY"), "{told}");
+    assert!(matches!(soon(pool.clone().permits(0).acquire()).await, Err(Error::Invalid(_))));
+    assert!(matches!(soon(stage.client.semaphore("").acquire()).await, Err(Error::Invalid(_))));
+    assert!(matches!(soon(stage.client.lock("s").try_acquire()).await, Err(Error::NotALock)));
+    stage.taken("k");
+    assert!(matches!(soon(stage.client.semaphore("k").set(1)).await, Err(Error::NotALock)));
+    stage.control.call(cmd!["DEL", "k"]);
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquires_that_are_dropped_at_any_point_leave_nothing() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    soon(pool.set(2)).await.unwrap();
+    for round in 0..150_u32 {
+        let (pool, other) = (pool.clone().permits(1 + round % 2), pool.clone());
+        let first = tokio::spawn(async move { pool.acquire().await });
+        let second = tokio::spawn(async move { other.acquire().await });
+        for _ in 0..round % 25 {
+            tokio::task::yield_now().await;
+        }
+        first.abort();
+        second.abort();
+    }
+    assert_all_are_free(&mut stage).await;
+}
+
+/// Permits never exceed the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_never_holds_more_than_there_are() {
+    let mut stage = Stage::set().await;
+    soon(stage.client.semaphore("s").set(5)).await.unwrap();
+    let (held, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..12_u32 {
+        let client = Client::connect(stage.server.url()).await.unwrap();
+        let (held, most) = (held.clone(), most.clone());
+        tasks.spawn(async move {
+            for round in 0..30 {
+                let count = 1 + (task + round) % 4;
+                let permits = client.semaphore("s").permits(count).acquire().await.unwrap();
+                let now = held.fetch_add(i64::from(count), Ordering::SeqCst) + i64::from(count);
+                assert!(now <= 5, "{now} are held");
+                most.fetch_max(now, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                held.fetch_sub(i64::from(count), Ordering::SeqCst);
+                permits.release().await.unwrap();
+            }
+        });
+    }
+    while let Some(done) = tokio::time::timeout(3 * SOON, tasks.join_next()).await.expect("it ends")
+    {
+        done.unwrap();
+    }
+    assert!(most.load(Ordering::SeqCst) > 1, "several were at it at times");
+    assert_all_are_free(&mut stage).await;
+}
