@@ -121,6 +121,10 @@ pub(crate) struct Run {
     /// Share the lock with others who do, as readers; whoever runs without this runs alone
     #[arg(short, long)]
     pub(crate) shared: bool,
+    /// Take N of TOTAL permits of the semaphore of that name, instead of a lock: no more than so many
+    /// run at a time. Who comes first says how many there are
+    #[arg(short, long, value_name = "N/TOTAL", value_parser = share, conflicts_with = "shared")]
+    pub(crate) permits: Option<Share>,
     /// For how long the lock stays taken if this machine dies; renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,
@@ -136,6 +140,21 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+/// So many of so many permits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    pub(crate) wanted: u32,
+    pub(crate) of: u32,
+}
+
+fn share(text: &str) -> Result<Share, String> {
+    let numbers = text.split_once('/').map(|(wanted, of)| (wanted.parse(), of.parse()));
+    match numbers {
+        Some((Ok(wanted), Ok(of))) if (1..=of).contains(&wanted) => Ok(Share { wanted, of }),
+        _ => Err("not two numbers as in 1/5, the first no larger than the second".to_owned()),
+    }
 }
 
 #[derive(Args, Debug)]

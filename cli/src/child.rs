@@ -51,13 +51,16 @@ impl Child {
     /// Runs the command, with the variables added to its environment.
     pub(crate) fn start(
         command: &[OsString],
-        variables: [(&str, OsString); 3],
+        variables: impl IntoIterator<Item = (&'static str, OsString)>,
     ) -> Result<Self, Failure> {
         Self::try_start(command, variables)
             .map_err(|error| Failure::trouble(format!("cannot start a process: {error}")))
     }
 
-    fn try_start(command: &[OsString], variables: [(&str, OsString); 3]) -> io::Result<Self> {
+    fn try_start(
+        command: &[OsString],
+        variables: impl IntoIterator<Item = (&'static str, OsString)>,
+    ) -> io::Result<Self> {
         // Whoever loses its parent becomes ours, to be waited for: so a group whose processes have
         // all ended is seen to be empty, whatever runs as process 1.
         set_child_subreaper(true)?;

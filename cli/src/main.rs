@@ -25,6 +25,7 @@
 mod arguments;
 mod child;
 mod failure;
+mod held;
 mod keeper;
 mod run;
 mod server;

@@ -1,15 +1,16 @@
 //! `kvlock run`: from the lock to the exit code.
 
-use crate::arguments::{Address, Run};
+use crate::arguments::{Address, Run, Share};
 use crate::child::{Child, End};
 use crate::failure::{Failure, LOST, SIGNALLED};
+use crate::held::Held;
 use crate::say;
 use crate::server::Server;
 use crate::show::text;
 use crate::signals::{Came, Signals, suffer};
 use crate::supervise::{Outcome, Terms, Watch};
 use crate::terminal::{self, Terminal};
-use kvlock::{Client, Error, Guard};
+use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -107,18 +108,21 @@ impl Job {
     fn not_acquired(&self) -> Exit {
         let code = self.task.conflict_exit_code;
         if code != 0 {
-            say(&format!("{}: another owner holds the lock", self.name));
+            let why = match self.task.permits {
+                Some(_) => "not so many permits are free",
+                None => "another owner holds the lock",
+            };
+            say(&format!("{}: {why}", self.name));
         }
         Exit::Code(code)
     }
 
     /// Runs the command.
-    async fn under(&mut self, guard: &Guard, terms: Terms) -> Result<(Exit, Outcome), Failure> {
-        let variables = [
-            ("KVLOCK_KEY", self.task.key.clone()),
-            ("KVLOCK_OWNER", guard.owner().into()),
-            ("KVLOCK_TOKEN", guard.token().to_string().into()),
-        ];
+    async fn under(&mut self, guard: &Held, terms: Terms) -> Result<(Exit, Outcome), Failure> {
+        let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
+        let variables =
+            [("KVLOCK_KEY", self.task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
+        let variables = variables.into_iter().chain(token);
         let mut child = Child::start(&self.task.command, variables)?;
         let mut watch = Watch {
             guard,
@@ -143,7 +147,7 @@ impl Job {
     }
 
     /// Gives the lock back. `false` if it had been lost.
-    async fn release(&mut self, guard: Guard, client: &Client) -> bool {
+    async fn release(&mut self, guard: Held, client: &Client) -> bool {
         let mut release = pin!(guard.release());
         let released = tokio::select! {
             released = &mut release => released,
@@ -172,14 +176,27 @@ impl Job {
     }
 }
 
-async fn acquire(task: &Run, client: &Client) -> Result<Option<Guard>, Error> {
-    let lock = client.lock(task.key.as_bytes());
-    let lock = if task.shared { lock.shared() } else { lock };
-    match task.wait {
-        _ if task.nonblock => lock.try_acquire().await,
-        Some(wait) => lock.acquire_within(wait).await,
-        None => lock.acquire().await.map(Some),
+async fn acquire(task: &Run, client: &Client) -> Result<Option<Held>, Error> {
+    let key = task.key.as_bytes();
+    if let Some(Share { wanted, of }) = task.permits {
+        let pool = client.semaphore(key);
+        pool.set_once(of).await?;
+        let pool = pool.permits(wanted);
+        let permits = match task.wait {
+            _ if task.nonblock => pool.try_acquire().await?,
+            Some(wait) => pool.acquire_within(wait).await?,
+            None => Some(pool.acquire().await?),
+        };
+        return Ok(permits.map(Held::Permits));
     }
+    let lock = client.lock(key);
+    let lock = if task.shared { lock.shared() } else { lock };
+    let guard = match task.wait {
+        _ if task.nonblock => lock.try_acquire().await?,
+        Some(wait) => lock.acquire_within(wait).await?,
+        None => Some(lock.acquire().await?),
+    };
+    Ok(guard.map(Held::Lock))
 }
 
 /// A signal that came before the command was there.

@@ -9,11 +9,11 @@
 //! ```
 
 use crate::child::{Child, End, News};
+use crate::held::Held;
 use crate::say;
 use crate::signals::{Came, Signals, suffer};
 use crate::terminal::Terminal;
 use crate::time::since_boot;
-use kvlock::Guard;
 use nix::sys::signal::Signal;
 use std::io;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) struct Watch<'a> {
-    pub(crate) guard: &'a Guard,
+    pub(crate) guard: &'a Held,
     pub(crate) child: &'a mut Child,
     pub(crate) signals: &'a mut Signals,
     pub(crate) terminal: Terminal,

@@ -166,3 +166,30 @@ fn commands_that_share_the_lock_run_together_and_others_do_not() {
     stage.run(&["--shared", "--nonblock"], "true").done().assert_code(0);
     drop((holder, process));
 }
+
+#[test]
+fn no_more_commands_than_there_are_permits_run_at_a_time() {
+    let mut stage = Stage::set();
+    let one = stage.run(&["--permits", "1/2", "--lease", "2s"], "ready one; idle");
+    let one_process = stage.process("one");
+    let two = stage.run(&["-p", "1/2", "--lease", "2s"], "ready two; idle");
+    let two_process = stage.process("two");
+    let done = stage.run(&["--permits", "1/2", "--nonblock"], "true").done();
+    done.assert_code(124);
+    assert_eq!(done.err, "kvlock: k: not so many permits are free\n");
+    assert_eq!(stage.control.run("SEM.INFO k").field("used"), &Value::Integer(2));
+    let both = stage.run(&["--permits", "2/2"], "echo ${KVLOCK_TOKEN-none} >both");
+    harness::wait::until("it waits", super::SOON, || {
+        match stage.control.run("SEM.INFO k").field("waiters").integer() {
+            1 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    });
+    drop((one, one_process, two, two_process));
+    both.done().assert_code(0);
+    assert_eq!(stage.line("both"), "none");
+    for wrong in ["0/2", "3/2", "2", "a/b", "1/"] {
+        stage.run(&["--permits", wrong], "true").done().assert_code(2);
+    }
+    stage.run(&["--permits", "1/2", "--shared"], "true").done().assert_code(2);
+}
