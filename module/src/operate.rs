@@ -146,7 +146,7 @@ impl Server {
             Change::Beside { holds, token, until } => writer.beside(open, holds, token, until),
             Change::Leave => writer.remove(&open, [requester]),
             Change::Free => {
-                writer.free(open);
+                writer.free(open, before);
                 writer.announce(Audience {
                     how: self.config.redisson_channel,
                     in_cluster: self.in_cluster,

@@ -20,6 +20,9 @@ const BATCH: usize = 64;
 const STEPS_MAX: usize = 1_000;
 const DEAD_MAX: usize = 128;
 
+/// How often a search goes on when it found so many.
+const ROUNDS_MAX: usize = 8;
+
 /// How soon a search goes on that did not come to the end.
 const GO_ON: Millis = Millis(20);
 
@@ -82,10 +85,8 @@ impl Server {
         let at = KeyRef::semaphore(ctx.db(), name.bytes());
         let key = ctx.open_to_write(name);
         let mut open = Open::read(ctx, &self.words, at, name, asked, key);
-        if let Some(permits) = permits
-            && self.table.lacks_permits(&open.situation(), permits)
-        {
-            self.find_dead(&mut open, asked);
+        if let Some(permits) = permits {
+            self.find_enough(&mut open, asked, permits);
         }
         let (outcome, change) = operate(self, &open.situation());
         let frees = self.write_permits(&mut open, asked, change);
@@ -124,6 +125,16 @@ impl Server {
         }
     }
 
+    /// Looks for dead holders until so many permits are free, as far as that is worth while.
+    fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
+        for _ in 0..ROUNDS_MAX {
+            if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
+                return;
+            }
+            self.find_dead(open, asked);
+        }
+    }
+
     /// Removes dead holders and counts what they held as free; if that can be worth while.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let now = open.now.unix();
@@ -156,6 +167,7 @@ impl Server {
                 break;
             }
         }
+        let found_many = dead.len() >= DEAD_MAX;
         all &= key.fields() <= STEPS_MAX;
         dead.sort_unstable();
         dead.dedup();
@@ -170,9 +182,13 @@ impl Server {
         if !fields.is_empty() {
             open.write(&self.words, &fields, (limit, used.saturating_sub(freed)));
         }
-        let next = if all { first_end } else { Some(now.plus(GO_ON)) };
-        open.earliest = next;
-        if let Some(next) = next {
+        open.earliest = match (all, found_many) {
+            (true, _) => first_end,
+            // There are more where they come from.
+            (false, true) => None,
+            (false, false) => Some(now.plus(GO_ON)),
+        };
+        if let Some(next) = open.earliest {
             self.ends.remember(open.at, next);
         }
     }
@@ -214,9 +230,7 @@ impl Server {
                 continue;
             }
             (_, open.own) = read(open.key.as_ref(), &self.words, name, Some(owner));
-            if self.table.lacks_permits(&open.situation(), permits) {
-                self.find_dead(&mut open, Some(owner));
-            }
+            self.find_enough(&mut open, Some(owner), permits);
             match self.table.serve_permits(&open.situation(), cause) {
                 Served::NotYet => {
                     all = true;

@@ -19,8 +19,10 @@ use crate::writer::Writer;
 /// none, and all fields of a small one.
 const STEPS_MAX: usize = 1_000;
 
-/// How many dead fields are removed in one go.
+/// How many dead fields are removed by one command, and how often a search goes on when it found
+/// nobody else.
 const DEAD_MAX: usize = 128;
+const ROUNDS_MAX: usize = 8;
 
 /// How many steps a sweep takes, and how many times somebody joins or renews between two of them,
 /// on average: so that it finds more fields than are added.
@@ -84,24 +86,28 @@ impl Sharers {
             shared.living = Some(until);
             return;
         }
-        let found = self.search(key, shared.holders, now, false, STEPS_MAX);
-        if !found.is_lock {
-            *seen = Seen::NotALock { until: shared.until };
-            return;
-        }
-        self.bury(ctx, words, name, key, &found.dead);
-        shared.holders -= found.dead.len().min(shared.holders);
-        if shared.holders == 0 {
-            *seen = Seen::Free { stored: shared.token, remnant: true };
-        } else if let Some((owner, until)) = found.living {
-            shared.living = Some(until);
-            if let Some(place) = self.witness(ctx.db(), name) {
-                *place = Some(owner);
+        for _ in 0..ROUNDS_MAX {
+            let found = self.search(key, shared.holders, now, false, STEPS_MAX);
+            if !found.is_lock {
+                *seen = Seen::NotALock { until: shared.until };
+                return;
             }
-        } else {
-            // There is more to go through: at once, but not now.
-            shared.living = Some(now);
+            self.bury(ctx, words, name, key, &found.dead);
+            shared.holders -= found.dead.len().min(shared.holders);
+            if shared.holders == 0 {
+                *seen = Seen::Free { stored: shared.token, remnant: true };
+                return;
+            }
+            if let Some((owner, until)) = found.living {
+                shared.living = Some(until);
+                if let Some(place) = self.witness(ctx.db(), name) {
+                    *place = Some(owner);
+                }
+                return;
+            }
         }
+        // There is more to go through: at once, but not now.
+        shared.living = Some(now);
     }
 
     /// Asks the holder that was alive the last time. That it is one of this lock is seen by that

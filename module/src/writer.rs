@@ -48,7 +48,7 @@ impl Writer<'_> {
         let (one, field) = (self.words.one.lend(), self.words.token_field.lend());
         let token = Text::number(token.value());
         if let Before::Many = before {
-            key.delete();
+            key.unlink();
         }
         key.set_two((owner, one), (field, token.lend()));
         if let Before::One(before) = before
@@ -101,8 +101,12 @@ impl Writer<'_> {
     }
 
     /// Deletes the key.
-    pub(crate) fn free(&self, key: Key<'_>) {
-        key.delete();
+    pub(crate) fn free(&self, key: Key<'_>, before: Before<'_>) {
+        match before {
+            // Thousands may have shared it: nobody waits until that memory is free.
+            Before::Many => key.unlink(),
+            Before::One(_) | Before::Nothing => key.delete(),
+        }
         drop(key);
         self.tell_deletion();
     }
@@ -117,7 +121,7 @@ impl Writer<'_> {
     ) {
         let replaces = sharers.begins && !matches!(before, Before::Nothing);
         if replaces {
-            key.delete();
+            key.unlink();
         }
         let mut fields = Vec::with_capacity(sharers.joined.len() + 3);
         if sharers.begins {

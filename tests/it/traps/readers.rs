@@ -83,6 +83,19 @@ fn who_dies_among_many_frees_its_share_and_the_last_one_the_lock(kind: Kind) {
     stage.check();
 }
 
+fn a_lock_whose_hundreds_of_readers_are_dead_is_free_for_the_first_who_asks(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for reader in 0..600 {
+        stage.share("k", &format!("reader-{reader}"), 100);
+    }
+    stage.share("k", "long", LONG);
+    release_share(&mut stage, "long");
+    let end = stage.run("TIME")[0].text().parse::<i64>().unwrap() * 1000 + 1200;
+    stage.wait_past(end);
+    stage.hold("k", "writer", LONG);
+    stage.check();
+}
+
 fn a_lock_that_is_always_shared_keeps_few_of_the_dead(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.share("k", "long", LONG);
@@ -239,6 +252,7 @@ fn a_promoted_replica_knows_who_shares_a_lock(kind: Kind) {
 on_each_server!(
     effects_of_sharing_are_core_commands_in_one_transaction,
     who_dies_among_many_frees_its_share_and_the_last_one_the_lock,
+    a_lock_whose_hundreds_of_readers_are_dead_is_free_for_the_first_who_asks,
     a_lock_that_is_always_shared_keeps_few_of_the_dead,
     hundreds_who_wait_to_share_come_in_together_and_stop_at_the_next_writer,
     a_reader_killed_in_the_turn_of_its_grant_is_taken_back_alone,

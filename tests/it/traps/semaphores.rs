@@ -75,6 +75,19 @@ fn permits_of_the_dead_come_back_to_those_who_wait(kind: Kind) {
     expect_same_data(&stage.server, &stage.replica);
 }
 
+fn permits_of_hundreds_of_dead_are_there_for_the_first_who_asks(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("SEM.SET k 700");
+    for holder in 0..700 {
+        stage.eye.call(cmd!["SEM.ACQUIRE", "k", format!("holder-{holder}"), 1, 100]);
+    }
+    let end = stage.run("TIME")[0].text().parse::<i64>().unwrap() * 1000 + 1200;
+    stage.wait_past(end);
+    assert_eq!(stage.run("SEM.ACQUIRE k all 700 600000"), Value::Integer(700));
+    assert_eq!(counts(&mut stage), "semaphore 700 700");
+    expect_same_data(&stage.server, &stage.replica);
+}
+
 fn hundreds_who_wait_are_served_by_one_command(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.run("SEM.SET k 1");
@@ -200,6 +213,7 @@ fn never_more_permits_are_held_than_there_are(kind: Kind) {
 on_each_server!(
     effects_of_semaphores_are_core_commands_in_one_transaction,
     permits_of_the_dead_come_back_to_those_who_wait,
+    permits_of_hundreds_of_dead_are_there_for_the_first_who_asks,
     hundreds_who_wait_are_served_by_one_command,
     permits_granted_to_a_client_that_is_gone_are_taken_back,
     a_holder_that_dies_in_a_pause_makes_way_after_it,
