@@ -37,16 +37,25 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(inner: &Arc<Inner>, mode: Mode, key: &Arc<[u8]>) -> Self {
+        Self::of(inner, mode, key, &inner.fresh_owner())
+    }
+
+    /// Of an owner who has held something.
+    pub(crate) fn of(inner: &Arc<Inner>, mode: Mode, key: &Arc<[u8]>, owner: &Arc<str>) -> Self {
         Self {
             inner: inner.clone(),
             mode,
             key: key.clone(),
-            owner: inner.fresh_owner(),
+            owner: owner.clone(),
             via: None,
             armed: false,
             strays: false,
             in_line: None,
         }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// A command that may be granted is about to be sent there; `None`: not over the link.

@@ -4,11 +4,11 @@ use crate::builder::check_lease;
 use crate::claim;
 use crate::client::Inner;
 use crate::error::Error;
-use crate::lease::{Lease, Parting, ShareId};
+use crate::lease::{Lease, Parting, ShareId, Term};
 use crate::observe;
 use crate::owner::Visit;
 use crate::reply::{self, Token};
-use crate::request::{self, GiveBack};
+use crate::request::{self, GiveBack, Mode};
 use redis::{Cmd, RedisError};
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -50,7 +50,7 @@ pub struct Guard {
     share: ShareId,
     released: bool,
     /// Keeps what its owner knows of the lock.
-    _visit: Option<Visit>,
+    visit: Option<Visit>,
 }
 
 impl Guard {
@@ -60,11 +60,25 @@ impl Guard {
         share: ShareId,
         visit: Option<Visit>,
     ) -> Self {
-        Self { inner, lease, share, released: false, _visit: visit }
+        Self { inner, lease, share, released: false, visit }
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
         &self.lease
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// What this guard wants of the lease; `None` once it is released.
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.lease.term(self.share)
+    }
+
+    /// The same owner's place for a lock that is held in that mode, if several share the owner.
+    pub(crate) fn visit_in(&self, mode: Mode) -> Option<Visit> {
+        self.visit.as_ref().map(|visit| visit.in_mode(mode))
     }
 
     /// The fencing token of the grant. Re-entering and renewing keep it.

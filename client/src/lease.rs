@@ -238,6 +238,11 @@ impl Lease {
         self.state().shares.len()
     }
 
+    pub(crate) fn term(&self, share: ShareId) -> Option<Term> {
+        let state = self.state();
+        state.shares.iter().find(|other| other.id == share).map(|share| share.term)
+    }
+
     /// Waits until no command for this record is under way.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
         loop {

@@ -146,7 +146,7 @@
 //! | the thread as owner | an [`Owner`], which several tasks may share |
 //! | `lockWatchdogTimeout` | [`Builder::lease`], [`lock.lease(d)`](Lock::lease) |
 //! | `RFencedLock.getToken()` | [`guard.token()`](Guard::token) |
-//! | `RReadWriteLock` | [`lock.shared()`](Lock::shared) and the lock itself |
+//! | `RReadWriteLock` | [`lock.shared()`](Lock::shared) and the lock itself; [`guard.downgrade()`](Guard::downgrade) |
 //! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
@@ -179,6 +179,7 @@ mod client;
 mod clock;
 mod command;
 mod connector;
+mod downgrade;
 mod error;
 mod guard;
 mod latch;

@@ -156,6 +156,11 @@ impl Visit {
         self.slot.lease()
     }
 
+    /// A visit of the same owner to the same lock, in that mode.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        self.owner.visit(mode, &self.key)
+    }
+
     pub(crate) fn holds(&self, lease: &Arc<Lease>) {
         self.slot.held().lease = Arc::downgrade(lease);
     }

@@ -124,6 +124,65 @@ async fn an_owner_re_enters_what_it_holds_and_does_not_wait_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_writer_becomes_a_reader_without_letting_go() {
+    let mut stage = Stage::set().await;
+    let writer = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let others = Client::connect(stage.server.url()).await.unwrap();
+    let lock = others.lock("k").shared();
+    let reader = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let lock = stage.client.lock("k");
+    let next = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 2);
+
+    let (token, owner) = (writer.token(), writer.owner().to_owned());
+    let downgraded = soon(writer.downgrade()).await.unwrap();
+    assert!(downgraded.token() > token);
+    assert_eq!(downgraded.owner(), owner);
+    let reader = soon(reader).await.unwrap().unwrap();
+    assert_eq!(reader.token(), downgraded.token());
+    assert_eq!(soon(others.lock("k").info()).await.unwrap().holders, 2);
+    let same = soon(downgraded.downgrade()).await.unwrap();
+    assert_eq!(same.token(), reader.token());
+    soon(same.release()).await.unwrap();
+    soon(reader.release()).await.unwrap();
+    let next = soon(next).await.unwrap().unwrap();
+    soon(next.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be() {
+    let mut stage = Stage::set().await;
+    let client = Client::builder().lease(SHORT).connect(stage.server.url()).await.unwrap();
+    let me = client.owner();
+    let lock = client.lock("k").owner(&me);
+    let reader = soon(soon(lock.acquire()).await.unwrap().downgrade()).await.unwrap();
+    let again = soon(lock.clone().shared().acquire()).await.unwrap();
+    assert_eq!((again.token(), again.holds()), (reader.token(), 2));
+    assert!(matches!(soon(lock.acquire()).await, Err(Error::Upgrade)));
+    stage.wait_for_renewals(4);
+    assert!(!reader.is_lost());
+    drop((reader, again));
+    soon(client.settled()).await;
+
+    let (one, two) = (soon(lock.acquire()).await.unwrap(), soon(lock.acquire()).await.unwrap());
+    assert!(matches!(soon(one.downgrade()).await, Err(Error::Invalid(_))));
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert!(matches!(soon(two.downgrade()).await, Err(Error::Lost)));
+    soon(client.settled()).await;
+    for round in 0..100_u32 {
+        let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+        let downgrade = tokio::spawn(guard.downgrade());
+        for _ in 0..round % 20 {
+            tokio::task::yield_now().await;
+        }
+        downgrade.abort();
+    }
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_that_are_dropped_at_any_point_leave_nothing() {
     let mut stage = Stage::set().await;
     for round in 0..100_u32 {
