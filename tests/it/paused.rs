@@ -130,8 +130,8 @@ fn a_shutdown_under_waiters_ends_in_order(kind: Kind) {
     wait_in_line(&mut waiter, &mut p, "k", "bob");
     // A replica that does not answer keeps the server waiting, and paused, past the end of the lease.
     replica.signal(nix::sys::signal::Signal::SIGSTOP);
-    p.run("CONFIG SET shutdown-timeout 1");
-    assert_eq!(p.run("LOCK.RENEW k alice 100"), Value::Integer(100));
+    p.run("CONFIG SET shutdown-timeout 4");
+    assert_eq!(p.run("LOCK.RENEW k alice 2500"), Value::Integer(2500));
     primary.shut_down();
     assert!(waiter.receive(SOON).is_err(), "granted by a server that was going down");
     let log = primary.log();

@@ -55,13 +55,13 @@ fn waiters_that_leave_while_data_are_loaded_are_not_served(kind: Kind) {
         o.config("key-load-delay", 1000).config("loading-process-events-interval-bytes", 1024)
     };
     let mut stage = Stage::with(&kind, slow);
-    stage.run("EVAL \"for n = 1, 1000 do redis.call('SET', 'key' .. n, n) end\" 0");
+    stage.run("EVAL \"for n = 1, 3000 do redis.call('SET', 'key' .. n, n) end\" 0");
     stage.hold("k", "alice", LONG);
     let bob = stage.wait("k", "bob");
     let mut carol = stage.wait("k", "carol");
     let mut dave = stage.wait_with("k", "dave", LONG, 1);
     assert_eq!(dave.connection.receive(SOON).unwrap(), Value::Nil);
-    let mut dave = stage.wait_with("k", "dave", LONG, 300);
+    let mut dave = stage.wait_with("k", "dave", LONG, 1500);
     let mut other = stage.server.connect();
     stage.eye.send_raw(b"DEBUG RELOAD\r\n");
     wait::until("the server is loading", SOON, || match other.run("LOCK.ACQUIRE k x 1000") {
@@ -70,7 +70,7 @@ fn waiters_that_leave_while_data_are_loaded_are_not_served(kind: Kind) {
     });
     assert_eq!(other.run("LOCK.INFO k").code(), "LOADING");
     bob.connection.reset();
-    assert_eq!(stage.eye.receive(2 * SOON).unwrap(), Value::Status("OK".into()));
+    assert_eq!(stage.eye.receive(4 * SOON).unwrap(), Value::Status("OK".into()));
     assert_eq!(dave.connection.receive(SOON).unwrap(), Value::Nil);
     observe::wait_until_gone(&mut stage.eye, bob.id);
     stage.release("k", "alice");
