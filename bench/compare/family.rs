@@ -21,6 +21,14 @@ pub(crate) fn add(cells: &mut Cells, effort: Effort) {
             cells.plan(["10", name, who], Plan { mode, depth: 16, ..plan }, figures::common);
         }
     }
+    for who in ["kvlock", "Redisson"] {
+        if effort.quick {
+            continue;
+        }
+        let plan = Plan::uncontended(named(who), 64, effort.seconds);
+        let plan = Plan { mode: Mode::Share, ..plan };
+        cells.plan(["10", "a share of a lock, 64 tasks", who], plan, figures::common);
+    }
     for who in shared {
         let seconds = if effort.quick { 1.0 } else { 6.0 };
         cells.add("10", "1,000 readers and a writer", who, move || crowd(who, 1_000, seconds));

@@ -15,7 +15,7 @@
 //! | `counter` | a semaphore without leases: scripts that count down and up |
 //!
 //! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
-//! only in pipelines; with `crowd`, shares by a thousand at once (`crowd.rs`).
+//! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
