@@ -64,7 +64,7 @@ pub(crate) const ALL: &[Contender] = &[
         about: "`LOCK.*` commands, raw connections",
         proto: "kvlock",
         needs: Needs::Module,
-        sends: &["lock.acquire", "lock.wait", "lock.release"],
+        sends: &["lock.acquire", "lock.wait", "lock.release", "sem.acquire", "sem.release"],
         ..RAW
     },
     Contender {
@@ -108,6 +108,13 @@ pub(crate) const ALL: &[Contender] = &[
         about: "Redisson's protocol, raw connections",
         proto: "lua",
         sends: &["evalsha", "subscribe", "unsubscribe"],
+        ..RAW
+    },
+    Contender {
+        name: "Lua counter",
+        about: "the protocol of its semaphore without leases, raw connections",
+        proto: "counter",
+        sends: &["evalsha"],
         ..RAW
     },
     Contender {

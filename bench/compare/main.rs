@@ -14,7 +14,7 @@
 //! | `scenario.rs` | what is measured of whom |
 //! | `measure.rs` | one measurement: a fresh server, load generators, one stretch of time |
 //! | `process.rs`, `server.rs`, `machine.rs` | what is started, and the processor time it takes |
-//! | `figures.rs`, `waiting.rs`, `holding.rs` | from what happened to figures |
+//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs` | from what happened to figures |
 //! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
 #![allow(
     clippy::print_stdout,
@@ -27,6 +27,7 @@
 )]
 
 mod contender;
+mod family;
 mod figures;
 mod holding;
 mod machine;

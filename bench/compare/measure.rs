@@ -9,10 +9,23 @@ use std::time::Duration;
 /// Long enough for the last of the load generators to read its line of input.
 const NOTICE_NS: u64 = 50_000_000;
 
+/// What is taken and given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Lock,
+    /// A lock that others share.
+    Share,
+    /// One permit of a semaphore.
+    Permit,
+    /// Shares by all at once, and the lock by a writer in between.
+    Crowd,
+}
+
 /// What is measured. All parts contend for the same locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
+    pub(crate) mode: Mode,
     pub(crate) keys: usize,
     pub(crate) hold_us: u64,
     pub(crate) lease_ms: u64,
@@ -68,6 +81,7 @@ impl Plan {
         let part = Part { contender, tasks, clients: Clients::One };
         Self {
             parts: vec![part],
+            mode: Mode::Lock,
             keys: tasks,
             hold_us: 0,
             lease_ms: 30_000,
@@ -96,11 +110,18 @@ impl Plan {
             Clients::Several(clients) => clients,
             Clients::OwnEach => tasks,
         };
+        let mode = match self.mode {
+            Mode::Lock => "lock",
+            Mode::Share => "share",
+            Mode::Permit => "permit",
+            Mode::Crowd => "crowd",
+        };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![
             format!("url={url}"),
             // Warm-up locks are named after it, so processes must not share it.
             "key=bench".to_owned(),
+            format!("mode={mode}"),
             format!("keys={}", self.keys),
             format!("tasks={tasks}"),
             format!("clients={clients}"),

@@ -4,7 +4,7 @@ use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
 use crate::measure::{Clients, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
-use crate::{holding, waiting};
+use crate::{family, holding, waiting};
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +46,10 @@ const LIBRARIES: &[&str] = &[
 const BEYOND: &[&str] = &["etcd", "PostgreSQL"];
 
 #[derive(Default)]
-struct Cells(Vec<Cell>);
+pub(crate) struct Cells(Vec<Cell>);
 
 impl Cells {
-    fn add(
+    pub(crate) fn add(
         &mut self,
         scenario: &'static str,
         name: &str,
@@ -60,7 +60,7 @@ impl Cells {
         self.0.push(Cell { scenario, name, contender, measure: Box::new(measure), once: false });
     }
 
-    fn plan(
+    pub(crate) fn plan(
         &mut self,
         [scenario, name, who]: [&'static str; 3],
         plan: Plan,
@@ -87,6 +87,7 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     waited_for(&mut cells, effort);
     tax(&mut cells, effort);
     mixed(&mut cells, effort);
+    family::add(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -105,6 +106,8 @@ fn takes_long(cell: &Cell) -> bool {
         // A round of the watchdog takes ten seconds.
         "6" => cell.name.starts_with("1,000,000") || library,
         "7" => library,
+        // A thousand readers that leave take the scripts seconds.
+        "10" => cell.name.starts_with("1,000") && who == "Lua + pub/sub",
         _ => false,
     }
 }

@@ -121,6 +121,30 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("longest wait of Redisson, ms", "longest wait of Redisson, ms"),
         ],
     },
+    Layout {
+        scenario: "10",
+        ratio: Some(("server CPU", "server_cpu_us")),
+        columns: &[
+            COMMON[0],
+            ("cycles/s", "cycles_per_s"),
+            COMMON[1],
+            ("bytes in", "bytes_in"),
+            ("bytes out", "bytes_out"),
+            ("server's core, share", "server_share"),
+            ("load's", "load_share"),
+            ("last reader let in p50, us", "granted_p50_us"),
+            ("max", "granted_max_us"),
+            ("longest PING meanwhile p50, us", "stall_p50_us"),
+            ("max", "stall_max_us"),
+            ("longest PING in quiet p50, us", "quiet_p50_us"),
+            ("max", "quiet_max_us"),
+            ("all leave p50, us", "leaving_p50_us"),
+            ("longest PING as they leave p50, us", "leaving_stall_p50_us"),
+            ("writer let in p50, us", "writer_p50_us"),
+            ("max", "writer_max_us"),
+            ("turns", "turns"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.

@@ -12,10 +12,21 @@
 //! | `blpop` | `LPUSH` and `BLPOP`: the cheapest hand-off that the server has |
 //! | `ping` | two `PING`s |
 //! | `plain` | `SET`, `GET`, `HSET`, `DEL` of somebody who locks nothing |
+//! | `counter` | a semaphore without leases: scripts that count down and up |
+//!
+//! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
+//! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "it measures; whatever goes wrong ends it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "it measures; whatever goes wrong ends it"
+)]
 
+mod crowd;
+mod family;
 mod floors;
 mod lua;
 mod native;
@@ -27,6 +38,9 @@ use driver::Args;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();
+    if args.text("mode") == "crowd" {
+        return crowd::run(&args);
+    }
     if args.number::<usize>("depth") > 1 {
         return run::<pipeline::Pipeline>(args).await;
     }

@@ -9,12 +9,15 @@ pub(crate) struct Native {
     task: usize,
     acquired: u64,
     lease_ms: String,
+    /// Whether it shares locks instead of holding them alone.
+    shares: bool,
 }
 
 impl Connect for Native {
     async fn connect(args: &Args, task: usize) -> Self {
         let wire = Wire::connect(args.text("url")).await;
-        Self { wire, task, acquired: 0, lease_ms: args.text("lease_ms").to_owned() }
+        let (lease_ms, shares) = (args.text("lease_ms").to_owned(), args.text("mode") == "share");
+        Self { wire, task, acquired: 0, lease_ms, shares }
     }
 }
 
@@ -25,14 +28,17 @@ impl Session for Native {
     async fn acquire(&mut self, key: &str) -> Self::Held {
         self.acquired += 1;
         let owner = owner(self.task, self.acquired);
-        let command = ["LOCK.WAIT", key, &owner, &self.lease_ms, "0"].map(str::as_bytes);
-        let reply = self.wire.call(&command).await;
+        let command = ["LOCK.WAIT", key, &owner, &self.lease_ms, "0", "SHARED"].map(str::as_bytes);
+        let words = if self.shares { command.len() } else { command.len() - 1 };
+        let reply = self.wire.call(command.split_at(words).0).await;
         assert!(matches!(reply, Reply::Array(_)), "{reply:?}");
         [key.to_owned(), owner]
     }
 
     async fn release(&mut self, [key, owner]: Self::Held) {
-        let reply = self.wire.call(&[b"LOCK.RELEASE", key.as_bytes(), owner.as_bytes()]).await;
+        let command = ["LOCK.RELEASE", &key, &owner, "SHARED"].map(str::as_bytes);
+        let words = if self.shares { command.len() } else { command.len() - 1 };
+        let reply = self.wire.call(command.split_at(words).0).await;
         assert!(matches!(reply, Reply::Integer(0)), "{reply:?}");
     }
 

@@ -2,6 +2,7 @@
 //! again: all that is left to do is to parse the replies.
 
 use crate::Connect;
+use crate::family;
 use crate::floors::{self, COMPARE_AND_DELETE, load};
 use crate::lua::{self, GIVE_BACK, TAKE};
 use crate::native::owner;
@@ -12,6 +13,8 @@ pub(crate) struct Pipeline {
     wire: Wire,
     requests: Vec<u8>,
     replies: usize,
+    /// How the reply begins that says no.
+    refusal: u8,
 }
 
 impl Connect for Pipeline {
@@ -21,13 +24,26 @@ impl Connect for Pipeline {
         let cycle = cycle(&mut wire, args, &key, &owner(task, 1)).await;
         let cycles = args.number::<usize>("depth") / 2;
         let requests = cycle.iter().flatten().copied().collect::<Vec<u8>>().repeat(cycles);
-        Self { wire, requests, replies: cycles * cycle.len() }
+        // A script of the Lua protocol answers nil or OK when it has the lock, `SET` says OK, kvlock
+        // answers an array; a number would be how long another still has it. Permits that can be
+        // counted are answered by a number, and by nil if there are none.
+        let counts = match args.text("proto") {
+            "kvlock" => args.text("mode") == "permit",
+            proto => proto == "counter",
+        };
+        let refusal = if counts { b'$' } else { b':' };
+        Self { wire, requests, replies: cycles * cycle.len(), refusal }
     }
 }
 
 /// The commands of one acquisition and release.
 async fn cycle(wire: &mut Wire, args: &Args, key: &str, owner: &str) -> Vec<Vec<u8>> {
     let lease = args.text("lease_ms");
+    match args.text("mode") {
+        "share" => return family::shares(wire, args.text("proto"), [key, owner, lease]).await,
+        "permit" => return family::permits(wire, args.text("proto"), [key, owner, lease]).await,
+        _ => {}
+    }
     let set = ["SET", key, owner, "NX", "PX", lease];
     let commands = match args.text("proto") {
         "kvlock" => vec![vec!["LOCK.ACQUIRE", key, owner, lease], vec!["LOCK.RELEASE", key, owner]],
@@ -60,9 +76,7 @@ impl Session for Pipeline {
     async fn acquire(&mut self, _key: &str) {
         self.wire.send(&self.requests).await;
         let first = self.wire.skip_replies(self.replies).await;
-        // A script of the Lua protocol answers nil when it has the lock, `SET` says OK, kvlock
-        // answers an array. A number would be how long another still has it.
-        assert_ne!(first, b':', "each task has a lock of its own");
+        assert_ne!(first, self.refusal, "each task has a lock of its own");
     }
 
     async fn release(&mut self, (): ()) {}

@@ -130,7 +130,7 @@ pub(crate) fn request(command: &[&str]) -> Vec<u8> {
 }
 
 /// The reply that starts at `at`, if it is all there; `at` then is behind it.
-fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
+pub(crate) fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
     let kind = bytes.get(*at)?;
     let rest = bytes.get(*at + 1..)?;
     let length = rest.iter().position(|byte| *byte == b'\r')?;

@@ -116,7 +116,7 @@ final class Peer {
         }
 
         private void live() throws Exception {
-            RLock own = client.getLock(ARGUMENTS.get("key") + ":warm:" + ARGUMENTS.get("process") + ":" + number);
+            RLock own = lock(ARGUMENTS.get("key") + ":warm:" + ARGUMENTS.get("process") + ":" + number);
             long enough = System.nanoTime() + number("warm_ms") * 1_000_000L;
             do {
                 own.lock();
@@ -126,7 +126,7 @@ final class Peer {
             START.await();
             sleepUntil(startsAt);
 
-            RLock lock = client.getLock(ARGUMENTS.get("key") + ":" + number % number("keys"));
+            RLock lock = lock(ARGUMENTS.get("key") + ":" + number % number("keys"));
             long holdNs = number("hold_us") * 1_000L;
             boolean abandons = "no".equals(ARGUMENTS.get("release"));
             boolean yields = "yes".equals(ARGUMENTS.get("yields"));
@@ -152,6 +152,11 @@ final class Peer {
                     LockSupport.parkNanos(100_000);
                 }
             }
+        }
+
+        private RLock lock(String name) {
+            boolean shares = "share".equals(ARGUMENTS.get("mode"));
+            return shares ? client.getReadWriteLock(name).readLock() : client.getLock(name);
         }
 
         private void begin() {

@@ -1,0 +1,125 @@
+//! A crowd of readers, let in at once when a writer releases, and a writer that waits until the
+//! last of them has left; again and again. It is one thread that never sleeps, so that what it sees
+//! is what the server does, and not when somebody here was woken.
+//!
+//! In every other turn a connection of its own always has a `PING` under way: the longest that one
+//! took is the longest that anybody else had to wait. The other turns are without it.
+
+mod line;
+mod talk;
+
+use crate::native::owner;
+use driver::{Args, now};
+use line::{Line, Probe};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use talk::Talk;
+
+/// Nobody's lease ends meanwhile.
+const LEASE_MS: &str = "600000";
+/// Turns that are taken even if there is no time for them, with and without the probe.
+const TURNS: usize = 2;
+const KEY: &str = "crowd";
+
+/// One that takes part, and what it hears of the lock by.
+struct Member {
+    owner: String,
+    line: Line,
+    /// Subscribes, if the protocol needs that.
+    news: Option<Line>,
+}
+
+/// What one turn took, in nanoseconds.
+#[derive(Default)]
+struct Turn {
+    probed: bool,
+    /// From the release to the last reader's grant.
+    granted: u64,
+    stall: u64,
+    /// The longest `PING` in as long a time in which nothing happened.
+    quiet: u64,
+    /// From the first reader's release until all but one have left.
+    leaving: u64,
+    leaving_stall: u64,
+    /// From the last reader's release to the writer's grant.
+    writer: u64,
+}
+
+struct Crowd {
+    talk: Talk,
+    readers: Vec<Member>,
+    writer: Member,
+    probe: Probe,
+}
+
+pub(crate) fn run(args: &Args) {
+    let url = args.text("url");
+    let mut probe = Probe::connect(url);
+    let talk = Talk::new(args.text("proto"), &mut Line::connect(url), &mut probe);
+    let subscribes = talk.subscribes();
+    let member = |number| Member {
+        owner: owner(number, 1),
+        line: Line::connect(url),
+        news: subscribes.then(|| Line::connect(url)),
+    };
+    let readers: usize = args.number("tasks");
+    let readers: Vec<Member> = (1..=readers).map(member).collect();
+    let mut crowd = Crowd { talk, readers, writer: member(0), probe };
+    crowd.talk.write(&mut crowd.writer, &mut crowd.probe);
+    // What is paid once, at both ends.
+    crowd.turn(false);
+    println!("ready {}", env!("CARGO_PKG_VERSION"));
+    let go = std::io::stdin().lines().next().unwrap().unwrap();
+    let end: u64 = go.rsplit(' ').next().unwrap().parse().unwrap();
+    let mut text = String::new();
+    let mut turns = 0;
+    while turns < TURNS || now() < end {
+        let Turn { probed, granted, stall, quiet, leaving, leaving_stall, writer } =
+            crowd.turn(turns % 2 == 1);
+        let probed = u8::from(probed);
+        writeln!(text, "{probed} {granted} {stall} {quiet} {leaving} {leaving_stall} {writer}")
+            .unwrap();
+        turns += 1;
+    }
+    text.push_str("done\n");
+    std::io::stdout().write_all(text.as_bytes()).unwrap();
+}
+
+impl Crowd {
+    /// The writer has the lock before and after it.
+    fn turn(&mut self, probed: bool) -> Turn {
+        let mut turn = Turn { probed, ..Turn::default() };
+        let Self { talk, readers, writer, probe } = self;
+        talk.line_up(readers, probe);
+
+        probe.begin(probed);
+        let begun = now();
+        talk.release_to(writer, readers, probe);
+        turn.granted = now() - begun;
+        turn.stall = probe.end();
+
+        probe.begin(probed);
+        let begun = now();
+        while now() - begun < turn.granted {
+            probe.look();
+        }
+        turn.quiet = probe.end();
+        talk.tidy(writer, readers, probe);
+
+        talk.line_up_to_write(writer, probe);
+        let (last, others) = readers.split_last_mut().unwrap();
+        probe.begin(probed);
+        let begun = now();
+        talk.leave(others, probe);
+        turn.leaving = now() - begun;
+        turn.leaving_stall = probe.end();
+
+        // What the others have left behind does not count.
+        probe.settle();
+        let begun = now();
+        talk.leave_to(last, writer, probe);
+        turn.writer = now() - begun;
+        talk.tidy_readers(readers, writer, probe);
+        turn
+    }
+}
