@@ -22,7 +22,6 @@ impl Server {
     /// Does what is due, up to a batch, and plans the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let now = clock::now();
-        self.answer_released(ctx);
         for _ in 0..BATCH {
             let Some(waiting) = self.table.time_out_one(now) else {
                 break;
@@ -30,6 +29,7 @@ impl Server {
             self.answer(waiting, Reply::Nil, None);
         }
         if !self.may_write_unasked(ctx) {
+            self.answer_released(ctx);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
                 self.timer.arm(ctx, PAUSED);
             }
@@ -39,16 +39,26 @@ impl Server {
             let Some(grant) = self.lost.pop() else { break };
             self.take_back(ctx, &grant, now);
         }
-        for _ in 0..BATCH {
-            let Some((key, cause)) = self.table.next_look(now) else {
-                break;
-            };
-            self.look(ctx, &key, cause, now);
-        }
+        self.look_at_what_is_due(ctx, now);
+        self.answer_released(ctx);
         if !self.lost.is_empty() {
             self.timer.arm(ctx, Duration::ZERO);
         }
         self.plan(ctx, now);
+    }
+
+    /// Looks at each lock once, until so many were granted: what a look leaves to be done at the same
+    /// lock, and the locks that are left, have their turn when the server's clients had theirs.
+    fn look_at_what_is_due(&mut self, ctx: &Ctx<'_>, now: Now) {
+        let due: Vec<_> = std::iter::from_fn(|| self.table.next_look(now)).take(BATCH).collect();
+        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
+        for (key, cause) in due {
+            if self.table.counters().granted >= enough {
+                self.table.look_soon(key.borrow(), cause, now);
+            } else {
+                self.look(ctx, &key, cause, now);
+            }
+        }
     }
 
     /// Says whether a grant may be written that no client asks for just now.
@@ -65,8 +75,7 @@ impl Server {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
         if key.kind == Kind::Latch {
-            self.look_at_latch(ctx, key.borrow());
-            return self.answer_released(ctx);
+            return self.look_at_latch(ctx, key.borrow());
         }
         if key.kind == Kind::Semaphore {
             if self.permits_are_due(ctx, key.borrow(), name.lend())

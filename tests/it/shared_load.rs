@@ -5,8 +5,10 @@ use crate::asking::{LONG, arrival, token};
 use harness::random::Random;
 use harness::{Connection, Kind, Server, cmd, on_each_server};
 use std::sync::Mutex;
+use std::time::Duration;
 
 const CLIENTS: u64 = 8;
+const SOON: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 150;
 
 /// Who is inside, as the clients know it: between a grant's reply and the release.
@@ -91,4 +93,41 @@ fn no_writer_ever_meets_anybody(kind: Kind) {
     assert_eq!(harness::observe::info_number(&mut eye, "kvlock_caught_panics"), 0);
 }
 
-on_each_server!(no_writer_ever_meets_anybody);
+const READERS: i64 = 1_000;
+
+/// How many are let in, at most, between two commands of somebody else: a few turns' worth, since
+/// his commands may not have arrived in every turn.
+const STEP: i64 = 256;
+
+fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut eye = server.connect();
+    eye.run("LOCK.ACQUIRE k writer 600000");
+    let mut readers: Vec<_> = (0..READERS).map(|_| server.connect()).collect();
+    for (number, reader) in readers.iter_mut().enumerate() {
+        reader.send(cmd!["LOCK.WAIT", "k", format!("reader-{number}"), LONG, 0, "SHARED"]);
+    }
+    harness::observe::wait_for_waiters(&mut eye, "k", READERS);
+
+    // More than the server reads in one turn, so that it looks every turn.
+    let looks = 30_000;
+    let mut observer = server.connect();
+    observer.send_raw("LOCK.INFO k\r\n".repeat(looks).as_bytes());
+    eye.send(cmd!["LOCK.RELEASE", "k", "writer"]);
+    let mut seen = 0;
+    for _ in 0..looks {
+        let info = observer.receive(SOON).expect("an answer");
+        let mode = info.field("mode");
+        let shared = !mode.is_nil() && mode.text() == "shared";
+        let inside = if shared { info.field("holders").integer() } else { 0 };
+        assert!(inside - seen <= STEP, "{} were let in in one go", inside - seen);
+        seen = inside;
+    }
+    assert_eq!(eye.receive(SOON).expect("released").integer(), 0);
+    for reader in &mut readers {
+        assert!(!reader.receive(SOON).expect("granted").is_error());
+    }
+    assert_eq!(eye.run("LOCK.INFO k").field("holders").integer(), READERS);
+}
+
+on_each_server!(no_writer_ever_meets_anybody, a_crowd_of_readers_is_let_in_a_few_at_a_time);
