@@ -150,6 +150,8 @@ async fn acquires_that_are_dropped_at_any_point_leave_nothing() {
         }
         first.abort();
         second.abort();
+        // They are dropped when they have ended, and not when they are told to.
+        drop((soon(first).await, soon(second).await));
     }
     assert_all_are_free(&mut stage).await;
 }
