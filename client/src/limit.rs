@@ -24,6 +24,14 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
+    /// Of somebody who waits for so long: not at all for nothing.
+    pub(crate) fn within(timeout: Duration) -> Self {
+        if timeout.is_zero() {
+            return Self::Now;
+        }
+        Instant::now().checked_add(timeout).map_or(Self::Never, Self::Until)
+    }
+
     pub(crate) fn left(self) -> Option<Duration> {
         match self {
             Self::Now => Some(Duration::ZERO),

@@ -15,7 +15,6 @@ use crate::{observe, reenter, request};
 use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 use tracing::Instrument;
 
 const NAME_MAX: usize = 65_536;
@@ -222,11 +221,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
-        if timeout.is_zero() {
-            return self.try_acquire().await;
-        }
-        let end = Instant::now().checked_add(timeout);
-        self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
+        self.acquire_by(Limit::within(timeout)).await
     }
 
     /// Where it stands among others, for everybody the same.

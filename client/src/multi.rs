@@ -7,7 +7,6 @@ use crate::lock::Lock;
 use crate::reply::Token;
 use futures_util::future::{join_all, select_all};
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Several locks as one: all are held, or none.
 ///
@@ -134,11 +133,7 @@ impl MultiLock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
-        if timeout.is_zero() {
-            return self.try_acquire().await;
-        }
-        let end = Instant::now().checked_add(timeout);
-        self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
+        self.acquire_by(Limit::within(timeout)).await
     }
 
     async fn acquire_by(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {

@@ -12,7 +12,6 @@ use crate::reply::{self, SemaphoreInfo};
 use crate::request::{self, Mode};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A number of permits, by its name: how they are to be acquired, and how many there are.
 ///
@@ -215,11 +214,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
-        if timeout.is_zero() {
-            return self.try_acquire().await;
-        }
-        let end = Instant::now().checked_add(timeout);
-        self.acquire_by(end.map_or(Limit::Never, Limit::Until)).await
+        self.acquire_by(Limit::within(timeout)).await
     }
 
     async fn acquire_by(&self, limit: Limit) -> Result<Option<Permits>, Error> {

@@ -95,13 +95,17 @@ impl Sentinels {
         self.switched.notified().await;
     }
 
+    /// All of them, beginning with the one that answered last.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &Server)> {
+        let first = self.first.load(Ordering::Relaxed);
+        let all = self.sentinels.iter().enumerate();
+        all.clone().skip(first).chain(all.take(first))
+    }
+
     /// Asks one after the other until one knows.
     async fn find(&self) -> Result<(At, u64), Error> {
-        let first = self.first.load(Ordering::Relaxed);
         let mut last = None;
-        for number in 0..self.sentinels.len() {
-            let index = (first + number) % self.sentinels.len();
-            let Some(sentinel) = self.sentinels.get(index) else { continue };
+        for (index, sentinel) in self.in_turn() {
             match timeout(PATIENCE, self.ask(sentinel)).await {
                 Ok(Ok(found)) => {
                     self.first.store(index, Ordering::Relaxed);
@@ -169,10 +173,7 @@ impl Sentinels {
     /// Listens at one of them.
     async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
         let mut last = Error::Timeout;
-        let first = self.first.load(Ordering::Relaxed);
-        for number in 0..self.sentinels.len() {
-            let index = (first + number) % self.sentinels.len();
-            let Some(sentinel) = self.sentinels.get(index) else { continue };
+        for (_, sentinel) in self.in_turn() {
             match sentinel.listen().await {
                 Ok(mut messages) => {
                     timeout(PATIENCE, messages.subscribe(SWITCH))

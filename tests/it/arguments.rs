@@ -1,36 +1,11 @@
 //! Bad arguments change nothing, and what they are never comes back in an error.
 
-use crate::asking::{LONG, acquire, arrival, error, state, token, wait_in_line};
+use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
+use crate::refused::{NOT_NUMBERS, expect_refusal};
 use harness::{Connection, Server, Value, cmd};
 
 const MAX_LEASE: &str = "86400000";
 const TEN_YEARS: &str = "315360000000";
-
-/// Bytes that are no numbers, or none that we take.
-const NOT_NUMBERS: [&[u8]; 22] = [
-    b"-1",
-    b"-0",
-    b"+5",
-    b"5.0",
-    b"1e3",
-    b" 5",
-    b"5 ",
-    b"0x10",
-    b"",
-    b"NaN",
-    b"inf",
-    b"five",
-    b"1_000",
-    b"01",
-    b"5\0",
-    b"5\r\n",
-    b"\xff",
-    b"--1",
-    b"9223372036854775808",
-    b"18446744073709551615",
-    b"18446744073709551616",
-    b"99999999999999999999999999999999",
-];
 
 /// Bytes that any name may be.
 const NAMES: [&[u8]; 9] = [
@@ -53,22 +28,9 @@ fn held() -> (Server, [Connection; 2]) {
     (server, connections)
 }
 
-/// The command is refused with an error that begins so and echoes nothing, and nothing changes.
 #[track_caller]
 fn refused(connections: &mut [Connection; 2], command: Vec<Vec<u8>>, beginning: &str) {
-    for connection in connections {
-        let key = command.get(1).cloned().unwrap_or_default();
-        let before = state(connection, &key);
-        let text = error(&connection.call(&command));
-        assert!(text.starts_with(beginning), "{command:?} answers {text}");
-        assert!(text.is_ascii() && !text.contains("secret"), "{command:?} is echoed in {text}");
-        assert_eq!(state(connection, &key), before, "{command:?} changed the key");
-        assert_eq!(
-            connection.call(cmd!["LOCK.INFO", "k"]).field("waiters"),
-            &Value::Integer(0),
-            "{command:?} waits"
-        );
-    }
+    expect_refusal(connections, &command, beginning, "LOCK.INFO k");
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod outside;
 mod paused;
 mod planted;
 mod refusals;
+mod refused;
 mod replies;
 mod same_turn;
 mod sem_arguments;

@@ -1,26 +1,7 @@
 //! Bad arguments of the semaphore commands change nothing, and never come back in an error.
 
-use crate::asking::{error, state};
+use crate::refused::{NOT_NUMBERS, expect_refusal};
 use harness::{Connection, Server, Value, cmd};
-
-const NOT_NUMBERS: [&[u8]; 16] = [
-    b"-1",
-    b"-0",
-    b"+5",
-    b"5.0",
-    b"1e3",
-    b" 5",
-    b"5 ",
-    b"0x10",
-    b"",
-    b"NaN",
-    b"01",
-    b"5\0",
-    b"\xff",
-    b"secret",
-    b"9223372036854775808",
-    b"99999999999999999999999999999999",
-];
 
 /// A server with a semaphore at `k`, and connections in both protocols.
 fn set() -> (Server, [Connection; 2]) {
@@ -31,19 +12,9 @@ fn set() -> (Server, [Connection; 2]) {
     (server, connections)
 }
 
-/// The command is refused with an error that begins so and echoes nothing, and nothing changes.
 #[track_caller]
 fn refused(connections: &mut [Connection; 2], command: Vec<Vec<u8>>, beginning: &str) {
-    for connection in connections {
-        let key = command.get(1).cloned().unwrap_or_default();
-        let before = state(connection, &key);
-        let text = error(&connection.call(&command));
-        assert!(text.starts_with(beginning), "{command:?} answers {text}");
-        assert!(text.is_ascii() && !text.contains("secret"), "{command:?} is echoed in {text}");
-        assert_eq!(state(connection, &key), before, "{command:?} changed the key");
-        let info = connection.run("SEM.INFO k");
-        assert_eq!(info.field("waiters"), &Value::Integer(0), "{command:?} waits");
-    }
+    expect_refusal(connections, &command, beginning, "SEM.INFO k");
 }
 
 #[test]
