@@ -101,6 +101,7 @@ impl Host for Module {
             match event {
                 ServerEvent::BecamePrimary => {
                     server.primary = true;
+                    server.floors.promoted();
                     begin_quarantine(server, now);
                 }
                 ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
