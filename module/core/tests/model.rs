@@ -65,7 +65,7 @@ fn whatever_happens_the_table_does_what_the_contract_says() {
 #[test]
 fn a_thousand_walks_see_everything_happen_often() {
     let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 14];
+    let mut counted = [0; 15];
     for _ in 0..1_000 {
         let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
         let mut world = World::new(look_every);
@@ -88,6 +88,7 @@ fn a_thousand_walks_see_everything_happen_often() {
             counters.disconnects,
             counters.forced_releases,
             counters.grants_taken_back,
+            counters.quarantines,
         ];
         for (all, one) in counted.iter_mut().zip(of_this_walk) {
             *all += one;

@@ -75,6 +75,12 @@ pub(crate) enum Event {
     Dismiss(Key),
     /// What another server may have issued, relative to the clock; or it is not known.
     Floor(Option<u64>),
+    /// A quarantine begins, if there are any.
+    Begin,
+    /// How long quarantines last is set.
+    Quarantine(u64),
+    /// The server grants nothing any more.
+    Lift,
 }
 
 /// The owner of that name.
@@ -149,6 +155,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Drain(true)),
         8 => Just(Event::Drain(false)),
         1 => key().prop_map(Event::Dismiss),
+        1 => Just(Event::Begin),
+        2 => select(&[0, 10, 60][..]).prop_map(Event::Quarantine),
+        1 => Just(Event::Lift),
         1 => Just(Event::Floor(None)),
         5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
     ]
