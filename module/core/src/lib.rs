@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+pub mod arguments;
 mod grant;
 mod key;
 mod latch;
