@@ -8,7 +8,7 @@ use crate::meddling::{Meddling, meddling};
 /// Few names, so that everybody meets everybody all the time.
 pub(crate) const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some begin like others.
-const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
+pub(crate) const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
 /// Which of [`KEYS`].
 pub(crate) type Key = usize;
