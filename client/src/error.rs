@@ -40,8 +40,8 @@ pub enum Error {
     Upgrade,
     /// The server has as many waiters as it is configured to take.
     QueueFull,
-    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) wants have
-    /// received the grant or the renewal in time. What was granted has been released again.
+    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
+    /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have received the grant or the renewal in time. What was granted has been released again.
     NotReplicated {
         /// How many have.
         confirmed: u32,

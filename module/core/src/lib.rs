@@ -43,9 +43,11 @@
 //! - **I10** A shared period has one token: larger than each before it, smaller than each after.
 //! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
 //! - **I12** Permits are granted only out of those that are free.
+//! - **I13** During a quarantine only who holds something already is granted it again.
 #![forbid(unsafe_code)]
 
 mod agenda;
+pub mod arguments;
 mod grant;
 mod key;
 mod latch;
@@ -56,6 +58,7 @@ mod outcome;
 mod parse;
 mod permits;
 mod planted;
+mod quarantine;
 mod queue;
 mod report;
 mod semaphore;

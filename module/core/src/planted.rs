@@ -112,6 +112,8 @@ bugs! {
     OnePermitTooMany "one-permit-too-many"
     /// The permits of a dead holder never come back.
     DeadKeepPermits "dead-keep-permits"
+    /// A quarantine keeps nobody from anything.
+    NoQuarantine "no-quarantine"
 }
 
 impl Bug {

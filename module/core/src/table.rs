@@ -16,6 +16,7 @@ use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, Counters, Limits};
 use crate::planted::Bug;
+use crate::quarantine::Quarantine;
 use crate::queue::Queues;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
@@ -29,6 +30,7 @@ pub struct Table<P> {
     /// Hand-offs whose reply is not written yet, and whose owner did nothing since.
     pub(crate) in_flight: HashMap<Flight, GrantId, RandomState>,
     pub(crate) last_grant: u64,
+    pub(crate) quarantine: Quarantine,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -68,6 +70,7 @@ impl<P> Table<P> {
             tokens: TokenSource::default(),
             in_flight: HashMap::default(),
             last_grant: 0,
+            quarantine: Quarantine::default(),
             limits,
             look_every: None,
             counters: Counters::default(),
@@ -76,9 +79,12 @@ impl<P> Table<P> {
 
     /// Says whether the head of the queue must be served before anything else is done with this
     /// lock: it is free although somebody waits, or it is shared and that is what the head wants
-    /// (I8).
+    /// (I8). During a quarantine nothing is owed.
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
+        if self.quarantine.is_on(at.now) {
+            return false;
+        }
         let owes = match at.seen {
             Observed::Free { .. } => self.queues.find(at.key).is_some(),
             Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
@@ -120,6 +126,9 @@ impl<P> Table<P> {
                 (AcquireReply::Mismatch, Change::None)
             }
             Observed::Held(_) => (AcquireReply::Refused, Change::None),
+            Observed::Free { .. } if self.quarantine.is_on(at.now) => {
+                (AcquireReply::Refused, Change::None)
+            }
             Observed::Free { .. } if self.owes_a_grant(at) => (AcquireReply::Refused, Change::None),
             Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)

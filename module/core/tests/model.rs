@@ -13,6 +13,8 @@
 
 #[path = "model/beside.rs"]
 mod beside;
+#[path = "model/bytes.rs"]
+mod bytes;
 #[path = "model/drive.rs"]
 mod drive;
 #[path = "model/events.rs"]
@@ -31,6 +33,7 @@ mod sim;
 #[path = "model/world.rs"]
 mod world;
 
+use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::strategy::{Just, Strategy, ValueTree};
@@ -61,11 +64,25 @@ fn whatever_happens_the_table_does_what_the_contract_says() {
     }
 }
 
+/// The fuzzer of `scripts/fuzz` finds its way through bytes.
+#[test]
+fn whatever_bytes_say_the_table_does_what_the_contract_says() {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let run = TestRunner::new(config).run(&vec(any::<u8>(), 1..400), |bytes| {
+        let (look_every, ops) = bytes::walk(&bytes, 100);
+        let mut world = World::new(look_every);
+        ops.iter().try_for_each(|op| world.step(op))
+    });
+    if let Err(failure) = run {
+        panic!("{failure}");
+    }
+}
+
 /// A test that finds nothing must have looked everywhere.
 #[test]
 fn a_thousand_walks_see_everything_happen_often() {
     let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 14];
+    let mut counted = [0; 15];
     for _ in 0..1_000 {
         let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
         let mut world = World::new(look_every);
@@ -88,6 +105,7 @@ fn a_thousand_walks_see_everything_happen_often() {
             counters.disconnects,
             counters.forced_releases,
             counters.grants_taken_back,
+            counters.quarantines,
         ];
         for (all, one) in counted.iter_mut().zip(of_this_walk) {
             *all += one;

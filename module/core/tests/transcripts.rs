@@ -63,6 +63,7 @@ transcripts! {
     a_second_wait_takes_the_place_over
     a_writer_may_go_on_as_a_reader
     a_writer_waits_for_the_last_reader_and_stops_later_ones
+    during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
     first_come_first_served
     forced_release_takes_the_lock_from_anybody

@@ -8,7 +8,7 @@ use crate::meddling::{Meddling, meddling};
 /// Few names, so that everybody meets everybody all the time.
 pub(crate) const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some begin like others.
-const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
+pub(crate) const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
 /// Which of [`KEYS`].
 pub(crate) type Key = usize;
@@ -75,6 +75,12 @@ pub(crate) enum Event {
     Dismiss(Key),
     /// What another server may have issued, relative to the clock; or it is not known.
     Floor(Option<u64>),
+    /// A quarantine begins, if there are any.
+    Begin,
+    /// How long quarantines last is set.
+    Quarantine(u64),
+    /// The server grants nothing any more.
+    Lift,
 }
 
 /// The owner of that name.
@@ -96,8 +102,10 @@ pub(crate) fn lease() -> impl Strategy<Value = u64> {
 }
 
 /// The last one is too far ahead, unless the clock was set back.
+/// In microseconds, as tokens are.
+pub(crate) const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
 fn token() -> impl Strategy<Value = Option<i64>> {
-    const DAY: i64 = 24 * 60 * 60 * 1_000_000;
     select(&[None, None, Some(-5_000), Some(5_000), Some(90_000_000), Some(DAY), Some(DAY + 1)][..])
 }
 
@@ -149,6 +157,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Drain(true)),
         8 => Just(Event::Drain(false)),
         1 => key().prop_map(Event::Dismiss),
+        1 => Just(Event::Begin),
+        2 => select(&[0, 10, 60][..]).prop_map(Event::Quarantine),
+        1 => Just(Event::Lift),
         1 => Just(Event::Floor(None)),
         5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
     ]

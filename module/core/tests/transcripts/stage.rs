@@ -236,6 +236,13 @@ impl Stage {
                     self.tell(Some(out), "MOVED");
                 }
             }
+            "quarantine" => {
+                let now = self.clock.now();
+                self.table.set_quarantine(Millis(args.must("ms")), now);
+                if args.flag("begins") {
+                    self.table.begin_quarantine(now);
+                }
+            }
             "drain-over" => self.table.limits.draining = false,
             // Without a token it is not known yet.
             "floor" => self.floor = args.may("token"),
@@ -247,6 +254,7 @@ impl Stage {
     /// Does all that is due, as the timer does.
     fn due(&mut self) {
         let now = self.clock.now();
+        self.table.end_quarantine(now);
         while let Some(out) = self.table.time_out_one(now) {
             self.tell(Some(out), "nil");
         }

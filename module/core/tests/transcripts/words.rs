@@ -152,6 +152,7 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
         ("cancelled", before.cancelled, after.cancelled),
         ("disconnects", before.disconnects, after.disconnects),
         ("forced", before.forced_releases, after.forced_releases),
+        ("quarantines", before.quarantines, after.quarantines),
         ("taken back", before.grants_taken_back, after.grants_taken_back),
         ("most waiters", peak(before), peak(after)),
     ];
