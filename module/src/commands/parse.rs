@@ -93,6 +93,24 @@ pub(super) fn permits<'a>(
     Ok((permits, Acquire { owner, want, lease, holds }))
 }
 
+/// Reads the arguments of acquiring permits: how many may also be `ALL`, which is none here.
+pub(super) fn permits_or_all<'a>(
+    owner_arg: Arg<'a>,
+    permits_arg: Arg<'_>,
+    lease_arg: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(Option<u64>, Acquire<'a>), Reply> {
+    if !is(permits_arg, b"ALL") {
+        let some = permits(owner_arg, permits_arg, lease_arg, options, max_lease_ms);
+        return some.map(|(permits, request)| (Some(permits), request));
+    }
+    let owner = owner(owner_arg)?.bytes();
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let (want, holds) = (Want::Permits(Permits::MAX), holds(options)?);
+    Ok((None, Acquire { owner, want, lease, holds }))
+}
+
 /// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
 pub(super) fn latch(
     count: Arg<'_>,
