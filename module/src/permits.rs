@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 
 use kvlock_core::{
-    Bug, Cause, HandOff, KeyRef, MODE_FIELD, Millis, PermitsChange, Semaphore, SemaphoreAt, Served,
-    Share, UnixMillis,
+    Bug, Cause, HandOff, KeyRef, MODE_FIELD, Millis, PermitsChange, RUN_MAX, Semaphore,
+    SemaphoreAt, Served, Share, UnixMillis,
 };
 
 use crate::clock;
@@ -12,9 +12,6 @@ use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::redis::{Arg, Ctx, Cursor, Key, Reply, Text};
 use crate::semaphore::{Open, read};
 use crate::server::{Grant, Server};
-
-/// How many waiters are served in one go.
-const BATCH: usize = 64;
 
 /// How many steps a search for the dead takes in one go, and how many it removes.
 const STEPS_MAX: usize = 1_000;
@@ -266,7 +263,7 @@ impl Server {
         let key = ctx.open_to_write(name);
         let mut open = Open::read(ctx, &self.words, at, name, None, key);
         let (mut granted, mut all) = (Vec::new(), false);
-        for _ in 0..BATCH {
+        for _ in 0..RUN_MAX {
             let first = self.table.first_for_permits(at);
             let Some((owner, permits)) = first.map(|(owner, n)| (Text::new(owner), n)) else {
                 all = true;

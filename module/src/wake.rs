@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now, RUN_MAX};
 
 use crate::clock;
 use crate::commands::MOVING;
@@ -14,7 +14,7 @@ use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
 /// How many things are done in one go before the server's clients get their turn.
-const BATCH: usize = 64;
+const BATCH: usize = RUN_MAX;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
