@@ -255,13 +255,11 @@ impl Inner {
         let place = address.to_string();
         let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
         let link = Arc::new(Link::new(connector.clone()));
-        let renewals = Arc::new(Renewals {
-            link: match settings.replicas {
-                Some(_) => Arc::new(Link::new(connector.clone())),
-                None => link.clone(),
-            },
-            replicas: settings.replicas,
-        });
+        let of_their_own = match settings.replicas {
+            Some(_) => Arc::new(Link::new(connector.clone())),
+            None => link.clone(),
+        };
+        let renewals = Arc::new(Renewals::new(of_their_own, settings.replicas));
         let watchdog = Watchdog::new(
             renewals.clone(),
             connector.clone(),
