@@ -36,8 +36,7 @@ pub(crate) fn work(round: &Round, number: u64, random: Random) {
     let mut turn = 0_u64;
     while !round.is_over() {
         turn += 1;
-        worker.go_to(worker.random.clone().pick(&round.locks));
-        worker.random.below(u64::MAX);
+        worker.go_to(round);
         // A new owner each time: what is unknown of an old one does not blur the next.
         worker.owner = format!("{number}:{turn}");
         match worker.sort {
@@ -72,7 +71,8 @@ pub(crate) struct Wish {
 }
 
 impl Worker<'_> {
-    fn go_to(&mut self, lock: &Lock) {
+    fn go_to(&mut self, round: &Round) {
+        let lock: &Lock = self.random.pick(&round.locks);
         self.key.clone_from(&lock.key);
         (self.client.db, self.side.db) = (lock.db, lock.db);
         self.sort = lock.sort;
@@ -273,8 +273,18 @@ impl Worker<'_> {
         self.give_back(lease);
     }
 
+    /// Keeps what it has for a moment, now and then: others come meanwhile, and wait.
+    pub(crate) fn dwell(&mut self) {
+        if self.random.percent(50) {
+            std::thread::sleep(ms(1 + self.random.below(10)));
+        }
+    }
+
     /// Releases it, or lets its lease end.
     fn give_back(&mut self, lease: u64) {
+        if self.sort == Sort::Shared {
+            self.dwell();
+        }
         if lease == LONG_MS || self.random.percent(85) {
             let (request, command) = (self.gives_back(), self.say("LOCK.RELEASE", cmd!["ALL"]));
             let ending = if self.random.percent(15) {

@@ -45,9 +45,8 @@ const ROUND: Duration = Duration::from_secs(3);
 /// How late a hand-off may be: longer than any fault keeps the server from its work.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(3) };
 
-/// What there is at a time, in each database.
-const SORTS: [Sort; 7] =
-    [Sort::Lock, Sort::Lock, Sort::Shared, Sort::Shared, Sort::Semaphore, Sort::Latch, Sort::Latch];
+/// What there is at a time, in each database: few enough that the clients meet.
+const SORTS: [Sort; 5] = [Sort::Lock, Sort::Lock, Sort::Shared, Sort::Semaphore, Sort::Latch];
 
 /// The database of the wild locks, which strangers delete, flush and swap.
 const WILD: u32 = 0;

@@ -80,6 +80,7 @@ impl Worker<'_> {
                 }
             }
         }
+        self.dwell();
         if lease == LONG_MS || self.random.percent(80) {
             let release = cmd!["SEM.RELEASE", key, owner, "ALL"];
             let ending = if self.random.percent(15) {
