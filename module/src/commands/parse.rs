@@ -74,6 +74,17 @@ pub(super) fn permits<'a>(
     or_error(arguments::permits(owner, permits, lease, options, max_lease_ms))
 }
 
+pub(super) fn permits_or_all<'a>(
+    owner: Arg<'a>,
+    permits: Arg<'_>,
+    lease: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(Option<u64>, Acquire<'a>), Reply> {
+    let (owner, permits, lease) = (owner.bytes(), permits.bytes(), lease.bytes());
+    or_error(arguments::permits_or_all(owner, permits, lease, options, max_lease_ms))
+}
+
 pub(super) fn latch(
     count: Arg<'_>,
     options: &[Arg<'_>],

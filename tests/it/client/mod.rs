@@ -2,6 +2,7 @@
 
 mod cancel;
 mod crowd;
+mod family;
 mod frozen;
 mod input;
 mod latch;
