@@ -40,6 +40,12 @@ impl Cluster {
         &self.nodes
     }
 
+    /// Its address as the client takes it, with all nodes.
+    pub fn url(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(address).collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
     /// The slot of a key.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> i64 {
         self.nodes[0].connect().call(cmd!["CLUSTER", "KEYSLOT", key.as_ref()]).integer()
