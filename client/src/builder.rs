@@ -85,8 +85,8 @@ impl Builder {
         self
     }
 
-    /// How many different locks can be waited for at the server at the same time: 32 by default,
-    /// at least 1. Each takes a connection while somebody waits.
+    /// How many different locks can be waited for at the server at the same time, in a cluster at all
+    /// nodes together: 32 by default, at least 1. Each takes a connection while somebody waits.
     ///
     /// If more are wanted, those ask again and again at random intervals, and are served when they
     /// happen to find the lock free, not in order of arrival.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
-/// Acquires locks of one server, and keeps them.
+/// Acquires locks of one server or cluster, and keeps them.
 ///
 /// Make one per process and clone it: clones share the connections and the watchdog. It belongs to
 /// the tokio runtime in which it is used; the runtime needs its timers and I/O enabled.
@@ -50,12 +50,13 @@ impl Client {
     /// Connects to a server, with the default settings.
     ///
     /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`; and `redis-sentinel://…` for a primary that Sentinels watch over:
-    /// see [`Address`].
+    /// TLS feature, `rediss://…`; `redis-sentinel://…` for a primary that Sentinels watch over, and
+    /// `redis-cluster://…` for a cluster: see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the address is none or no Sentinel knows that name,
+    /// [`Invalid`](Error::Invalid) if the address is none, no Sentinel knows that name, or the
+    /// server of a cluster's address is in none,
     /// [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if nobody answers there,
     /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
@@ -173,7 +174,8 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// The locks that are waited for at this moment, `count` of them at most.
+    /// The locks that are waited for at this moment, `count` of them at most: those with the most
+    /// waiters, of all nodes of a cluster.
     ///
     /// # Errors
     ///

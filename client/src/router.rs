@@ -152,10 +152,22 @@ impl Router {
             let Err(trouble) = answer else { return answer };
             match self.learn(&route.node, &trouble) {
                 Some(next) if hops < HOPS => route = next,
-                _ => return Err(trouble),
+                _ => return Err(self.explained(trouble)),
             }
             hops += 1;
         }
+    }
+
+    /// A node of a cluster that was taken for all there is.
+    fn explained(&self, trouble: Error) -> Error {
+        if matches!(self.to, To::One(_)) && trouble.code() == Some("MOVED") {
+            return Error::Invalid(
+                "the server is a node of a cluster, whose address begins with redis-cluster:// \
+                 or rediss-cluster://"
+                    .to_owned(),
+            );
+        }
+        trouble
     }
 
     async fn call_at(

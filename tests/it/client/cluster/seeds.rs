@@ -39,6 +39,15 @@ async fn what_is_wrong_with_the_address_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_node_is_not_taken_for_all() {
+    let cluster = Cluster::start(3, 0);
+    let key = early_key(&cluster);
+    let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
+    let told = soon(client.lock(&key).acquire()).await.unwrap_err();
+    assert!(matches!(&told, Error::Invalid(text) if text.contains("redis-cluster://")), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_does_not_know_locks_is_told() {
     let cluster = Cluster::start_with(&Server::options().without_module(), 3, 0);
     let told = refused(&cluster.url()).await;
