@@ -87,6 +87,24 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
+    /// Starts one more node, a master without slots, and returns when all know it.
+    pub fn join(&mut self, options: &Options) {
+        let node = options.clone().cluster().start();
+        let words = ["add-node".to_owned(), address(&node), address(&self.nodes[0])];
+        self.redis_cli(words.into_iter());
+        self.nodes.push(node);
+        self.wait_until_agreed();
+    }
+
+    /// Takes the last node, which must have no slots, out of the cluster, and kills it.
+    pub fn leave(&mut self) {
+        let node = self.nodes.pop().expect("a node");
+        let words = ["del-node".to_owned(), address(&self.nodes[0]), self.id_of(&node)];
+        self.redis_cli(words.into_iter());
+        drop(node);
+        self.wait_until_agreed();
+    }
+
     /// Waits until redis-cli finds nothing wrong, which it demands before it moves a slot.
     fn wait_until_checked(&self, at: &str) {
         let cli = self.nodes[0].kind().cli();
