@@ -175,3 +175,28 @@ async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
     assert_eq!(load.end().await.losses, 0, "a restart in order loses nothing");
     keys().iter().for_each(|key| wait_until_free(&cluster, key));
 }
+
+/// Answers get lost: what was asked is asked again, and counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_cut_under_load() {
+    let cluster = Cluster::start(3, 0);
+    let clients = [
+        client_with(&cluster, Duration::from_secs(10)).await,
+        client_with(&cluster, Duration::from_secs(10)).await,
+    ];
+    let load = Load::start(&clients, &keys());
+    for _ in 0..10 {
+        meanwhile(|| {
+            for node in cluster.nodes() {
+                let killed = node.connect().run("CLIENT KILL TYPE normal SKIPME yes");
+                assert!(killed.integer() > 0, "{killed}");
+            }
+            load.wait_for_progress();
+        });
+    }
+    assert_eq!(load.end().await.losses, 0, "no lock is given to two");
+    for client in &clients {
+        soon(client.settled()).await;
+    }
+    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+}
