@@ -264,7 +264,7 @@ impl Inner {
         let place = address.to_string();
         let own_renewals = settings.replicas.is_some();
         let router = Arc::new(Router::new(address, settings.reply_timeout, own_renewals)?);
-        let renewals = Arc::new(Renewals { router: router.clone(), replicas: settings.replicas });
+        let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
         let watchdog = Watchdog::new(renewals.clone(), terms.clock.clone(), settings.reply_timeout);
         Ok(Self {
             router,

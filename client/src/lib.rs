@@ -36,6 +36,7 @@
 //! | no more than so many at a time | [`Client::semaphore`] |
 //! | to wait until so many others are done | [`Client::latch`] |
 //! | several locks, all or none | [`MultiLock`] |
+//! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -122,7 +123,9 @@
 //! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
 //! acquire or a renewal that too few replicas have received does not count. It closes the hole as
 //! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
-//! and accept that any one that is down stops all locks.
+//! with [`Builder::all_replicas`], and accept that any one that is down stops all locks. The
+//! server's `kvlock.quarantine-ms` closes it without replicas, at the price of no new locks for a
+//! while after each failover: an acquire then waits in line for as long.
 //!
 //! # Cluster
 //!
@@ -171,6 +174,7 @@
 //! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
+//! | `RedissonRedLock` | [`Quorum`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
@@ -215,6 +219,7 @@ mod node;
 mod observe;
 mod owner;
 mod pool;
+mod quorum;
 mod reenter;
 mod replicas;
 mod reply;
@@ -238,5 +243,6 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
+pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 pub use reply::{Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter};
 pub use semaphore::{Permits, Semaphore};

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::link::{Link, Live, Reign};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Host and port of a server.
 pub(crate) type At = (String, u16);
@@ -19,6 +19,8 @@ pub(crate) struct Node {
     renewals: Option<Link>,
     /// Something went wrong there, so it may not be the right one any more.
     troubled: AtomicBool,
+    /// The most replicas that it was seen to have.
+    most_replicas: AtomicU32,
 }
 
 impl Node {
@@ -29,6 +31,7 @@ impl Node {
             renewals: own_renewals.then(|| Link::new(connector.clone())),
             connector,
             troubled: AtomicBool::new(false),
+            most_replicas: AtomicU32::new(0),
         }
     }
 
@@ -69,6 +72,15 @@ impl Node {
 
     pub(crate) fn set_troubled(&self, troubled: bool) {
         self.troubled.store(troubled, Ordering::Relaxed);
+    }
+
+    /// It has so many replicas at the moment.
+    pub(crate) fn has_shown(&self, replicas: u32) {
+        self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
+    }
+
+    pub(crate) fn most_replicas(&self) -> u32 {
+        self.most_replicas.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_troubled(&self) -> bool {

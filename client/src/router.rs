@@ -89,6 +89,14 @@ impl Router {
         }
     }
 
+    /// The server, where it must be one.
+    pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
+        match &self.to {
+            To::One(node) => Ok(node),
+            To::Cluster(_) => Err(Error::Invalid("a cluster is many servers".to_owned())),
+        }
+    }
+
     /// Learns from what went wrong at a node. If the command is to go elsewhere, where to.
     pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
         let To::Cluster(cluster) = &self.to else { return None };
@@ -122,6 +130,7 @@ impl Router {
             | Error::NotALock
             | Error::Upgrade
             | Error::QueueFull
+            | Error::NoMajority { .. }
             | Error::Protocol(_) => None,
         }
     }

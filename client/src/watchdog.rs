@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::replicas::Renewals;
 use crate::router::Route;
 use crate::sync::{Mutex, Ordering, lock};
-use crate::{observe, reply, request};
+use crate::{observe, reply};
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
@@ -267,10 +267,9 @@ impl Watchdog {
     /// One whose lock is on its way to another node.
     async fn send_on(&self, renewal: &mut Renewal, route: Route, sent: Moment) {
         let Renewal { lease, length, .. } = &*renewal;
-        let tenure = &lease.tenure;
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
-            let request = request::renew(tenure.mode, &*tenure.key, &*tenure.owner, *length)?;
+            let request = lease.tenure.renewal(*length)?;
             self.renewals.send_on(route, &request, patience).await
         };
         let answer = answer.await;
@@ -288,11 +287,9 @@ impl Watchdog {
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
             lease.renewing(turn, sent, *length);
-            let tenure = &lease.tenure;
-            let (key, owner) = (&*tenure.key, &*tenure.owner);
-            commands.add_command(request::renew(tenure.mode, key, owner, *length)?);
+            commands.add_command(lease.tenure.renewal(*length)?);
         }
-        let answers = self.renewals.send(&live, commands, patience).await;
+        let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }

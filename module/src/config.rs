@@ -5,6 +5,9 @@ use crate::redis::{ConfigKind, ConfigSpec};
 /// Ten years in milliseconds: the longest lease that can be allowed and the longest wait.
 pub(crate) const TEN_YEARS_MS: u64 = 315_360_000_000;
 
+/// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
+const DAY_MS: i64 = 86_400_000;
+
 /// When to tell those who wait with Redisson that a lock is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
@@ -39,15 +42,17 @@ pub(crate) enum Setting {
     MaxWaitersPerKey,
     RedissonChannel,
     Drain,
+    QuarantineMs,
 }
 
 impl Setting {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::MaxLeaseMs,
         Self::MaxWaiters,
         Self::MaxWaitersPerKey,
         Self::RedissonChannel,
         Self::Drain,
+        Self::QuarantineMs,
     ];
 
     /// The option at a position of [`SPECS`].
@@ -75,6 +80,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         default: 0,
     },
     ConfigSpec { name: c"drain", kind: ConfigKind::Switch, default: 0 },
+    ConfigSpec { name: c"quarantine-ms", kind: ConfigKind::Number(0, DAY_MS), default: 0 },
 ];
 
 impl RedissonChannel {
@@ -109,6 +115,7 @@ mod tests {
             (Setting::MaxWaitersPerKey, b"max-waiters-per-key"),
             (Setting::RedissonChannel, b"redisson-channel"),
             (Setting::Drain, b"drain"),
+            (Setting::QuarantineMs, b"quarantine-ms"),
         ] {
             assert_eq!(names[setting as usize], name);
             assert_eq!(Setting::at(setting as usize), Some(setting));

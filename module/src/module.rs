@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause};
+use kvlock_core::{Bug, Cause, Millis, Now};
 
 use crate::config::{self, RedissonChannel, Setting};
 use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::ServerEvent;
-use crate::redis::{ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply};
+use crate::redis::{
+    ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply, log_line,
+};
 use crate::server::{self, Grant, Server};
 use crate::{clock, commands, info};
 
@@ -36,6 +38,14 @@ impl Host for Module {
 
     fn commands(registry: &mut Registry<'_>) {
         commands::register(registry);
+    }
+
+    fn loaded(ctx: &Ctx<'_>) {
+        server::with(|server| {
+            if server.primary && !keeps_every_grant(ctx) {
+                begin_quarantine(server, clock::now());
+            }
+        });
     }
 
     fn unload(ctx: &Ctx<'_>) {
@@ -89,10 +99,15 @@ impl Host for Module {
                 server.floors.forget();
             }
             match event {
-                ServerEvent::BecamePrimary => server.primary = true,
+                ServerEvent::BecamePrimary => {
+                    server.primary = true;
+                    server.floors.promoted();
+                    begin_quarantine(server, now);
+                }
                 ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
                 ServerEvent::BecameReplica => {
                     server.primary = false;
+                    server.table.lift_quarantine();
                     // Their leases end them, on whichever server is the primary now.
                     for grant in server.lost.drain(..) {
                         server.table.delivered(grant.id, &grant.owner, grant.token);
@@ -140,6 +155,25 @@ impl Host for Module {
     }
 }
 
+/// Says whether no grant that was answered is lost when this server ends, in whatever way: each is
+/// on the disk before. It is taken for granted that the server ran before with the settings that it
+/// has now.
+fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
+    let has = |name, wanted: &[u8]| ctx.setting(name).as_deref() == Some(wanted);
+    has(c"appendonly", b"yes")
+        && has(c"appendfsync", b"always")
+        && has(c"no-appendfsync-on-rewrite", b"no")
+}
+
+/// Grants nothing new for a while, if that is wanted: grants may be lost of which somebody relies
+/// on.
+fn begin_quarantine(server: &mut Server, now: Now) {
+    server.table.begin_quarantine(now);
+    if let Some(left) = server.table.quarantine_left(now) {
+        log_line(&format!("nothing new is granted for {} ms (kvlock.quarantine-ms)", left.0));
+    }
+}
+
 /// The server's regular round. Timers run on the wall clock: if that was set back, ours is late,
 /// which planning again finds out, and looks are planned too late. A timer that nobody needs is
 /// stopped, so that the module can be unloaded.
@@ -169,6 +203,7 @@ fn read_setting(server: &Server, index: usize) -> i64 {
         }
         Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
         Some(Setting::Drain) => i64::from(limits.draining),
+        Some(Setting::QuarantineMs) => server.table.quarantine().0.cast_signed(),
         None => 0,
     }
 }
@@ -191,6 +226,11 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
             if limits.draining && !Bug::DrainKeepsWaiters.is_planted() {
                 server.dismiss_all(&DRAINING);
             }
+        }
+        Some(Setting::QuarantineMs) => {
+            let length = u64::try_from(value).map_err(|why| why.to_string())?;
+            // Whoever is to be served now is so in the server's next round.
+            server.table.set_quarantine(Millis(length), clock::now());
         }
         None => return Err("there is no such option".into()),
     }

@@ -31,6 +31,7 @@ mod limits;
 mod outside;
 mod paused;
 mod planted;
+mod quarantine;
 mod refusals;
 mod refused;
 mod replies;

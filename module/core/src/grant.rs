@@ -75,7 +75,7 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Option<Change<P>> {
         let stored = self.believe(stored);
-        if at.must_guess(stored) {
+        if at.must_guess(stored) || self.quarantine.is_on(at.now) {
             return None;
         }
         let queue = self.queues.find(at.key)?;
@@ -123,6 +123,9 @@ impl<P> Table<P> {
         sharing: &Sharing<'_>,
         cause: Cause,
     ) -> Option<Change<P>> {
+        if self.quarantine.is_on(at.now) {
+            return None;
+        }
         let (token, given) = self.token_of_period(at, sharing)?;
         let joined = self.let_in(at, token, cause);
         let longest = joined.iter().map(|hand_off| hand_off.until).max()?;
@@ -151,6 +154,9 @@ impl<P> Table<P> {
     /// for the one behind them.
     fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
+        if self.quarantine.is_on(at.now) {
+            return joined;
+        }
         while let Some((head, Want::Shared)) =
             self.queues.find(at.key).and_then(|queue| self.queues.head(queue))
         {

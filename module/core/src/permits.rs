@@ -99,7 +99,8 @@ impl<P> Table<P> {
         }
         let in_line = self.queues.find(at.key).is_some() && !Bug::PermitsOvertake.is_planted();
         let spare = u64::from(Bug::OnePermitTooMany.is_planted());
-        if in_line || seen.free() + spare < permits {
+        let refused = in_line || self.quarantine.is_on(at.now);
+        if refused || seen.free() + spare < permits {
             return (TakeReply::Refused, PermitsChange::None);
         }
         self.counters.granted += 1;
@@ -207,6 +208,10 @@ impl<P> Table<P> {
         let more = seen.held().saturating_add(permits);
         if more > seen.limit {
             return self.take_out(head).map_or(Served::NotYet, |out| Served::TooMany(out.client));
+        }
+        if self.quarantine.is_on(at.now) {
+            self.plan_next_look(id, None, at.now);
+            return Served::NotYet;
         }
         if seen.free() < permits {
             let earliest = seen.earliest.unwrap_or_else(|| at.now.unix());

@@ -38,6 +38,8 @@ enum Op {
     /// The client of the latest grant to a waiter was gone, or its reply is written.
     Lost,
     Delivered,
+    /// A quarantine begins, of that length.
+    Quarantine(u64),
     /// The timer runs.
     Timer,
 }
@@ -58,6 +60,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (1..30_u64).prop_map(Op::Pass),
         1 => Just(Op::Lost),
         1 => Just(Op::Delivered),
+        1 => (0..60_u64).prop_map(Op::Quarantine),
         4 => Just(Op::Timer),
     ]
 }
@@ -78,6 +81,8 @@ struct World {
     held: BTreeMap<Owner, (u64, u64)>,
     waits: Vec<Wait>,
     now: u64,
+    /// When the quarantine is over.
+    quarantine: u64,
     clients: u32,
     /// The latest grant to a waiter: its name, owner and permits; and whether its owner did
     /// nothing since.
@@ -93,6 +98,7 @@ impl World {
             held: BTreeMap::new(),
             waits: Vec::new(),
             now: 1_000,
+            quarantine: 0,
             clients: 0,
             latest: None,
         }
@@ -100,6 +106,10 @@ impl World {
 
     fn now(&self) -> Now {
         Now { unix_us: self.now * 1000, mono: MonoMillis(self.now) }
+    }
+
+    fn in_quarantine(&self) -> bool {
+        self.now < self.quarantine
     }
 
     fn used(&self) -> u64 {
@@ -193,6 +203,11 @@ impl World {
                     self.table.delivered_permits(id, owner.as_bytes());
                 }
             }
+            Op::Quarantine(length) => {
+                self.table.set_quarantine(Millis(length), self.now());
+                self.table.begin_quarantine(self.now());
+                self.quarantine = self.now + length;
+            }
             Op::Timer => self.timer()?,
         }
         let in_line = self.table.queue_of(KEY).map(|waiter| *waiter.client);
@@ -218,6 +233,7 @@ impl World {
             (_, Some(n)) if n != had + permits => TakeReply::Mismatch,
             (Some(limit), _) if had + permits > limit => TakeReply::TooMany,
             (Some(_), _) if !self.waits.is_empty() || free < permits => TakeReply::Refused,
+            (Some(_), _) if self.in_quarantine() => TakeReply::Refused,
             (Some(_), _) => TakeReply::Holds(had + permits),
         };
         let at = self.at(owner);
@@ -312,11 +328,13 @@ impl World {
                     prop_assert_eq!(client, self.waits.remove(0).client);
                 }
                 Served::NotYet => {
-                    prop_assert!(free < permits, "the first in line could be served");
+                    let no_more = free < permits || self.in_quarantine();
+                    prop_assert!(no_more, "the first in line could be served");
                     return Ok(());
                 }
                 Served::Granted(hand_off, share, used) => {
                     prop_assert!(free >= permits, "I12");
+                    prop_assert!(!self.in_quarantine(), "I13");
                     prop_assert_eq!(hand_off.client, self.waits.remove(0).client);
                     let until = had.1.max(self.now + lease);
                     prop_assert_eq!((share.holds, share.until.0), (had.0 + permits, until));
@@ -330,6 +348,7 @@ impl World {
 
     fn timer(&mut self) -> TestCaseResult {
         let now = self.now();
+        self.table.end_quarantine(now);
         let mut looks = 0;
         while let Some((key, _)) = self.table.next_look(now) {
             prop_assert_eq!(key.borrow(), KEY);
@@ -347,7 +366,8 @@ impl World {
         let free = self.limit.map(|limit| limit.saturating_sub(self.used()));
         let first = self.waits.first().map(|wait| wait.permits);
         if let (Some(free), Some(first)) = (free, first) {
-            prop_assert!(free < first, "{free} are free and the first in line wants {first}");
+            let no_more = free < first || self.in_quarantine();
+            prop_assert!(no_more, "{free} are free and the first in line wants {first}");
         }
         Ok(())
     }

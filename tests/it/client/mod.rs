@@ -9,6 +9,7 @@ mod latch;
 mod loss;
 mod multi;
 mod proxy;
+mod quorum;
 mod reentrance;
 mod replicated;
 mod rlock;

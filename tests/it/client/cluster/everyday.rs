@@ -160,6 +160,11 @@ async fn replicas_of_each_node_confirm() {
         assert_eq!(replica.call(cmd!["HGET", key, guard.owner()]), Value::bulk("1"));
         soon(guard.release()).await.unwrap();
     }
+    let all = Client::builder().all_replicas(1, ample).reply_timeout(2 * ample);
+    let all = all.connect(cluster.url()).await.unwrap();
+    for key in a_key_of_each(&cluster) {
+        soon(soon(all.lock(&key).acquire()).await.unwrap().release()).await.unwrap();
+    }
     let key = early_key(&cluster);
     replica_of(&cluster, cluster.node_for(&key)).kill9();
     let strict = Client::builder().min_replicas(1, Duration::from_millis(300));

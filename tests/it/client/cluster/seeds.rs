@@ -48,6 +48,13 @@ async fn one_node_is_not_taken_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_is_of_servers_not_of_clusters() {
+    let cluster = Cluster::start(3, 0);
+    let told = kvlock::Quorum::of([client(&cluster).await]).await.unwrap_err();
+    assert!(matches!(&told, Error::Invalid(text) if text.contains("cluster")), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_does_not_know_locks_is_told() {
     let cluster = Cluster::start_with(&Server::options().without_module(), 3, 0);
     let told = refused(&cluster.url()).await;
