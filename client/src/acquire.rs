@@ -212,6 +212,7 @@ impl Acquisition<'_> {
             key: self.key.clone(),
             owner: claim.owner.clone(),
             token: grant.token,
+            raised: false,
         };
         let term = Term { length: runs, ..self.term };
         let inner = self.inner;

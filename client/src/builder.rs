@@ -224,7 +224,7 @@ impl Builder {
         self.client_at(client.get_connection_info().clone().into())
     }
 
-    fn client_at(self, address: Address) -> Result<Client, Error> {
+    pub(crate) fn client_at(self, address: Address) -> Result<Client, Error> {
         let Self { settings, margin, waits, clock } = self;
         check_lease(settings.lease)?;
         if waits == 0 || waits > tokio::sync::Semaphore::MAX_PERMITS {

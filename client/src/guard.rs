@@ -243,8 +243,7 @@ impl Guard {
         self.lease.renewing(&turn, sent, length);
         // Should this be dropped, the watchdog knows what is to be expected.
         inner.watchdog.watch(&self.lease);
-        let tenure = &self.lease.tenure;
-        let request = request::renew(tenure.mode, &*tenure.key, &*tenure.owner, length)?;
+        let request = self.lease.tenure.renewal(length)?;
         match inner.renewals.send_one(&live, request, inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),

@@ -36,6 +36,7 @@
 //! | no more than so many at a time | [`Client::semaphore`] |
 //! | to wait until so many others are done | [`Client::latch`] |
 //! | several locks, all or none | [`MultiLock`] |
+//! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -152,6 +153,7 @@
 //! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
+//! | `RedissonRedLock` | [`Quorum`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
@@ -194,6 +196,7 @@ mod multi;
 mod observe;
 mod owner;
 mod pool;
+mod quorum;
 mod reenter;
 mod replicas;
 mod reply;
@@ -215,5 +218,6 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
+pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 pub use reply::{Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter};
 pub use semaphore::{Permits, Semaphore};

@@ -100,6 +100,18 @@ pub(crate) fn renew(
     Ok(cmd)
 }
 
+/// The same for who holds it alone, with the least that its token is to be.
+pub(crate) fn renew_with_token(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    lease: Duration,
+    token: u64,
+) -> RedisResult<Cmd> {
+    let mut cmd = renew(Mode::Alone, key, owner, lease)?;
+    cmd.arg("TOKEN").arg(token);
+    Ok(cmd)
+}
+
 pub(crate) fn cancel(
     mode: Mode,
     key: impl ToSingleRedisArg,
@@ -290,6 +302,10 @@ mod tests {
             "LOCK.RELEASE k alice SHARED ALL"
         );
         assert_eq!(typed(renew(Mode::Alone, "k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
+        assert_eq!(
+            typed(renew_with_token("k", "alice", SECOND, 7)),
+            "LOCK.RENEW k alice 1000 TOKEN 7"
+        );
         assert_eq!(typed(cancel(Mode::Alone, "k", "bob")), "LOCK.CANCEL k bob");
         assert_eq!(typed(info("k", None)), "LOCK.INFO k");
         assert_eq!(typed(info("k", Some(5))), "LOCK.INFO k WAITERS 5");

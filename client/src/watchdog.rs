@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
 use crate::replicas::Renewals;
 use crate::sync::{Mutex, Ordering, lock};
-use crate::{observe, reply, request};
+use crate::{observe, reply};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
@@ -247,9 +247,7 @@ impl Watchdog {
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
             lease.renewing(turn, sent, *length);
-            let tenure = &lease.tenure;
-            let (key, owner) = (&*tenure.key, &*tenure.owner);
-            commands.add_command(request::renew(tenure.mode, key, owner, *length)?);
+            commands.add_command(lease.tenure.renewal(*length)?);
         }
         let answers = self.renewals.send(&live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {

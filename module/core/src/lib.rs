@@ -82,6 +82,6 @@ pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use table::{Situation, Table};
-pub use token::{TOKEN_STORED_MAX, Token, TokenSource};
+pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use waiting::Join;

@@ -30,6 +30,10 @@ bugs! {
     TokenNotRaised "token-not-raised"
     /// A reentry gets a new token.
     TokenOnReentry "token-on-reentry"
+    /// Grants after a raise of the token do not know of it.
+    RaiseForgotten "raise-forgotten"
+    /// A token may be raised as far as anybody likes.
+    RaiseUnbounded "raise-unbounded"
     /// A reentry with a shorter lease shortens what is left.
     ReentryShortens "reentry-shortens"
     /// A repeated `HOLDS n` counts again.

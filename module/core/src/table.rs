@@ -214,15 +214,22 @@ impl<P> Table<P> {
     }
 
     /// Sets the lease of an owner to start anew, in whatever mode it holds the lock. Unlike a
-    /// reentry it may shorten it.
+    /// reentry it may shorten it. With `at_least`, the token of a lock that is held alone becomes
+    /// that, unless it is larger already.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
         owner: &[u8],
         lease: Millis,
+        at_least: Option<Token>,
     ) -> (RenewReply, Change<P>) {
         let holding = match &at.seen {
             Observed::NotALock { .. } => return (RenewReply::NotALock, Change::None),
+            Observed::Shared(sharing) if at_least.is_some() => {
+                let shares = sharing.share_of(owner, at.now.unix()).is_some();
+                let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
+                return (reply, Change::None);
+            }
             Observed::Shared(sharing) => return self.renew_share(at, sharing, owner, lease),
             Observed::Held(holding)
                 if holding.owner == owner || Bug::RenewAnyOwner.is_planted() =>
@@ -233,11 +240,44 @@ impl<P> Table<P> {
                 return (RenewReply::NotHeld, Change::None);
             }
         };
+        let token = match self.raise(at, holding.token, at_least) {
+            Ok(token) => token,
+            Err(reply) => return (reply, Change::None),
+        };
         let until = at.now.unix().plus(lease);
         self.touched(owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
-        let change = Change::Update { holds: None, token: None, until: Some(until) };
+        let change = Change::Update { holds: None, token, until: Some(until) };
         (RenewReply::Lease(lease), change)
+    }
+
+    /// The token that a lock has to get so that it has this one at least; none if it has.
+    fn raise(
+        &mut self,
+        at: &Situation<'_>,
+        held: Option<Token>,
+        at_least: Option<Token>,
+    ) -> Result<Option<Token>, RenewReply> {
+        let held = self.believe(held);
+        let Some(at_least) = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted))
+        else {
+            return Ok(None);
+        };
+        let most = self.tokens.most(at.floor, at.now.unix_us);
+        if at_least.value() > most && !Bug::RaiseUnbounded.is_planted() {
+            return Err(RenewReply::TooFarAhead(most));
+        }
+        if at.must_guess(held) {
+            return Err(RenewReply::TryAgain);
+        }
+        if held.is_none() {
+            let below = Token::from_stored(at_least.value() - 1);
+            return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));
+        }
+        if !Bug::RaiseForgotten.is_planted() {
+            self.tokens.raise(at_least);
+        }
+        Ok(Some(at_least))
     }
 
     /// Takes the lock from whoever holds or shares it and hands it on. `None` if the key is not a lock,

@@ -57,6 +57,7 @@ macro_rules! transcripts {
 transcripts! {
     a_cancelled_timed_out_or_lost_waiter_leaves_from_anywhere
     a_grant_to_a_client_that_is_gone_is_taken_back
+    a_holder_may_raise_its_token
     a_lease_that_ends_hands_the_lock_on
     a_reader_that_is_gone_is_taken_back
     a_second_wait_takes_the_place_over

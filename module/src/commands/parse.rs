@@ -3,7 +3,8 @@
 use std::ffi::CString;
 
 use kvlock_core::{
-    Acquire, HOLDS_MAX, Latch, Millis, OWNER_BYTES_MAX, Permits, Want, is_owner, strict_decimal,
+    Acquire, HOLDS_MAX, Latch, Millis, OWNER_BYTES_MAX, Permits, TOKEN_STORED_MAX, Token, Want,
+    is_owner, strict_decimal,
 };
 
 use crate::config::TEN_YEARS_MS;
@@ -53,6 +54,31 @@ pub(super) fn holds(options: &[Arg<'_>]) -> Result<Option<u64>, Reply> {
         [word, n] if is(*word, b"HOLDS") => number("HOLDS", *n, 1, HOLDS_MAX).map(Some),
         _ => Err(SYNTAX),
     }
+}
+
+/// Reads the arguments of a renewal: who, for how long, and the least that the token is to be.
+pub(super) fn renewal<'a>(
+    owner_arg: Arg<'a>,
+    lease_arg: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(Arg<'a>, Millis, Option<Token>), Reply> {
+    let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
+    let at_least = match options {
+        [] => None,
+        [word, n] if is(*word, b"TOKEN") => {
+            Token::from_stored(number("TOKEN", *n, 1, TOKEN_STORED_MAX)?)
+        }
+        _ => return Err(SYNTAX),
+    };
+    Ok((owner, lease, at_least))
+}
+
+/// A token was asked for that is larger than this, the largest that the clock lets.
+pub(super) fn too_far_ahead(most: u64) -> Reply {
+    error(format!(
+        "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"
+    ))
 }
 
 /// Reads how much a release gives back.

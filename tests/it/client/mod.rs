@@ -8,6 +8,7 @@ mod latch;
 mod loss;
 mod multi;
 mod proxy;
+mod quorum;
 mod reentrance;
 mod replicated;
 mod rlock;

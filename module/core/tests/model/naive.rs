@@ -17,6 +17,7 @@ pub(crate) enum Answer {
     Upgrade,
     NotALock,
     TryAgain,
+    TooFarAhead(u64),
     Left(u64),
     Lease(u64),
     Blocked,
@@ -143,6 +144,31 @@ impl Naive {
         let above_all = before.into_iter().flatten().max().unwrap() + 1;
         self.last_token = above_all.max(self.now.unix_us);
         self.last_token
+    }
+
+    /// What the token of a lock becomes that is to be this one at least: no further than a day ahead
+    /// of the clock, unless a larger one has been issued or reserved.
+    pub(crate) fn raised(
+        &mut self,
+        token: Option<u64>,
+        at_least: u64,
+    ) -> Result<Option<u64>, Answer> {
+        if token.is_some_and(|token| token >= at_least) {
+            return Ok(token);
+        }
+        let day = self.now.unix_us + 24 * 60 * 60 * 1_000_000;
+        let most = day.max(self.last_token).max(self.floor.unwrap_or(0));
+        if at_least > most {
+            return Err(Answer::TooFarAhead(most));
+        }
+        if self.must_guess(token) {
+            return Err(Answer::TryAgain);
+        }
+        if token.is_none() {
+            return Ok(Some(self.next_token(Some(at_least - 1))));
+        }
+        self.last_token = self.last_token.max(at_least);
+        Ok(Some(at_least))
     }
 
     /// Nothing is granted whose token would be a guess.

@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) places: Vec<WaiterId>,
     /// Grants that the model does not know the names of yet.
     named: Vec<GrantId>,
-    last_token: u64,
+    pub(crate) last_token: u64,
 }
 
 impl World {

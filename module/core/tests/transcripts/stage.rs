@@ -117,8 +117,9 @@ impl Stage {
             "renew" => {
                 let lease = Millis(args.must("lease-ms"));
                 let by = owner.as_bytes();
+                let at_least = args.may("token").and_then(Token::from_stored);
                 let (reply, change) =
-                    self.with(&lock, &owner, |table, at| table.renew(at, by, lease));
+                    self.with(&lock, &owner, |table, at| table.renew(at, by, lease, at_least));
                 self.say(&format!("-> {}", words::renewed(reply)));
                 self.carry_out(&lock, &owner, change);
             }

@@ -41,7 +41,10 @@ pub(crate) fn renewed(reply: RenewReply) -> String {
     match reply {
         RenewReply::Lease(Millis(lease)) => format!("lease {lease}"),
         RenewReply::NotHeld => "nil".to_owned(),
+        RenewReply::Shared => "shared".to_owned(),
+        RenewReply::TooFarAhead(most) => format!("too far ahead, at most {most}"),
         RenewReply::NotALock => "WRONGTYPE".to_owned(),
+        RenewReply::TryAgain => "TRYAGAIN".to_owned(),
     }
 }
 
