@@ -12,6 +12,12 @@ use std::time::{Duration, Instant};
 /// How long a failover may take.
 const FAILOVER: Duration = Duration::from_secs(30);
 
+/// A waiter breaks its connection off.
+pub(crate) const RESET_BY_WAITER: &str = "connection reset by a waiter";
+
+/// Who gets a lock is killed before it can hear of that.
+pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
+
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
@@ -49,6 +55,12 @@ const OPTIONS: [(&str, &str, &str); 9] = [
     ("lazyfree-lazy-expire", "yes", "no"),
 ];
 
+/// The names of all faults, also of those that the clients do themselves.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let of_clients = [RESET_BY_WAITER, KILL_IN_HAND_OFF];
+    FAULTS.iter().map(|(name, ..)| *name).chain(of_clients)
+}
+
 /// Injects faults for that long.
 pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
     let mut injector = Injector { round, random, connection: None };
@@ -65,11 +77,10 @@ pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
             })
             .unwrap();
         let begun = round.recorder.now();
-        match fault(&mut injector) {
-            Ok(()) => round.tally.fault(name),
-            Err(_) => injector.connection = None,
+        if fault(&mut injector).is_err() {
+            injector.connection = None;
         }
-        round.tally.note(format!("{name} from {begun:?} to {:?}", round.recorder.now()));
+        round.tally.fault(name, begun, round.recorder.now());
         // Not to wait for anything: what a fault has set in motion goes on before the next.
         sleep(Duration::from_millis(10 + injector.random.below(40)));
     }
