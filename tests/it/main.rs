@@ -23,6 +23,7 @@ mod clustered;
 mod contexts;
 mod documents;
 mod fifo;
+mod fuzz;
 mod guard;
 mod harness_itself;
 mod languages;
