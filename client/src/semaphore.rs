@@ -145,7 +145,7 @@ impl Semaphore {
     async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
         check_name(&self.key)?;
         let request = request::set_permits(&*self.key, permits, only_if_unset)?;
-        self.client.inner.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
+        self.client.inner.look(&self.key, &request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
     /// Acquires the permits, in line behind those who came earlier, however long it takes.
@@ -282,7 +282,10 @@ impl Semaphore {
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
         check_name(&self.key)?;
-        self.client.inner.look(&request::semaphore_info(&*self.key)?, reply::semaphore).await
+        self.client
+            .inner
+            .look(&self.key, &request::semaphore_info(&*self.key)?, reply::semaphore)
+            .await
     }
 }
 

@@ -22,6 +22,7 @@ mod cluster;
 mod clustered;
 mod contexts;
 mod documents;
+mod failovers;
 mod fifo;
 mod fuzz;
 mod guard;

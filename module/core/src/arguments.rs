@@ -214,11 +214,10 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     max_lease_ms: u64,
 ) -> Read<(Option<u64>, Acquire<'a>)> {
     if !is(&permits_arg, b"ALL") {
-        let (permits, request) = permits(owner_arg, permits_arg, lease_arg, options, max_lease_ms)?;
-        return Ok((Some(permits), request));
+        let some = permits(owner_arg, permits_arg, lease_arg, options, max_lease_ms);
+        return some.map(|(permits, request)| (Some(permits), request));
     }
-    let owner = owner(owner_arg)?;
-    let lease = lease(lease_arg, max_lease_ms)?;
+    let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
     let (want, holds) = (Want::Permits(Permits::MAX), holds(options)?);
     Ok((None, Acquire { owner, want, lease, holds }))
 }
@@ -321,6 +320,13 @@ mod tests {
         assert_eq!(permits_to_set(b"0", &["nx"]), Ok((0, true)));
         assert_eq!(count(b"COUNT", &["COUNT", "1000"]), Ok(Some(1000)));
         assert!(count(b"COUNT", &["COUNT", "1001"]).is_err());
+    }
+
+    #[test]
+    fn all_permits_are_no_number() {
+        let read = |permits| permits_or_all(b"a", permits, b"5", &[""; 0], 9).map(|(n, _)| n);
+        assert_eq!([read(b"all"), read(b"3")], [Ok(None), Ok(Some(3))]);
+        assert!(read(b"0").is_err() && read(b"ALLL").is_err());
     }
 
     #[test]

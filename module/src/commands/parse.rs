@@ -74,7 +74,6 @@ pub(super) fn permits<'a>(
     or_error(arguments::permits(owner, permits, lease, options, max_lease_ms))
 }
 
-/// How many may also be `ALL`, which is none here.
 pub(super) fn permits_or_all<'a>(
     owner: Arg<'a>,
     permits: Arg<'_>,

@@ -1,6 +1,7 @@
 //! The client crate on real servers.
 
 mod cancel;
+mod cluster;
 mod crowd;
 mod family;
 mod frozen;
