@@ -25,15 +25,15 @@ const FAULTS: [(&str, u64, Fault); 18] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
     ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
-    ("SET by a stranger", 2, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
+    ("SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
     ("HDEL by a stranger", 6, |it| it.delete_owner()),
     ("FORCERELEASE", 4, |it| it.force_release()),
     ("CLIENT KILL of one", 8, |it| it.kill_one()),
     ("CLIENT KILL in the turn of a grant", 12, |it| it.kill_while_granted()),
-    ("CLIENT KILL of all", 1, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
+    ("CLIENT KILL of all", 3, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
     ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
     ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
-    ("CLIENT PAUSE ALL", 1, |it| it.pause("ALL")),
+    ("CLIENT PAUSE ALL", 2, |it| it.pause("ALL")),
     ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
     ("SWAPDB", 2, |it| it.swap()),
     ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
@@ -63,7 +63,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Injects faults for that long.
 pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
-    let mut injector = Injector { round, random, connection: None };
+    let mut injector = Injector { round, random, connection: None, lasts: Duration::ZERO };
     let end = Instant::now() + time;
     while Instant::now() < end && round.pair.crashes() == 0 {
         let total = FAULTS.iter().map(|(_, weight, _)| weight).sum();
@@ -80,7 +80,8 @@ pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
         if fault(&mut injector).is_err() {
             injector.connection = None;
         }
-        round.tally.fault(name, begun, round.recorder.now());
+        let lasts = std::mem::take(&mut injector.lasts);
+        round.tally.fault(name, begun, round.recorder.now().max(begun + lasts));
         // Not to wait for anything: what a fault has set in motion goes on before the next.
         sleep(Duration::from_millis(10 + injector.random.below(40)));
     }
@@ -91,6 +92,8 @@ struct Injector<'a> {
     round: &'a Round,
     random: Random,
     connection: Option<Connection>,
+    /// How long the fault goes on when it has been injected.
+    lasts: Duration,
 }
 
 impl Injector<'_> {
@@ -238,6 +241,7 @@ impl Injector<'_> {
 
     fn pause(&mut self, which: &str) -> Result<(), ReceiveError> {
         let time = 50 + self.random.below(250);
+        self.lasts = Duration::from_millis(time);
         self.say(cmd!["CLIENT", "PAUSE", time, which])
     }
 
