@@ -61,7 +61,10 @@ impl Renewals {
         }
         renewals.cmd("WAIT").arg(wanted).arg(timeout_ms);
         let mut answers = live.call_all(&renewals, patience).await?;
-        let mut confirmed = reached(answers.pop())?;
+        let mut confirmed = match reached(answers.pop()) {
+            Ok(confirmed) => confirmed,
+            Err(trouble) => return Err(if_deposed(live, answers, trouble, wanted)),
+        };
         if all {
             let there = replicas_of(answers.pop())?;
             self.most_seen.fetch_max(there, Ordering::Relaxed);
@@ -70,7 +73,8 @@ impl Renewals {
                 wanted = there;
                 let mut wait = Pipeline::with_capacity(1);
                 wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
-                confirmed = reached(live.call_all(&wait, patience).await?.pop())?;
+                confirmed = reached(live.call_all(&wait, patience).await?.pop())
+                    .map_err(|trouble| if_deposed(live, Vec::new(), trouble, wanted))?;
             }
         }
         if confirmed < wanted {
@@ -101,6 +105,21 @@ impl Renewals {
 fn reached(answer: Option<Value>) -> Result<u32, Error> {
     let answer = answer.unwrap_or(Value::Nil).extract_error()?;
     Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
+}
+
+/// What it means that `WAIT` is refused. A server that is a replica by now refuses with words of its
+/// own: then the renewals say that they came too late, or were still taken and have reached nobody.
+fn if_deposed(live: &Live, answers: Vec<Value>, refused: Error, wanted: u32) -> Error {
+    let renewals = answers.into_iter().filter_map(|answer| answer.extract_error().err());
+    let read_only = renewals.map(Error::from).find(|error| error.code() == Some("READONLY"));
+    match (read_only, refused) {
+        (Some(read_only), _) => read_only,
+        (None, Error::Server(error)) if error.code() == Some("ERR") => {
+            live.condemn();
+            Error::NotReplicated { confirmed: 0, wanted }
+        }
+        (None, refused) => refused,
+    }
 }
 
 /// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.
