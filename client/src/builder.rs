@@ -85,8 +85,8 @@ impl Builder {
         self
     }
 
-    /// How many different locks can be waited for at the server at the same time: 32 by default,
-    /// at least 1. Each takes a connection while somebody waits.
+    /// How many different locks can be waited for at the server at the same time, in a cluster at all
+    /// nodes together: 32 by default, at least 1. Each takes a connection while somebody waits.
     ///
     /// If more are wanted, those ask again and again at random intervals, and are served when they
     /// happen to find the lock free, not in order of arrival.
@@ -159,6 +159,9 @@ impl Builder {
     /// That is asked with each check all the same, and a replica that this client has seen once
     /// counts from then on, also when it is gone. So a replica may be added while clients run;
     /// to take one away for good, start them anew.
+    ///
+    /// In a cluster each master has replicas of its own: `there_are` at least, and what was seen of
+    /// one counts for that one.
     ///
     /// Takes the place of [`min_replicas`](Self::min_replicas), and does with what falls short the
     /// same. The user needs the right to `WAIT` and `ROLE`.

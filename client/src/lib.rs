@@ -127,6 +127,27 @@
 //! server's `kvlock.quarantine-ms` closes it without replicas, at the price of no new locks for a
 //! while after each failover: an acquire then waits in line for as long.
 //!
+//! # Cluster
+//!
+//! With an [`Address`] of a cluster each lock is kept by the node that has the slot of its name, and
+//! everything here is as with one server: locks, semaphores and latches of any names at the same
+//! time, [`MultiLock`] over several nodes, [`Client::list`] of all of them. There is one connection
+//! for commands to each node that is needed; the [connections for waiting](Builder::waits) are
+//! counted over all nodes.
+//!
+//! | when | then |
+//! |---|---|
+//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; who waits is sent away by the old node and waits in line at the new one, in order of arrival there |
+//! | a slot is half moved | it is asked for where it is (`ASK`). The new node may have to refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) gives the error |
+//! | a replica takes over | as after a [failover](#failover): waits begin anew there, all locks that are held are renewed at once, and one that the new node does not know is lost within that round trip |
+//! | a node hangs, with connections open | while anything waits at the server, the nodes are asked every two seconds who has which slots; else whoever gets no answer within the [`reply_timeout`](Builder::reply_timeout) does. Once another has taken over, nothing waits for the old one |
+//! | a node has lost all its slots | what is under way there ends, and is repeated where the slots are |
+//! | the cluster is down, or nobody serves a slot | acquires that wait put up with it for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
+//!
+//! [`min_replicas`](Builder::min_replicas) counts the replicas of the node that has the lock. A
+//! master without slots becomes, by default, a replica of whoever took its last one
+//! (`cluster-allow-replica-migration`).
+//!
 //! # For those who know Redisson
 //!
 //! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
@@ -181,6 +202,7 @@ mod builder;
 mod claim;
 mod client;
 mod clock;
+mod cluster;
 mod command;
 mod connector;
 mod downgrade;
@@ -193,6 +215,7 @@ mod line;
 mod link;
 mod lock;
 mod multi;
+mod node;
 mod observe;
 mod owner;
 mod pool;
@@ -201,8 +224,10 @@ mod reenter;
 mod replicas;
 mod reply;
 mod request;
+mod router;
 mod semaphore;
 mod sentinel;
+mod slots;
 mod sync;
 mod wait;
 mod watchdog;

@@ -6,15 +6,17 @@
 //! renewal: what has received that has received the grant before it.
 //!
 //! Where all replicas are wanted the primary is asked each time how many it has, right before the
-//! `WAIT`. The most that were ever seen are wanted from then on: one that is gone may come back, and
-//! be promoted.
+//! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
+//! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
+//! each of them.
 
 use crate::error::Error;
-use crate::link::{Link, Live};
+use crate::link::Live;
+use crate::node::Node;
 use crate::reply;
+use crate::router::{HOPS, Route, Router};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// How many replicas must have a grant or a renewal, and how long that may take.
@@ -26,24 +28,45 @@ pub(crate) struct Replicas {
     pub(crate) all: bool,
 }
 
-/// The way of renewals to the server.
+/// The way of renewals to the servers.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    pub(crate) link: Arc<Link>,
+    pub(crate) router: Arc<Router>,
     replicas: Option<Replicas>,
-    /// The most replicas that a primary was seen to have.
-    most_seen: AtomicU32,
+}
+
+/// Where a renewal goes, over a connection that is there.
+#[derive(Debug)]
+pub(crate) struct Way {
+    route: Route,
+    live: Arc<Live>,
 }
 
 impl Renewals {
-    pub(crate) fn new(link: Arc<Link>, replicas: Option<Replicas>) -> Self {
-        Self { link, replicas, most_seen: AtomicU32::new(0) }
+    pub(crate) fn new(router: Arc<Router>, replicas: Option<Replicas>) -> Self {
+        Self { router, replicas }
     }
 
-    /// Sends renewals over that connection of the link, and waits for the answers that long, and
-    /// for the replicas not longer. With too few of them none of the renewals counts.
+    /// Where one about this key is to go.
+    pub(crate) async fn way(&self, key: &[u8]) -> Result<Way, Error> {
+        self.connect(self.router.route(key).await?).await
+    }
+
+    async fn connect(&self, route: Route) -> Result<Way, Error> {
+        match route.node.renewals().live().await {
+            Ok(live) => Ok(Way { route, live }),
+            Err(trouble) => {
+                self.router.learn(&route.node, &trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Sends renewals to that node, over that connection for them, and waits for the answers that long, and for
+    /// the replicas not longer. With too few of them none of the renewals counts.
     pub(crate) async fn send(
         &self,
+        node: &Node,
         live: &Live,
         mut renewals: Pipeline,
         patience: Duration,
@@ -56,25 +79,31 @@ impl Renewals {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         let mut wanted = at_least;
         if all {
-            wanted = wanted.max(self.most_seen.load(Ordering::Relaxed));
+            wanted = wanted.max(node.most_replicas());
             renewals.cmd("ROLE");
         }
         renewals.cmd("WAIT").arg(wanted).arg(timeout_ms);
         let mut answers = live.call_all(&renewals, patience).await?;
-        let mut confirmed = match reached(answers.pop()) {
+        let confirmed = answers.pop();
+        let role = if all { answers.pop() } else { None };
+        // Nothing was renewed: there is nothing for replicas to confirm.
+        if answers.iter().all(|answer| matches!(answer, Value::ServerError(_) | Value::Okay)) {
+            return Ok(answers);
+        }
+        let mut confirmed = match reached(confirmed) {
             Ok(confirmed) => confirmed,
-            Err(trouble) => return Err(if_deposed(live, answers, trouble, wanted)),
+            Err(trouble) => return Err(if_deposed(live, trouble, wanted)),
         };
         if all {
-            let there = replicas_of(answers.pop())?;
-            self.most_seen.fetch_max(there, Ordering::Relaxed);
+            let there = replicas_of(role)?;
+            node.has_shown(there);
             if there > wanted {
                 // Those that have come meanwhile are wanted, too.
                 wanted = there;
                 let mut wait = Pipeline::with_capacity(1);
                 wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
                 confirmed = reached(live.call_all(&wait, patience).await?.pop())
-                    .map_err(|trouble| if_deposed(live, Vec::new(), trouble, wanted))?;
+                    .map_err(|trouble| if_deposed(live, trouble, wanted))?;
             }
         }
         if confirmed < wanted {
@@ -83,21 +112,53 @@ impl Renewals {
         Ok(answers)
     }
 
-    /// Sends one renewal: the lease that runs now, `None` if the lock is not held.
+    /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
+    /// if the lock is not held.
     pub(crate) async fn send_one(
         &self,
-        live: &Live,
-        renewal: Cmd,
+        mut way: Way,
+        renewal: &Cmd,
         patience: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let mut renewals = Pipeline::with_capacity(2);
-        renewals.add_command(renewal);
-        let answers = self.send(live, renewals, patience).await;
-        if matches!(answers, Err(Error::Timeout)) {
-            live.condemn();
+        let mut hops = 0;
+        loop {
+            let answer = self.send_that_way(&way, renewal, patience).await;
+            let Err(trouble) = answer else { return answer };
+            match self.router.learn(&way.route.node, &trouble) {
+                Some(next) if hops < HOPS => way = self.connect(next).await?,
+                _ => return Err(trouble),
+            }
+            hops += 1;
         }
-        let answer = answers?.into_iter().next().unwrap_or(Value::Okay).extract_error()?;
+    }
+
+    async fn send_that_way(
+        &self,
+        way: &Way,
+        renewal: &Cmd,
+        patience: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let mut renewals = Pipeline::with_capacity(3);
+        if way.route.asking {
+            renewals.cmd("ASKING");
+        }
+        renewals.add_command(renewal.clone());
+        let answers = self.send(&way.route.node, &way.live, renewals, patience).await;
+        if matches!(answers, Err(Error::Timeout)) {
+            way.live.condemn();
+        }
+        let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
         Ok(reply::lease(answer).map_err(RedisError::from)?)
+    }
+
+    /// Sends one that a node has sent on there.
+    pub(crate) async fn send_on(
+        &self,
+        route: Route,
+        renewal: &Cmd,
+        patience: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        self.send_one(self.connect(route).await?, renewal, patience).await
     }
 }
 
@@ -107,18 +168,15 @@ fn reached(answer: Option<Value>) -> Result<u32, Error> {
     Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
 }
 
-/// What it means that `WAIT` is refused. A server that is a replica by now refuses with words of its
-/// own: then the renewals say that they came too late, or were still taken and have reached nobody.
-fn if_deposed(live: &Live, answers: Vec<Value>, refused: Error, wanted: u32) -> Error {
-    let renewals = answers.into_iter().filter_map(|answer| answer.extract_error().err());
-    let read_only = renewals.map(Error::from).find(|error| error.code() == Some("READONLY"));
-    match (read_only, refused) {
-        (Some(read_only), _) => read_only,
-        (None, Error::Server(error)) if error.code() == Some("ERR") => {
+/// What it means that `WAIT` is refused after something was renewed. A server that became a replica
+/// in between refuses with words of its own: then the renewal has reached nobody.
+fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
+    match refused {
+        Error::Server(error) if error.code() == Some("ERR") => {
             live.condemn();
             Error::NotReplicated { confirmed: 0, wanted }
         }
-        (None, refused) => refused,
+        refused => refused,
     }
 }
 

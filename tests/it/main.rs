@@ -24,6 +24,7 @@ mod contexts;
 mod documents;
 mod failovers;
 mod fifo;
+mod fuzz;
 mod guard;
 mod harness_itself;
 mod languages;

@@ -47,7 +47,8 @@ impl Seat {
         inner.check_module().await?;
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answer = inner.link().call(&info, inner.settings.reply_timeout).await?;
+        let answer =
+            inner.router.only()?.commands().call(&info, inner.settings.reply_timeout).await?;
         let text: String = redis::from_redis_value(answer).map_err(RedisError::from)?;
         let id = text.lines().find_map(|line| line.strip_prefix("run_id:"));
         let id = id.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
@@ -103,10 +104,11 @@ impl Bid {
         let Some(claim) = &mut self.claim else { return Ok(None) };
         let request = request::acquire(claim.mode, &*claim.key, &*claim.owner, offer, Some(1))?;
         let begin = Instant::now();
-        let live = timeout(patience, inner.link().live()).await.map_err(|_| Error::Timeout)??;
+        let link = inner.router.only()?.commands();
+        let live = timeout(patience, link.live()).await.map_err(|_| Error::Timeout)??;
         claim.sending(Some(live.clone()));
         self.unanswered = true;
-        let answer = live.call(&request, patience.saturating_sub(begin.elapsed())).await;
+        let answer = live.call(&request, false, patience.saturating_sub(begin.elapsed())).await;
         let answer = answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));
         match answer {
             Ok(Some(grant)) => {
@@ -155,10 +157,11 @@ impl Bid {
         let renewal = async {
             let mut renewal = Pipeline::with_capacity(2);
             renewal.add_command(tenure.renewal(term.length)?);
-            let live = inner.renewals.link.live().await?;
+            let node = inner.router.only()?;
+            let live = node.renewals().live().await?;
             let sent = inner.now();
             let patience = patience.saturating_sub(begin.elapsed());
-            let answers = inner.renewals.send(&live, renewal, patience).await?;
+            let answers = inner.renewals.send(node, &live, renewal, patience).await?;
             let answer =
                 answers.into_iter().next().unwrap_or(redis::Value::Okay).extract_error()?;
             Ok((sent, reply::lease(answer).map_err(RedisError::from)?))

@@ -1,7 +1,9 @@
 //! The client crate on real servers.
 
 mod cancel;
+mod cluster;
 mod crowd;
+mod family;
 mod frozen;
 mod input;
 mod latch;
