@@ -171,13 +171,12 @@ fn reached(answer: Option<Value>) -> Result<u32, Error> {
 /// What it means that `WAIT` is refused after something was renewed. A server that became a replica
 /// in between refuses with words of its own: then the renewal has reached nobody.
 fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
-    match refused {
-        Error::Server(error) if error.code() == Some("ERR") => {
-            live.condemn();
-            Error::NotReplicated { confirmed: 0, wanted }
-        }
-        refused => refused,
+    let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
+    if !of_a_replica {
+        return refused;
     }
+    live.condemn();
+    Error::NotReplicated { confirmed: 0, wanted }
 }
 
 /// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.
