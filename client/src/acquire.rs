@@ -208,7 +208,7 @@ impl Acquisition<'_> {
         runs: Duration,
     ) -> Result<Held, Error> {
         let tenure = Tenure {
-            mode: self.mode,
+            mode: self.mode.held(grant.holds),
             key: self.key.clone(),
             owner: claim.owner.clone(),
             token: grant.token,

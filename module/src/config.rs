@@ -1,9 +1,8 @@
 //! The options of the module, `kvlock.*`.
 
-use crate::redis::{ConfigKind, ConfigSpec};
+use kvlock_core::arguments::TEN_YEARS_MS;
 
-/// Ten years in milliseconds: the longest lease that can be allowed and the longest wait.
-pub(crate) const TEN_YEARS_MS: u64 = 315_360_000_000;
+use crate::redis::{ConfigKind, ConfigSpec};
 
 /// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
 const DAY_MS: i64 = 86_400_000;

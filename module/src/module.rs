@@ -1,7 +1,7 @@
 //! What the module is to the server: which commands and options it has, and what it does when the
 //! server tells it something.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvlock_core::{Bug, Cause, Millis, Now};
 
@@ -65,9 +65,12 @@ impl Host for Module {
     }
 
     fn timer(ctx: &Ctx<'_>) {
+        let begun = Instant::now();
         server::with(|server| {
             server.timer.fired();
             server.run_due(ctx);
+            server.goes_on = server.timer.is_due();
+            server.longest_turn = server.longest_turn.max(begun.elapsed());
         });
     }
 
@@ -135,10 +138,15 @@ impl Host for Module {
         });
     }
 
-    fn answer_written(_ctx: &Ctx<'_>, grant: Option<Grant>) {
-        if let Some(grant) = grant {
-            server::with(|server| server.table.delivered(grant.id, &grant.owner, grant.token));
-        }
+    fn answer_written(ctx: &Ctx<'_>, grant: Option<Grant>) {
+        server::with(|server| {
+            if std::mem::take(&mut server.goes_on) {
+                server.timer.hasten(ctx);
+            }
+            if let Some(grant) = grant {
+                server.table.delivered(grant.id, &grant.owner, grant.token);
+            }
+        });
     }
 
     fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {

@@ -1,4 +1,4 @@
-//! Mixed load on a primary and its replica while everything that may happen to a server happens:
+//! Mixed load of locks, shared locks, semaphores and latches on a primary and its replica while everything that may happen to a server happens:
 //! clients are killed, writes are paused, keys are deleted by strangers, databases are flushed,
 //! reloaded and swapped, the roles change. What the clients saw is checked after every round.
 //!
@@ -22,14 +22,16 @@
 
 mod client;
 mod faults;
+mod latches;
 mod load;
 mod pair;
+mod permits;
 mod tally;
 
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
-use harness::history::{Call, Recorder};
+use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -43,8 +45,8 @@ const ROUND: Duration = Duration::from_secs(3);
 /// How late a hand-off may be: longer than any fault keeps the server from its work.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(3) };
 
-/// How many locks there are at a time, of each sort.
-const LOCKS: usize = 3;
+/// What there is at a time, in each database: few enough that the clients meet.
+const SORTS: [Sort; 5] = [Sort::Lock, Sort::Lock, Sort::Shared, Sort::Semaphore, Sort::Latch];
 
 /// The database of the wild locks, which strangers delete, flush and swap.
 const WILD: u32 = 0;
@@ -53,10 +55,35 @@ const WILD: u32 = 0;
 /// there is lost for long, and seen.
 const CALM: u32 = 2;
 
-/// A lock.
+/// What a key is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// A lock that is always wanted alone.
+    Lock,
+    /// A lock that many want to share.
+    Shared,
+    /// A semaphore.
+    Semaphore,
+    /// A latch.
+    Latch,
+}
+
+impl Sort {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Shared => "shared",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+        }
+    }
+}
+
+/// A lock, or another of its family.
 #[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) key: String,
+    pub(crate) sort: Sort,
     pub(crate) db: u32,
 }
 
@@ -94,10 +121,36 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// The locks that strangers may touch.
-    pub(crate) fn wild(&self) -> Vec<String> {
-        let wild = self.locks.iter().filter(|lock| lock.db == WILD);
-        wild.map(|lock| lock.key.clone()).collect()
+    /// What strangers may touch.
+    pub(crate) fn wild(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter().filter(|lock| lock.db == WILD)
+    }
+
+    /// Counts what was done to each sort of key.
+    fn count(&self, calls: &[Call]) {
+        for lock in &self.locks {
+            let of_it = || calls.iter().filter(|call| call.key == lock.key);
+            let add = |what: &str, count: usize| {
+                self.tally.add(&format!("{}: {what}", lock.sort.name()), count as u64);
+            };
+            add("calls", of_it().count());
+            let got = |call: &&Call| {
+                matches!(call.answer, Some((_, Outcome::Granted { .. } | Outcome::Holds { .. })))
+            };
+            let released = |call: &&Call| {
+                matches!(call.request, Request::AwaitLatch { .. })
+                    && matches!(call.answer, Some((_, Outcome::Done)))
+            };
+            match lock.sort {
+                Sort::Latch => add("waiters released", of_it().filter(released).count()),
+                Sort::Lock | Sort::Semaphore => add("grants", of_it().filter(got).count()),
+                Sort::Shared => {
+                    let shared = |call: &&Call| matches!(call.request, Request::Share { .. });
+                    add("shared grants", of_it().filter(got).filter(shared).count());
+                    add("grants to one alone", of_it().filter(got).filter(|c| !shared(c)).count());
+                }
+            }
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -130,6 +183,7 @@ fn main() -> ExitCode {
         let round = run(pair, rounds, time, &options, &random.part(rounds));
         let calls = round.recorder.calls();
         round.tally.add("calls", calls.len() as u64);
+        round.count(&calls);
         violations.extend(round.pair.wrongs(&round.locks));
         violations.extend(check(&calls, &LIMITS).iter().map(ToString::to_string));
         violations.extend(round.tally.surprises());
@@ -163,7 +217,11 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
         locks: [WILD, CALM]
             .iter()
             .flat_map(|db| {
-                (0..LOCKS).map(move |n| Lock { key: format!("r{number}-{db}-{n}"), db: *db })
+                SORTS.iter().enumerate().map(move |(n, sort)| Lock {
+                    key: format!("r{number}-{db}-{}-{n}", sort.name()),
+                    sort: *sort,
+                    db: *db,
+                })
             })
             .collect(),
         recorder: Recorder::new(),

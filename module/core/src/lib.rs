@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+pub mod arguments;
 mod grant;
 mod key;
 mod latch;

@@ -178,6 +178,9 @@ mod tests {
         assert_eq!(full.reenter(&again(1, None), now), Reentry::TooManyHolds);
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
         assert_eq!(repeat, Reentry::Holds { holds: HOLDS_MAX, until: None });
+        // Somebody else's script has counted further.
+        let fuller = held(HOLDS_MAX + 1, Some(9)).reenter(&again(1, Some(HOLDS_MAX + 1)), now);
+        assert_eq!(fuller, Reentry::Holds { holds: HOLDS_MAX + 1, until: None });
     }
 
     #[test]

@@ -64,6 +64,32 @@ impl<P> Table<P> {
         outcome
     }
 
+    /// Takes all permits that are free, if any are and nobody waits. `HOLDS n` fits an owner that
+    /// holds n − 1; one that holds n or more has done it before.
+    pub fn drain_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        request: &Acquire<'_>,
+    ) -> (TakeReply, PermitsChange) {
+        let Semaphore::Set(seen) = at.seen else { return self.take_permits(at, 1, request) };
+        let (held, free) = (seen.held(), seen.free());
+        match request.holds {
+            Some(n) if n <= held && !Bug::DrainTakesTwice.is_planted() => {
+                let again = Acquire { holds: Some(held), ..*request };
+                return self.take_permits(at, 0, &again);
+            }
+            Some(n) if n > held.saturating_add(1) => {
+                return (TakeReply::Mismatch, PermitsChange::None);
+            }
+            Some(_) | None => {}
+        }
+        if free == 0 {
+            self.counters.refused += 1;
+            return (TakeReply::Refused, PermitsChange::None);
+        }
+        self.take_permits(at, free, &Acquire { holds: None, ..*request })
+    }
+
     fn try_take(
         &mut self,
         at: &SemaphoreAt<'_>,

@@ -112,6 +112,10 @@ bugs! {
     OnePermitTooMany "one-permit-too-many"
     /// The permits of a dead holder never come back.
     DeadKeepPermits "dead-keep-permits"
+    /// A repeated taking of all permits takes those that became free since.
+    DrainTakesTwice "drain-takes-twice"
+    /// Who could be given nothing hears why the server would not give it.
+    RefusedForNothing "refused-for-nothing"
     /// A quarantine keeps nobody from anything.
     NoQuarantine "no-quarantine"
 }

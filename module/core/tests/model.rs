@@ -13,6 +13,8 @@
 
 #[path = "model/beside.rs"]
 mod beside;
+#[path = "model/bytes.rs"]
+mod bytes;
 #[path = "model/drive.rs"]
 mod drive;
 #[path = "model/events.rs"]
@@ -31,6 +33,7 @@ mod sim;
 #[path = "model/world.rs"]
 mod world;
 
+use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::strategy::{Just, Strategy, ValueTree};
@@ -53,6 +56,20 @@ fn whatever_happens_the_table_does_what_the_contract_says() {
         config.cases = CASES;
     }
     let run = TestRunner::new(config).run(&walk(), |(look_every, ops)| {
+        let mut world = World::new(look_every);
+        ops.iter().try_for_each(|op| world.step(op))
+    });
+    if let Err(failure) = run {
+        panic!("{failure}");
+    }
+}
+
+/// The fuzzer of `scripts/fuzz` finds its way through bytes.
+#[test]
+fn whatever_bytes_say_the_table_does_what_the_contract_says() {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let run = TestRunner::new(config).run(&vec(any::<u8>(), 1..400), |bytes| {
+        let (look_every, ops) = bytes::walk(&bytes, 100);
         let mut world = World::new(look_every);
         ops.iter().try_for_each(|op| world.step(op))
     });

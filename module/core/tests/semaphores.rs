@@ -29,6 +29,8 @@ enum Op {
         holds: Option<u64>,
         wait: bool,
     },
+    /// All that are free.
+    Drain(Owner, u64, Option<u64>),
     Release(Owner, Option<u64>),
     ReleaseOne(Owner),
     Renew(Owner, u64),
@@ -52,6 +54,8 @@ fn op() -> impl Strategy<Value = Op> {
         10 => take.prop_map(|(owner, permits, lease, holds, wait)| {
             Op::Take { owner, permits, lease, holds, wait }
         }),
+        3 => (name(), 1..60_u64, option::weighted(0.5, 1..5_u64))
+            .prop_map(|(owner, lease, holds)| Op::Drain(owner, lease, holds)),
         4 => (name(), option::of(0..4_u64)).prop_map(|(owner, to)| Op::Release(owner, to)),
         2 => name().prop_map(Op::ReleaseOne),
         1 => (name(), 1..60_u64).prop_map(|(owner, lease)| Op::Renew(owner, lease)),
@@ -166,6 +170,7 @@ impl World {
             Op::Take { owner, permits, lease, holds, wait } => {
                 self.take(owner, permits, lease, holds, wait)?;
             }
+            Op::Drain(owner, lease, holds) => self.drain(owner, lease, holds)?,
             Op::Release(owner, Some(n)) => self.release(owner, Release::DownTo(n))?,
             Op::Release(owner, None) => self.release(owner, Release::All)?,
             Op::ReleaseOne(owner) => self.release(owner, Release::One)?,
@@ -263,6 +268,23 @@ impl World {
         };
         prop_assert_eq!(replaced, old);
         Ok(())
+    }
+
+    fn drain(&mut self, owner: Owner, lease: u64, holds: Option<u64>) -> TestCaseResult {
+        let had = self.held.get(owner).map_or(0, |(permits, _)| *permits);
+        let free = self.limit.unwrap_or(0).saturating_sub(self.used());
+        let expected = match (self.limit, holds) {
+            (None, _) => TakeReply::Unset,
+            (_, Some(n)) if n <= had => TakeReply::Holds(had),
+            (_, Some(n)) if n > had + 1 => TakeReply::Mismatch,
+            _ if !self.waits.is_empty() || free == 0 => TakeReply::Refused,
+            _ => TakeReply::Holds(had + free),
+        };
+        let (at, want) = (self.at(owner), Want::Permits(Permits::MAX));
+        let request = Acquire { owner: owner.as_bytes(), want, lease: Millis(lease), holds };
+        let (reply, change) = self.table.drain_permits(&at, &request);
+        prop_assert_eq!(reply, expected);
+        self.taken(owner, lease, expected, change)
     }
 
     fn taken(

@@ -34,6 +34,12 @@ impl<'a> Arg<'a> {
     }
 }
 
+impl AsRef<[u8]> for Arg<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 /// A string of the server that we own.
 #[derive(Debug)]
 pub(crate) struct Text(*mut RedisModuleString);

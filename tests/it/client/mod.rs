@@ -3,6 +3,7 @@
 mod cancel;
 mod cluster;
 mod crowd;
+mod family;
 mod frozen;
 mod input;
 mod latch;

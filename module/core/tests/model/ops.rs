@@ -8,7 +8,7 @@ use crate::meddling::{Meddling, meddling};
 /// Few names, so that everybody meets everybody all the time.
 pub(crate) const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some begin like others.
-const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
+pub(crate) const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
 
 /// Which of [`KEYS`].
 pub(crate) type Key = usize;
@@ -102,8 +102,10 @@ pub(crate) fn lease() -> impl Strategy<Value = u64> {
 }
 
 /// The last one is too far ahead, unless the clock was set back.
+/// In microseconds, as tokens are.
+pub(crate) const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
 fn token() -> impl Strategy<Value = Option<i64>> {
-    const DAY: i64 = 24 * 60 * 60 * 1_000_000;
     select(&[None, None, Some(-5_000), Some(5_000), Some(90_000_000), Some(DAY), Some(DAY + 1)][..])
 }
 

@@ -81,7 +81,7 @@ async fn nobody_overlaps_and_tokens_grow_though_clocks_are_apart_and_servers_han
     };
     let all = async {
         while let Some(one) = tasks.join_next().await {
-            one.unwrap()
+            one.unwrap();
         }
     };
     tokio::time::timeout(10 * SOON, all).await.expect("everybody gets it");

@@ -26,7 +26,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     stage.servers[2].kill9();
     assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
     assert_no_majority(soon(stage.quorum.lock("k").acquire_within(SHORT)).await, 3, 5);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 
     // One that comes back is enough.
     let lock = stage.quorum.lock("k");
@@ -35,7 +35,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     let guard = soon(waiter).await.unwrap().unwrap();
     assert_eq!(guard.servers(), 3);
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,12 +57,12 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
         assert!(soon(stage.quorum.lock("k").try_acquire()).await.is_err());
     }
     stage.signal([1, 2, 4], Signal::SIGCONT);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
     stage.signal([0], Signal::SIGSTOP);
     soon(guard.release()).await.unwrap();
     stage.signal([0], Signal::SIGCONT);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +93,7 @@ async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
     let token = stage.connect(4).run("HGET k fencing-token").text();
     assert!(token.parse::<u64>().unwrap() >= guard.token().value());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// One server's tokens are far ahead of the others, who do not believe in them.
@@ -110,12 +110,12 @@ async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
         last = token;
         soon(guard.release()).await.unwrap();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     // Without one of the others there is no majority but with that one.
     stage.servers[0].kill9();
     let told = soon(stage.quorum.lock("k").acquire()).await;
     assert!(matches!(&told, Err(trouble) if !trouble.is_retryable()), "{told:?}");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,6 +133,6 @@ async fn replies_that_come_too_late_are_undone() {
             None => Err("not yet".to_owned()),
         }
     });
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     assert_eq!(control.run("EXISTS k"), Value::Integer(0));
 }

@@ -15,7 +15,7 @@ async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
     assert!(matches!(soon(work).await, Err(Error::Lost)));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
     // The two that are left are given back at once: they would only be in the way.
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     soon(guard.lost()).await;
     assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
 }
@@ -45,7 +45,7 @@ async fn what_a_majority_has_forgotten_is_lost_though_it_could_be_taken_again() 
     wait_for_servers(&guard, 5);
     assert!(!guard.is_lost());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// What no algorithm of this kind can prevent: a server of the majority comes back without what it
@@ -88,5 +88,5 @@ async fn a_server_that_comes_back_empty_after_the_lease_does_no_harm() {
     assert!(second.token() > first.token());
     soon(second.release()).await.unwrap();
     drop(first);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

@@ -59,7 +59,7 @@ impl Stage {
     }
 
     /// No server that runs holds anything, once all that was left to be done is done.
-    async fn assert_nothing_is_left(&self) {
+    fn assert_nothing_is_left(&self) {
         wait::until("nothing is left", SOON, || match self.holders() {
             none if none.is_empty() => Ok(()),
             some => Err(format!("{some:?}")),
@@ -108,12 +108,12 @@ async fn all_servers_hold_it_with_one_token_until_it_is_released() {
     soon(other.release()).await.unwrap();
     let before = guard.token();
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 
     let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
     assert!(guard.token() > before);
     drop(guard);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,7 +145,7 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     soon(guard.release()).await.unwrap();
     stage.connect(1).run("DEL k");
     stage.connect(2).run("DEL k");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +156,7 @@ async fn a_fixed_lease_ends_by_itself() {
     soon(guard.lost()).await;
     assert!(guard.is_lost() && guard.lease_left().is_zero());
     assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,7 +173,7 @@ async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
             None => dropped += 1,
         }
         if round % 20 == 19 {
-            stage.assert_nothing_is_left().await;
+            stage.assert_nothing_is_left();
         }
     }
     assert!(done > 5 && dropped > 50, "{done} done, {dropped} dropped");
@@ -185,12 +185,12 @@ async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
     }
     stage.connect(0).run("DEL k");
     stage.connect(1).run("DEL k");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     // And a release.
     for polls in 1..4 {
         let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
         after(polls, guard.release()).await;
-        stage.assert_nothing_is_left().await;
+        stage.assert_nothing_is_left();
     }
     soon(stage.quorum.settled()).await;
 }
@@ -205,7 +205,7 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
         stage.servers[0].kill9();
         let told = soon(stage.quorum.lock("k").try_acquire()).await;
         assert_no_majority(told, 1, count);
-        stage.assert_nothing_is_left().await;
+        stage.assert_nothing_is_left();
     }
 }
 
@@ -237,5 +237,5 @@ async fn settings_out_of_range_are_refused() {
     stage.connect(0).run("SET text 1");
     let told = soon(stage.quorum.lock("text").lease(Duration::from_millis(500)).acquire()).await;
     assert!(told.is_err_and(|told| told.code() == Some("WRONGTYPE")));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

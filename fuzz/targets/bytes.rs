@@ -1,0 +1,138 @@
+//! Bytes that anybody may have sent or stored: arguments of commands, and fields of hashes. None
+//! of them makes the reader panic, and what is read is what was meant.
+#![no_main]
+
+use kvlock_core::arguments::{self, TEN_YEARS_MS};
+use kvlock_core::{
+    HOLDS_MAX, Latch, Mode, Observed, Permits, Share, Token, UnixMillis, is_owner, strict_decimal,
+};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((what, rest)) = data.split_first() else { return };
+    // Words are told apart by a byte that is in no word of ours.
+    let mut words = rest.split(|byte| *byte == 0x1f);
+    let [first, second, third] = [(); 3].map(|()| words.next().unwrap_or_default());
+    let mut options = [&b""[..]; 5];
+    let mut count = 0;
+    for (place, word) in options.iter_mut().zip(words) {
+        (*place, count) = (word, count + 1);
+    }
+    let options = &options[..count];
+    match what % 8 {
+        0 => acquire(first, second, options),
+        1 => permits(first, second, third, options),
+        2 => latch(first, options),
+        3 => others(first, options),
+        4 | 5 => lock(rest),
+        6 => values(rest),
+        _ => number(rest),
+    }
+});
+
+fn acquire(owner: &[u8], lease: &[u8], options: &[&[u8]]) {
+    match arguments::acquire(owner, lease, options, 1_000) {
+        Ok(read) => {
+            assert!(is_owner(read.owner) && read.owner == owner);
+            assert!((1..=1_000).contains(&read.lease.0));
+            assert!(read.holds.is_none_or(|n| (1..=HOLDS_MAX).contains(&n)));
+            assert!(options.len() <= 3);
+        }
+        Err(refusal) => says_nothing_of_it(&refusal),
+    }
+}
+
+fn permits(owner: &[u8], permits: &[u8], lease: &[u8], options: &[&[u8]]) {
+    match arguments::permits(owner, permits, lease, options, TEN_YEARS_MS) {
+        Ok((permits, read)) => {
+            assert!((1..=Permits::MAX).contains(&permits) && is_owner(read.owner));
+            assert!((1..=TEN_YEARS_MS).contains(&read.lease.0));
+        }
+        Err(refusal) => says_nothing_of_it(&refusal),
+    }
+    if let Ok((permits, _)) = arguments::permits_to_set(permits, options) {
+        assert!(permits <= Permits::MAX && options.len() <= 1);
+    }
+}
+
+fn latch(count: &[u8], options: &[&[u8]]) {
+    if let Ok((count, lifetime, _)) = arguments::latch(count, options) {
+        assert!((1..=Latch::COUNT_MAX).contains(&count));
+        assert!(lifetime.is_none_or(|lifetime| (1..=TEN_YEARS_MS).contains(&lifetime.0)));
+    }
+}
+
+fn others(word: &[u8], options: &[&[u8]]) {
+    if let Ok(Some(timeout)) = arguments::timeout(word) {
+        assert!((1..=TEN_YEARS_MS).contains(&timeout.0));
+    }
+    if let Ok((lease, at_least)) = arguments::renewal(b"owner", word, options, 1_000) {
+        assert!((1..=1_000).contains(&lease.0));
+        believable(at_least);
+    }
+    let (_, left) = arguments::want(options);
+    let release = arguments::amount(left);
+    assert!(release.is_err() || left.len() <= 2);
+    if let Ok((waiters, holders)) = arguments::counts(b"WAITERS", b"HOLDERS", options) {
+        for shown in [waiters, holders].into_iter().flatten() {
+            assert!((1..=1_000).contains(&shown));
+        }
+        assert_eq!(options.len(), 2 * [waiters, holders].into_iter().flatten().count());
+    }
+}
+
+fn says_nothing_of_it(refusal: &arguments::Refusal) {
+    let text = refusal.to_string();
+    assert!(text.starts_with("ERR ") && !text.contains(['\r', '\n', '\0']));
+}
+
+/// A hash of up to four fields.
+fn lock(bytes: &[u8]) {
+    let mut words = bytes.split(|byte| *byte == 0x1f);
+    let mut fields = [(&b""[..], &b""[..]); 4];
+    let mut count = 0;
+    while let (Some(place), Some(field), Some(value)) =
+        (fields.get_mut(count), words.next(), words.next())
+    {
+        (*place, count) = ((field, value), count + 1);
+    }
+    let until = Some(UnixMillis(7));
+    match Observed::from_fields(fields[..count].iter().copied(), until) {
+        Observed::Free { stored } => believable(stored),
+        Observed::Held(held) => {
+            assert!(fields[..count].iter().any(|(field, _)| *field == held.owner));
+            assert!((1..=i64::MAX.cast_unsigned()).contains(&held.holds) && held.until == until);
+            assert!(held.shared <= HOLDS_MAX);
+            believable(held.token);
+        }
+        Observed::Shared(sharing) => {
+            assert!(sharing.own.is_some_and(|share| (1..=HOLDS_MAX).contains(&share.holds)));
+            believable(sharing.token);
+        }
+        Observed::NotALock { until: same } => assert_eq!(same, until),
+    }
+}
+
+fn believable(token: Option<Token>) {
+    assert!(token.is_none_or(|token| (1..1 << 53).contains(&token.value())));
+}
+
+/// What is read is written the same way.
+fn values(bytes: &[u8]) {
+    if let Some(mode) = Mode::read(bytes) {
+        assert_eq!(mode.text().as_bytes(), bytes);
+    }
+    if let Some(share) = Share::read(bytes) {
+        assert_eq!(share.text().as_bytes(), bytes);
+    }
+    if let Some((limit, used)) = Permits::read(bytes) {
+        assert_eq!(Permits::text(limit, used).as_bytes(), bytes);
+    }
+}
+
+fn number(bytes: &[u8]) {
+    let text = std::str::from_utf8(bytes).unwrap_or("");
+    // The standard library also takes a sign and zeros in front.
+    let plain = text == "0" || !text.starts_with(['0', '+']);
+    let expected = if plain { text.parse::<u64>().ok() } else { None };
+    assert_eq!(strict_decimal(bytes), expected, "{bytes:?}");
+}

@@ -1,0 +1,379 @@
+//! Reading the arguments of commands, as bytes that anybody may have sent. Numbers are strict
+//! decimals; no refusal repeats what was sent.
+
+use std::fmt;
+
+use crate::latch::Latch;
+use crate::lock::{Acquire, Release};
+use crate::mode::Want;
+use crate::parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
+use crate::semaphore::Permits;
+use crate::token::{TOKEN_STORED_MAX, Token};
+use crate::types::{HOLDS_MAX, Millis};
+
+/// The longest time that a command can ask for, in milliseconds: ten years.
+pub const TEN_YEARS_MS: u64 = 315_360_000_000;
+
+/// The most entries that a report shows.
+const COUNT_MAX: u64 = 1000;
+
+/// Why arguments are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Words that are not there, or not together.
+    Syntax,
+    /// The name of somebody that cannot be one.
+    Name(&'static str),
+    /// A number that is none, or is out of its range.
+    Number {
+        /// Which one.
+        name: &'static str,
+        /// The least that it may be.
+        least: u64,
+        /// The most that it may be.
+        most: u64,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax => f.write_str("ERR syntax error"),
+            Self::Name(what) => write!(
+                f,
+                "ERR invalid {what}: must be 1 to {OWNER_BYTES_MAX} bytes and not a reserved field name"
+            ),
+            Self::Number { name, least, most } => {
+                write!(f, "ERR invalid {name}: must be between {least} and {most}")
+            }
+        }
+    }
+}
+
+/// What is read, or why not.
+pub type Read<T> = Result<T, Refusal>;
+
+/// Reads an owner.
+///
+/// # Errors
+///
+/// If it cannot be one.
+pub fn owner(arg: &[u8]) -> Read<&[u8]> {
+    name("owner", arg)
+}
+
+/// Reads the name of somebody.
+///
+/// # Errors
+///
+/// If it cannot be one.
+pub fn name<'a>(what: &'static str, arg: &'a [u8]) -> Read<&'a [u8]> {
+    if is_owner(arg) { Ok(arg) } else { Err(Refusal::Name(what)) }
+}
+
+/// Reads a lease of 1 to `most` milliseconds.
+///
+/// # Errors
+///
+/// If it is out of range.
+pub fn lease(arg: &[u8], most: u64) -> Read<Millis> {
+    number("lease-ms", arg, 1, most).map(Millis)
+}
+
+/// Reads a timeout; 0 is none.
+///
+/// # Errors
+///
+/// If it is out of range.
+pub fn timeout(arg: &[u8]) -> Read<Option<Millis>> {
+    let timeout = number("timeout-ms", arg, 0, TEN_YEARS_MS)?;
+    Ok((timeout > 0).then_some(Millis(timeout)))
+}
+
+/// Takes `SHARED` off the options: it may come first or last.
+pub fn want<A: AsRef<[u8]>>(options: &[A]) -> (Want, &[A]) {
+    match options {
+        [first, rest @ ..] if is(first, b"SHARED") => (Want::Shared, rest),
+        [rest @ .., last] if is(last, b"SHARED") => (Want::Shared, rest),
+        all => (Want::Exclusive, all),
+    }
+}
+
+/// Reads the `HOLDS n` of an acquire, if it is there.
+///
+/// # Errors
+///
+/// If something else is there, or the number is out of range.
+pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
+    match options {
+        [] => Ok(None),
+        [word, n] if is(word, b"HOLDS") => number("HOLDS", n.as_ref(), 1, HOLDS_MAX).map(Some),
+        _ => Err(Refusal::Syntax),
+    }
+}
+
+/// Reads how much a release gives back.
+///
+/// # Errors
+///
+/// If it is neither `ALL` nor `HOLDS n`, or the number is out of range.
+pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
+    match options {
+        [] => Ok(Release::One),
+        [word] if is(word, b"ALL") => Ok(Release::All),
+        [word, n] if is(word, b"HOLDS") => {
+            number("HOLDS", n.as_ref(), 0, HOLDS_MAX - 1).map(Release::DownTo)
+        }
+        _ => Err(Refusal::Syntax),
+    }
+}
+
+/// Reads the arguments that acquiring a lock and waiting for it have in common: all but key and
+/// timeout.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn acquire<'a, A: AsRef<[u8]>>(
+    owner_arg: &'a [u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<Acquire<'a>> {
+    let (want, options) = want(options);
+    let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
+    Ok(Acquire { owner, lease, want, holds: holds(options)? })
+}
+
+/// Reads the arguments of a renewal: for how long, and the least that the token is to be.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn renewal<A: AsRef<[u8]>>(
+    owner_arg: &[u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<(Millis, Option<Token>)> {
+    owner(owner_arg)?;
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let at_least = match options {
+        [] => None,
+        [word, n] if is(word, b"TOKEN") => {
+            Token::from_stored(number("TOKEN", n.as_ref(), 1, TOKEN_STORED_MAX)?)
+        }
+        _ => return Err(Refusal::Syntax),
+    };
+    Ok((lease, at_least))
+}
+
+/// Reads how many permits a semaphore is to have, and whether only if it has none yet.
+///
+/// # Errors
+///
+/// If the number is out of range, or something else than `NX` follows.
+pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
+    let permits = number("permits", permits, 0, Permits::MAX)?;
+    match options {
+        [] => Ok((permits, false)),
+        [word] if is(word, b"NX") => Ok((permits, true)),
+        _ => Err(Refusal::Syntax),
+    }
+}
+
+/// Reads the arguments that acquiring permits and waiting for them have in common.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn permits<'a, A: AsRef<[u8]>>(
+    owner_arg: &'a [u8],
+    permits_arg: &[u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<(u64, Acquire<'a>)> {
+    let owner = owner(owner_arg)?;
+    let permits = number("permits", permits_arg, 1, Permits::MAX)?;
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let (want, holds) = (Want::Permits(permits), holds(options)?);
+    Ok((permits, Acquire { owner, want, lease, holds }))
+}
+
+/// Reads the arguments of acquiring permits: how many may also be `ALL`, which is none here.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn permits_or_all<'a, A: AsRef<[u8]>>(
+    owner_arg: &'a [u8],
+    permits_arg: &[u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<(Option<u64>, Acquire<'a>)> {
+    if !is(&permits_arg, b"ALL") {
+        let some = permits(owner_arg, permits_arg, lease_arg, options, max_lease_ms);
+        return some.map(|(permits, request)| (Some(permits), request));
+    }
+    let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
+    let (want, holds) = (Want::Permits(Permits::MAX), holds(options)?);
+    Ok((None, Acquire { owner, want, lease, holds }))
+}
+
+/// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<Millis>, bool)> {
+    let count = number("count", count, 1, Latch::COUNT_MAX)?;
+    let (replace, options) = match options {
+        [first, rest @ ..] if is(first, b"REPLACE") => (true, rest),
+        [rest @ .., last] if is(last, b"REPLACE") => (true, rest),
+        all => (false, all),
+    };
+    let lifetime = match options {
+        [] => None,
+        [word, n] if is(word, b"PX") => Some(number("lifetime-ms", n.as_ref(), 1, TEN_YEARS_MS)?),
+        _ => return Err(Refusal::Syntax),
+    };
+    Ok((count, lifetime.map(Millis), replace))
+}
+
+/// Reads `WORD count`, if it is there.
+///
+/// # Errors
+///
+/// If something else is there, or the count is out of range.
+pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> {
+    match options {
+        [] => Ok(None),
+        [first, n] if is(first, word) => {
+            let n = number("count", n.as_ref(), 1, COUNT_MAX)?;
+            Ok(usize::try_from(n).ok())
+        }
+        _ => Err(Refusal::Syntax),
+    }
+}
+
+/// Reads `WORD count` and `OTHER count`, each if it is there, in any order.
+///
+/// # Errors
+///
+/// If something else is there, or a count is out of range.
+pub fn counts<A: AsRef<[u8]>>(
+    word: &[u8],
+    other: &[u8],
+    options: &[A],
+) -> Read<(Option<usize>, Option<usize>)> {
+    match options {
+        [first, _, rest @ ..] if is(first, other) => {
+            let shown = options.get(..2).map_or(Ok(None), |pair| count(other, pair))?;
+            Ok((count(word, rest)?, shown))
+        }
+        [_, _, rest @ ..] if !rest.is_empty() => {
+            let shown = options.get(..2).map_or(Ok(None), |pair| count(word, pair))?;
+            Ok((shown, count(other, rest)?))
+        }
+        all => Ok((count(word, all)?, None)),
+    }
+}
+
+fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
+    arg.as_ref().eq_ignore_ascii_case(word)
+}
+
+fn number(name: &'static str, arg: &[u8], least: u64, most: u64) -> Read<u64> {
+    let number = strict_decimal(arg).filter(|n| (least..=most).contains(n));
+    number.ok_or(Refusal::Number { name, least, most })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_comes_first_or_last_and_only_once() {
+        for options in [&["SHARED", "HOLDS", "2"][..], &["holds", "2", "shared"]] {
+            let read = acquire(b"a", b"5", options, 9);
+            assert!(read.is_ok_and(|read| read.want == Want::Shared && read.holds == Some(2)));
+        }
+        for options in [&["HOLDS", "SHARED", "2"][..], &["SHARED", "SHARED"], &["HOLDS"]] {
+            assert_eq!(acquire(b"a", b"5", options, 9).err(), Some(Refusal::Syntax));
+        }
+    }
+
+    #[test]
+    fn the_ends_of_each_range_are_in_it() {
+        assert_eq!(lease(b"1", 9), Ok(Millis(1)));
+        assert_eq!(lease(b"9", 9), Ok(Millis(9)));
+        let refusal = Err(Refusal::Number { name: "lease-ms", least: 1, most: 9 });
+        assert_eq!([lease(b"0", 9), lease(b"10", 9)], [refusal, refusal]);
+        assert_eq!(timeout(b"0"), Ok(None));
+        assert_eq!(timeout(b"315360000000"), Ok(Some(Millis(TEN_YEARS_MS))));
+        assert!(timeout(b"315360000001").is_err());
+        assert_eq!(amount(&["HOLDS", "4294967294"]), Ok(Release::DownTo(HOLDS_MAX - 1)));
+        assert!(amount(&["HOLDS", "4294967295"]).is_err());
+        assert!(amount(&["ALL", "ALL"]).is_err());
+        assert_eq!(permits_to_set(b"0", &["nx"]), Ok((0, true)));
+        assert_eq!(count(b"COUNT", &["COUNT", "1000"]), Ok(Some(1000)));
+        assert!(count(b"COUNT", &["COUNT", "1001"]).is_err());
+    }
+
+    #[test]
+    fn all_permits_are_no_number() {
+        let read = |permits| permits_or_all(b"a", permits, b"5", &[""; 0], 9).map(|(n, _)| n);
+        assert_eq!([read(b"all"), read(b"3")], [Ok(None), Ok(Some(3))]);
+        assert!(read(b"0").is_err() && read(b"ALLL").is_err());
+    }
+
+    #[test]
+    fn a_renewal_may_raise_the_token() {
+        let token = Token::from_stored(9);
+        assert!(token.is_some());
+        assert_eq!(renewal(b"a", b"5", &["token", "9"], 9), Ok((Millis(5), token)));
+        assert_eq!(renewal(b"a", b"5", &[""; 0], 9), Ok((Millis(5), None)));
+        assert_eq!(renewal(b"a", b"5", &["TOKEN"], 9), Err(Refusal::Syntax));
+        for wrong in ["0", "4503599627370497", "-1"] {
+            assert!(renewal(b"a", b"5", &["TOKEN", wrong], 9).is_err(), "{wrong}");
+        }
+        assert_eq!(renewal(b"", b"5", &[""; 0], 9), Err(Refusal::Name("owner")));
+    }
+
+    #[test]
+    fn two_counts_come_in_any_order() {
+        let read = |options: &[&str]| counts(b"W", b"H", options);
+        assert_eq!(read(&[]), Ok((None, None)));
+        assert_eq!(read(&["W", "1"]), Ok((Some(1), None)));
+        assert_eq!(read(&["H", "2"]), Ok((None, Some(2))));
+        assert_eq!(read(&["W", "1", "H", "2"]), Ok((Some(1), Some(2))));
+        assert_eq!(read(&["H", "2", "W", "1"]), Ok((Some(1), Some(2))));
+        for wrong in [&["W"][..], &["W", "1", "W", "1"], &["H", "2", "H", "2"], &["W", "1", "H"]] {
+            assert_eq!(read(wrong), Err(Refusal::Syntax), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_latch_is_read_in_any_order() {
+        let all = Ok((3, Some(Millis(9)), true));
+        assert_eq!(latch(b"3", &["REPLACE", "PX", "9"]), all);
+        assert_eq!(latch(b"3", &["PX", "9", "REPLACE"]), all);
+        assert_eq!(latch(b"3", &[""; 0]), Ok((3, None, false)));
+        assert_eq!(latch(b"3", &["PX"]), Err(Refusal::Syntax));
+        assert!(latch(b"0", &[""; 0]).is_err());
+    }
+
+    #[test]
+    fn a_refusal_says_what_would_do_and_not_what_was_sent() {
+        let refusal = name("participant", b"\r\nfencing-token\r\n".trim_ascii());
+        let text = refusal.err().map(|refusal| refusal.to_string()).unwrap_or_default();
+        let text_of =
+            "ERR invalid participant: must be 1 to 1024 bytes and not a reserved field name";
+        assert_eq!(text, text_of);
+        let number = Refusal::Number { name: "count", least: 1, most: 5 };
+        assert_eq!(number.to_string(), "ERR invalid count: must be between 1 and 5");
+        assert_eq!(Refusal::Syntax.to_string(), "ERR syntax error");
+    }
+}

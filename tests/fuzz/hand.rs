@@ -1,0 +1,206 @@
+//! What `COMMAND DOCS` does not tell how to do: scripts, options, payloads, other clients.
+
+use crate::grammar::Grammar;
+use crate::words::{self, KEYS};
+use harness::cmd;
+use harness::random::Random;
+
+/// Options, and what they are set to. All are put back when a round is over.
+pub(crate) const OPTIONS: [(&str, &[&str]); 28] = [
+    ("kvlock.max-lease-ms", &["1", "20", "1000", "86400000"]),
+    ("kvlock.max-waiters", &["0", "1", "3", "10000", "-1"]),
+    ("kvlock.max-waiters-per-key", &["0", "1", "3", "10000"]),
+    ("kvlock.redisson-channel", &["auto", "both", "no", "x"]),
+    ("kvlock.drain", &["yes", "no", "no", "no"]),
+    ("maxmemory", &["0", "0", "0", "1", "3mb", "100mb"]),
+    ("maxmemory-policy", &["noeviction", "allkeys-lru", "volatile-ttl", "allkeys-random"]),
+    ("maxmemory-clients", &["0", "0", "100kb", "2mb"]),
+    ("maxmemory-samples", &["1", "5", "64"]),
+    ("min-replicas-to-write", &["0", "0", "1"]),
+    ("notify-keyspace-events", &["", "KEA", "Kh", "KEx"]),
+    ("hz", &["1", "10", "500"]),
+    ("dynamic-hz", &["yes", "no"]),
+    ("active-expire-effort", &["1", "10"]),
+    ("lazyfree-lazy-expire", &["yes", "no"]),
+    ("lazyfree-lazy-server-del", &["yes", "no"]),
+    ("lazyfree-lazy-eviction", &["yes", "no"]),
+    ("lazyfree-lazy-user-flush", &["yes", "no"]),
+    ("hash-max-listpack-entries", &["0", "1", "2", "512"]),
+    ("hash-max-listpack-value", &["0", "1", "64"]),
+    ("appendonly", &["yes", "no", "no"]),
+    ("appendfsync", &["always", "everysec", "no"]),
+    ("timeout", &["0", "0", "1"]),
+    ("tracking-table-max-keys", &["1", "1000000"]),
+    ("slowlog-log-slower-than", &["0", "10000", "-1"]),
+    ("latency-monitor-threshold", &["0", "1"]),
+    ("client-output-buffer-limit", &["normal 0 0 0", "normal 20000 0 0"]),
+    ("activerehashing", &["yes", "no"]),
+];
+
+/// Scripts that pass a command on.
+const SCRIPTS: [&str; 5] = [
+    "return redis.call(unpack(ARGV))",
+    "return redis.pcall(unpack(ARGV))",
+    "redis.setresp(3) return redis.pcall(unpack(ARGV))",
+    "local a = redis.pcall(unpack(ARGV)) redis.pcall('DEL', KEYS[1]) return redis.pcall(unpack(ARGV))",
+    "redis.pcall(unpack(ARGV)) redis.pcall('PEXPIRE', KEYS[1], 1) return redis.error_reply('x')",
+];
+
+const FUNCTIONS: &str = "#!lua name=fuzz\n\
+    redis.register_function('f', function(keys, args) return redis.pcall(unpack(args)) end)\n\
+    redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
+    callback=function(keys, args) return redis.pcall(unpack(args)) end}";
+
+/// What commands by hand need to know.
+pub(crate) struct Hand {
+    /// Values as `DUMP` gives them.
+    pub(crate) payloads: Vec<Vec<u8>>,
+    /// What the options were at the beginning.
+    pub(crate) options: Vec<(String, String)>,
+    /// Whether clients are paused, or else unblocked. Every server that we support crashes, with no
+    /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up; Redis 8 also if it
+    /// waits for the end of a flush.
+    pub(crate) pauses: bool,
+}
+
+type Words = Vec<Vec<u8>>;
+
+impl Hand {
+    /// A few commands that belong together.
+    pub(crate) fn draw(&self, grammar: &Grammar, id: u64, random: &mut Random) -> Vec<Words> {
+        let key = random.pick(&KEYS).to_vec();
+        let one = match random.below(100) {
+            0..=19 => return self.transaction(grammar, random),
+            20..=29 => script(grammar, key, random),
+            30..=33 => cmd!["FUNCTION", "LOAD", "REPLACE", FUNCTIONS],
+            34..=38 => {
+                let name = if random.percent(70) { "f" } else { "g" };
+                let mut words = cmd!["FCALL", name, 1, key];
+                words.extend(grammar.one_of_ours(random));
+                words
+            }
+            39..=50 => self.restore(key, random),
+            51..=62 => return self.configure(grammar, random),
+            63..=66 => kill(id, random),
+            67..=70 => cmd!["WATCH", *random.pick(&KEYS)],
+            71..=75 if self.pauses => return pause(grammar, random),
+            76..=79 if self.pauses => cmd!["CLIENT", "UNPAUSE"],
+            71..=79 => {
+                cmd!["CLIENT", "UNBLOCK", near(id, random), *random.pick(&["TIMEOUT", "ERROR"])]
+            }
+            80 => cmd!["CLIENT", "REPLY", *random.pick(&["OFF", "SKIP", "ON"])],
+            81..=82 => cmd!["CLIENT", "REPLY", "SKIP"],
+            83..=84 => cmd!["CLIENT", "NO-EVICT", *random.pick(&["on", "off"])],
+            85..=86 => {
+                cmd!["CLIENT", "TRACKING", "ON", *random.pick(&["BCAST", "OPTIN", "NOLOOP"])]
+            }
+            87..=88 => cmd!["DEBUG", "SLEEP", *random.pick(&["0.001", "0.03"])],
+            89 => cmd!["DEBUG", "RELOAD"],
+            90 => cmd!["SWAPDB", 0, 1 + random.below(2)],
+            91..=92 => cmd!["DEBUG", *random.pick(&["OBJECT", "LISTPACK", "HTSTATS-KEY"]), key],
+            93..=94 => cmd!["DEBUG", "SET-ACTIVE-EXPIRE", random.below(2)],
+            95 => cmd!["DEBUG", "STRINGMATCH-LEN", 10, "*"],
+            96 => return self.change_roles(grammar, random),
+            _ => cmd!["SELECT", random.below(3)],
+        };
+        vec![one]
+    }
+
+    /// Changes an option, does something, and puts it back, unless the connection breaks: then
+    /// others do it, sooner or later.
+    fn configure(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+        // Not each server has each.
+        let here: Vec<_> = OPTIONS
+            .iter()
+            .filter(|(name, _)| self.options.iter().any(|(option, _)| option == name))
+            .collect();
+        let (name, values) = random.pick(&here);
+        let mut all = vec![cmd!["CONFIG", "SET", *name, **random.pick(values)]];
+        all.extend((0..random.below(6)).map(|_| grammar.one_of_ours(random)));
+        all.push(self.put_back(name));
+        all
+    }
+
+    /// The command that puts an option back.
+    fn put_back(&self, name: &str) -> Words {
+        let was = self.options.iter().find(|(option, _)| option == name);
+        cmd!["CONFIG", "SET", name, was.map_or("", |(_, value)| value.as_str())]
+    }
+
+    /// Commands after which the server serves everybody again.
+    pub(crate) fn put_all_back(&self) -> Vec<Words> {
+        let options = self.options.iter().map(|(name, _)| self.put_back(name));
+        options.chain([cmd!["REPLICAOF", "NO", "ONE"], cmd!["CLIENT", "UNPAUSE"]]).collect()
+    }
+
+    fn change_roles(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+        let mut all = vec![cmd!["REPLICAOF", "127.0.0.1", 1]];
+        all.extend((0..random.below(4)).map(|_| grammar.one_of_ours(random)));
+        all.push(cmd!["REPLICAOF", "NO", "ONE"]);
+        all
+    }
+
+    fn transaction(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+        let mut words = Vec::new();
+        if random.percent(40) {
+            words.push(cmd!["WATCH", *random.pick(&KEYS)]);
+        }
+        words.push(cmd!["MULTI"]);
+        for _ in 0..random.below(5) {
+            let ours = random.percent(75);
+            words.push(if ours { grammar.one_of_ours(random) } else { grammar.other(random) });
+        }
+        if random.percent(20) {
+            words.push(self.restore(random.pick(&KEYS).to_vec(), random));
+        }
+        words.push(if random.percent(90) { cmd!["EXEC"] } else { cmd!["DISCARD"] });
+        words
+    }
+
+    /// A value of some lock, or nearly one.
+    fn restore(&self, key: Vec<u8>, random: &mut Random) -> Words {
+        let mut payload = random.pick(&self.payloads).clone();
+        if random.percent(60) {
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(payload.len() as u64) as usize;
+                payload[at] = random.below(256) as u8;
+            }
+        }
+        if random.percent(10) {
+            payload.truncate(random.below(payload.len() as u64) as usize);
+        }
+        let mut words = cmd!["RESTORE", key, random.pick(&[0_u64, 1, 30, 10_000]), payload];
+        if random.percent(80) {
+            words.push(b"REPLACE".to_vec());
+        }
+        words
+    }
+}
+
+fn script(grammar: &Grammar, key: Vec<u8>, random: &mut Random) -> Words {
+    let mut words = cmd!["EVAL", *random.pick(&SCRIPTS), 1, key];
+    let ours = random.percent(80);
+    words.extend(if ours { grammar.one_of_ours(random) } else { grammar.other(random) });
+    words
+}
+
+/// Holds all clients up, and sends what is to be held up.
+fn pause(grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+    let kind = *random.pick(&["WRITE", "WRITE", "ALL"]);
+    let mut all = vec![cmd!["CLIENT", "PAUSE", 1 + random.below(20), kind]];
+    all.extend((0..random.below(4)).map(|_| grammar.one_of_ours(random)));
+    all
+}
+
+fn kill(id: u64, random: &mut Random) -> Words {
+    match random.below(20) {
+        0 => cmd!["CLIENT", "KILL", "TYPE", "normal", "SKIPME", *random.pick(&["yes", "no"])],
+        1 => cmd!["CLIENT", "KILL", "ID", words::anything(random)],
+        _ => cmd!["CLIENT", "KILL", "ID", near(id, random)],
+    }
+}
+
+/// The number of a client that is connected, most likely.
+fn near(id: u64, random: &mut Random) -> u64 {
+    id.saturating_sub(random.below(40))
+}
