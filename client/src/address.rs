@@ -24,7 +24,8 @@ use std::fmt;
 /// The nodes of a cluster are found from any one that answers, so name some that do not fail
 /// together; `?node=host:port` names a further one too. All have the same login. With TLS, the
 /// certificate of each must be for the name or address by which the nodes know each other
-/// (`cluster-preferred-endpoint-type`).
+/// (`cluster-preferred-endpoint-type`), and on Redis 7.0 `tls-cluster` must be on: without it the
+/// nodes name no port for TLS.
 ///
 /// # Examples
 ///

@@ -116,7 +116,7 @@ impl Router {
                     let there = cluster.node_at(&read_redirect(to, &host)?).ok()?;
                     Some(Route { node: there, asking: true })
                 }
-                (Some("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "UNBLOCKED"), _) => {
+                (Some("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" | "UNBLOCKED"), _) => {
                     cluster.troubled(node);
                     None
                 }

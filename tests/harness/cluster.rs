@@ -26,7 +26,12 @@ impl Cluster {
     /// The same with nodes that are started with these options.
     pub fn start_with(options: &Options, masters: usize, replicas: usize) -> Self {
         let count = masters * (1 + replicas);
-        let nodes: Vec<Server> = (0..count).map(|_| options.clone().cluster().start()).collect();
+        Self::start_each((0..count).map(|_| options.clone()), replicas)
+    }
+
+    /// The same with a node for each of these options.
+    pub fn start_each(options: impl IntoIterator<Item = Options>, replicas: usize) -> Self {
+        let nodes: Vec<Server> = options.into_iter().map(|o| o.cluster().start()).collect();
         let cluster = Self { nodes };
         let addresses = cluster.nodes.iter().map(address);
         let create = ["create".to_owned()].into_iter().chain(addresses);

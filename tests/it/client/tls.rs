@@ -1,8 +1,9 @@
 //! TLS with real certificates, and the user that the documents give an application.
 
 use super::{SOON, soon};
-use harness::{Server, Value, cmd, observe, port, wait};
-use kvlock::{Client, Error};
+use harness::cluster::Cluster;
+use harness::{Kind, Options, Server, Value, cmd, observe, port, wait};
+use kvlock::{Address, Client, Error};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redis::{ClientTlsConfig, TlsCertificates};
 use std::fs;
@@ -30,6 +31,21 @@ impl Authority {
         self.0.pem()
     }
 
+    /// A server of that name, which talks to those who have a certificate as well.
+    fn certified(&self, mut options: Options, name: &str, files: &TempDir) -> Options {
+        let of_the_server = self.certify(name);
+        for (option, text) in [
+            ("tls-ca-cert-file", &self.certificate()),
+            ("tls-cert-file", &of_the_server.certificate),
+            ("tls-key-file", &of_the_server.key),
+        ] {
+            let path = files.path().join(option);
+            fs::write(&path, text).unwrap();
+            options = options.config(option, path.display());
+        }
+        options
+    }
+
     fn certify(&self, name: &str) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -51,36 +67,30 @@ impl Stage {
     fn set() -> Self {
         let authority = Authority::new();
         let files = TempDir::with_prefix("kvlock-tls-").unwrap();
-        let of_the_server = authority.certify("localhost");
         let tls_port = port::free();
-        let mut options = Server::options().config("tls-port", tls_port);
-        for (option, text) in [
-            ("tls-ca-cert-file", &authority.certificate()),
-            ("tls-cert-file", &of_the_server.certificate),
-            ("tls-key-file", &of_the_server.key),
-        ] {
-            let path = files.path().join(option);
-            fs::write(&path, text).unwrap();
-            options = options.config(option, path.display());
-        }
-        let server = options.start();
+        let options = Server::options().config("tls-port", tls_port);
+        let server = authority.certified(options, "localhost", &files).start();
         server.connect().run(&user_of_the_documents());
         Self { server, authority, tls_port, _files: files }
     }
 
     /// Somebody who trusts that authority and comes with a certificate of this one.
     fn login(&self, trusted: &Authority, own: &Authority) -> redis::Client {
-        let own = own.certify("shop");
-        let certificates = TlsCertificates {
-            client_tls: Some(ClientTlsConfig {
-                client_cert: own.certificate.into_bytes(),
-                client_key: own.key.into_bytes(),
-            }),
-            root_cert: Some(trusted.certificate().into_bytes()),
-        };
         let address = format!("rediss://shop:secret@localhost:{}/", self.tls_port);
-        redis::Client::build_with_tls(address, certificates).unwrap()
+        login(address, trusted, own)
     }
+}
+
+fn login(address: String, trusted: &Authority, own: &Authority) -> redis::Client {
+    let own = own.certify("shop");
+    let certificates = TlsCertificates {
+        client_tls: Some(ClientTlsConfig {
+            client_cert: own.certificate.into_bytes(),
+            client_key: own.key.into_bytes(),
+        }),
+        root_cert: Some(trusted.certificate().into_bytes()),
+    };
+    redis::Client::build_with_tls(address, certificates).unwrap()
 }
 
 /// The line of `docs/operations.md` that makes the user with the fewest rights.
@@ -143,4 +153,34 @@ async fn who_trusts_somebody_else_is_not_connected() {
         assert!(matches!(told, Error::Connection(_) | Error::Timeout), "{told:?}");
     }
     stage.server.assert_alive();
+}
+
+/// The nodes name each other's port for TLS to those who come that way.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_nodes_of_a_cluster_are_talked_to_with_tls() {
+    let authority = Authority::new();
+    let files = TempDir::with_prefix("kvlock-tls-").unwrap();
+    // Redis 7.0 names one port only.
+    let kind = Kind::named("redis-8");
+    let ports = [port::free(), port::free(), port::free()];
+    let node = |tls_port| {
+        let options = Server::options().kind(&kind).config("tls-port", tls_port);
+        authority.certified(options, "127.0.0.1", &files)
+    };
+    let cluster = Cluster::start_each(ports.map(node), 0);
+    let cli = "CONFIG SET requirepass secret";
+    cluster.nodes().iter().for_each(|node| drop(node.connect().run(cli)));
+
+    let seed = format!("rediss://:secret@127.0.0.1:{}/", ports[0]);
+    let seed = login(seed, &authority, &authority).get_connection_info().clone();
+    let client = soon(Client::connect(Address::cluster([seed]).unwrap())).await.unwrap();
+    for number in 0..30 {
+        let guard = soon(client.lock(format!("k{number}")).acquire()).await.unwrap();
+        soon(guard.release()).await.unwrap();
+    }
+    for node in cluster.nodes() {
+        let mut eye = node.connect();
+        eye.run("AUTH secret");
+        assert!(observe::info_number(&mut eye, "kvlock_granted") > 0);
+    }
 }

@@ -176,6 +176,47 @@ async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
     keys().iter().for_each(|key| wait_until_free(&cluster, key));
 }
 
+/// Nobody takes over, and for a while no node serves anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
+    let cluster = Cluster::start(3, 0);
+    let client = client(&cluster).await;
+    let [here, other, _] = a_key_of_each(&cluster).try_into().unwrap();
+    let kept = soon(client.lock(&other).acquire()).await.unwrap();
+    let gone = soon(client.lock(&here).acquire()).await.unwrap();
+    let master = cluster.node_for(&here);
+    let mut eye = cluster.node_for(&other).connect();
+    master.kill9();
+    wait::until("the cluster is down", FAILOVER, || {
+        match observe::cluster_info_field(&mut eye, "cluster_state").as_deref() {
+            Some("fail") => Ok(()),
+            state => Err(format!("{state:?}")),
+        }
+    });
+    for key in [format!("{{{here}}}new"), format!("{{{other}}}new")] {
+        let told = soon(client.lock(&key).acquire_within(Duration::from_millis(300))).await;
+        assert!(told.as_ref().is_err_and(Error::is_retryable), "{told:?}");
+        let told = soon(client.lock(&key).try_acquire()).await;
+        assert!(told.as_ref().is_err_and(Error::is_retryable), "{told:?}");
+    }
+    let waiters = [&here, &other].map(|key| {
+        let lock = client.lock(format!("{{{key}}}new"));
+        tokio::spawn(async move { lock.acquire().await })
+    });
+    meanwhile(|| {
+        master.restart();
+        cluster.wait_until_agreed();
+    });
+    for waiter in waiters {
+        let guard = soon(waiter).await.unwrap().unwrap();
+        soon(guard.release()).await.unwrap();
+    }
+    // It kept nothing on disk.
+    assert!(matches!(soon(gone.release()).await, Err(Error::Lost)));
+    assert!(!kept.is_lost());
+    soon(kept.release()).await.unwrap();
+}
+
 /// Answers get lost: what was asked is asked again, and counts once.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_are_cut_under_load() {

@@ -63,13 +63,13 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
     let key = early_key(&cluster);
     let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
     let holder = soon(client.lock(&key).acquire()).await.unwrap();
-    let waiters = waiters(&cluster, &key, 10).await;
+    let waiters = waiters(&cluster, &key, 100).await;
     for (from, to) in [(home, away), (away, home), (home, away)] {
         meanwhile(|| {
             cluster.reshard(from, to, MOVED);
             assert_eq!(cluster.node_for(&key).port(), to.port());
             // They are in line again, at the other node.
-            observe::wait_for_waiters(&mut to.connect(), &key, 10);
+            observe::wait_for_waiters(&mut to.connect(), &key, 100);
         });
     }
     // It is renewed there.
