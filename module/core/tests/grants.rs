@@ -1,0 +1,120 @@
+//! Grants under way: each has a name of its own, and nobody else's doing settles it.
+
+#![expect(clippy::panic, reason = "a panic is how a test fails")]
+
+use std::collections::HashSet;
+
+use kvlock_core::{
+    Acquire, AcquireReply, Cause, Change, GrantId, HandOff, Holding, Join, KeyRef, Limits, Millis,
+    MonoMillis, Now, Observed, Release, ReleaseReply, Sharing, Situation, Table, Token, UnixMillis,
+    WaitReply, Want,
+};
+
+const LEASE: Millis = Millis(50);
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+const FREE: Observed<'static> = Observed::Free { stored: None };
+
+fn table() -> Table<u32> {
+    Table::new(Limits { waiters: 999, waiters_per_key: 999, draining: false })
+}
+
+fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
+    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0) }
+}
+
+fn held(owner: &[u8], shared: u64, token: Token) -> Observed<'_> {
+    let until = Some(UnixMillis(1_050));
+    Observed::Held(Holding { owner, holds: 1, shared, token: Some(token), until })
+}
+
+fn request(owner: &[u8], want: Want) -> Acquire<'_> {
+    Acquire { owner, want, lease: LEASE, holds: None }
+}
+
+fn take(table: &mut Table<u32>, name: &[u8], owner: &[u8]) -> Token {
+    match table.acquire(&at(name, FREE), &request(owner, Want::Exclusive)) {
+        (AcquireReply::Granted { token, .. }, _) => token,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &[u8], want: Want) {
+    let (reply, _) = table.wait(at, &request(owner, want));
+    assert_eq!(reply, WaitReply::Block);
+    table.enqueue(at, &Join { owner, want, lease: LEASE, timeout: None }, 0);
+}
+
+/// Somebody waits for that lock, and is handed it.
+fn hand_over(table: &mut Table<u32>, name: &[u8]) -> HandOff<u32> {
+    let token = take(table, name, b"first");
+    wait(table, &at(name, held(b"first", 0, token)), b"next", Want::Exclusive);
+    let first = at(name, held(b"first", 0, token));
+    match table.release(&first, b"first", Want::Exclusive, Release::One) {
+        (ReleaseReply::Left(0), Change::HandOff(hand_off)) => hand_off,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn hundreds_of_grants_under_way_are_told_apart() {
+    let mut table = table();
+    let names: Vec<String> = (0..300).map(|n| format!("k{n}")).collect();
+    let grants: Vec<_> = names.iter().map(|name| hand_over(&mut table, name.as_bytes())).collect();
+    let ids: HashSet<GrantId> = grants.iter().map(|grant| grant.id).collect();
+    assert_eq!(ids.len(), grants.len());
+
+    // Others, who did not wait, use their locks; so does the same owner with other ones.
+    for name in &names {
+        for owner in [&b"next"[..], name.as_bytes()] {
+            let token = take(&mut table, b"other", owner);
+            table.renew(&at(b"other", held(owner, 0, token)), owner, LEASE);
+        }
+    }
+    for (name, grant) in names.iter().zip(&grants) {
+        let seen = at(name.as_bytes(), held(b"next", 0, grant.token));
+        let change = table.take_back(&seen, grant.id, b"next", grant.token);
+        assert_eq!(change, Change::Free, "{name}");
+    }
+    assert_eq!(table.counters().grants_taken_back, 300);
+}
+
+#[test]
+fn the_living_are_looked_for_only_where_a_shared_lock_is_wanted_alone() {
+    let mut table = table();
+    let token = take(&mut table, b"k", b"first");
+    let until = UnixMillis(1_050);
+    let shared = Observed::Shared(Sharing {
+        asked: b"",
+        own: None,
+        token: Some(token),
+        until: Some(until),
+        holders: 1,
+        living: None,
+    });
+    assert!(!table.must_find_the_living(&at(b"k", shared)), "nobody waits");
+    wait(&mut table, &at(b"k", held(b"first", 0, token)), b"next", Want::Exclusive);
+    assert!(table.must_find_the_living(&at(b"k", shared)));
+    assert!(!table.must_find_the_living(&at(b"k", FREE)), "nobody shares it");
+    assert!(!table.must_find_the_living(&at(b"k", held(b"first", 0, token))));
+}
+
+#[test]
+fn a_repeated_release_beside_is_counted_and_changes_nothing() {
+    let mut table = table();
+    let token = take(&mut table, b"k", b"a");
+    let both = at(b"k", held(b"a", 2, token));
+    let (reply, change) = table.release(&both, b"a", Want::Shared, Release::DownTo(2));
+    assert_eq!((reply, change), (ReleaseReply::Left(2), Change::None));
+    assert_eq!(table.counters().repeated, 1);
+}
+
+#[test]
+fn a_look_that_is_planned_keeps_its_cause_when_another_comes_at_the_same_moment() {
+    let mut table = table();
+    let token = take(&mut table, b"k", b"a");
+    let seen = at(b"k", held(b"a", 0, token));
+    wait(&mut table, &seen, b"b", Want::Exclusive);
+    table.look_soon(seen.key, Cause::Forced, NOW);
+    table.serve_soon(seen.key, Cause::Release, NOW);
+    assert_eq!(table.cause_of_freedom(seen.key), Cause::Forced);
+}
