@@ -160,8 +160,7 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
     let rows = results.in_cell(layout.scenario, cell);
     let filled = |figure: &str| rows.iter().any(|row| row.median(figure).is_some());
     let columns: Vec<_> = layout.columns.iter().filter(|(_, figure)| filled(figure)).collect();
-    let ours =
-        |figure| results.find(layout.scenario, cell, "kvlock").and_then(|row| row.median(figure));
+    let ours = |figure| results.find(layout.scenario, cell, "kvlock")?.figures.get(figure);
     let ratio = layout.ratio.and_then(|(name, figure)| Some((name, figure, ours(figure)?)));
     let mut text = String::from("| |");
     if let Some((name, ..)) = ratio {
@@ -180,8 +179,7 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
             continue;
         }
         if let Some((_, figure, ours)) = ratio {
-            let value = row.median(figure).map_or_else(none, |value| number(value / ours));
-            write!(text, " {value} |").unwrap();
+            write!(text, " {} |", ratios(row, figure, ours).map_or_else(none, spread)).unwrap();
         }
         for (_, figure) in &columns {
             write!(text, " {} |", row.spread(figure).map_or_else(none, spread)).unwrap();
@@ -189,6 +187,12 @@ fn one(results: &Results, layout: &Layout, cell: &str) -> String {
         text.push('\n');
     }
     text
+}
+
+/// How many times kvlock's figure a row has, in each round that has both.
+fn ratios(row: &Row, figure: &str, ours: &[f64]) -> Option<Spread> {
+    let theirs = row.figures.get(figure)?;
+    Spread::of(theirs.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())
 }
 
 /// A column of README's table: what it shows, and whether a ratio to kvlock's comes first.
@@ -232,9 +236,12 @@ pub(crate) fn summary(results: &Results) -> String {
     }
     writeln!(text, "\n|---|{}", "---:|".repeat(HEADLINES.len())).unwrap();
     for contender in contender::ALL {
-        let value = |headline: &Headline, name| {
+        let at = |headline: &Headline, name| {
             let [scenario, cell, figure] = headline.at;
-            results.find(scenario, cell, name).and_then(|row: &Row| row.median(figure))
+            results.find(scenario, cell, name).map(|row| (row, figure))
+        };
+        let value = |headline: &Headline, name| {
+            at(headline, name).and_then(|(row, figure)| row.median(figure))
         };
         let Contender { name, about, .. } = contender;
         if HEADLINES.iter().all(|headline| value(headline, name).is_none()) {
@@ -242,10 +249,13 @@ pub(crate) fn summary(results: &Results) -> String {
         }
         write!(text, "| {} ({about}) |", bold(name)).unwrap();
         for headline in HEADLINES {
-            let ours = value(headline, "kvlock").filter(|_| headline.ratio);
-            let cell = match (value(headline, name), ours) {
-                (Some(value), Some(ours)) => {
-                    format!("{} x ({})", number(value / ours), number(value))
+            let ours = at(headline, "kvlock").filter(|_| headline.ratio);
+            let ratio = at(headline, name).zip(ours).and_then(|((row, figure), (ours, _))| {
+                ratios(row, figure, ours.figures.get(figure)?)
+            });
+            let cell = match (value(headline, name), ratio) {
+                (Some(value), Some(ratio)) => {
+                    format!("{} x ({})", number(ratio.median), number(value))
                 }
                 (Some(value), None) => number(value),
                 (None, _) => none(),

@@ -67,9 +67,9 @@ pub(crate) struct Arguments {
 
 #[derive(Args)]
 pub(crate) struct Address {
-    /// The server: redis://[user:password@]host[:port][/db], rediss://…, unix:///path, or
-    /// redis-sentinel://[user:password@]host[:port],…[/db]?sentinelServiceName=name. Others on
-    /// this machine can see what is on a command line: with a password use the environment
+    /// The server: redis://[user:password@]host[:port][/db], rediss://…, unix:///path,
+    /// redis-sentinel://[user:password@]host[:port],…[/db]?sentinelServiceName=name, or
+    /// redis-cluster://[user:password@]host[:port],…. Others on this machine can see what is on a command line: with a password use the environment
     #[arg(
         long,
         global = true,

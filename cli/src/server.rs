@@ -17,8 +17,8 @@ impl Server {
         let address = Address::try_from(address.url.as_str()).map_err(|_| {
             Failure::usage(
                 "the URL is none of redis://[user:password@]host[:port][/db], rediss://…, \
-                 unix:///path or redis-sentinel://[user:password@]host[:port],…[/db]\
-                 ?sentinelServiceName=name"
+                 unix:///path, redis-sentinel://[user:password@]host[:port],…[/db]\
+                 ?sentinelServiceName=name or redis-cluster://[user:password@]host[:port],…"
                     .to_owned(),
             )
         })?;

@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::lease::{Lease, ShareId, Tenure, Term};
 use crate::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::line::Place;
+use crate::link::Live;
 use crate::owner::{Visit, Waiting};
 use crate::reply::{self, Grant};
 use crate::request::Mode;
@@ -121,13 +122,12 @@ impl Acquisition<'_> {
             Limit::Now | Limit::Never => full,
             Limit::Until(_) => self.limit.left().unwrap_or(full).max(LEAST_PATIENCE).min(full),
         };
-        let live = self.inner.link().live().await?;
-        claim.sending(Some(live.clone()));
-        let sent = self.inner.now();
-        let answer = live.call(&request, patience).await;
-        if patience == full && matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
+        let mut sent = self.inner.now();
+        let via = |live: &Arc<Live>| {
+            claim.sending(Some(live.clone()));
+            sent = self.inner.now();
+        };
+        let answer = self.inner.router.call_via(self.key, &request, patience, via).await;
         let answer = answer
             .and_then(|value| Ok(reply::granted(self.mode, value).map_err(RedisError::from)?));
         match answer {
@@ -187,9 +187,9 @@ impl Acquisition<'_> {
     async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
         let request = request::renew(self.mode, &**self.key, &*claim.owner, self.term.length)?;
         let renewals = &self.inner.renewals;
-        let live = renewals.link.live().await?;
+        let way = renewals.way(self.key).await?;
         let sent = self.inner.now();
-        match renewals.send_one(&live, request, self.inner.settings.reply_timeout).await {
+        match renewals.send_one(way, &request, self.inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some),
             Ok(None) => {
                 claim.refused();
@@ -208,10 +208,11 @@ impl Acquisition<'_> {
         runs: Duration,
     ) -> Result<Held, Error> {
         let tenure = Tenure {
-            mode: self.mode,
+            mode: self.mode.held(grant.holds),
             key: self.key.clone(),
             owner: claim.owner.clone(),
             token: grant.token,
+            raised: false,
         };
         let term = Term { length: runs, ..self.term };
         let inner = self.inner;

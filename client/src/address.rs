@@ -5,7 +5,8 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use std::convert::Infallible;
 use std::fmt;
 
-/// Where the server that keeps the locks is found: at an address, or behind Sentinels.
+/// Where the server that keeps the locks is found: at an address, behind Sentinels, or as one of many
+/// in a cluster.
 ///
 /// Strings become one when they are given to [`Client::connect`](crate::Client::connect):
 ///
@@ -13,11 +14,17 @@ use std::fmt;
 /// |---|---|
 /// | `redis://[user:password@]host[:port][/db]` | one server; `rediss://` with TLS, and all else that redis-rs reads |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…][/db]?sentinelServiceName=name` | the primary that these Sentinels call by that name; `rediss-sentinel://` with TLS, at the Sentinels too |
+/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | the cluster to which these nodes belong; `rediss-cluster://` with TLS |
 ///
 /// The port of a Sentinel is 26379 unless it is given. The login is for the server; Sentinels that
 /// want one get `sentinelUsername=` and `sentinelPassword=`, as further parameters. Whatever is no
 /// letter or digit in a password is written as `%` and two hexadecimal digits. Name all Sentinels:
 /// those that are not named are not asked.
+///
+/// The nodes of a cluster are found from any one that answers, so name some that do not fail
+/// together; `?node=host:port` names a further one too. All have the same login. With TLS, the
+/// certificate of each must be for the name or address by which the nodes know each other
+/// (`cluster-preferred-endpoint-type`).
 ///
 /// # Examples
 ///
@@ -42,6 +49,8 @@ pub(crate) enum Place {
         /// How to log in to the primary; where it is, they know.
         server: ConnectionInfo,
     },
+    /// Some nodes of a cluster; the first says how to talk to all.
+    Cluster(Vec<ConnectionInfo>),
 }
 
 impl Address {
@@ -84,27 +93,98 @@ impl Address {
         Ok(Self(Place::Sentinels { sentinels, name, server }))
     }
 
+    /// A cluster, of which these are some nodes. All of its nodes are talked to as to the first of
+    /// these: with its login and TLS.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] without a node, or if one is at a Unix socket.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use redis::IntoConnectionInfo;
+    ///
+    /// let nodes = ["redis://:secret@h1:6379", "redis://:secret@h2:6379"];
+    /// let nodes = nodes.map(|at| at.into_connection_info()).into_iter();
+    /// let address = kvlock::Address::cluster(nodes.collect::<Result<Vec<_>, _>>()?)?;
+    /// # let _ = address;
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster(nodes: impl IntoIterator<Item = ConnectionInfo>) -> Result<Self, Error> {
+        let nodes: Vec<_> = nodes.into_iter().collect();
+        if nodes.is_empty() {
+            return Err(invalid("no node of the cluster is named"));
+        }
+        if nodes.iter().any(|node| matches!(node.addr(), ConnectionAddr::Unix(_))) {
+            return Err(invalid("a node of a cluster has no Unix socket"));
+        }
+        Ok(Self(Place::Cluster(nodes)))
+    }
+
     fn parse(text: &str) -> Result<Self, Error> {
         for (scheme, plain) in [("redis-sentinel://", "redis"), ("rediss-sentinel://", "rediss")] {
             if let Some(rest) = text.strip_prefix(scheme) {
                 return parse_sentinels(rest, plain);
             }
         }
+        for (scheme, plain) in [("redis-cluster://", "redis"), ("rediss-cluster://", "rediss")] {
+            if let Some(rest) = text.strip_prefix(scheme) {
+                return parse_cluster(rest, plain);
+            }
+        }
         Ok(Self(Place::Server(text.into_connection_info()?)))
     }
 }
 
+/// What follows the scheme of an address with several hosts.
+struct Parts<'a> {
+    /// With the `@`.
+    login: String,
+    hosts: Vec<&'a str>,
+    path: &'a str,
+    /// Name and value; a part that is no pair is `None`.
+    parameters: Vec<Option<(&'a str, &'a str)>>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(rest: &'a str) -> Self {
+        let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rsplit_once('@') {
+            Some((login, hosts)) => (format!("{login}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let parameters = parameters.split('&').filter(|parameter| !parameter.is_empty());
+        Self {
+            login,
+            hosts: hosts.split(',').filter(|host| !host.is_empty()).collect(),
+            path,
+            parameters: parameters.map(|parameter| parameter.split_once('=')).collect(),
+        }
+    }
+}
+
+/// What follows `redis-cluster://`. Each node is read by redis-rs, as an address of its own.
+fn parse_cluster(rest: &str, scheme: &str) -> Result<Address, Error> {
+    let Parts { login, mut hosts, path, parameters } = Parts::of(rest);
+    for parameter in parameters {
+        match parameter {
+            Some(("node", host)) => hosts.push(host),
+            _ => return Err(invalid("a parameter of the address is not known")),
+        }
+    }
+    let node = |host| Ok(format!("{scheme}://{login}{host}/{path}").into_connection_info()?);
+    Address::cluster(hosts.into_iter().map(node).collect::<Result<Vec<_>, Error>>()?)
+}
+
 /// What follows `redis-sentinel://`. Each part is read by redis-rs, as an address of its own.
 fn parse_sentinels(rest: &str, scheme: &str) -> Result<Address, Error> {
-    let (rest, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, hosts) = match authority.rsplit_once('@') {
-        Some((login, hosts)) => (format!("{login}@"), hosts),
-        None => (String::new(), authority),
-    };
+    let Parts { login, hosts, path, parameters } = Parts::of(rest);
     let (mut name, mut user, mut password) = ("", "", "");
-    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
-        match parameter.split_once('=') {
+    for parameter in parameters {
+        match parameter {
             Some(("sentinelServiceName", value)) => name = value,
             Some(("sentinelUsername", value)) => user = value,
             Some(("sentinelPassword", value)) => password = value,
@@ -119,8 +199,7 @@ fn parse_sentinels(rest: &str, scheme: &str) -> Result<Address, Error> {
         let port = if has_port(host) { "" } else { ":26379" };
         Ok(format!("{scheme}://{sentinel_login}{host}{port}").into_connection_info()?)
     };
-    let hosts = hosts.split(',').filter(|host| !host.is_empty());
-    let sentinels = hosts.map(sentinel).collect::<Result<Vec<_>, Error>>()?;
+    let sentinels = hosts.into_iter().map(sentinel).collect::<Result<Vec<_>, Error>>()?;
     let server = format!("{scheme}://{login}localhost/{path}").into_connection_info()?;
     Address::behind_sentinels(sentinels, name, server)
 }
@@ -143,6 +222,10 @@ impl fmt::Debug for Address {
                 let sentinels: Vec<_> = sentinels.iter().map(ConnectionInfo::addr).collect();
                 f.debug_struct("Sentinels").field("name", name).field("at", &sentinels).finish()
             }
+            Place::Cluster(nodes) => {
+                let nodes: Vec<_> = nodes.iter().map(ConnectionInfo::addr).collect();
+                f.debug_tuple("Cluster").field(&nodes).finish()
+            }
         }
     }
 }
@@ -154,14 +237,22 @@ impl fmt::Display for Address {
             Place::Server(server) => write!(f, "{}", server.addr()),
             Place::Sentinels { sentinels, name, .. } => {
                 write!(f, "{name} behind Sentinels at ")?;
-                for (index, sentinel) in sentinels.iter().enumerate() {
-                    let comma = if index > 0 { ", " } else { "" };
-                    write!(f, "{comma}{}", sentinel.addr())?;
-                }
-                Ok(())
+                write_all(f, sentinels)
+            }
+            Place::Cluster(nodes) => {
+                f.write_str("the cluster at ")?;
+                write_all(f, nodes)
             }
         }
     }
+}
+
+fn write_all(f: &mut fmt::Formatter<'_>, servers: &[ConnectionInfo]) -> fmt::Result {
+    for (index, server) in servers.iter().enumerate() {
+        let comma = if index > 0 { ", " } else { "" };
+        write!(f, "{comma}{}", server.addr())?;
+    }
+    Ok(())
 }
 
 impl From<ConnectionInfo> for Address {
@@ -209,7 +300,7 @@ mod tests {
             Place::Sentinels { sentinels, name, server } => {
                 (sentinels.iter().map(|at| at.addr().to_string()).collect(), name, server)
             }
-            Place::Server(server) => panic!("{}", server.addr()),
+            other @ (Place::Server(_) | Place::Cluster(_)) => panic!("{:?}", Address(other)),
         }
     }
 

@@ -85,8 +85,8 @@ impl Builder {
         self
     }
 
-    /// How many different locks can be waited for at the server at the same time: 32 by default,
-    /// at least 1. Each takes a connection while somebody waits.
+    /// How many different locks can be waited for at the server at the same time, in a cluster at all
+    /// nodes together: 32 by default, at least 1. Each takes a connection while somebody waits.
     ///
     /// If more are wanted, those ask again and again at random intervals, and are served when they
     /// happen to find the lock free, not in order of arrival.
@@ -140,7 +140,40 @@ impl Builder {
     /// # let _ = builder;
     /// ```
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
-        self.settings.replicas = (at_least > 0).then_some(Replicas { at_least, timeout });
+        let replicas = Replicas { at_least, timeout, all: false };
+        self.settings.replicas = (at_least > 0).then_some(replicas);
+        self
+    }
+
+    /// Lets *all* replicas confirm each grant and each renewal, within that time: `there_are` of
+    /// them, or more if the primary has more. At least one.
+    ///
+    /// With this no grant that you were told of is lost in a failover, whichever replica is
+    /// promoted, and a primary that was replaced without knowing it grants and renews nothing. The
+    /// price: while one replica is down or cut off, nobody is granted a lock, and those who hold one
+    /// lose it when its lease ends. Also after a failover, until the former primary is back as a
+    /// replica.
+    ///
+    /// Say how many replicas there are, because nobody else knows: a primary tells only of those
+    /// that follow it at the moment, and one that is cut off from all of them would tell of none.
+    /// That is asked with each check all the same, and a replica that this client has seen once
+    /// counts from then on, also when it is gone. So a replica may be added while clients run;
+    /// to take one away for good, start them anew.
+    ///
+    /// In a cluster each master has replicas of its own: `there_are` at least, and what was seen of
+    /// one counts for that one.
+    ///
+    /// Takes the place of [`min_replicas`](Self::min_replicas), and does with what falls short the
+    /// same. The user needs the right to `WAIT` and `ROLE`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().all_replicas(2, Duration::from_millis(200));
+    /// # let _ = builder;
+    /// ```
+    pub fn all_replicas(mut self, there_are: u32, timeout: Duration) -> Self {
+        let at_least = there_are.max(1);
+        self.settings.replicas = Some(Replicas { at_least, timeout, all: true });
         self
     }
 
@@ -194,7 +227,7 @@ impl Builder {
         self.client_at(client.get_connection_info().clone().into())
     }
 
-    fn client_at(self, address: Address) -> Result<Client, Error> {
+    pub(crate) fn client_at(self, address: Address) -> Result<Client, Error> {
         let Self { settings, margin, waits, clock } = self;
         check_lease(settings.lease)?;
         if waits == 0 || waits > tokio::sync::Semaphore::MAX_PERMITS {

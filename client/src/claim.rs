@@ -119,13 +119,14 @@ impl Claim {
             return;
         }
         observe::withdrawn(&self.key, &self.owner);
-        let (inner, via, strays) = (self.inner.clone(), self.via.take(), self.strays);
+        let (inner, key) = (self.inner.clone(), self.key.clone());
+        let (via, strays) = (self.via.take(), self.strays);
         let Ok(release) = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All)
         else {
             return;
         };
         self.inner.spawn(async move {
-            free(&inner, &release, via, strays).await;
+            free(&inner, &key, &release, via, strays).await;
             // Whoever asked may have gone.
             let _told = done.map(|done| done.send(()));
         });
@@ -141,37 +142,56 @@ impl Drop for Claim {
 /// Sends a release until it is answered, first where the acquire went: it is carried out after it.
 /// If that connection broke, over a new one, and once more later. Gives up when the lease of what
 /// might be released is over.
-pub(crate) async fn free(inner: &Inner, release: &Cmd, via: Option<Arc<Live>>, strays: bool) {
+pub(crate) async fn free(
+    inner: &Inner,
+    key: &[u8],
+    release: &Cmd,
+    via: Option<Arc<Live>>,
+    strays: bool,
+) {
     let mut strays = strays;
     if let Some(live) = via {
-        let certain = follow(inner, release, &live).await;
-        if certain && !strays {
-            return;
+        match follow(inner, release, &live).await {
+            Followed::Done if !strays => return,
+            Followed::Done | Followed::Elsewhere => {}
+            Followed::Unknown => strays = true,
         }
-        strays |= !certain;
     }
     let over = Instant::now() + FIRST_LEASE;
-    release_surely(inner, release, over).await;
+    release_surely(inner, key, release, over).await;
     if strays {
         sleep(LATER).await;
-        release_surely(inner, release, over).await;
+        release_surely(inner, key, release, over).await;
     }
 }
 
-/// Sends a release where an acquire went before. Returns whether it was answered, so that the acquire
-/// has been undone for certain.
-pub(crate) async fn follow(inner: &Inner, release: &Cmd, live: &Live) -> bool {
-    let answer = live.call(release, inner.settings.reply_timeout).await;
-    let certain = !answer.is_err_and(|trouble| trouble.leaves_outcome_unknown());
-    if !certain {
-        live.condemn();
-    }
-    certain
+/// What came of a release that was sent where an acquire went before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// What was acquired has been given back.
+    Done,
+    /// The acquire has been carried out or refused, and nothing will come of it any more; but the
+    /// lock is kept by another server now, or by this one a little later.
+    Elsewhere,
+    /// Nobody knows: the acquire may be carried out yet.
+    Unknown,
 }
 
-async fn release_surely(inner: &Inner, release: &Cmd, over: Instant) {
+/// Sends a release where an acquire went before.
+pub(crate) async fn follow(inner: &Inner, release: &Cmd, live: &Live) -> Followed {
+    match live.call_after(release, inner.settings.reply_timeout).await {
+        Err(trouble) if trouble.leaves_outcome_unknown() => {
+            live.condemn();
+            Followed::Unknown
+        }
+        Err(trouble) if trouble.is_passing() => Followed::Elsewhere,
+        Ok(_) | Err(_) => Followed::Done,
+    }
+}
+
+async fn release_surely(inner: &Inner, key: &[u8], release: &Cmd, over: Instant) {
     let mut pause = Duration::from_millis(20);
-    while let Err(trouble) = inner.link().call(release, inner.settings.reply_timeout).await {
+    while let Err(trouble) = inner.router.call(key, release, inner.settings.reply_timeout).await {
         if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over {
             return;
         }

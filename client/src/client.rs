@@ -4,27 +4,29 @@ use crate::address::Address;
 use crate::background::Background;
 use crate::builder::{Builder, Settings};
 use crate::clock::Moment;
-use crate::connector::Connector;
 use crate::error::Error;
 use crate::latch::Latch;
 use crate::lease::Terms;
 use crate::line::Lines;
-use crate::link::Link;
 use crate::lock::Lock;
+use crate::node::Node;
 use crate::owner::Owner;
 use crate::pool::Pool;
 use crate::replicas::Renewals;
 use crate::reply::{self, LockSummary};
 use crate::request;
+use crate::router::Router;
 use crate::semaphore::Semaphore;
 use crate::watchdog::Watchdog;
+use futures_util::future::join_all;
 use redis::{Cmd, ParsingError, RedisError, Value};
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
 
-/// Acquires locks of one server, and keeps them.
+/// Acquires locks of one server or cluster, and keeps them.
 ///
 /// Make one per process and clone it: clones share the connections and the watchdog. It belongs to
 /// the tokio runtime in which it is used; the runtime needs its timers and I/O enabled.
@@ -48,12 +50,13 @@ impl Client {
     /// Connects to a server, with the default settings.
     ///
     /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`; and `redis-sentinel://…` for a primary that Sentinels watch over:
-    /// see [`Address`].
+    /// TLS feature, `rediss://…`; `redis-sentinel://…` for a primary that Sentinels watch over, and
+    /// `redis-cluster://…` for a cluster: see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the address is none or no Sentinel knows that name,
+    /// [`Invalid`](Error::Invalid) if the address is none, no Sentinel knows that name, or the
+    /// server of a cluster's address is in none,
     /// [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if nobody answers there,
     /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
@@ -171,7 +174,8 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// The locks that are waited for at this moment, `count` of them at most.
+    /// The locks that are waited for at this moment, `count` of them at most: those with the most
+    /// waiters, of all nodes of a cluster.
     ///
     /// # Errors
     ///
@@ -191,7 +195,12 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
-        self.inner.look(&request::list(count)?, reply::list).await
+        let lists = self.inner.look_everywhere(&request::list(count)?, reply::list).await?;
+        let mut locks: Vec<LockSummary> = lists.into_iter().flatten().collect();
+        // Each server has its own in this order.
+        locks.sort_by_key(|lock| Reverse((lock.waiters, lock.longest_wait)));
+        locks.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(locks)
     }
 
     /// Waits until what guards and acquires have left to be done when they were dropped is done.
@@ -225,7 +234,7 @@ impl fmt::Debug for Client {
 
 /// What all clones, guards and tasks of a client share.
 pub(crate) struct Inner {
-    link: Arc<Link>,
+    pub(crate) router: Arc<Router>,
     pub(crate) renewals: Arc<Renewals>,
     pool: Arc<Pool>,
     pub(crate) watchdog: Arc<Watchdog>,
@@ -253,25 +262,14 @@ impl Inner {
         waits: usize,
     ) -> Result<Self, Error> {
         let place = address.to_string();
-        let connector = Arc::new(Connector::new(address, settings.reply_timeout)?);
-        let link = Arc::new(Link::new(connector.clone()));
-        let renewals = Arc::new(Renewals {
-            link: match settings.replicas {
-                Some(_) => Arc::new(Link::new(connector.clone())),
-                None => link.clone(),
-            },
-            replicas: settings.replicas,
-        });
-        let watchdog = Watchdog::new(
-            renewals.clone(),
-            connector.clone(),
-            terms.clock.clone(),
-            settings.reply_timeout,
-        );
+        let own_renewals = settings.replicas.is_some();
+        let router = Arc::new(Router::new(address, settings.reply_timeout, own_renewals)?);
+        let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
+        let watchdog = Watchdog::new(renewals.clone(), terms.clock.clone(), settings.reply_timeout);
         Ok(Self {
-            link,
+            router,
             renewals,
-            pool: Arc::new(Pool::new(connector, waits)),
+            pool: Arc::new(Pool::new(waits)),
             watchdog: Arc::new(watchdog),
             lines: Arc::default(),
             background: Arc::default(),
@@ -283,12 +281,7 @@ impl Inner {
         })
     }
 
-    /// The connection for commands that do not block.
-    pub(crate) fn link(&self) -> &Link {
-        &self.link
-    }
-
-    /// The connections for those that do.
+    /// The connections for commands that block.
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
@@ -308,34 +301,77 @@ impl Inner {
 
     /// See [`Background::spawn`].
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(|| self.link.runtime(), work);
+        self.background.spawn(|| self.router.runtime(), work);
+    }
+
+    /// Asks for something about a key that changes nothing, once more if the connection turns out to
+    /// be closed.
+    pub(crate) async fn look<T>(
+        &self,
+        key: &[u8],
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        let patience = self.settings.reply_timeout;
+        let mut answer = self.router.call(key, request, patience).await;
+        if matches!(answer, Err(Error::Connection(_))) {
+            answer = self.router.call(key, request, patience).await;
+        }
+        Ok(read(answer?).map_err(RedisError::from)?)
+    }
+
+    /// Asks all servers that keep locks for something that changes nothing.
+    async fn look_everywhere<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<Vec<T>, Error> {
+        let patience = self.settings.reply_timeout;
+        let ask = async |node: Arc<Node>| {
+            let mut answer = node.commands().call(request, patience).await;
+            if matches!(answer, Err(Error::Connection(_))) {
+                answer = node.commands().call(request, patience).await;
+            }
+            if let Err(trouble) = &answer {
+                self.router.learn(&node, trouble);
+            }
+            Ok(read(answer?).map_err(RedisError::from)?)
+        };
+        let answers = join_all(self.router.nodes().await?.into_iter().map(ask)).await;
+        answers.into_iter().collect()
+    }
+
+    /// Whether the servers know the commands and let us in. One that cannot be reached now is none
+    /// that does not, if another one can.
+    pub(crate) async fn check_module(&self) -> Result<(), Error> {
+        let nodes = self.router.nodes().await?;
+        let many = nodes.len() > 1;
+        let check = async |node: Arc<Node>| match self.check_module_of(&node).await {
+            Err(Error::ModuleMissing(said)) if many => {
+                Err(Error::ModuleMissing(format!("{node}: {said}")))
+            }
+            other => other,
+        };
+        let outcomes = join_all(nodes.into_iter().map(check)).await;
+        let reached = outcomes.iter().any(Result::is_ok);
+        let troubles = outcomes.into_iter().filter_map(Result::err);
+        troubles
+            .filter(|trouble| !(reached && trouble.is_retryable()))
+            .min_by_key(Error::is_retryable)
+            .map_or(Ok(()), Err)
     }
 
     /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
     /// without arguments, but only one that it knows. It does so even before a login, so that is
     /// asked for too.
-    /// Asks for something that changes nothing, once more if the connection turns out to be closed.
-    pub(crate) async fn look<T>(
-        &self,
-        request: &Cmd,
-        read: fn(Value) -> Result<T, ParsingError>,
-    ) -> Result<T, Error> {
+    async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
-        let mut answer = self.link().call(request, patience).await;
-        if matches!(answer, Err(Error::Connection(_))) {
-            answer = self.link().call(request, patience).await;
-        }
-        Ok(read(answer?).map_err(RedisError::from)?)
-    }
-
-    pub(crate) async fn check_module(&self) -> Result<(), Error> {
-        let patience = self.settings.reply_timeout;
-        match self.link.call(&redis::cmd("LOCK.WAIT"), patience).await {
+        match node.commands().call(&redis::cmd("LOCK.WAIT"), patience).await {
             Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => {}
             Err(trouble) => return Err(trouble),
             Ok(_) => return Err(Error::Protocol("no arguments were enough".to_owned())),
         }
-        match self.link.call(&redis::cmd("PING"), patience).await {
+        match node.commands().call(&redis::cmd("PING"), patience).await {
             Err(Error::Authentication(said)) => Err(Error::Authentication(said)),
             // Any other answer is that of a server that has let us in.
             _ => Ok(()),

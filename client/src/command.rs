@@ -1,6 +1,6 @@
 //! The commands as methods of a connection.
 
-use crate::reply::{self, Grant, LockInfo, LockSummary};
+use crate::reply::{self, Grant, LockInfo, LockSummary, Token};
 use crate::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
@@ -344,6 +344,46 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
     ) -> RedisFuture<'a, Option<Duration>> {
         send(self, request::renew(Mode::Alone, key, owner, lease), reply::lease)
+    }
+
+    /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
+    /// larger already.
+    ///
+    /// For who holds the same lock on several independent servers, as [`Quorum`](crate::Quorum)
+    /// does: the largest of their tokens, written back to a majority, is in order. Everything that
+    /// the server grants from then on has a larger one.
+    ///
+    /// `token` is up to a day ahead of the server's clock, in microseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid TOKEN` if the token is too far
+    /// ahead or the owner shares the lock. Then the lease is not set either.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_renew`](Self::lock_renew).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection, largest: kvlock::Token) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let held = con.lock_renew_with_token("orders:42", "alice:1", lease, largest).await?;
+    /// # Ok(()) }
+    /// ```
+    fn lock_renew_with_token<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        token: Token,
+    ) -> RedisFuture<'a, Option<Duration>> {
+        let renewal = request::renew_with_token(key, owner, lease, token.value());
+        send(self, renewal, reply::lease)
     }
 
     /// Takes this owner out of the queue.

@@ -1,13 +1,14 @@
 //! Where connections come from: the seam at which topologies plug in. All that is above sees one
 //! server that keeps the locks, whichever that is at the moment.
 
-use crate::address::{Address, Place};
+use crate::address::Place;
 use crate::error::Error;
-use crate::link::Live;
+use crate::link::{Live, Reign};
+use crate::node::At;
 use crate::sentinel::Sentinels;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +23,20 @@ pub(crate) enum Connector {
     Standalone(Box<Server>),
     /// The primary that these know.
     Sentinels(Arc<Sentinels>),
+    /// A node of a cluster, for as long as it has slots.
+    Node(Box<Server>, Arc<Reign>),
 }
 
 impl Connector {
-    pub(crate) fn new(address: Address, patience: Duration) -> Result<Self, Error> {
-        Ok(match address.0 {
+    pub(crate) fn new(place: Place, patience: Duration) -> Result<Self, Error> {
+        Ok(match place {
             Place::Server(info) => Self::Standalone(Box::new(Server::new(info, patience)?)),
             Place::Sentinels { sentinels, name, server } => {
                 Self::Sentinels(Arc::new(Sentinels::new(&sentinels, name, server, patience)?))
+            }
+            // Each of its nodes has one.
+            Place::Cluster(_) => {
+                return Err(Error::Invalid("a cluster is many servers".to_owned()));
             }
         })
     }
@@ -39,13 +46,21 @@ impl Connector {
         match self {
             Self::Standalone(server) => Ok(Live::new(server.connect().await?, None)),
             Self::Sentinels(sentinels) => sentinels.dial().await,
+            Self::Node(server, reign) => tokio::select! {
+                biased;
+                () = reign.over() => Err(Error::Connection(RedisError::from((
+                    ErrorKind::Io,
+                    "the node has no slots any more",
+                )))),
+                connection = server.connect() => Ok(Live::of_node(connection?, reign.clone())),
+            },
         }
     }
 
     /// Returns when another server has become the primary; never, where nobody would tell.
     pub(crate) async fn switched(&self) {
         match self {
-            Self::Standalone(_) => std::future::pending().await,
+            Self::Standalone(_) | Self::Node(..) => std::future::pending().await,
             Self::Sentinels(sentinels) => sentinels.switched().await,
         }
     }
@@ -60,7 +75,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(info: ConnectionInfo, patience: Duration) -> Result<Self, Error> {
         #[cfg(feature = "tls-rustls")]
-        if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
             && rustls::crypto::CryptoProvider::get_default().is_none()
         {
             // Another task may be faster, and then it is there as well.
@@ -69,6 +84,16 @@ impl Server {
         let tcp = info.tcp_settings().clone();
         let info = info.set_tcp_settings(with_defaults(tcp));
         Ok(Self { client: Client::open(info)?, patience })
+    }
+
+    /// Its host and port, unless it is at a Unix socket.
+    pub(crate) fn at(&self) -> Option<At> {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            ConnectionAddr::Unix(_) | _ => None,
+        }
     }
 
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Error> {
@@ -91,6 +116,15 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.client.get_connection_info().addr();
         f.debug_struct("Server").field("at", at).finish_non_exhaustive()
+    }
+}
+
+/// The same kind of address at another place.
+pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
+    if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = kind.clone() {
+        ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+    } else {
+        ConnectionAddr::Tcp(host, port)
     }
 }
 

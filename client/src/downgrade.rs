@@ -4,9 +4,11 @@ use crate::claim::{Claim, FIRST_LEASE};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::{Lease, Tenure, Term};
+use crate::link::Live;
 use crate::reply::{self, Grant};
 use crate::request::{self, Mode};
 use redis::RedisError;
+use std::sync::Arc;
 
 impl Guard {
     /// Goes on sharing the lock, with those who [share](crate::Lock::shared) it, instead of holding
@@ -52,11 +54,11 @@ impl Guard {
         let sent = inner.now();
         let grant = share(&mut claim, term).await?;
         let (sent, runs) = if term.length > FIRST_LEASE || inner.settings.replicas.is_some() {
-            let live = inner.renewals.link.live().await?;
+            let way = inner.renewals.way(&claim.key).await?;
             let sent = inner.now();
             let request = request::renew(claim.mode, &*claim.key, &*claim.owner, term.length)?;
             let patience = inner.settings.reply_timeout;
-            match inner.renewals.send_one(&live, request, patience).await? {
+            match inner.renewals.send_one(way, &request, patience).await? {
                 Some(runs) => (sent, runs.min(term.length)),
                 None => return Err(Error::Lost),
             }
@@ -83,12 +85,9 @@ async fn share(claim: &mut Claim, term: Term) -> Result<Grant, Error> {
     let mut again = true;
     loop {
         let inner = claim.inner().clone();
-        let live = inner.link().live().await?;
-        claim.sending(Some(live.clone()));
-        let answer = live.call(&request, inner.settings.reply_timeout).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
+        let (key, patience) = (claim.key.clone(), inner.settings.reply_timeout);
+        let via = |live: &Arc<Live>| claim.sending(Some(live.clone()));
+        let answer = inner.router.call_via(&key, &request, patience, via).await;
         match answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?)) {
             Ok(Some(grant)) => {
                 claim.granted();

@@ -40,13 +40,23 @@ pub enum Error {
     Upgrade,
     /// The server has as many waiters as it is configured to take.
     QueueFull,
-    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) wants have
-    /// received the grant or the renewal in time. What was granted has been released again.
+    /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
+    /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have received the grant or the renewal in time. What was granted has been released again.
     NotReplicated {
         /// How many have.
         confirmed: u32,
         /// How many were wanted.
         wanted: u32,
+    },
+    /// So many servers of a [`Quorum`](crate::Quorum) fail that the others are no majority. What was
+    /// granted has been released again.
+    NoMajority {
+        /// How many fail, as far as was waited for them.
+        failed: usize,
+        /// How many there are.
+        servers: usize,
+        /// What is wrong with one of those that fail.
+        trouble: Box<Self>,
     },
     /// The server cannot be reached, or the connection broke.
     Connection(RedisError),
@@ -81,6 +91,7 @@ impl Error {
             Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. } => {
                 true
             }
+            Self::NoMajority { trouble, .. } => trouble.is_retryable(),
             Self::Server(_) => self.code().is_some_and(|code| PASSING.contains(&code)),
             Self::Lost
             | Self::Invalid(_)
@@ -106,6 +117,7 @@ impl Error {
             Self::QueueFull => Some("QUEUEFULL"),
             Self::Upgrade => Some("UPGRADE"),
             Self::Denied(_) => Some("NOPERM"),
+            Self::NoMajority { trouble, .. } => trouble.code(),
             Self::Server(error) => error.code(),
             Self::Lost
             | Self::Invalid(_)
@@ -165,6 +177,9 @@ impl fmt::Display for Error {
             Self::NotReplicated { confirmed, wanted } => {
                 write!(f, "{confirmed} replicas have confirmed, {wanted} are wanted")
             }
+            Self::NoMajority { failed, servers, trouble } => {
+                write!(f, "{failed} of {servers} servers fail, no majority is left: {trouble}")
+            }
             Self::Connection(error) => write!(f, "no connection to the server: {error}"),
             Self::Timeout => f.write_str("the server did not answer in time"),
             Self::Server(error) => write!(f, "the server answered: {error}"),
@@ -177,6 +192,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Connection(error) | Self::Server(error) => Some(error),
+            Self::NoMajority { trouble, .. } => Some(trouble),
             Self::Lost
             | Self::Invalid(_)
             | Self::ModuleMissing(_)

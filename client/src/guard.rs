@@ -237,15 +237,14 @@ impl Guard {
             return Err(Error::Lost);
         }
         let inner = &self.inner;
-        let live = inner.renewals.link.live().await?;
+        let way = inner.renewals.way(&self.lease.tenure.key).await?;
         let sent = inner.now();
         let (length, before) = self.lease.change(&turn, self.share, sent, lease);
         self.lease.renewing(&turn, sent, length);
         // Should this be dropped, the watchdog knows what is to be expected.
         inner.watchdog.watch(&self.lease);
-        let tenure = &self.lease.tenure;
-        let request = request::renew(tenure.mode, &*tenure.key, &*tenure.owner, length)?;
-        match inner.renewals.send_one(&live, request, inner.settings.reply_timeout).await {
+        let request = self.lease.tenure.renewal(length)?;
+        match inner.renewals.send_one(way, &request, inner.settings.reply_timeout).await {
             Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
             Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
             Err(trouble) => {
@@ -345,7 +344,7 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
     };
     let tenure = &lease.tenure;
     let request = request::release(tenure.mode, &*tenure.key, &*tenure.owner, give_back)?;
-    let outcome = send(inner, &request, held_so_far).await;
+    let outcome = send(inner, &tenure.key, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(tenure),
         Err(Error::Lost) => lease.lose(true),
@@ -356,17 +355,17 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
     }
     let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
     if unknown || (strays && matches!(give_back, GiveBack::All)) {
-        let inner = inner.clone();
-        inner.clone().spawn(async move { claim::free(&inner, &request, None, true).await });
+        let (inner, key) = (inner.clone(), tenure.key.clone());
+        inner.clone().spawn(async move { claim::free(&inner, &key, &request, None, true).await });
     }
     outcome
 }
 
 /// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.
-async fn send(inner: &Inner, request: &Cmd, held_so_far: bool) -> Result<(), Error> {
+async fn send(inner: &Inner, key: &[u8], request: &Cmd, held_so_far: bool) -> Result<(), Error> {
     let mut again = true;
     loop {
-        let answer = inner.link().call(request, inner.settings.reply_timeout).await;
+        let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
         match answer.and_then(|value| Ok(reply::holds_left(value).map_err(RedisError::from)?)) {
             Ok(Some(_)) => return Ok(()),
             // Released by the first one, whose answer did not arrive.

@@ -6,6 +6,7 @@ use crate::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::lock::check_name;
 use crate::pool::Seat;
 use crate::reply::{self, LatchInfo};
+use crate::router::{HOPS, Route};
 use crate::{observe, request};
 use redis::{RedisError, Value};
 use std::sync::Arc;
@@ -95,7 +96,7 @@ impl Latch {
     async fn send_set(&self, count: u32, lifetime: Option<Duration>) -> Result<bool, Error> {
         check_name(&self.key)?;
         let request = request::set_latch(&*self.key, count, lifetime)?;
-        self.client.inner.look(&request, |answer| Ok(answer != Value::Nil)).await
+        self.client.inner.look(&self.key, &request, |answer| Ok(answer != Value::Nil)).await
     }
 
     /// Counts it down by one. How much is left; `None` if there was nothing to count down.
@@ -124,7 +125,7 @@ impl Latch {
         check_name(&self.key)?;
         let inner = &self.client.inner;
         let request = request::count_down(&*self.key, None);
-        let answer = inner.link().call(&request, inner.settings.reply_timeout).await?;
+        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
         Ok(reply::holds_left(answer).map_err(RedisError::from)?)
     }
 
@@ -150,7 +151,7 @@ impl Latch {
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
         check_name(&self.key)?;
         let request = request::count_down(&*self.key, Some(participant.as_ref()));
-        self.client.inner.look(&request, reply::holds_left).await
+        self.client.inner.look(&self.key, &request, reply::holds_left).await
     }
 
     /// Waits until it is open, however long it takes.
@@ -240,22 +241,50 @@ impl Latch {
         limit: Limit,
         in_line: &mut Option<Instant>,
     ) -> Result<bool, Error> {
+        let router = &self.client.inner.router;
+        let mut route = router.route(&self.key).await?;
+        let mut hops = 0;
+        loop {
+            let answer = self.wait_at(&route, &seat, waiter, limit, in_line).await;
+            let Err(trouble) = answer else { return answer };
+            match router.learn(&route.node, &trouble) {
+                Some(next) if hops < HOPS => route = next,
+                _ => return Err(trouble),
+            }
+            hops += 1;
+        }
+    }
+
+    async fn wait_at(
+        &self,
+        to: &Route,
+        seat: &Seat,
+        waiter: &str,
+        limit: Limit,
+        in_line: &mut Option<Instant>,
+    ) -> Result<bool, Error> {
         let inner = &self.client.inner;
         // A timeout of zero would be none at all.
         let limit = limit.left().map(|left| left.max(Duration::from_millis(1)));
         let request = request::wait_for_latch(&*self.key, waiter, limit)?;
-        let live = seat.connection().await?;
+        let live = seat.connection(&to.node).await?;
         observe::waiting();
         *in_line = Some(Instant::now());
-        let answer = match limit {
-            // The server ends the wait; this is for a server that does not.
-            Some(limit) => live.call(&request, limit + inner.settings.reply_timeout).await,
-            None => live.call_unlimited(&request).await,
-        };
+        let answer = inner.router.looking(async {
+            match limit {
+                // The server ends the wait; this is for a server that does not.
+                Some(limit) => {
+                    let patience = limit + inner.settings.reply_timeout;
+                    live.call(&request, to.asking, patience).await
+                }
+                None => live.call_unlimited(&request, to.asking).await,
+            }
+        });
+        let answer = answer.await;
         if answer.as_ref().is_err_and(Error::leaves_outcome_unknown) {
             live.condemn();
         }
-        seat.keep(live);
+        seat.put_back(to.node.clone(), live);
         Ok(answer? != Value::Nil)
     }
 
@@ -278,6 +307,6 @@ impl Latch {
     /// ```
     pub async fn info(&self) -> Result<LatchInfo, Error> {
         check_name(&self.key)?;
-        self.client.inner.look(&request::latch_info(&*self.key), reply::latch).await
+        self.client.inner.look(&self.key, &request::latch_info(&*self.key), reply::latch).await
     }
 }

@@ -20,8 +20,9 @@
 use crate::clock::{Caution, Clock, Moment};
 use crate::observe;
 use crate::reply::Token;
-use crate::request::{GiveBack, Mode};
+use crate::request::{self, GiveBack, Mode};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -41,6 +42,20 @@ pub(crate) struct Tenure {
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<str>,
     pub(crate) token: Token,
+    /// The token is not this server's own: each renewal sees to it that the server has it.
+    pub(crate) raised: bool,
+}
+
+impl Tenure {
+    /// What sets the lease anew.
+    pub(crate) fn renewal(&self, lease: Duration) -> RedisResult<Cmd> {
+        let (key, owner) = (&*self.key, &*self.owner);
+        if self.raised {
+            request::renew_with_token(key, owner, lease, self.token.value())
+        } else {
+            request::renew(self.mode, key, owner, lease)
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -36,6 +36,7 @@
 //! | no more than so many at a time | [`Client::semaphore`] |
 //! | to wait until so many others are done | [`Client::latch`] |
 //! | several locks, all or none | [`MultiLock`] |
+//! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -122,7 +123,30 @@
 //! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
 //! acquire or a renewal that too few replicas have received does not count. It closes the hole as
 //! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
-//! and accept that any one that is down stops all locks.
+//! with [`Builder::all_replicas`], and accept that any one that is down stops all locks. The
+//! server's `kvlock.quarantine-ms` closes it without replicas, at the price of no new locks for a
+//! while after each failover: an acquire then waits in line for as long.
+//!
+//! # Cluster
+//!
+//! With an [`Address`] of a cluster each lock is kept by the node that has the slot of its name, and
+//! everything here is as with one server: locks, semaphores and latches of any names at the same
+//! time, [`MultiLock`] over several nodes, [`Client::list`] of all of them. There is one connection
+//! for commands to each node that is needed; the [connections for waiting](Builder::waits) are
+//! counted over all nodes.
+//!
+//! | when | then |
+//! |---|---|
+//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; who waits is sent away by the old node and waits in line at the new one, in order of arrival there |
+//! | a slot is half moved | it is asked for where it is (`ASK`). The new node may have to refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) gives the error |
+//! | a replica takes over | as after a [failover](#failover): waits begin anew there, all locks that are held are renewed at once, and one that the new node does not know is lost within that round trip |
+//! | a node hangs, with connections open | while anything waits at the server, the nodes are asked every two seconds who has which slots; else whoever gets no answer within the [`reply_timeout`](Builder::reply_timeout) does. Once another has taken over, nothing waits for the old one |
+//! | a node has lost all its slots | what is under way there ends, and is repeated where the slots are |
+//! | the cluster is down, or nobody serves a slot | acquires that wait put up with it for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
+//!
+//! [`min_replicas`](Builder::min_replicas) counts the replicas of the node that has the lock. A
+//! master without slots becomes, by default, a replica of whoever took its last one
+//! (`cluster-allow-replica-migration`).
 //!
 //! # For those who know Redisson
 //!
@@ -150,6 +174,7 @@
 //! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
+//! | `RedissonRedLock` | [`Quorum`] |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
@@ -177,6 +202,7 @@ mod builder;
 mod claim;
 mod client;
 mod clock;
+mod cluster;
 mod command;
 mod connector;
 mod downgrade;
@@ -189,15 +215,19 @@ mod line;
 mod link;
 mod lock;
 mod multi;
+mod node;
 mod observe;
 mod owner;
 mod pool;
+mod quorum;
 mod reenter;
 mod replicas;
 mod reply;
 mod request;
+mod router;
 mod semaphore;
 mod sentinel;
+mod slots;
 mod sync;
 mod wait;
 mod watchdog;
@@ -213,5 +243,6 @@ pub use latch::Latch;
 pub use lock::Lock;
 pub use multi::{MultiGuard, MultiLock};
 pub use owner::Owner;
+pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 pub use reply::{Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter};
 pub use semaphore::{Permits, Semaphore};

@@ -34,7 +34,7 @@ impl Reign {
         self.over.load(Ordering::SeqCst)
     }
 
-    async fn over(&self) {
+    pub(crate) async fn over(&self) {
         let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
         if !self.is_over() {
@@ -49,6 +49,8 @@ pub(crate) struct Live {
     broken: AtomicBool,
     /// Of the server it leads to, where that can be another one day.
     reign: Option<Arc<Reign>>,
+    /// A command there may need `ASKING` before it.
+    clustered: bool,
     /// The runtime that drives it; when that has ended, so has the connection.
     pub(crate) runtime: Handle,
 }
@@ -63,24 +65,48 @@ impl Live {
     /// To be called on the runtime that the connection was made on.
     pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
         let broken = AtomicBool::new(false);
-        Self { connection, broken, reign, runtime: Handle::current() }
+        Self { connection, broken, reign, clustered: false, runtime: Handle::current() }
     }
 
-    /// Sends a command and waits for its answer for that long.
+    /// The same to a node of a cluster.
+    pub(crate) fn of_node(connection: MultiplexedConnection, reign: Arc<Reign>) -> Self {
+        Self { clustered: true, ..Self::new(connection, Some(reign)) }
+    }
+
+    /// Sends a command, with `ASKING` before it if so, and waits for its answer for that long.
     ///
     /// Dropped before it is done, the command may or may not have been sent; what is sent on the
     /// same connection afterwards is carried out after it.
-    pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
-        match timeout(patience, self.call_unlimited(cmd)).await {
+    pub(crate) async fn call(
+        &self,
+        cmd: &Cmd,
+        asking: bool,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        match timeout(patience, self.call_unlimited(cmd, asking)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::Timeout),
         }
     }
 
+    /// Sends what is to be carried out after another command that went this way, wherever the key
+    /// of both is meanwhile on its way to.
+    pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
+        self.call(cmd, self.clustered, patience).await
+    }
+
     /// [`call`](Self::call) without a limit: for waits, which the server ends.
-    pub(crate) async fn call_unlimited(&self, cmd: &Cmd) -> Result<Value, Error> {
+    pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
         let mut connection = self.connection.clone();
-        let answer = self.in_its_reign(connection.send_packed_command(cmd)).await;
+        let answer = self.in_its_reign(async {
+            if !asking {
+                return connection.send_packed_command(cmd).await;
+            }
+            let mut both = Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(cmd.clone());
+            connection.send_packed_commands(&both, 1, 1).await.map(last)
+        });
+        let answer = answer.await;
         let answer = self.seen(answer)?;
         self.look_for_demotion(std::slice::from_ref(&answer));
         answer.extract_error().map_err(Error::from)
@@ -140,6 +166,10 @@ impl Live {
     }
 }
 
+fn last(mut answers: Vec<Value>) -> Value {
+    answers.pop().unwrap_or(Value::Nil)
+}
+
 /// The connection for commands that are answered at once. It is made again when it broke.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -172,7 +202,17 @@ impl Link {
     /// Sends over the connection as it is or a new one.
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         let live = self.live().await?;
-        let answer = live.call(cmd, patience).await;
+        let answer = live.call(cmd, false, patience).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        answer
+    }
+
+    /// The same for what is about a command that went to this server before.
+    pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
+        let live = self.live().await?;
+        let answer = live.call_after(cmd, patience).await;
         if matches!(answer, Err(Error::Timeout)) {
             live.condemn();
         }

@@ -342,7 +342,7 @@ impl Lock {
         self.check()?;
         let request = request::force_release(&*self.key)?;
         let inner = &self.client.inner;
-        let answer = inner.link().call(&request, inner.settings.reply_timeout).await?;
+        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
         Ok(reply::done(answer).map_err(RedisError::from)?)
     }
 
@@ -366,7 +366,7 @@ impl Lock {
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
         self.check()?;
-        self.client.inner.look(&request::info(&*self.key, None)?, reply::info).await
+        self.client.inner.look(&self.key, &request::info(&*self.key, None)?, reply::info).await
     }
 
     /// The same with the first `count` of those who wait, next in line first.
@@ -391,7 +391,7 @@ impl Lock {
     pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
         self.check()?;
         let request = request::info(&*self.key, Some(count))?;
-        self.client.inner.look(&request, reply::info).await
+        self.client.inner.look(&self.key, &request, reply::info).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.

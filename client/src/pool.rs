@@ -1,8 +1,8 @@
 //! The connections for waiting: a bounded number, since each blocks in one wait.
 
-use crate::connector::Connector;
 use crate::error::Error;
 use crate::link::Live;
+use crate::node::Node;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,15 +12,21 @@ const IDLE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    connector: Arc<Connector>,
     seats: Arc<Semaphore>,
     /// The last one used is at the end.
-    idle: Mutex<Vec<(Instant, Live)>>,
+    idle: Mutex<Vec<Idle>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    since: Instant,
+    node: Arc<Node>,
+    live: Live,
 }
 
 impl Pool {
-    pub(crate) fn new(connector: Arc<Connector>, size: usize) -> Self {
-        Self { connector, seats: Arc::new(Semaphore::new(size)), idle: Mutex::default() }
+    pub(crate) fn new(size: usize) -> Self {
+        Self { seats: Arc::new(Semaphore::new(size)), idle: Mutex::default() }
     }
 
     /// The right to one of the connections, if one is left. Never waits.
@@ -29,20 +35,21 @@ impl Pool {
         Some(Seat { pool: self.clone(), _permit: permit })
     }
 
-    fn take_idle(&self) -> Option<Live> {
+    fn take_idle(&self, node: &Arc<Node>) -> Option<Live> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         Self::close_old(&mut idle);
-        idle.pop().map(|(_, live)| live)
+        let place = idle.iter().rposition(|idle| Arc::ptr_eq(&idle.node, node))?;
+        Some(idle.remove(place).live)
     }
 
-    fn put_idle(&self, live: Live) {
+    fn put_idle(&self, node: Arc<Node>, live: Live) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         Self::close_old(&mut idle);
-        idle.push((Instant::now(), live));
+        idle.push(Idle { since: Instant::now(), node, live });
     }
 
-    fn close_old(idle: &mut Vec<(Instant, Live)>) {
-        idle.retain(|(since, live)| since.elapsed() < IDLE && !live.is_broken());
+    fn close_old(idle: &mut Vec<Idle>) {
+        idle.retain(|idle| idle.since.elapsed() < IDLE && !idle.live.is_broken());
     }
 }
 
@@ -54,17 +61,17 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) async fn connection(&self) -> Result<Live, Error> {
-        match self.pool.take_idle() {
+    pub(crate) async fn connection(&self, node: &Arc<Node>) -> Result<Live, Error> {
+        match self.pool.take_idle(node) {
             Some(live) => Ok(live),
-            None => self.pool.connector.dial().await,
+            None => node.dial().await,
         }
     }
 
-    /// Gives a connection back on which nothing is left to be answered.
-    pub(crate) fn keep(self, live: Live) {
+    /// Gives a connection to that node back on which nothing is left to be answered.
+    pub(crate) fn put_back(&self, node: Arc<Node>, live: Live) {
         if !live.is_broken() {
-            self.pool.put_idle(live);
+            self.pool.put_idle(node, live);
         }
     }
 }

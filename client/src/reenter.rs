@@ -1,6 +1,6 @@
 //! How an owner that holds a lock acquires it once more.
 
-use crate::claim::{self, FIRST_LEASE};
+use crate::claim::{self, FIRST_LEASE, Followed};
 use crate::client::Inner;
 use crate::error::Error;
 use crate::lease::{Lease, ShareId, Term, Turn};
@@ -75,12 +75,9 @@ impl Addition<'_> {
         let answer = async {
             let request =
                 request::acquire(tenure.mode, &*tenure.key, &*tenure.owner, first.length, holds)?;
-            let live = self.inner.link().live().await?;
-            self.via = Some(live.clone());
-            let answer = live.call(&request, self.inner.settings.reply_timeout).await;
-            if matches!(answer, Err(Error::Timeout)) {
-                live.condemn();
-            }
+            let patience = self.inner.settings.reply_timeout;
+            let via = |live: &Arc<Live>| self.via = Some(live.clone());
+            let answer = self.inner.router.call_via(&tenure.key, &request, patience, via).await;
             Ok(reply::grant(answer?).map_err(RedisError::from)?)
         };
         (sent, answer.await)
@@ -101,7 +98,7 @@ impl Drop for Addition<'_> {
         };
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
-            if !claim::follow(&inner, &release, &via).await {
+            if claim::follow(&inner, &release, &via).await != Followed::Done {
                 // The last guard will give back all there is.
                 lease.strayed();
             }

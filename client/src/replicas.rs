@@ -4,10 +4,17 @@
 //! and holds up whatever follows it there. So where it is wanted, renewals have a connection of
 //! their own, and there is one `WAIT` for all that are sent together. A grant is confirmed by a
 //! renewal: what has received that has received the grant before it.
+//!
+//! Where all replicas are wanted the primary is asked each time how many it has, right before the
+//! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
+//! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
+//! each of them.
 
 use crate::error::Error;
-use crate::link::{Link, Live};
+use crate::link::Live;
+use crate::node::Node;
 use crate::reply;
+use crate::router::{HOPS, Route, Router};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,54 +24,153 @@ use std::time::Duration;
 pub(crate) struct Replicas {
     pub(crate) at_least: u32,
     pub(crate) timeout: Duration,
+    /// As many as the primary has, if these are more.
+    pub(crate) all: bool,
 }
 
-/// The way of renewals to the server.
+/// The way of renewals to the servers.
 #[derive(Debug)]
 pub(crate) struct Renewals {
-    pub(crate) link: Arc<Link>,
-    pub(crate) replicas: Option<Replicas>,
+    pub(crate) router: Arc<Router>,
+    replicas: Option<Replicas>,
+}
+
+/// Where a renewal goes, over a connection that is there.
+#[derive(Debug)]
+pub(crate) struct Way {
+    route: Route,
+    live: Arc<Live>,
 }
 
 impl Renewals {
-    /// Sends renewals over that connection of the link, and waits for the answers that long, and
-    /// for the replicas not longer. With too few of them none of the renewals counts.
+    pub(crate) fn new(router: Arc<Router>, replicas: Option<Replicas>) -> Self {
+        Self { router, replicas }
+    }
+
+    /// Where one about this key is to go.
+    pub(crate) async fn way(&self, key: &[u8]) -> Result<Way, Error> {
+        self.connect(self.router.route(key).await?).await
+    }
+
+    async fn connect(&self, route: Route) -> Result<Way, Error> {
+        match route.node.renewals().live().await {
+            Ok(live) => Ok(Way { route, live }),
+            Err(trouble) => {
+                self.router.learn(&route.node, &trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Sends renewals to that node, over that connection for them, and waits for the answers that long, and for
+    /// the replicas not longer. With too few of them none of the renewals counts.
     pub(crate) async fn send(
         &self,
+        node: &Node,
         live: &Live,
         mut renewals: Pipeline,
         patience: Duration,
     ) -> Result<Vec<Value>, Error> {
-        let Some(Replicas { at_least, timeout }) = self.replicas else {
+        let Some(Replicas { at_least, timeout, all }) = self.replicas else {
             return live.call_all(&renewals, patience).await;
         };
         // A timeout of zero would be none at all.
         let timeout = timeout.min(patience / 2).max(Duration::from_millis(1));
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        renewals.cmd("WAIT").arg(at_least).arg(timeout_ms);
+        let mut wanted = at_least;
+        if all {
+            wanted = wanted.max(node.most_replicas());
+            renewals.cmd("ROLE");
+        }
+        renewals.cmd("WAIT").arg(wanted).arg(timeout_ms);
         let mut answers = live.call_all(&renewals, patience).await?;
-        let confirmed = answers.pop().unwrap_or(Value::Nil).extract_error()?;
-        let confirmed: u32 = redis::from_redis_value(confirmed).map_err(RedisError::from)?;
-        if confirmed < at_least {
-            return Err(Error::NotReplicated { confirmed, wanted: at_least });
+        let confirmed = answers.pop();
+        let role = if all { answers.pop() } else { None };
+        // Nothing was renewed: there is nothing for replicas to confirm.
+        if answers.iter().all(|answer| matches!(answer, Value::ServerError(_) | Value::Okay)) {
+            return Ok(answers);
+        }
+        let mut confirmed = reached(confirmed)?;
+        if all {
+            let there = replicas_of(role)?;
+            node.has_shown(there);
+            if there > wanted {
+                // Those that have come meanwhile are wanted, too.
+                wanted = there;
+                let mut wait = Pipeline::with_capacity(1);
+                wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
+                confirmed = reached(live.call_all(&wait, patience).await?.pop())?;
+            }
+        }
+        if confirmed < wanted {
+            return Err(Error::NotReplicated { confirmed, wanted });
         }
         Ok(answers)
     }
 
-    /// Sends one renewal: the lease that runs now, `None` if the lock is not held.
+    /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
+    /// if the lock is not held.
     pub(crate) async fn send_one(
         &self,
-        live: &Live,
-        renewal: Cmd,
+        mut way: Way,
+        renewal: &Cmd,
         patience: Duration,
     ) -> Result<Option<Duration>, Error> {
-        let mut renewals = Pipeline::with_capacity(2);
-        renewals.add_command(renewal);
-        let answers = self.send(live, renewals, patience).await;
-        if matches!(answers, Err(Error::Timeout)) {
-            live.condemn();
+        let mut hops = 0;
+        loop {
+            let answer = self.send_that_way(&way, renewal, patience).await;
+            let Err(trouble) = answer else { return answer };
+            match self.router.learn(&way.route.node, &trouble) {
+                Some(next) if hops < HOPS => way = self.connect(next).await?,
+                _ => return Err(trouble),
+            }
+            hops += 1;
         }
-        let answer = answers?.into_iter().next().unwrap_or(Value::Okay).extract_error()?;
+    }
+
+    async fn send_that_way(
+        &self,
+        way: &Way,
+        renewal: &Cmd,
+        patience: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let mut renewals = Pipeline::with_capacity(3);
+        if way.route.asking {
+            renewals.cmd("ASKING");
+        }
+        renewals.add_command(renewal.clone());
+        let answers = self.send(&way.route.node, &way.live, renewals, patience).await;
+        if matches!(answers, Err(Error::Timeout)) {
+            way.live.condemn();
+        }
+        let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
         Ok(reply::lease(answer).map_err(RedisError::from)?)
+    }
+
+    /// Sends one that a node has sent on there.
+    pub(crate) async fn send_on(
+        &self,
+        route: Route,
+        renewal: &Cmd,
+        patience: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        self.send_one(self.connect(route).await?, renewal, patience).await
+    }
+}
+
+/// What `WAIT` answers.
+fn reached(answer: Option<Value>) -> Result<u32, Error> {
+    let answer = answer.unwrap_or(Value::Nil).extract_error()?;
+    Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
+}
+
+/// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.
+fn replicas_of(answer: Option<Value>) -> Result<u32, Error> {
+    let Value::Array(role) = answer.unwrap_or(Value::Nil).extract_error()? else {
+        return Err(Error::Protocol("ROLE is no list".to_owned()));
+    };
+    match role.get(2) {
+        Some(Value::Array(replicas)) => Ok(u32::try_from(replicas.len()).unwrap_or(u32::MAX)),
+        Some(_) | None => Ok(0),
     }
 }

@@ -245,7 +245,7 @@ impl FromRedisValue for LockSummary {
 pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, ParsingError> {
     match mode {
         Mode::Alone | Mode::Shared => grant(value),
-        Mode::Permits(_) => {
+        Mode::Permits(_) | Mode::AllPermits => {
             let held = |held| Ok(Grant { token: Token(0), holds: whole_number(&held, "permits")? });
             present(value).map(held).transpose()
         }

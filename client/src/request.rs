@@ -15,21 +15,32 @@ pub(crate) enum Mode {
     Shared,
     /// So many permits of a semaphore.
     Permits(u32),
+    /// As many permits as are free.
+    AllPermits,
 }
 
 impl Mode {
     /// What `HOLDS` says when somebody who held nothing has it.
     pub(crate) fn once(self) -> u32 {
         match self {
-            Self::Alone | Self::Shared => 1,
+            // Of all that are free at least one, whose number nobody knows.
+            Self::Alone | Self::Shared | Self::AllPermits => 1,
             Self::Permits(permits) => permits,
+        }
+    }
+
+    /// What is held when the server says that it is so much.
+    pub(crate) fn held(self, holds: u64) -> Self {
+        match self {
+            Self::AllPermits => Self::Permits(u32::try_from(holds).unwrap_or(u32::MAX)),
+            Self::Alone | Self::Shared | Self::Permits(_) => self,
         }
     }
 
     fn of<'a>(self, lock: &'a str, semaphore: &'a str) -> &'a str {
         match self {
             Self::Alone | Self::Shared => lock,
-            Self::Permits(_) => semaphore,
+            Self::Permits(_) | Self::AllPermits => semaphore,
         }
     }
 }
@@ -97,6 +108,18 @@ pub(crate) fn renew(
 ) -> RedisResult<Cmd> {
     let mut cmd = start(mode.of("LOCK.RENEW", "SEM.RENEW"), key);
     cmd.arg(owner).arg(lease_millis(lease)?);
+    Ok(cmd)
+}
+
+/// The same for who holds it alone, with the least that its token is to be.
+pub(crate) fn renew_with_token(
+    key: impl ToSingleRedisArg,
+    owner: impl ToSingleRedisArg,
+    lease: Duration,
+    token: u64,
+) -> RedisResult<Cmd> {
+    let mut cmd = renew(Mode::Alone, key, owner, lease)?;
+    cmd.arg("TOKEN").arg(token);
     Ok(cmd)
 }
 
@@ -190,6 +213,7 @@ fn permits(cmd: &mut Cmd, mode: Mode) -> &mut Cmd {
     match mode {
         Mode::Alone | Mode::Shared => cmd,
         Mode::Permits(permits) => cmd.arg(permits),
+        Mode::AllPermits => cmd.arg("ALL"),
     }
 }
 
@@ -290,9 +314,17 @@ mod tests {
             "LOCK.RELEASE k alice SHARED ALL"
         );
         assert_eq!(typed(renew(Mode::Alone, "k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
+        assert_eq!(
+            typed(renew_with_token("k", "alice", SECOND, 7)),
+            "LOCK.RENEW k alice 1000 TOKEN 7"
+        );
         assert_eq!(typed(cancel(Mode::Alone, "k", "bob")), "LOCK.CANCEL k bob");
         assert_eq!(typed(info("k", None)), "LOCK.INFO k");
         assert_eq!(typed(info("k", Some(5))), "LOCK.INFO k WAITERS 5");
+        assert_eq!(
+            typed(acquire(Mode::AllPermits, "s", "a", SECOND, Some(1))),
+            "SEM.ACQUIRE s a ALL 1000 HOLDS 1"
+        );
         let two = Mode::Permits(2);
         assert_eq!(
             typed(acquire(two, "s", "a", SECOND, Some(2))),

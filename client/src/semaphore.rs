@@ -145,7 +145,7 @@ impl Semaphore {
     async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
         check_name(&self.key)?;
         let request = request::set_permits(&*self.key, permits, only_if_unset)?;
-        self.client.inner.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
+        self.client.inner.look(&self.key, &request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
     /// Acquires the permits, in line behind those who came earlier, however long it takes.
@@ -217,19 +217,48 @@ impl Semaphore {
         self.acquire_by(Limit::within(timeout)).await
     }
 
+    /// Acquires all permits that are free at this moment, in one step, however many
+    /// [`permits`](Self::permits) says: [`Permits::count`] tells how many they are. `None` if none
+    /// are free, or somebody is in line for them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// if let Some(rest) = pool.try_drain().await? {
+    ///     println!("{} were free", rest.count());
+    ///     rest.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_drain(&self) -> Result<Option<Permits>, Error> {
+        self.acquire_in(Mode::AllPermits, Limit::Now).await
+    }
+
     async fn acquire_by(&self, limit: Limit) -> Result<Option<Permits>, Error> {
-        check_name(&self.key)?;
-        check_lease(self.term.length)?;
         if self.permits == 0 {
             return Err(Error::Invalid("permits out of range: at least 1".to_owned()));
         }
-        let (inner, mode) = (&self.client.inner, Mode::Permits(self.permits));
-        let (key, term) = (&self.key, self.term);
+        self.acquire_in(Mode::Permits(self.permits), limit).await
+    }
+
+    async fn acquire_in(&self, mode: Mode, limit: Limit) -> Result<Option<Permits>, Error> {
+        check_name(&self.key)?;
+        check_lease(self.term.length)?;
+        let (inner, key, term) = (&self.client.inner, &self.key, self.term);
         let acquisition = Acquisition { inner, mode, key, term, limit, visit: None };
         let held = acquisition.run().await?;
         Ok(held.map(|(lease, share)| Permits {
+            count: lease.tenure.mode.once(),
             guard: Guard::new(inner.clone(), lease, share, None),
-            count: self.permits,
         }))
     }
 
@@ -253,7 +282,10 @@ impl Semaphore {
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
         check_name(&self.key)?;
-        self.client.inner.look(&request::semaphore_info(&*self.key)?, reply::semaphore).await
+        self.client
+            .inner
+            .look(&self.key, &request::semaphore_info(&*self.key)?, reply::semaphore)
+            .await
     }
 }
 

@@ -4,12 +4,13 @@
 //! would send us back to the server that was deposed, so an older decision than we know of is not
 //! followed. Whoever is named must also say of itself that it is a primary.
 
-use crate::connector::Server;
+use crate::connector::{Server, address};
 use crate::error::Error;
 use crate::link::{Live, Reign};
+use crate::node::At;
 use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
-use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
+use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -53,9 +54,6 @@ struct Primary {
     epoch: u64,
     reign: Arc<Reign>,
 }
-
-/// Host and port of a server.
-type At = (String, u16);
 
 impl Sentinels {
     pub(crate) fn new(
@@ -240,15 +238,6 @@ async fn says_it_is_primary(connection: &mut MultiplexedConnection) -> Result<bo
         .map_err(|error| Error::Protocol(format!("to HELLO: {error}")))?;
     let role = fields.get("role").cloned().unwrap_or(Value::Nil);
     Ok(redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master"))
-}
-
-/// The same kind of address at another place.
-fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr {
-    if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = kind.clone() {
-        ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-    } else {
-        ConnectionAddr::Tcp(host, port)
-    }
 }
 
 /// Trouble that is over when the Sentinels and the servers have agreed.

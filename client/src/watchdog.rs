@@ -5,12 +5,14 @@
 //! that is not answered does not hold up the news that the lock is lost.
 
 use crate::clock::{Clock, Moment};
-use crate::connector::Connector;
 use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
+use crate::node::Node;
 use crate::replicas::Renewals;
+use crate::router::Route;
 use crate::sync::{Mutex, Ordering, lock};
-use crate::{observe, reply, request};
+use crate::{observe, reply};
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
@@ -33,7 +35,6 @@ const HANGS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     renewals: Arc<Renewals>,
-    connector: Arc<Connector>,
     clock: Arc<dyn Clock>,
     patience: Duration,
     agenda: Mutex<Agenda>,
@@ -99,15 +100,9 @@ impl Agenda {
 }
 
 impl Watchdog {
-    pub(crate) fn new(
-        renewals: Arc<Renewals>,
-        connector: Arc<Connector>,
-        clock: Arc<dyn Clock>,
-        patience: Duration,
-    ) -> Self {
+    pub(crate) fn new(renewals: Arc<Renewals>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
         Self {
             renewals,
-            connector,
             clock,
             patience,
             agenda: Mutex::default(),
@@ -149,7 +144,7 @@ impl Watchdog {
         // Renewals that an earlier task did not live to see are begun again.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
-        let mut switched = pin!(self.connector.switched());
+        let mut switched = pin!(self.renewals.router.switched());
         let mut idle = false;
         loop {
             let (batches, sleep) = {
@@ -183,7 +178,7 @@ impl Watchdog {
                 () = self.woken.notified() => idle = false,
                 // What it knows of our locks is better found out at once.
                 () = &mut switched => {
-                    switched.set(self.connector.switched());
+                    switched.set(self.renewals.router.switched());
                     lock(&self.agenda).hurry(self.now());
                 }
             }
@@ -191,72 +186,124 @@ impl Watchdog {
     }
 
     /// What is to be renewed now. The rest of what is due is lost, or goes back for later.
-    fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Vec<Renewal>> {
+    fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Batch> {
         let mut renewals = Vec::new();
         for lease in agenda.due(now) {
             if let Duty::Renew(length) = lease.duty(now)
                 && let Some(turn) = lease.try_turn()
             {
                 lease.take_up(&turn);
-                renewals.push(Renewal { lease: lease.clone(), turn, length, answered: false });
+                renewals.push(Renewal {
+                    lease: lease.clone(),
+                    turn,
+                    length,
+                    answered: false,
+                    moved: false,
+                });
             }
             // While it is being renewed its end is still on the agenda.
             agenda.place(&lease, now);
         }
-        // A batch waits for its answers as long as the shortest of its leases lets it.
-        let (urgent, calm): (Vec<_>, Vec<_>) =
-            renewals.into_iter().partition(|renewal| renewal.lease.left() / 2 < self.patience);
-        let mut batches = Vec::new();
-        for mut renewals in [urgent, calm] {
-            while !renewals.is_empty() {
-                let rest = renewals.split_off(renewals.len().min(BATCH));
-                batches.push(std::mem::replace(&mut renewals, rest));
+        let mut batches: Vec<Batch> = Vec::new();
+        for renewal in renewals {
+            let node = self.renewals.router.believed(&renewal.lease.tenure.key);
+            // A batch waits for its answers as long as the shortest of its leases lets it.
+            let urgent = renewal.lease.left() / 2 < self.patience;
+            let fits = |batch: &&mut Batch| {
+                batch.urgent == urgent
+                    && batch.renewals.len() < BATCH
+                    && batch.node.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr)
+            };
+            match batches.iter_mut().rev().find(fits) {
+                Some(batch) => batch.renewals.push(renewal),
+                None => batches.push(Batch { node, urgent, renewals: vec![renewal] }),
             }
         }
         batches
     }
 
     /// Sends a batch and takes the answers in.
-    async fn renew(self: &Arc<Self>, mut batch: Vec<Renewal>) {
-        let answers = self.ask(&batch).await;
-        let now = self.now();
-        match answers {
-            Ok((sent, answers)) => {
-                for (renewal, answer) in batch.iter_mut().zip(answers) {
-                    renewal.take_in(sent, answer, now);
-                }
-            }
-            Err(trouble) => observe::renewals_failed(batch.len(), &trouble),
+    async fn renew(self: &Arc<Self>, batch: Batch) {
+        let Batch { node, mut renewals, .. } = batch;
+        if let Some(node) = node {
+            self.renew_at(&node, &mut renewals).await;
         }
+        let now = self.now();
         // Those without an answer are tried again.
-        let leases: Vec<_> = batch.drain(..).map(|renewal| renewal.conclude(now)).collect();
+        let leases: Vec<_> = renewals.into_iter().map(|renewal| renewal.conclude(now)).collect();
         let mut agenda = lock(&self.agenda);
         for lease in &leases {
             agenda.place(lease, now);
         }
     }
 
-    async fn ask(&self, batch: &[Renewal]) -> Result<(Moment, Vec<Value>), Error> {
+    async fn renew_at(&self, node: &Arc<Node>, renewals: &mut [Renewal]) {
+        let router = &self.renewals.router;
+        let (sent, answers) = match self.ask(node, renewals).await {
+            Ok(answers) => answers,
+            Err(trouble) => {
+                router.learn(node, &trouble);
+                return observe::renewals_failed(renewals.len(), &trouble);
+            }
+        };
+        let now = self.now();
+        let mut elsewhere = Vec::new();
+        for (renewal, answer) in renewals.iter_mut().zip(answers) {
+            let answer = answer.extract_error().map_err(Error::from);
+            let answer =
+                answer.and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
+            let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
+            match next {
+                Some(route) if route.asking => elsewhere.push((renewal, route)),
+                // With all the others that are there now, right away.
+                Some(_) => renewal.moved = true,
+                None => renewal.take_in(sent, answer, now),
+            }
+        }
+        let sending_on = |(renewal, route)| self.send_on(renewal, route, sent);
+        join_all(elsewhere.into_iter().map(sending_on)).await;
+    }
+
+    /// One whose lock is on its way to another node.
+    async fn send_on(&self, renewal: &mut Renewal, route: Route, sent: Moment) {
+        let Renewal { lease, length, .. } = &*renewal;
+        let patience = self.patience.min(lease.left() / 2);
+        let answer = async {
+            let request = lease.tenure.renewal(*length)?;
+            self.renewals.send_on(route, &request, patience).await
+        };
+        let answer = answer.await;
+        renewal.take_in(sent, answer, self.now());
+    }
+
+    async fn ask(&self, node: &Node, batch: &[Renewal]) -> Result<(Moment, Vec<Value>), Error> {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
-        let live = tokio::time::timeout(patience, self.renewals.link.live())
+        let live = tokio::time::timeout(patience, node.renewals().live())
             .await
             .map_err(|_| Error::Timeout)??;
         let sent = self.now();
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
             lease.renewing(turn, sent, *length);
-            let tenure = &lease.tenure;
-            let (key, owner) = (&*tenure.key, &*tenure.owner);
-            commands.add_command(request::renew(tenure.mode, key, owner, *length)?);
+            commands.add_command(lease.tenure.renewal(*length)?);
         }
-        let answers = self.renewals.send(&live, commands, patience).await;
+        let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }
         Ok((sent, answers?))
     }
+}
+
+/// What is sent together.
+#[derive(Debug)]
+struct Batch {
+    /// Where to; nowhere, if nobody is known to have the slot.
+    node: Option<Arc<Node>>,
+    urgent: bool,
+    renewals: Vec<Renewal>,
 }
 
 /// A lease to be renewed, and the right to do so.
@@ -266,15 +313,13 @@ struct Renewal {
     turn: Turn,
     length: Duration,
     answered: bool,
+    /// Nothing was done, since the lock is at another node.
+    moved: bool,
 }
 
 impl Renewal {
-    fn take_in(&mut self, sent: Moment, answer: Value, now: Moment) {
+    fn take_in(&mut self, sent: Moment, answer: Result<Option<Duration>, Error>, now: Moment) {
         let Self { lease, turn, length, .. } = self;
-        let answer = answer
-            .extract_error()
-            .map_err(Error::from)
-            .and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
         match answer {
             Ok(Some(runs)) => {
                 lease.renewed(turn, sent, runs.min(*length), now);
@@ -288,7 +333,8 @@ impl Renewal {
 
     fn conclude(self, now: Moment) -> Arc<Lease> {
         if !self.answered {
-            self.lease.not_renewed(&self.turn, self.length, now);
+            let again = if self.moved { Duration::ZERO } else { self.length };
+            self.lease.not_renewed(&self.turn, again, now);
         }
         self.lease
     }

@@ -65,6 +65,10 @@ fn others(word: &[u8], options: &[&[u8]]) {
     if let Ok(Some(timeout)) = arguments::timeout(word) {
         assert!((1..=TEN_YEARS_MS).contains(&timeout.0));
     }
+    if let Ok((lease, at_least)) = arguments::renewal(b"owner", word, options, 1_000) {
+        assert!((1..=1_000).contains(&lease.0));
+        believable(at_least);
+    }
     let (_, left) = arguments::want(options);
     let release = arguments::amount(left);
     assert!(release.is_err() || left.len() <= 2);

@@ -4,6 +4,9 @@ use kvlock_core::arguments::TEN_YEARS_MS;
 
 use crate::redis::{ConfigKind, ConfigSpec};
 
+/// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
+const DAY_MS: i64 = 86_400_000;
+
 /// When to tell those who wait with Redisson that a lock is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
@@ -38,15 +41,17 @@ pub(crate) enum Setting {
     MaxWaitersPerKey,
     RedissonChannel,
     Drain,
+    QuarantineMs,
 }
 
 impl Setting {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::MaxLeaseMs,
         Self::MaxWaiters,
         Self::MaxWaitersPerKey,
         Self::RedissonChannel,
         Self::Drain,
+        Self::QuarantineMs,
     ];
 
     /// The option at a position of [`SPECS`].
@@ -74,6 +79,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         default: 0,
     },
     ConfigSpec { name: c"drain", kind: ConfigKind::Switch, default: 0 },
+    ConfigSpec { name: c"quarantine-ms", kind: ConfigKind::Number(0, DAY_MS), default: 0 },
 ];
 
 impl RedissonChannel {
@@ -108,6 +114,7 @@ mod tests {
             (Setting::MaxWaitersPerKey, b"max-waiters-per-key"),
             (Setting::RedissonChannel, b"redisson-channel"),
             (Setting::Drain, b"drain"),
+            (Setting::QuarantineMs, b"quarantine-ms"),
         ] {
             assert_eq!(names[setting as usize], name);
             assert_eq!(Setting::at(setting as usize), Some(setting));

@@ -68,9 +68,9 @@ struct Floor {
 impl Floor {
     /// A floor as it is found. Anything but a number that a server of ours can have written is
     /// ignored, and replaced by the next reservation.
-    fn find(ctx: &Ctx<'_>, place: Place, now: Now) -> Self {
+    fn find(ctx: &Ctx<'_>, place: Place, now: Now, promoted: bool) -> Self {
         let found = read(ctx, place);
-        Self { found, others: above(found, now), ours: 0, checked: now.mono }
+        Self { found, others: above(found, now, promoted), ours: 0, checked: now.mono }
     }
 
     /// What the key should say.
@@ -85,9 +85,16 @@ pub(crate) struct Floors {
     /// The one that was used last, which most often is the next one.
     recent: Option<(Place, Floor)>,
     others: HashMap<Place, Floor>,
+    /// Whether this server took over from another since it was started.
+    promoted: bool,
 }
 
 impl Floors {
+    /// This server takes over from another, which may not know it yet and go on granting.
+    pub(crate) fn promoted(&mut self) {
+        self.promoted = true;
+    }
+
     /// Forgets one of them: something happened to its key.
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
@@ -104,10 +111,10 @@ impl Floors {
         if let Some((other, floor)) = self.recent.take_if(|(recent, _)| *recent != place) {
             self.others.insert(other, floor);
         }
-        let others = &mut self.others;
+        let (others, promoted) = (&mut self.others, self.promoted);
         let (_, floor) = self.recent.get_or_insert_with(|| {
             let floor = others.remove(&place);
-            (place, floor.unwrap_or_else(|| Floor::find(ctx, place, now)))
+            (place, floor.unwrap_or_else(|| Floor::find(ctx, place, now, promoted)))
         });
         floor
     }
@@ -116,11 +123,12 @@ impl Floors {
     /// because the slot is being imported and its floor is still to come. The place's database
     /// must be selected.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
+        let promoted = self.promoted;
         let floor = self.at(ctx, place, now);
         if now.mono.since(floor.checked).0 >= CHECK_MS {
             floor.checked = now.mono;
             if read(ctx, place) != floor.expected() {
-                *floor = Floor::find(ctx, place, now);
+                *floor = Floor::find(ctx, place, now, promoted);
             }
         }
         let known = floor.expected() > 0 || place.is_served(ctx);
@@ -146,9 +154,11 @@ impl Floors {
 /// The reservation alone would not do. Two servers that take over one after the other, of which the
 /// second has not heard of the first, find the same one and would begin at the same token. So each
 /// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
-/// higher, as long as their clocks agree, and does so for as long as the one before was ahead.
-fn above(found: u64, now: Now) -> u64 {
-    if found == 0 || Bug::FloorAlone.is_planted() {
+/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. Whoever
+/// was promoted does that also where nothing was reserved yet: the server before may still be about to
+/// grant its first lock there.
+fn above(found: u64, now: Now, promoted: bool) -> u64 {
+    if (found == 0 && !promoted) || Bug::FloorAlone.is_planted() {
         return found;
     }
     found.max(now.unix_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)

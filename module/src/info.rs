@@ -1,5 +1,6 @@
 //! The section of `INFO`.
 
+use crate::clock;
 use crate::redis::{InfoWriter, caught_panics};
 use crate::server::Server;
 
@@ -32,6 +33,13 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("latches_opened", counted.latches_opened);
     info.field("released_by_latches", counted.released_by_latches);
     info.field("grants_taken_back", counted.grants_taken_back);
+    info.field(
+        "longest_turn_us",
+        u64::try_from(server.longest_turn.as_micros()).unwrap_or(u64::MAX),
+    );
+    info.field("quarantines", counted.quarantines);
+    let left = server.table.quarantine_left(clock::now());
+    info.field("quarantine_left_ms", left.map_or(0, |left| left.0));
     info.field("caught_panics", caught_panics());
     info.field("waiters_memory_bytes", waiters * BYTES_PER_WAITER);
 }

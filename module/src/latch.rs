@@ -1,15 +1,12 @@
 //! A count-down latch in the keyspace: reads what a key says, writes a change, and tells of it.
 
-use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, UnixMillis};
+use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, RUN_MAX, UnixMillis};
 
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Reply, Text};
 use crate::server::Server;
-
-/// How many waiters of a latch are answered in one go.
-const BATCH: usize = 64;
 
 /// Reads a latch, and whether a participant has counted.
 pub(crate) fn read(
@@ -122,7 +119,7 @@ impl Server {
 
     /// Answers some of those whose latch has opened; the timer brings the others.
     pub(crate) fn answer_released(&mut self, ctx: &Ctx<'_>) {
-        for _ in 0..BATCH {
+        for _ in 0..RUN_MAX {
             let Some(waiting) = self.table.next_released() else { return };
             self.answer(waiting, Reply::Number(0), None);
         }

@@ -1,14 +1,16 @@
 //! What the module is to the server: which commands and options it has, and what it does when the
 //! server tells it something.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use kvlock_core::{Bug, Cause};
+use kvlock_core::{Bug, Cause, Millis, Now};
 
 use crate::config::{self, RedissonChannel, Setting};
 use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::ServerEvent;
-use crate::redis::{ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply};
+use crate::redis::{
+    ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply, log_line,
+};
 use crate::server::{self, Grant, Server};
 use crate::{clock, commands, info};
 
@@ -38,6 +40,14 @@ impl Host for Module {
         commands::register(registry);
     }
 
+    fn loaded(ctx: &Ctx<'_>) {
+        server::with(|server| {
+            if server.primary && !keeps_every_grant(ctx) {
+                begin_quarantine(server, clock::now());
+            }
+        });
+    }
+
     fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
     }
@@ -55,9 +65,12 @@ impl Host for Module {
     }
 
     fn timer(ctx: &Ctx<'_>) {
+        let begun = Instant::now();
         server::with(|server| {
             server.timer.fired();
             server.run_due(ctx);
+            server.goes_on = server.timer.is_due();
+            server.longest_turn = server.longest_turn.max(begun.elapsed());
         });
     }
 
@@ -89,10 +102,15 @@ impl Host for Module {
                 server.floors.forget();
             }
             match event {
-                ServerEvent::BecamePrimary => server.primary = true,
+                ServerEvent::BecamePrimary => {
+                    server.primary = true;
+                    server.floors.promoted();
+                    begin_quarantine(server, now);
+                }
                 ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),
                 ServerEvent::BecameReplica => {
                     server.primary = false;
+                    server.table.lift_quarantine();
                     // Their leases end them, on whichever server is the primary now.
                     for grant in server.lost.drain(..) {
                         server.table.delivered(grant.id, &grant.owner, grant.token);
@@ -120,10 +138,15 @@ impl Host for Module {
         });
     }
 
-    fn answer_written(_ctx: &Ctx<'_>, grant: Option<Grant>) {
-        if let Some(grant) = grant {
-            server::with(|server| server.table.delivered(grant.id, &grant.owner, grant.token));
-        }
+    fn answer_written(ctx: &Ctx<'_>, grant: Option<Grant>) {
+        server::with(|server| {
+            if std::mem::take(&mut server.goes_on) {
+                server.timer.hasten(ctx);
+            }
+            if let Some(grant) = grant {
+                server.table.delivered(grant.id, &grant.owner, grant.token);
+            }
+        });
     }
 
     fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
@@ -137,6 +160,25 @@ impl Host for Module {
                 server.timer.arm(ctx, Duration::ZERO);
             }
         });
+    }
+}
+
+/// Says whether no grant that was answered is lost when this server ends, in whatever way: each is
+/// on the disk before. It is taken for granted that the server ran before with the settings that it
+/// has now.
+fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
+    let has = |name, wanted: &[u8]| ctx.setting(name).as_deref() == Some(wanted);
+    has(c"appendonly", b"yes")
+        && has(c"appendfsync", b"always")
+        && has(c"no-appendfsync-on-rewrite", b"no")
+}
+
+/// Grants nothing new for a while, if that is wanted: grants may be lost of which somebody relies
+/// on.
+fn begin_quarantine(server: &mut Server, now: Now) {
+    server.table.begin_quarantine(now);
+    if let Some(left) = server.table.quarantine_left(now) {
+        log_line(&format!("nothing new is granted for {} ms (kvlock.quarantine-ms)", left.0));
     }
 }
 
@@ -169,6 +211,7 @@ fn read_setting(server: &Server, index: usize) -> i64 {
         }
         Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
         Some(Setting::Drain) => i64::from(limits.draining),
+        Some(Setting::QuarantineMs) => server.table.quarantine().0.cast_signed(),
         None => 0,
     }
 }
@@ -191,6 +234,11 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
             if limits.draining && !Bug::DrainKeepsWaiters.is_planted() {
                 server.dismiss_all(&DRAINING);
             }
+        }
+        Some(Setting::QuarantineMs) => {
+            let length = u64::try_from(value).map_err(|why| why.to_string())?;
+            // Whoever is to be served now is so in the server's next round.
+            server.table.set_quarantine(Millis(length), clock::now());
         }
         None => return Err("there is no such option".into()),
     }

@@ -3,18 +3,15 @@
 use std::hash::{BuildHasher, RandomState};
 
 use kvlock_core::{
-    Bug, Cause, HandOff, KeyRef, MODE_FIELD, Millis, PermitsChange, Semaphore, SemaphoreAt, Served,
-    Share, UnixMillis,
+    Bug, Cause, HandOff, KeyRef, MODE_FIELD, Millis, PermitsChange, RUN_MAX, Semaphore,
+    SemaphoreAt, Served, Share, UnixMillis,
 };
 
 use crate::clock;
 use crate::commands::{TOO_MANY_PERMITS, UNSET};
-use crate::redis::{Arg, Ctx, Cursor, Reply, Text};
+use crate::redis::{Arg, Ctx, Cursor, Key, Reply, Text};
 use crate::semaphore::{Open, read};
 use crate::server::{Grant, Server};
-
-/// How many waiters are served in one go.
-const BATCH: usize = 64;
 
 /// How many steps a search for the dead takes in one go, and how many it removes.
 const STEPS_MAX: usize = 1_000;
@@ -38,6 +35,14 @@ pub(crate) struct Ends {
     names: RandomState,
 }
 
+/// What a search for the dead came to.
+struct Search {
+    /// Some of those whose lease has ended, with what they held.
+    dead: Vec<(Vec<u8>, u64)>,
+    /// When to search again: no lease ends before; none for at once.
+    next: Option<UnixMillis>,
+}
+
 impl Ends {
     pub(crate) fn new() -> Self {
         let ends = vec![None; REMEMBERED];
@@ -59,6 +64,45 @@ impl Ends {
         if let (name, Some(place)) = self.place(key) {
             *place = Some((name, end));
         }
+    }
+
+    /// Looks for those whose lease has ended, and for the next lease to end.
+    fn search(&mut self, key: &Key<'_>, now: UnixMillis) -> Search {
+        // A small hash is gone through from end to end; of a large one a part each time.
+        let is_small = key.fields() <= STEPS_MAX;
+        if is_small {
+            self.cursor.restart();
+        }
+        let (mut dead, mut first_end, mut all) = (Vec::new(), None::<UnixMillis>, false);
+        for _ in 0..STEPS_MAX {
+            let more = key.scan(&mut self.cursor, &mut |field, value| {
+                let share = Share::read(value).filter(|_| field != MODE_FIELD);
+                match share {
+                    None => {}
+                    Some(share) if share.is_live(now) => {
+                        first_end = Some(first_end.map_or(share.until, |end| end.min(share.until)));
+                    }
+                    Some(share) => dead.push((field.to_vec(), share.holds)),
+                }
+            });
+            if !more {
+                self.cursor.restart();
+                all = true;
+            }
+            if all || dead.len() >= DEAD_MAX {
+                break;
+            }
+        }
+        let found_many = dead.len() >= DEAD_MAX;
+        dead.sort_unstable();
+        dead.dedup();
+        let next = match (all && is_small, found_many) {
+            (true, _) => first_end,
+            // There are more where they come from.
+            (false, true) => None,
+            (false, false) => Some(now.plus(GO_ON)),
+        };
+        Search { dead, next }
     }
 
     /// Somebody's lease ends then.
@@ -143,34 +187,8 @@ impl Server {
         if open.earliest.is_some() || Bug::DeadKeepPermits.is_planted() {
             return;
         }
-        // A small hash is gone through from end to end; of a large one a part each time.
-        if key.fields() <= STEPS_MAX {
-            self.ends.cursor.restart();
-        }
-        let (mut dead, mut first_end, mut all) = (Vec::new(), None::<UnixMillis>, false);
-        for _ in 0..STEPS_MAX {
-            let more = key.scan(&mut self.ends.cursor, &mut |field, value| {
-                let share = Share::read(value).filter(|_| field != MODE_FIELD);
-                match share {
-                    None => {}
-                    Some(share) if share.is_live(now) => {
-                        first_end = Some(first_end.map_or(share.until, |end| end.min(share.until)));
-                    }
-                    Some(share) => dead.push((field.to_vec(), share.holds)),
-                }
-            });
-            if !more {
-                self.ends.cursor.restart();
-                all = true;
-            }
-            if all || dead.len() >= DEAD_MAX {
-                break;
-            }
-        }
-        let found_many = dead.len() >= DEAD_MAX;
-        all &= key.fields() <= STEPS_MAX;
-        dead.sort_unstable();
-        dead.dedup();
+        let search = self.ends.search(key, now);
+        let mut dead = search.dead;
         let freed: u64 = dead.iter().map(|(_, holds)| *holds).sum();
         if let Some(asked) = asked
             && dead.iter().any(|(owner, _)| owner == asked.bytes())
@@ -178,16 +196,11 @@ impl Server {
             open.own = None;
         }
         self.sharers.swept += u64::try_from(dead.len()).unwrap_or(0);
-        let fields: Vec<_> = dead.iter().map(|(owner, _)| (Text::new(owner), None)).collect();
+        let fields: Vec<_> = dead.drain(..).map(|(owner, _)| (Text::new(&owner), None)).collect();
         if !fields.is_empty() {
             open.write(&self.words, &fields, (limit, used.saturating_sub(freed)));
         }
-        open.earliest = match (all, found_many) {
-            (true, _) => first_end,
-            // There are more where they come from.
-            (false, true) => None,
-            (false, false) => Some(now.plus(GO_ON)),
-        };
+        open.earliest = search.next;
         if let Some(next) = open.earliest {
             self.ends.remember(open.at, next);
         }
@@ -205,6 +218,40 @@ impl Server {
         is_free || self.ends.of(at).is_none_or(|end| end < now)
     }
 
+    /// Says whether so few permits are free, with those of the dead, that the first waiter could
+    /// not be given its own, and plans when to look again. Writes nothing.
+    pub(crate) fn permits_are_out(
+        &mut self,
+        ctx: &Ctx<'_>,
+        at: KeyRef<'_>,
+        name: Arg<'_>,
+        cause: Cause,
+    ) -> bool {
+        let Some((owner, permits)) = self.table.first_for_permits(at) else { return false };
+        let owner = Text::new(owner);
+        let key = ctx.open_to_read(name);
+        let mut open = Open::read(ctx, &self.words, at, name, Some(owner.lend()), key);
+        let Some(key) = &open.key else { return false };
+        if !self.table.lacks_permits(&open.situation(), permits) {
+            return false;
+        }
+        let Search { dead, next } = self.ends.search(key, open.now.unix());
+        let (Some(next), Ok((limit, used))) = (next, open.counts) else { return false };
+        if dead.is_empty() {
+            self.ends.remember(at, next);
+        }
+        let freed: u64 = dead.iter().map(|(_, holds)| *holds).sum();
+        if dead.iter().any(|(dead, _)| dead == owner.lend().bytes()) {
+            open.own = None;
+        }
+        open.counts = Ok((limit, used.saturating_sub(freed)));
+        if !self.table.lacks_permits(&open.situation(), permits) {
+            return false;
+        }
+        open.earliest = Some(next);
+        matches!(self.table.serve_permits(&open.situation(), cause), Served::NotYet)
+    }
+
     /// Gives free permits to those at the head of the queue, up to a batch.
     pub(crate) fn serve_permits(
         &mut self,
@@ -216,7 +263,7 @@ impl Server {
         let key = ctx.open_to_write(name);
         let mut open = Open::read(ctx, &self.words, at, name, None, key);
         let (mut granted, mut all) = (Vec::new(), false);
-        for _ in 0..BATCH {
+        for _ in 0..RUN_MAX {
             let first = self.table.first_for_permits(at);
             let Some((owner, permits)) = first.map(|(owner, n)| (Text::new(owner), n)) else {
                 all = true;

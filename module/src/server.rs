@@ -49,6 +49,10 @@ pub(crate) struct Server {
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
     pub(crate) timer: Timer<Module>,
+    /// There is more to do in the next turn of the event loop.
+    pub(crate) goes_on: bool,
+    /// The longest time that one turn was kept for what is due outside commands.
+    pub(crate) longest_turn: Duration,
     /// The wall clock in the server's regular round before.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
@@ -79,6 +83,8 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         in_cluster: ctx.is_cluster(),
         has_replicas: ctx.has_replicas(),
         timer: Timer::new(),
+        goes_on: false,
+        longest_turn: Duration::ZERO,
         last_round_unix_us: 0,
         words: Words::default(),
         sharers: Sharers::new(),

@@ -110,6 +110,35 @@ impl Sharers {
         shared.living = Some(now);
     }
 
+    /// Finds out whether anybody who shares this lock lives, as [`Self::find_living`] does, but
+    /// writes nothing: the dead stay. None if nobody was found.
+    pub(crate) fn anybody_alive(
+        &mut self,
+        ctx: &Ctx<'_>,
+        words: &Words,
+        name: Arg<'_>,
+        key: &Key<'_>,
+        shared: &Shared,
+        now: UnixMillis,
+    ) -> Option<UnixMillis> {
+        if let Some(until) = self.ask_witness(ctx, words, name, key, now) {
+            return Some(until);
+        }
+        for _ in 0..ROUNDS_MAX {
+            let found = self.search(key, shared.holders, now, false, STEPS_MAX);
+            if let Some((owner, until)) = found.living.filter(|_| found.is_lock) {
+                if let Some(place) = self.witness(ctx.db(), name) {
+                    *place = Some(owner);
+                }
+                return Some(until);
+            }
+            if !found.is_lock || found.dead.len() >= shared.holders {
+                return None;
+            }
+        }
+        None
+    }
+
     /// Asks the holder that was alive the last time. That it is one of this lock is seen by that
     /// it has a share there.
     fn ask_witness(

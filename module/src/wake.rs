@@ -4,16 +4,17 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now};
+use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now, RUN_MAX};
 
 use crate::clock;
 use crate::commands::MOVING;
 use crate::keyspace::{self, Seen, Shared};
+use crate::operate::Case;
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
 /// How many things are done in one go before the server's clients get their turn.
-const BATCH: usize = 64;
+const BATCH: usize = RUN_MAX;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
@@ -22,6 +23,7 @@ impl Server {
     /// Does what is due, up to a batch, and plans the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let now = clock::now();
+        self.table.end_quarantine(now);
         for _ in 0..BATCH {
             let Some(waiting) = self.table.time_out_one(now) else {
                 break;
@@ -81,13 +83,18 @@ impl Server {
             if self.permits_are_due(ctx, key.borrow(), name.lend())
                 && let Some(refusal) = ctx.refusal_to_write(name.lend())
             {
+                if !Bug::RefusedForNothing.is_planted()
+                    && self.permits_are_out(ctx, key.borrow(), name.lend(), cause)
+                {
+                    return;
+                }
                 return self.turn_away(key.borrow(), &refused(&refusal), now);
             }
             return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
         }
         let case = self.case(ctx, key.db, name.lend(), now);
         let open = ctx.open_to_read(name.lend());
-        let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
+        let mut seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
         drop(open);
         let at = case.as_seen(&seen, name.lend());
         if (self.table.owes_a_grant(&at) || self.table.must_find_the_living(&at))
@@ -95,9 +102,31 @@ impl Server {
             && !Bug::NoSlotProbe.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
+            if !Bug::RefusedForNothing.is_planted()
+                && self.is_shared_by_the_living(&case, &mut seen)
+            {
+                // They could be given nothing if the server took writes, either: the next look.
+                let change = self.table.look(&case.as_seen(&seen, name.lend()), cause);
+                return self.carry_out(&case, None, &seen, name.lend(), change);
+            }
             return self.turn_away(key.borrow(), &refused(&refusal), now);
         }
         self.look_at(&case, cause);
+    }
+
+    /// Says whether somebody who is alive shares a lock that the first waiter wants alone, and
+    /// puts it into `seen`. Writes nothing.
+    fn is_shared_by_the_living(&mut self, case: &Case<'_>, seen: &mut Seen) -> bool {
+        if !self.table.must_find_the_living(&case.as_seen(seen, case.name)) {
+            return false;
+        }
+        let (Seen::Shared(shared), Some(key)) = (seen, case.ctx.open_to_read(case.name)) else {
+            return false;
+        };
+        let now = case.now.unix();
+        let (ctx, name) = (case.ctx, case.name);
+        shared.living = self.sharers.anybody_alive(ctx, &self.words, name, &key, shared, now);
+        shared.living.is_some()
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.

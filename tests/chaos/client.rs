@@ -10,7 +10,7 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(40);
 
 /// Errors that say that nothing was done, and are to be expected here.
-const EXPECTED: [&str; 10] = [
+const EXPECTED: [&str; 11] = [
     "UNBLOCKED",
     "TRYAGAIN",
     "QUEUEFULL",
@@ -21,6 +21,7 @@ const EXPECTED: [&str; 10] = [
     "LOADING",
     "MASTERDOWN",
     "EXECABORT",
+    "UNSET",
 ];
 
 pub(crate) struct Client<'a> {
@@ -127,6 +128,7 @@ impl<'a> Client<'a> {
         match outcome {
             Outcome::Granted { token, .. } => Ending::Done(token),
             Outcome::Released { left } => Ending::Done(left),
+            Outcome::Holds { permits } => Ending::Done(permits),
             Outcome::Done => Ending::Done(0),
             Outcome::Refused | Outcome::Withdrawn => Ending::Refused,
             Outcome::Failed => Ending::Failed,
@@ -160,11 +162,26 @@ impl<'a> Client<'a> {
                 Outcome::Failed
             }
             (_, Value::Nil) => Outcome::Refused,
-            (Request::Acquire { .. }, Value::Array(_)) => {
+            (Request::Acquire { .. } | Request::Share { .. }, Value::Array(_)) => {
                 Outcome::Granted { token: number(&reply[0]), holds: number(&reply[1]) }
             }
-            (Request::Release, Value::Integer(_)) => Outcome::Released { left: number(reply) },
-            (Request::Renew { .. } | Request::Break, Value::Integer(_)) => Outcome::Done,
+            (Request::Permits { .. }, Value::Integer(_)) => {
+                Outcome::Holds { permits: number(reply) }
+            }
+            (
+                Request::Release
+                | Request::ReleaseShare
+                | Request::ReleasePermits
+                | Request::CountDown,
+                Value::Integer(_),
+            ) => Outcome::Released { left: number(reply) },
+            (
+                Request::Renew { .. }
+                | Request::Break
+                | Request::SetLatch { .. }
+                | Request::AwaitLatch { .. },
+                Value::Integer(_),
+            ) => Outcome::Done,
             _ => {
                 self.round.tally.surprise(format!("{request:?}: {reply}"));
                 Outcome::Failed

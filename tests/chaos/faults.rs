@@ -1,7 +1,7 @@
 //! What happens to the servers, one thing at a time.
 
-use crate::Round;
 use crate::pair::ask;
+use crate::{Lock, Round, Sort};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -12,22 +12,28 @@ use std::time::{Duration, Instant};
 /// How long a failover may take.
 const FAILOVER: Duration = Duration::from_secs(30);
 
+/// A waiter breaks its connection off.
+pub(crate) const RESET_BY_WAITER: &str = "connection reset by a waiter";
+
+/// Who gets a lock is killed before it can hear of that.
+pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
+
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
 const FAULTS: [(&str, u64, Fault); 18] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
-    ("PEXPIRE by a stranger", 8, |it| it.on_key(|key| cmd!["PEXPIRE", key, 1, "LT"])),
-    ("SET by a stranger", 2, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
+    ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
+    ("SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
     ("HDEL by a stranger", 6, |it| it.delete_owner()),
-    ("FORCERELEASE", 4, |it| it.on_key(|key| cmd!["LOCK.FORCERELEASE", key])),
+    ("FORCERELEASE", 4, |it| it.force_release()),
     ("CLIENT KILL of one", 8, |it| it.kill_one()),
     ("CLIENT KILL in the turn of a grant", 12, |it| it.kill_while_granted()),
-    ("CLIENT KILL of all", 1, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
+    ("CLIENT KILL of all", 3, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
     ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
     ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
-    ("CLIENT PAUSE ALL", 1, |it| it.pause("ALL")),
+    ("CLIENT PAUSE ALL", 2, |it| it.pause("ALL")),
     ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
     ("SWAPDB", 2, |it| it.swap()),
     ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
@@ -49,9 +55,15 @@ const OPTIONS: [(&str, &str, &str); 9] = [
     ("lazyfree-lazy-expire", "yes", "no"),
 ];
 
+/// The names of all faults, also of those that the clients do themselves.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let of_clients = [RESET_BY_WAITER, KILL_IN_HAND_OFF];
+    FAULTS.iter().map(|(name, ..)| *name).chain(of_clients)
+}
+
 /// Injects faults for that long.
 pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
-    let mut injector = Injector { round, random, connection: None };
+    let mut injector = Injector { round, random, connection: None, lasts: Duration::ZERO };
     let end = Instant::now() + time;
     while Instant::now() < end && round.pair.crashes() == 0 {
         let total = FAULTS.iter().map(|(_, weight, _)| weight).sum();
@@ -65,11 +77,11 @@ pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
             })
             .unwrap();
         let begun = round.recorder.now();
-        match fault(&mut injector) {
-            Ok(()) => round.tally.fault(name),
-            Err(_) => injector.connection = None,
+        if fault(&mut injector).is_err() {
+            injector.connection = None;
         }
-        round.tally.note(format!("{name} from {begun:?} to {:?}", round.recorder.now()));
+        let lasts = std::mem::take(&mut injector.lasts);
+        round.tally.fault(name, begun, round.recorder.now().max(begun + lasts));
         // Not to wait for anything: what a fault has set in motion goes on before the next.
         sleep(Duration::from_millis(10 + injector.random.below(40)));
     }
@@ -80,6 +92,8 @@ struct Injector<'a> {
     round: &'a Round,
     random: Random,
     connection: Option<Connection>,
+    /// How long the fault goes on when it has been injected.
+    lasts: Duration,
 }
 
 impl Injector<'_> {
@@ -100,14 +114,46 @@ impl Injector<'_> {
     }
 
     fn key(&mut self) -> String {
-        self.random.pick(&self.round.wild()).clone()
+        let keys: Vec<&Lock> = self.round.wild().collect();
+        self.random.pick(&keys).key.clone()
     }
 
-    /// Does something to one lock that may end whoever's hold.
+    /// The name of one that is a lock.
+    fn lock(&mut self) -> String {
+        let locks = self.round.wild().filter(|it| matches!(it.sort, Sort::Lock | Sort::Shared));
+        let keys: Vec<&Lock> = locks.collect();
+        self.random.pick(&keys).key.clone()
+    }
+
+    /// Does something to one key that may end whoever's hold.
     fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let key = self.key();
+        self.break_it(&key, command)
+    }
+
+    fn force_release(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        self.break_it(&key, |key| cmd!["LOCK.FORCERELEASE", key])
+    }
+
+    /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
+    /// it: it is over when the key is gone.
+    fn let_expire(&mut self) -> Result<(), ReceiveError> {
+        let key = self.key();
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let command = command(&key);
+        let reply = self.ask(cmd!["PEXPIRE", key, 1, "LT"]);
+        sleep(Duration::from_millis(5));
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn break_it(
+        &mut self,
+        key: &str,
+        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<(), ReceiveError> {
+        let call = self.round.recorder.sent(key, "stranger", Request::Break);
+        let command = command(key);
         let reply = self.ask(command);
         self.broken(&[call], reply.is_ok());
         reply.map(drop)
@@ -120,8 +166,8 @@ impl Injector<'_> {
 
     /// Does something to all locks, and sees to it that the floor is there again.
     fn on_all_keys(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
-        let sent = |key: &String| self.round.recorder.sent(key, "stranger", Request::Break);
-        let calls: Vec<CallId> = self.round.wild().iter().map(sent).collect();
+        let sent = |it: &Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
+        let calls: Vec<CallId> = self.round.wild().map(sent).collect();
         let replies: Result<Vec<Value>, _> =
             commands.iter().map(|command| self.ask(command.clone())).collect();
         self.broken(&calls, replies.is_ok());
@@ -138,11 +184,16 @@ impl Injector<'_> {
     }
 
     fn delete_owner(&mut self) -> Result<(), ReceiveError> {
-        let key = self.key();
+        let key = self.lock();
         let fields = self.ask(cmd!["HKEYS", key])?;
         let Value::Array(fields) = fields else { return Ok(()) };
-        let owner = fields.iter().find(|field| field.bytes() != b"fencing-token");
-        let Some(owner) = owner.map(Value::text) else { return Ok(()) };
+        let reserved = [&b"fencing-token"[..], b"lock-mode"];
+        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
+        let owners: Vec<String> = owners.map(Value::text).collect();
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let owner = self.random.pick(&owners).clone();
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let reply = self.ask(cmd!["HDEL", key, owner]);
         self.broken(&[call], reply.is_ok());
@@ -166,7 +217,7 @@ impl Injector<'_> {
 
     /// Frees a lock, and kills the one who gets it before it can hear of that.
     fn kill_while_granted(&mut self) -> Result<(), ReceiveError> {
-        let key = self.key();
+        let key = self.lock();
         let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
         let Value::Array(_) = info else { return Ok(()) };
         let Some(id) = info.field("queue").elements().first().map(|head| head[2].integer()) else {
@@ -190,6 +241,7 @@ impl Injector<'_> {
 
     fn pause(&mut self, which: &str) -> Result<(), ReceiveError> {
         let time = 50 + self.random.below(250);
+        self.lasts = Duration::from_millis(time);
         self.say(cmd!["CLIENT", "PAUSE", time, which])
     }
 

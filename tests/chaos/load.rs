@@ -1,24 +1,25 @@
 //! What the clients do: take a lock in every way there is, use it, and give it back in every way.
 
 use crate::client::{Client, Ending};
-use crate::{Lock, Round, WILD};
+use crate::faults::{KILL_IN_HAND_OFF, RESET_BY_WAITER};
+use crate::{Lock, Round, Sort, WILD};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::{Value, cmd};
 use std::time::Duration;
 
 /// Leases that end soon, so that many do.
-const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
+pub(crate) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 
 /// A lease that outlasts the patience of the checker: whoever holds it must be told or go.
-const LONG_MS: u64 = 6_000;
+pub(crate) const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
 
 /// How long the server may take to queue a command of a transaction.
 const SOON: Duration = Duration::from_secs(10);
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -30,31 +31,72 @@ pub(crate) fn work(round: &Round, number: u64, random: Random) {
         random,
         key: String::new(),
         owner: String::new(),
+        sort: Sort::Lock,
+        shared: false,
     };
     let mut turn = 0_u64;
     while !round.is_over() {
         turn += 1;
-        worker.go_to(worker.random.clone().pick(&round.locks));
-        worker.random.below(u64::MAX);
+        worker.go_to(round);
         // A new owner each time: what is unknown of an old one does not blur the next.
         worker.owner = format!("{number}:{turn}");
-        worker.turn();
+        match worker.sort {
+            Sort::Lock | Sort::Shared => worker.turn(),
+            Sort::Semaphore => worker.turn_at_semaphore(),
+            Sort::Latch => worker.turn_at_latch(),
+        }
     }
 }
 
-struct Worker<'a> {
-    client: Client<'a>,
+pub(crate) struct Worker<'a> {
+    pub(crate) client: Client<'a>,
     /// For what is done while the other connection is blocked.
     side: Client<'a>,
-    random: Random,
-    key: String,
-    owner: String,
+    pub(crate) random: Random,
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    sort: Sort,
+    /// It wants to share the lock.
+    shared: bool,
+}
+
+/// Something to wait for.
+pub(crate) struct Wish {
+    pub(crate) request: Request,
+    pub(crate) command: Vec<Vec<u8>>,
+    pub(crate) timeout: u64,
+    /// What nobody knows of excuses much: not where the lease is long.
+    pub(crate) may_be_lost: bool,
+    /// It may be sent again while it waits.
+    pub(crate) may_be_repeated: bool,
 }
 
 impl Worker<'_> {
-    fn go_to(&mut self, lock: &Lock) {
+    fn go_to(&mut self, round: &Round) {
+        let lock: &Lock = self.random.pick(&round.locks);
         self.key.clone_from(&lock.key);
         (self.client.db, self.side.db) = (lock.db, lock.db);
+        self.sort = lock.sort;
+        self.shared = lock.sort == Sort::Shared && self.random.percent(60);
+    }
+
+    /// A command about this lock by this owner, in the mode that it wants.
+    fn say(&self, name: &str, words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let mode = if self.shared { cmd!["SHARED"] } else { Vec::new() };
+        [cmd![name, self.key, self.owner], words, mode].concat()
+    }
+
+    fn wants(&self, lease: u64, timeout: Option<u64>) -> Request {
+        let (lease, timeout) = (ms(lease), timeout.map(ms));
+        if self.shared {
+            Request::Share { lease, timeout }
+        } else {
+            Request::Acquire { lease, timeout }
+        }
+    }
+
+    fn gives_back(&self) -> Request {
+        if self.shared { Request::ReleaseShare } else { Request::Release }
     }
 
     fn turn(&mut self) {
@@ -63,10 +105,10 @@ impl Worker<'_> {
             4..=5 if self.client.db == WILD => self.force_release(),
             6..=8 if self.client.db == WILD => self.delete_and_acquire(),
             _ => {
-                let long = self.random.percent(if self.client.db == WILD { 10 } else { 20 });
-                let lease = if long { LONG_MS } else { *self.random.pick(&LEASES_MS) };
+                let lease = self.lease();
                 let ending = self.get(lease);
                 match ending {
+                    Ending::Done(_) if self.goes_on_sharing() => self.go_on_sharing(lease),
                     Ending::Done(_) => self.use_it(lease),
                     // It may have been granted: nobody must have to wait for the end of that.
                     Ending::Unknown if lease == LONG_MS => self.clean_up(),
@@ -77,49 +119,91 @@ impl Worker<'_> {
         }
     }
 
+    pub(crate) fn lease(&mut self) -> u64 {
+        let long = self.random.percent(if self.client.db == WILD { 10 } else { 20 });
+        if long { LONG_MS } else { *self.random.pick(&LEASES_MS) }
+    }
+
+    pub(crate) fn timeout(&mut self) -> u64 {
+        *self.random.pick(&TIMEOUTS_MS)
+    }
+
     fn get(&mut self, lease: u64) -> Ending {
-        let (key, owner) = (self.key.clone(), self.owner.clone());
         let holds = if self.random.percent(30) { cmd!["HOLDS", 1] } else { Vec::new() };
         if self.random.percent(35) {
-            let request = Request::Acquire { lease: ms(lease), timeout: None };
-            let command = [cmd!["LOCK.ACQUIRE", key, owner, lease], holds].concat();
-            return self.client.call(&key, &owner, &request, &command);
+            let command = self.say("LOCK.ACQUIRE", [cmd![lease], holds].concat());
+            return self.client.call(&self.key, &self.owner, &self.wants(lease, None), &command);
         }
-        let timeout = *self.random.pick(&TIMEOUTS_MS);
-        let request = Request::Acquire { lease: ms(lease), timeout: Some(ms(timeout)) };
-        let command = [cmd!["LOCK.WAIT", key, owner, lease, timeout], holds].concat();
-        let call = self.client.begin(&key, &owner, request.clone(), &command);
-        let in_line = self.random.percent(60) && self.look_for_place(call);
-        // What nobody knows of excuses much: not where the lease is long.
-        let short = lease != LONG_MS;
+        let timeout = self.timeout();
+        let command = self.say("LOCK.WAIT", [cmd![lease, timeout], holds].concat());
+        self.wait_for(&Wish {
+            request: self.wants(lease, Some(timeout)),
+            command,
+            timeout,
+            may_be_lost: lease != LONG_MS,
+            may_be_repeated: lease != LONG_MS,
+        })
+    }
+
+    /// Waits, and looks, cancels, goes away or comes again meanwhile.
+    pub(crate) fn wait_for(&mut self, wish: &Wish) -> Ending {
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let call = self.client.begin(&key, &owner, wish.request.clone(), &wish.command);
+        let in_line = self.random.percent(60) && self.look_for_place();
         match self.random.below(100) {
-            0..=9 => self.cancel(call, &request),
-            10..=16 if short => {
+            0..=9 => self.cancel(call, &wish.request),
+            10..=16 if wish.may_be_lost => {
+                let begun = self.client.round.recorder.now();
                 self.client.reset();
-                self.client.round.tally.fault("connection reset by a waiter");
                 self.client.round.recorder.answered(call, Outcome::Unknown);
+                self.happened(RESET_BY_WAITER, begun);
                 Ending::Unknown
             }
-            17..=24 if short && in_line => self.take_place_over(call, &request, &command),
+            17..=24 if wish.may_be_repeated && in_line => self.take_place_over(call, wish),
             // A waiter whose connection the server closes without a word has nothing.
-            _ => self.client.finish(call, &request, Outcome::Failed),
+            _ => {
+                if self.random.percent(50) && wish.timeout >= 60 {
+                    self.look_for_place();
+                }
+                self.client.finish(call, &wish.request, Outcome::Failed)
+            }
         }
     }
 
-    /// Notes that a waiter is in line, if the server says so.
-    fn look_for_place(&mut self, call: CallId) -> bool {
-        let info = self.side.ask(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
+    /// Notes who is in line, as the server says; says whether this one is.
+    fn look_for_place(&mut self) -> bool {
+        let command = match self.sort {
+            Sort::Lock | Sort::Shared => "LOCK.INFO",
+            Sort::Semaphore => "SEM.INFO",
+            Sort::Latch => "LATCH.INFO",
+        };
+        let recorder = &self.client.round.recorder;
+        let asked = recorder.now();
+        let info = self.side.ask(cmd![command, self.key, "WAITERS", 1000]);
         let Value::Array(_) = info else { return false };
-        let mut queue = info.field("queue").elements().iter();
-        let in_line = queue.any(|waiter| waiter[0].text() == self.owner);
-        if in_line {
-            self.client.round.recorder.queued(call);
+        let mut in_line = false;
+        for waiter in info.field("queue").elements() {
+            let owner = waiter[0].text();
+            recorder.seen_in_line(&self.key, &owner, asked);
+            in_line |= owner == self.owner;
         }
         in_line
     }
 
+    fn happened(&self, fault: &'static str, begun: Duration) {
+        let round = self.client.round;
+        round.tally.fault(fault, begun, round.recorder.now());
+    }
+
     fn cancel(&mut self, call: CallId, request: &Request) -> Ending {
-        let cancelled = self.side.ask(cmd!["LOCK.CANCEL", self.key, self.owner]);
+        let command = match self.sort {
+            Sort::Lock | Sort::Shared => "LOCK.CANCEL",
+            Sort::Semaphore => "SEM.CANCEL",
+            Sort::Latch => "LATCH.CANCEL",
+        };
+        let begun = self.client.round.recorder.now();
+        let cancelled = self.side.ask(cmd![command, self.key, self.owner]);
+        self.client.round.tally.cancel(begun, self.client.round.recorder.now());
         let ending = self.client.finish(call, request, Outcome::Failed);
         // Without an answer to the cancel nobody knows which of the two it was.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
@@ -129,13 +213,37 @@ impl Worker<'_> {
     }
 
     /// The same owner waits again elsewhere, as after a reconnect.
-    fn take_place_over(&mut self, first: CallId, request: &Request, command: &[Vec<u8>]) -> Ending {
-        let second = self.side.begin(&self.key, &self.owner, request.clone(), command);
+    fn take_place_over(&mut self, first: CallId, wish: &Wish) -> Ending {
+        let second = self.side.begin(&self.key, &self.owner, wish.request.clone(), &wish.command);
         self.client.round.recorder.took_over(second, first);
         // What the first was given without hearing of it, the second may find.
-        let before = self.client.finish(first, request, Outcome::Unknown);
-        let after = self.side.finish(second, request, Outcome::Failed);
+        let before = self.client.finish(first, &wish.request, Outcome::Unknown);
+        let after = self.side.finish(second, &wish.request, Outcome::Failed);
         if let Ending::Done(_) = before { before } else { after }
+    }
+
+    fn goes_on_sharing(&mut self) -> bool {
+        self.sort == Sort::Shared && !self.shared && self.random.percent(25)
+    }
+
+    /// Goes from holding the lock alone to sharing it, and asks what token that has.
+    fn go_on_sharing(&mut self, lease: u64) {
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
+        let release = cmd!["LOCK.RELEASE", key, owner, "ALL"];
+        let sharing = Request::Share { lease: ms(lease), timeout: None };
+        for (request, command) in
+            [(&sharing, &share), (&Request::Release, &release), (&sharing, &share)]
+        {
+            match self.client.call(&key, &owner, request, command) {
+                Ending::Done(_) => {}
+                // What it has lost of one it may still have of the other.
+                _ => return self.clean_up(),
+            }
+        }
+        self.client.round.tally.add("shared: downgrades", 1);
+        self.shared = true;
+        self.give_back(lease);
     }
 
     /// Renews, re-enters, gives a part back, and repeats some of it; then gives it back or not.
@@ -144,7 +252,6 @@ impl Worker<'_> {
         let mut holds = 1_u64;
         for _ in 0..self.random.below(4) {
             let other = *self.random.pick(&LEASES_MS);
-            let again = Request::Acquire { lease: ms(other), timeout: None };
             let step = self.random.below(3);
             let (request, command, then) = match step {
                 0 => (
@@ -153,13 +260,15 @@ impl Worker<'_> {
                     holds,
                 ),
                 1 if holds > 1 => (
-                    Request::Release,
-                    cmd!["LOCK.RELEASE", key, owner, "HOLDS", holds - 1],
+                    self.gives_back(),
+                    self.say("LOCK.RELEASE", cmd!["HOLDS", holds - 1]),
                     holds - 1,
                 ),
-                _ => {
-                    (again, cmd!["LOCK.ACQUIRE", key, owner, other, "HOLDS", holds + 1], holds + 1)
-                }
+                _ => (
+                    self.wants(other, None),
+                    self.say("LOCK.ACQUIRE", cmd![other, "HOLDS", holds + 1]),
+                    holds + 1,
+                ),
             };
             // What is sent again, because the answer was lost say, changes nothing.
             for _ in 0..=u64::from(self.random.percent(30)) {
@@ -170,12 +279,27 @@ impl Worker<'_> {
                 }
             }
         }
+        self.give_back(lease);
+    }
+
+    /// Keeps what it has for a moment, now and then: others come meanwhile, and wait.
+    pub(crate) fn dwell(&mut self) {
+        if self.random.percent(50) {
+            std::thread::sleep(ms(1 + self.random.below(10)));
+        }
+    }
+
+    /// Releases it, or lets its lease end.
+    fn give_back(&mut self, lease: u64) {
+        if self.sort == Sort::Shared {
+            self.dwell();
+        }
         if lease == LONG_MS || self.random.percent(85) {
-            let command = cmd!["LOCK.RELEASE", key, owner, "ALL"];
+            let (request, command) = (self.gives_back(), self.say("LOCK.RELEASE", cmd!["ALL"]));
             let ending = if self.random.percent(15) {
-                self.release_to_the_dead(&command)
+                self.release_to_the_dead(&request, &command)
             } else {
-                self.client.call(&key, &owner, &Request::Release, &command)
+                self.client.call(&self.key, &self.owner, &request, &command)
             };
             if matches!(ending, Ending::Failed | Ending::Unknown) {
                 self.clean_up();
@@ -183,16 +307,18 @@ impl Worker<'_> {
         }
     }
 
-    /// Hands the lock to the first waiter and kills that one before it can hear of it.
-    fn release_to_the_dead(&mut self, release: &[Vec<u8>]) -> Ending {
+    /// Hands what it has to the first waiter and kills that one before it can hear of it.
+    pub(crate) fn release_to_the_dead(&mut self, request: &Request, release: &[Vec<u8>]) -> Ending {
         let (key, owner) = (self.key.clone(), self.owner.clone());
-        let info = self.side.ask(cmd!["LOCK.INFO", key, "WAITERS", 1]);
+        let info = if self.sort == Sort::Semaphore { "SEM.INFO" } else { "LOCK.INFO" };
+        let info = self.side.ask(cmd![info, key, "WAITERS", 1]);
         let head = matches!(info, Value::Array(_)).then(|| info.field("queue").elements().first());
         let Some(id) = head.flatten().map(|head| head[2].integer()) else {
-            return self.client.call(&key, &owner, &Request::Release, release);
+            return self.client.call(&key, &owner, request, release);
         };
+        let begun = self.client.round.recorder.now();
         // A transaction: both are done in one turn of the server, whatever the network does.
-        let call = self.client.begin(&key, &owner, Request::Release, &[b"MULTI".to_vec()]);
+        let call = self.client.begin(&key, &owner, request.clone(), &[b"MULTI".to_vec()]);
         self.client.connection().send(release);
         self.client.connection().send(cmd!["CLIENT", "KILL", "ID", id]);
         self.client.connection().send(cmd!["EXEC"]);
@@ -203,8 +329,8 @@ impl Worker<'_> {
                 return Ending::Unknown;
             }
         }
-        self.client.round.tally.fault("CLIENT KILL in the turn of a hand-off");
-        self.client.finish_as(call, &Request::Release, Outcome::Unknown, |replies| match replies {
+        self.happened(KILL_IN_HAND_OFF, begun);
+        self.client.finish_as(call, request, Outcome::Unknown, |replies| match replies {
             Value::Array(replies) => replies[0].clone(),
             // The transaction was refused as a whole.
             other => other,
@@ -213,11 +339,21 @@ impl Worker<'_> {
 
     /// Releases what it may still hold, until the server says that it is done.
     fn clean_up(&mut self) {
+        for shared in [false, true] {
+            if shared == self.shared || self.sort == Sort::Shared {
+                self.shared = shared;
+                let (request, command) = (self.gives_back(), self.say("LOCK.RELEASE", cmd!["ALL"]));
+                self.insist(&request, &command);
+            }
+        }
+    }
+
+    /// Sends a command until the server says that it is done, or has nothing to do.
+    pub(crate) fn insist(&mut self, request: &Request, command: &[Vec<u8>]) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         loop {
             self.client.reconnect();
-            let command = cmd!["LOCK.RELEASE", key, owner, "ALL"];
-            match self.client.call(&key, &owner, &Request::Release, &command) {
+            match self.client.call(&key, &owner, request, command) {
                 Ending::Done(_) | Ending::Refused => return,
                 Ending::Failed | Ending::Unknown => std::thread::yield_now(),
             }
@@ -230,8 +366,8 @@ impl Worker<'_> {
         let renew = Request::Renew { lease: ms(30) };
         let command = cmd!["LOCK.RENEW", key, owner, 30];
         self.client.call(&key, &owner, &renew, &command);
-        let command = cmd!["LOCK.RELEASE", key, owner];
-        self.client.call(&key, &owner, &Request::Release, &command);
+        let command = self.say("LOCK.RELEASE", Vec::new());
+        self.client.call(&key, &owner, &self.gives_back(), &command);
     }
 
     fn force_release(&mut self) {
@@ -243,8 +379,8 @@ impl Worker<'_> {
     fn delete_and_acquire(&mut self) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let lease = *self.random.pick(&LEASES_MS);
-        let request = Request::Acquire { lease: ms(lease), timeout: None };
-        let (deletion, command) = (cmd!["DEL", key], cmd!["LOCK.ACQUIRE", key, owner, lease]);
+        let request = self.wants(lease, None);
+        let (deletion, command) = (cmd!["DEL", key], self.say("LOCK.ACQUIRE", cmd![lease]));
         let breaking = self.client.begin(&key, "stranger", Request::Break, &deletion);
         let acquiring = self.client.begin(&key, &owner, request.clone(), &command);
         let broken = self.client.finish(breaking, &Request::Break, Outcome::Unknown);

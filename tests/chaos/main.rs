@@ -1,10 +1,14 @@
-//! Mixed load on a primary and its replica while everything that may happen to a server happens:
-//! clients are killed, writes are paused, keys are deleted by strangers, databases are flushed,
-//! reloaded and swapped, the roles change. What the clients saw is checked after every round.
+//! Mixed load of locks, shared locks, semaphores and latches on a primary and its replica while
+//! everything that may happen to a server happens: clients are killed, writes are paused, keys are
+//! deleted by strangers, databases are flushed, reloaded and swapped, the roles change. What the
+//! clients saw is checked after every round.
 //!
 //! ```text
-//! chaos [--seconds N] [--seed S] [--clients C]
+//! chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]
 //! ```
+//!
+//! It goes on for so many seconds, and then until it has made so many calls, injected so many
+//! faults, and each fault has met each operation under way so many times.
 //!
 //! Ends with 0 when no round broke a rule and no server crashed; at the first that did, with 1 and
 //! what it was. The seed decides what is done, not how the threads meet.
@@ -21,15 +25,19 @@
 )]
 
 mod client;
+mod coverage;
 mod faults;
+mod latches;
 mod load;
 mod pair;
+mod permits;
 mod tally;
 
+use crate::coverage::Coverage;
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
-use harness::history::{Call, Recorder};
+use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -43,8 +51,8 @@ const ROUND: Duration = Duration::from_secs(3);
 /// How late a hand-off may be: longer than any fault keeps the server from its work.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(3) };
 
-/// How many locks there are at a time, of each sort.
-const LOCKS: usize = 3;
+/// What there is at a time, in each database: few enough that the clients meet.
+const SORTS: [Sort; 5] = [Sort::Lock, Sort::Lock, Sort::Shared, Sort::Semaphore, Sort::Latch];
 
 /// The database of the wild locks, which strangers delete, flush and swap.
 const WILD: u32 = 0;
@@ -53,10 +61,35 @@ const WILD: u32 = 0;
 /// there is lost for long, and seen.
 const CALM: u32 = 2;
 
-/// A lock.
+/// What a key is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    /// A lock that is always wanted alone.
+    Lock,
+    /// A lock that many want to share.
+    Shared,
+    /// A semaphore.
+    Semaphore,
+    /// A latch.
+    Latch,
+}
+
+impl Sort {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Shared => "shared",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+        }
+    }
+}
+
+/// A lock, or another of its family.
 #[derive(Clone)]
 pub(crate) struct Lock {
     pub(crate) key: String,
+    pub(crate) sort: Sort,
     pub(crate) db: u32,
 }
 
@@ -64,23 +97,35 @@ struct Options {
     seconds: u64,
     seed: u64,
     clients: u64,
+    calls: u64,
+    faults: u64,
+    pairs: u64,
 }
 
 impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seed = u64::from(clock.subsec_nanos());
-        let mut options = Self { seconds: 300, seed, clients: 32 };
+        let mut options = Self { seconds: 300, seed, clients: 32, calls: 0, faults: 0, pairs: 0 };
         while let Some(word) = words.next() {
             let value = match word.as_str() {
                 "--seconds" => &mut options.seconds,
                 "--seed" => &mut options.seed,
                 "--clients" => &mut options.clients,
+                "--calls" => &mut options.calls,
+                "--faults" => &mut options.faults,
+                "--pairs" => &mut options.pairs,
                 _ => return None,
             };
             *value = words.next()?.parse().ok()?;
         }
         Some(options)
+    }
+
+    /// Whether there was enough of everything but time.
+    fn suffices(&self, total: &Tally, coverage: &Coverage) -> bool {
+        let (calls, faults) = total.totals();
+        calls >= self.calls && faults >= self.faults && coverage.least() >= self.pairs
     }
 }
 
@@ -94,10 +139,36 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// The locks that strangers may touch.
-    pub(crate) fn wild(&self) -> Vec<String> {
-        let wild = self.locks.iter().filter(|lock| lock.db == WILD);
-        wild.map(|lock| lock.key.clone()).collect()
+    /// What strangers may touch.
+    pub(crate) fn wild(&self) -> impl Iterator<Item = &Lock> {
+        self.locks.iter().filter(|lock| lock.db == WILD)
+    }
+
+    /// Counts what was done to each sort of key.
+    fn count(&self, calls: &[Call]) {
+        for lock in &self.locks {
+            let of_it = || calls.iter().filter(|call| call.key == lock.key);
+            let add = |what: &str, count: usize| {
+                self.tally.add(&format!("{}: {what}", lock.sort.name()), count as u64);
+            };
+            add("calls", of_it().count());
+            let got = |call: &&Call| {
+                matches!(call.answer, Some((_, Outcome::Granted { .. } | Outcome::Holds { .. })))
+            };
+            let released = |call: &&Call| {
+                matches!(call.request, Request::AwaitLatch { .. })
+                    && matches!(call.answer, Some((_, Outcome::Done)))
+            };
+            match lock.sort {
+                Sort::Latch => add("waiters released", of_it().filter(released).count()),
+                Sort::Lock | Sort::Semaphore => add("grants", of_it().filter(got).count()),
+                Sort::Shared => {
+                    let shared = |call: &&Call| matches!(call.request, Request::Share { .. });
+                    add("shared grants", of_it().filter(got).filter(shared).count());
+                    add("grants to one alone", of_it().filter(got).filter(|c| !shared(c)).count());
+                }
+            }
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -114,7 +185,9 @@ impl Round {
 
 fn main() -> ExitCode {
     let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!("usage: chaos [--seconds N] [--seed S] [--clients C]");
+        println!(
+            "usage: chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]"
+        );
         return ExitCode::from(2);
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -123,13 +196,21 @@ fn main() -> ExitCode {
     println!("seed {}, {} clients, {}", options.seed, options.clients, pair.names());
     let mut total = Tally::default();
     let mut violations = Vec::new();
+    let mut coverage = Coverage::of(faults::names());
     let mut rounds = 0;
-    while Instant::now() < end && violations.is_empty() {
+    loop {
+        let (left, enough) =
+            (end.saturating_duration_since(Instant::now()), options.suffices(&total, &coverage));
+        if !violations.is_empty() || (left.is_zero() && enough) {
+            break;
+        }
         rounds += 1;
-        let time = ROUND.min(end.saturating_duration_since(Instant::now()));
+        let time = if enough { ROUND.min(left) } else { ROUND };
         let round = run(pair, rounds, time, &options, &random.part(rounds));
         let calls = round.recorder.calls();
         round.tally.add("calls", calls.len() as u64);
+        round.count(&calls);
+        coverage.add(&round.tally.faults(), &calls, &round.tally.cancels());
         violations.extend(round.pair.wrongs(&round.locks));
         violations.extend(check(&calls, &LIMITS).iter().map(ToString::to_string));
         violations.extend(round.tally.surprises());
@@ -139,6 +220,7 @@ fn main() -> ExitCode {
         total.merge(&round.tally);
         pair = round.pair;
     }
+    coverage.print();
     total.print(options.seed, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -163,7 +245,11 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
         locks: [WILD, CALM]
             .iter()
             .flat_map(|db| {
-                (0..LOCKS).map(move |n| Lock { key: format!("r{number}-{db}-{n}"), db: *db })
+                SORTS.iter().enumerate().map(move |(n, sort)| Lock {
+                    key: format!("r{number}-{db}-{}-{n}", sort.name()),
+                    sort: *sort,
+                    db: *db,
+                })
             })
             .collect(),
         recorder: Recorder::new(),

@@ -1,6 +1,7 @@
 //! A primary and its replica, which change places.
 
-use crate::{CALM, Lock, WILD};
+use crate::permits::PERMITS;
+use crate::{CALM, Lock, Sort, WILD};
 use harness::resp::ReceiveError;
 use harness::{Connection, Server, Value, cmd, observe};
 use std::collections::BTreeMap;
@@ -89,7 +90,12 @@ impl Pair {
         let (mut p, mut r) = (primary.connect(), replica.connect());
         for lock in locks {
             p.call(cmd!["SELECT", lock.db]);
-            p.call(cmd!["LOCK.FORCERELEASE", lock.key]);
+            match lock.sort {
+                Sort::Lock | Sort::Shared => drop(p.call(cmd!["LOCK.FORCERELEASE", lock.key])),
+                Sort::Semaphore => wrongs.extend(permits_are_out(&mut p, &lock.key)),
+                Sort::Latch => {}
+            }
+            p.call(cmd!["DEL", lock.key]);
         }
         for field in ["kvlock_waiters", "blocked_clients", "kvlock_caught_panics"] {
             for server in [&mut p, &mut r] {
@@ -113,6 +119,22 @@ impl Pair {
             contents.retain(|_, (_, until)| *until == NO_END || *until > now);
         }
         (here != there).then(|| format!("the replica has {here:?}, the primary {there:?}"))
+    }
+}
+
+/// What is wrong if the permits of a semaphore that nobody uses any more do not come back.
+fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
+    let deadline = Instant::now() + ANSWER;
+    loop {
+        match server.call(cmd!["SEM.ACQUIRE", key, "last", PERMITS, 1000]) {
+            Value::Integer(_) => return None,
+            Value::Error { code, .. } if code == "UNSET" => return None,
+            _ if Instant::now() < deadline => std::thread::yield_now(),
+            _ => {
+                let info = server.call(cmd!["SEM.INFO", key, "HOLDERS", 1000]);
+                return Some(format!("the permits of {key} do not come back: {info}"));
+            }
+        }
     }
 }
 

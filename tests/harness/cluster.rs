@@ -40,6 +40,12 @@ impl Cluster {
         &self.nodes
     }
 
+    /// Its address as the client takes it, with all nodes.
+    pub fn url(&self) -> String {
+        let nodes: Vec<String> = self.nodes.iter().map(address).collect();
+        format!("redis-cluster://{}", nodes.join(","))
+    }
+
     /// The slot of a key.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> i64 {
         self.nodes[0].connect().call(cmd!["CLUSTER", "KEYSLOT", key.as_ref()]).integer()
@@ -78,6 +84,24 @@ impl Cluster {
         ];
         self.wait_until_checked(&at);
         self.redis_cli(words.map(str::to_owned).into_iter());
+        self.wait_until_agreed();
+    }
+
+    /// Starts one more node, a master without slots, and returns when all know it.
+    pub fn join(&mut self, options: &Options) {
+        let node = options.clone().cluster().start();
+        let words = ["add-node".to_owned(), address(&node), address(&self.nodes[0])];
+        self.redis_cli(words.into_iter());
+        self.nodes.push(node);
+        self.wait_until_agreed();
+    }
+
+    /// Takes the last node, which must have no slots, out of the cluster, and kills it.
+    pub fn leave(&mut self) {
+        let node = self.nodes.pop().expect("a node");
+        let words = ["del-node".to_owned(), address(&self.nodes[0]), self.id_of(&node)];
+        self.redis_cli(words.into_iter());
+        drop(node);
         self.wait_until_agreed();
     }
 

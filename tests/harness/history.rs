@@ -21,10 +21,42 @@ pub enum Request {
     },
     /// `LOCK.RELEASE`.
     Release,
-    /// `LOCK.RENEW`.
+    /// `LOCK.ACQUIRE` or `LOCK.WAIT` with `SHARED`.
+    Share {
+        /// The lease that was asked for.
+        lease: Duration,
+        /// How long to wait; `None` does not wait.
+        timeout: Option<Duration>,
+    },
+    /// `LOCK.RELEASE` with `SHARED`.
+    ReleaseShare,
+    /// `LOCK.RENEW`, or `SEM.RENEW`.
     Renew {
         /// The lease that was asked for.
         lease: Duration,
+    },
+    /// `SEM.ACQUIRE`, or `SEM.WAIT` when there is a timeout.
+    Permits {
+        /// How many permits there are.
+        of: u64,
+        /// The lease that was asked for.
+        lease: Duration,
+        /// How long to wait; `None` does not wait.
+        timeout: Option<Duration>,
+    },
+    /// `SEM.RELEASE`.
+    ReleasePermits,
+    /// `LATCH.SET`, without `REPLACE`.
+    SetLatch {
+        /// How much it is to count.
+        count: u64,
+    },
+    /// `LATCH.COUNTDOWN` by the owner as a participant.
+    CountDown,
+    /// `LATCH.WAIT`.
+    AwaitLatch {
+        /// How long to wait.
+        timeout: Duration,
     },
     /// Anything that may end the hold of whoever has it: `LOCK.FORCERELEASE`, `DEL`, a flush, a
     /// kill of the server.
@@ -41,16 +73,21 @@ pub enum Outcome {
         /// How many times the owner holds it now.
         holds: u64,
     },
+    /// It has permits.
+    Holds {
+        /// How many.
+        permits: u64,
+    },
     /// It does not have the lock: nil. For a wait that is the timeout.
     Refused,
     /// Its wait was taken back by a `LOCK.CANCEL`: nil too.
     Withdrawn,
-    /// Released, and so many holds are left.
+    /// Released or counted down, and so many are left.
     Released {
-        /// 0: free or handed off.
+        /// 0: free or handed off, or open.
         left: u64,
     },
-    /// The lease was set, or the break was done.
+    /// The lease or the latch was set, the break was done, or the latch is open.
     Done,
     /// A connection broke, or the client did not wait for the answer: it may have happened once, or
     /// not, at any time from the sending on.
@@ -72,6 +109,8 @@ pub struct Call {
     pub sent: Duration,
     /// When the client knew that the server had it in line, if the test looked.
     pub queued: Option<Duration>,
+    /// The last moment at which it was still in line, if the test looked: when it asked.
+    pub in_line_at: Option<Duration>,
     /// When the answer came, and what it was.
     pub answer: Option<(Duration, Outcome)>,
     /// Until when the client believed to hold the lock, by its own clock; set by the last grant or
@@ -128,6 +167,7 @@ impl Recorder {
             request,
             sent,
             queued: None,
+            in_line_at: None,
             answer: None,
             valid_until: None,
         });
@@ -138,6 +178,18 @@ impl Recorder {
     pub fn queued(&self, call: CallId) {
         let now = self.now();
         self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
+    }
+
+    /// Notes that an owner's call, asked for at that moment, was in line.
+    pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
+        let now = self.now();
+        let mut calls = self.calls.lock().unwrap();
+        let mut latest = calls.iter_mut().rev();
+        let call = latest.find(|call| call.owner == owner && call.key == key);
+        if let Some(call) = call.filter(|call| call.answer.is_none() && call.sent < asked) {
+            call.queued.get_or_insert(now);
+            call.in_line_at = call.in_line_at.max(Some(asked));
+        }
     }
 
     /// Notes an answer: to be called *after* it has been received.

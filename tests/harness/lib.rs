@@ -25,6 +25,7 @@
 //! | several of them as a cluster | [`cluster`] |
 //! | a primary, its replicas and their Sentinels | [`sentinel`] |
 //! | a port that is free | [`port`] |
+//! | something that cuts a server off | [`proxy`], and [`site`] with Sentinels |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
@@ -54,10 +55,12 @@ pub mod module_file;
 pub mod observe;
 pub mod options;
 pub mod port;
+pub mod proxy;
 pub mod random;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod site;
 pub mod transcript;
 pub mod wait;
 

@@ -91,6 +91,14 @@ pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
+/// Waits until a replica follows its primary, however much that writes meanwhile.
+pub fn wait_for_replica_link(replica: &mut Connection) {
+    wait::until("the replica follows its primary", 3 * PATIENCE, || {
+        let link = info_field(replica, "master_link_status");
+        if link.as_deref() == Some("up") { Ok(()) } else { Err(format!("{link:?}")) }
+    });
+}
+
 /// Lets the server live for that long, with all its timers and its cron: how a test sees that
 /// something does *not* happen. The server counts the time, so a slow test does not shorten it. For
 /// primaries only; works while clients are paused for writing.

@@ -1,5 +1,6 @@
 //! A real primary with replicas, and three Sentinels that watch over them.
 
+use crate::kind::Kind;
 use crate::options::Options;
 use crate::server::Server;
 use crate::{cmd, observe, wait};
@@ -9,9 +10,9 @@ use std::time::Duration;
 pub const NAME: &str = "mymaster";
 
 /// How long a failover and what follows from it may take.
-const AGREEMENT: Duration = Duration::from_secs(60);
+pub(crate) const AGREEMENT: Duration = Duration::from_secs(60);
 
-const SENTINELS: usize = 3;
+pub(crate) const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 
 /// All of them; they are killed when this is dropped.
@@ -55,9 +56,7 @@ impl Watched {
 
     /// The address of all this as the client takes it.
     pub fn url(&self) -> String {
-        let ports = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
-        let hosts = ports.collect::<Vec<_>>().join(",");
-        format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
+        url_of(&self.sentinels)
     }
 
     /// Asks for another primary, and returns it when it is one and all Sentinels say so.
@@ -94,31 +93,47 @@ impl Watched {
     }
 
     fn wait_until_acquainted(&self) {
-        for sentinel in &self.sentinels {
-            let mut connection = sentinel.connect();
-            wait::until("it knows the others", AGREEMENT, || {
-                let known = connection.call(cmd!["SENTINEL", "MASTER", NAME]);
-                let is = |field: &str, count: usize| known.field(field).text() == count.to_string();
-                let all = is("num-other-sentinels", SENTINELS - 1)
-                    && is("num-slaves", self.servers.len() - 1);
-                if all { Ok(()) } else { Err(known.to_string()) }
-            });
-        }
+        wait_until_acquainted(&self.sentinels, self.servers.len() - 1);
     }
+}
+
+/// Waits until these Sentinels know each other and so many replicas.
+pub(crate) fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
+    for sentinel in sentinels {
+        let mut connection = sentinel.connect();
+        wait::until("it knows the others", AGREEMENT, || {
+            let known = connection.call(cmd!["SENTINEL", "MASTER", NAME]);
+            let is = |field: &str, count: usize| known.field(field).text() == count.to_string();
+            let all = is("num-other-sentinels", sentinels.len() - 1) && is("num-slaves", replicas);
+            if all { Ok(()) } else { Err(known.to_string()) }
+        });
+    }
+}
+
+/// The address of what these Sentinels watch over.
+pub(crate) fn url_of(sentinels: &[Server]) -> String {
+    let ports = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+    let hosts = ports.collect::<Vec<_>>().join(",");
+    format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
 }
 
 /// A Sentinel that watches over that primary, to be started.
 pub fn sentinel_of(primary: &Server) -> Options {
-    let kind = primary.kind().clone();
+    sentinel_at(primary.kind(), primary.port())
+}
+
+/// A Sentinel that watches over the primary that is reached at that port.
+pub(crate) fn sentinel_at(kind: &Kind, port: u16) -> Options {
     Server::options()
-        .kind(&kind)
+        .kind(kind)
         .sentinel()
-        .config("sentinel monitor", format_args!("{NAME} 127.0.0.1 {} {QUORUM}", primary.port()))
+        .config("sentinel monitor", format_args!("{NAME} 127.0.0.1 {port} {QUORUM}"))
         .config("sentinel down-after-milliseconds", format_args!("{NAME} 1000"))
         .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
 }
 
-fn primary_port(sentinel: &Server) -> u16 {
+/// At what port that Sentinel says that the primary is.
+pub(crate) fn primary_port(sentinel: &Server) -> u16 {
     let answer = sentinel.connect().call(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
     answer[1].text().parse().expect("a port")
 }

@@ -199,6 +199,29 @@ fn holds_and_counts_are_whole_numbers() {
 }
 
 #[test]
+fn tokens_are_whole_numbers_up_to_a_day_ahead() {
+    let (_server, mut connections) = held();
+    let now = connections[0].run("TIME")[0].text().parse::<u64>().unwrap() * 1_000_000;
+    let day = 24 * 60 * 60 * 1_000_000;
+    let ahead = [now + day + 60_000_000, (1 << 52) + 1].map(|n: u64| n.to_string());
+    let ahead = ahead.iter().map(String::as_bytes);
+    let above: [&[u8]; 3] = [b"0", b"4503599627370496", b"9223372036854775807"];
+    for number in NOT_NUMBERS.into_iter().chain(above).chain(ahead) {
+        let command = cmd!["LOCK.RENEW", "k", "alice", 1000, "TOKEN", number];
+        refused(&mut connections, command, "ERR invalid TOKEN: ");
+    }
+    // Who does not hold it is told so, whatever it asks for.
+    let [a, b] = &mut connections;
+    let (most, lasts) = (now + day, Value::Integer(LONG.cast_signed()));
+    assert_eq!(a.call(cmd!["LOCK.RENEW", "k", "bob", 1000, "TOKEN", 1u64 << 52]), Value::Nil);
+    assert_eq!(a.call(cmd!["LOCK.RENEW", "k", "alice", LONG, "token", most]), lasts);
+    assert_eq!(b.run("LOCK.INFO k").field("token"), &Value::Integer(most.cast_signed()));
+    a.call(cmd!["LOCK.ACQUIRE", "shared", "alice", LONG, "SHARED"]);
+    let reply = a.call(cmd!["LOCK.RENEW", "shared", "alice", LONG, "TOKEN", most]);
+    assert!(reply.to_string().contains("invalid TOKEN"), "{reply}");
+}
+
+#[test]
 fn options_that_are_unknown_twice_or_at_odds_are_syntax_errors() {
     let (_server, mut connections) = held();
     for line in [
@@ -223,6 +246,11 @@ fn options_that_are_unknown_twice_or_at_odds_are_syntax_errors() {
         "LOCK.RELEASE k alice ALL HOLDS 0",
         "LOCK.RELEASE k alice HOLDS 0 ALL",
         "LOCK.RELEASE k alice HOLDS 0 HOLDS 0",
+        "LOCK.RENEW k alice 1000 secret",
+        "LOCK.RENEW k alice 1000 TOKEN",
+        "LOCK.RENEW k alice 1000 HOLDS 1",
+        "LOCK.RENEW k alice 1000 TOKEN 1 TOKEN 1",
+        "LOCK.RENEW k alice 1000 TOKEN 1 secret",
         "LOCK.INFO k secret",
         "LOCK.INFO k WAITERS",
         "LOCK.INFO k WAITERS 1 WAITERS 1",
@@ -248,7 +276,7 @@ fn too_few_or_too_many_arguments_are_refused() {
         ("LOCK.ACQUIRE", 3, None),
         ("LOCK.WAIT", 4, None),
         ("LOCK.RELEASE", 2, None),
-        ("LOCK.RENEW", 3, Some(3)),
+        ("LOCK.RENEW", 3, None),
         ("LOCK.CANCEL", 2, Some(2)),
         ("LOCK.INFO", 1, None),
         ("LOCK.FORCERELEASE", 1, Some(1)),
@@ -269,6 +297,7 @@ fn a_million_arguments_are_a_syntax_error() {
         "LOCK.ACQUIRE k secret 1000",
         "LOCK.WAIT k secret 1000 0",
         "LOCK.RELEASE k alice",
+        "LOCK.RENEW k alice 1000",
         "LOCK.INFO k",
         "LOCK.LIST",
     ] {

@@ -26,6 +26,18 @@ fn ten_seconds_of_it_break_no_rule() {
     for kind in ["CLIENT KILL in the turn of a hand-off", "connection reset", "by a stranger"] {
         assert!(text.contains(kind), "no {kind} in {text}");
     }
+    for figure in [
+        "lock: grants",
+        "shared: shared grants",
+        "shared: grants to one alone",
+        "shared: downgrades",
+        "semaphore: grants",
+        "latch: waiters released",
+    ] {
+        let line = text.lines().find(|line| line.ends_with(figure));
+        let number = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
+        assert!(number.is_some_and(|number| number > 0), "{figure}: {text}");
+    }
 }
 
 /// It ends at the first violation, which is in the first round or soon after.
@@ -56,6 +68,31 @@ fn it_sees_a_release_by_somebody_else() {
 #[test]
 fn it_sees_a_lock_that_is_left_to_the_dead() {
     sees("grant-to-the-dead", "Prompt");
+}
+
+#[test]
+fn it_sees_a_reader_overtake_a_writer() {
+    sees("reader-overtakes", "Fifo");
+}
+
+#[test]
+fn it_sees_a_writer_among_readers() {
+    sees("writer-among-readers", "Exclusion");
+}
+
+#[test]
+fn it_sees_one_permit_too_many() {
+    sees("one-permit-too-many", "Permits");
+}
+
+#[test]
+fn it_sees_a_large_request_overtaken_by_small_ones() {
+    sees("permits-overtake", "Fifo");
+}
+
+#[test]
+fn it_sees_a_participant_count_twice() {
+    sees("counts-twice", "Latch");
 }
 
 #[test]

@@ -81,7 +81,11 @@ fn argument(argument: &Value) -> String {
     };
     let optional =
         has("flags") && argument.field("flags").elements().iter().any(|f| f.text() == "optional");
-    if optional { format!("[{plain}]") } else { plain }
+    match argument.field("type").text().as_str() {
+        _ if optional => format!("[{plain}]"),
+        "oneof" => format!("<{plain}>"),
+        _ => plain,
+    }
 }
 
 fn field_names(flat: &Value) -> BTreeSet<String> {

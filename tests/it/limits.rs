@@ -29,6 +29,7 @@ fn settings_have_their_defaults() {
         ("max-waiters-per-key", "10000"),
         ("redisson-channel", "auto"),
         ("drain", "no"),
+        ("quarantine-ms", "0"),
     ] {
         assert_eq!(config(connection, name), value, "{name}");
     }
@@ -41,6 +42,7 @@ fn settings_are_taken_from_the_arguments_of_the_module() {
         .module_config("max-waiters", 7)
         .module_config("max-waiters-per-key", 3)
         .module_config("redisson-channel", "no")
+        .module_config("quarantine-ms", 86_400_000)
         .start();
     let connection = &mut server.connect();
     for (name, value) in [
@@ -48,6 +50,7 @@ fn settings_are_taken_from_the_arguments_of_the_module() {
         ("max-waiters", "7"),
         ("max-waiters-per-key", "3"),
         ("redisson-channel", "no"),
+        ("quarantine-ms", "86400000"),
     ] {
         assert_eq!(config(connection, name), value, "{name}");
     }
@@ -65,6 +68,7 @@ fn bad_arguments_of_the_module_are_refused_at_load() {
         vec!["no-such-setting", "1"],
         vec!["redisson-channel", "maybe"],
         vec!["max-lease-ms", "0"],
+        vec!["quarantine-ms", "-1"],
     ] {
         let mut command = cmd!["MODULE", "LOAD", path.to_str().unwrap()];
         command.extend(arguments.iter().map(|word| word.as_bytes().to_vec()));
@@ -89,6 +93,7 @@ fn values_out_of_range_are_refused_and_change_nothing() {
         ("max-waiters-per-key", ["-1", "x", "0", "99999999999999999999"]),
         ("redisson-channel", ["maybe", "", "1", "autoo"]),
         ("drain", ["maybe", "", "2", "y"]),
+        ("quarantine-ms", ["-1", "x", "", "86400001"]),
     ] {
         let before = config(connection, name);
         for value in bad {

@@ -14,7 +14,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 20] = [
     ("lock.list", &["readonly"], &[]),
     ("lock.forcerelease", &["write", "admin"], &["key"]),
     ("sem.set", &["write", "denyoom"], &["key", "permits"]),
-    ("sem.acquire", &["write", "denyoom"], &["key", "owner", "permits", "lease-ms"]),
+    ("sem.acquire", &["write", "denyoom"], &["key", "owner", "amount", "lease-ms"]),
     (
         "sem.wait",
         &["write", "denyoom", "blocking"],

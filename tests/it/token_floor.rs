@@ -116,6 +116,18 @@ fn who_takes_over_without_having_heard_of_the_one_before_is_above_it(kind: Kind)
 }
 
 /// Neither is a reason to begin above one's own reservation, which nobody may have heard of yet.
+fn who_takes_over_before_anything_was_granted_is_above_the_one_before(kind: Kind) {
+    let options = Server::options().kind(&kind);
+    let before = options.clone().start();
+    let after = options.replica_of(&before).start();
+    observe::wait_for_replica(&mut before.connect(), &mut after.connect());
+    assert_eq!(after.connect().run("REPLICAOF NO ONE"), Value::Status("OK".into()));
+    // The one before does not know it yet, and grants its first lock a little later.
+    let theirs = token(&acquire(&mut after.connect(), "k", "bob"));
+    let ours = token(&acquire(&mut before.connect(), "k", "alice"));
+    assert!(ours < theirs, "{ours} of the deposed primary, {theirs} of its successor");
+}
+
 fn replicas_that_come_and_go_lift_no_token(kind: Kind) {
     let primary = Server::options().kind(&kind).start();
     let mut p = primary.connect();
@@ -272,6 +284,7 @@ on_each_server!(
     the_floor_is_raised_once_in_half_a_minute,
     the_floor_needs_no_module_on_the_replica,
     who_takes_over_without_having_heard_of_the_one_before_is_above_it,
+    who_takes_over_before_anything_was_granted_is_above_the_one_before,
     replicas_that_come_and_go_lift_no_token,
     a_poisoned_token_of_a_free_lock_is_ignored,
     a_poisoned_token_of_a_held_lock_is_ignored_and_replaced,

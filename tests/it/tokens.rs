@@ -154,7 +154,50 @@ fn tokens_grow_above_the_one_in_the_hash(kind: Kind) {
     assert!(token(&arrival(&mut waiter)) > AHEAD);
 }
 
+/// Raises the token of `k`, which alice holds, by an hour.
+fn raise(connection: &mut Connection) -> i64 {
+    let held = token(&acquire(connection, "k", "alice"));
+    let raised = held - BACK_MS * 1000;
+    let reply = connection.call(cmd!["LOCK.RENEW", "k", "alice", LONG, "TOKEN", raised]);
+    assert_eq!(reply, Value::Integer(LONG.cast_signed()));
+    assert_eq!(connection.run("LOCK.INFO k").field("token"), &Value::Integer(raised));
+    raised
+}
+
+fn a_raised_token_outlives_a_restart_with_its_lock_and_without(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).append_only("always").start();
+    let raised = raise(&mut server.connect());
+    server.restart();
+    let mut a = server.connect();
+    assert_eq!(a.run("LOCK.INFO k").field("token"), &Value::Integer(raised));
+    assert_eq!(token(&acquire(&mut a, "k", "alice")), raised, "a reentry keeps it");
+    a.run("LOCK.RELEASE k alice ALL");
+    assert!(next_token(&mut a) > raised);
+
+    let raised = raise(&mut a);
+    a.run("LOCK.RELEASE k alice ALL");
+    server.kill9();
+    clock.set(BACK_MS);
+    server.restart();
+    assert!(next_token(&mut server.connect()) > raised);
+}
+
+fn a_raised_token_is_known_to_a_replica_without_the_module(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let replica = Server::options().kind(&kind).without_module().replica_of(&primary).start();
+    let (mut p, mut r) = (primary.connect(), replica.connect());
+    observe::wait_for_replica(&mut p, &mut r);
+    let raised = raise(&mut p);
+    observe::wait_for_replica(&mut p, &mut r);
+    assert_eq!(r.run("HGET k fencing-token").text(), raised.to_string());
+    let floor = r.run("GET kvlock:floor").text().parse::<i64>().unwrap();
+    assert!(floor >= raised + 30_000_000, "{floor}, {raised}");
+}
+
 on_each_server!(
+    a_raised_token_outlives_a_restart_with_its_lock_and_without,
+    a_raised_token_is_known_to_a_replica_without_the_module,
     reentry_repetition_and_renewal_keep_the_token,
     tokens_grow_over_all_that_ends_a_grant,
     tokens_grow_over_a_restart_with_an_append_only_file,

@@ -41,6 +41,7 @@ transcripts!(
     redisson_message,
     reentry,
     renew,
+    renew_token,
     replaced_waiter,
     semaphore,
     semaphore_lease,

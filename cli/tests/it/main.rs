@@ -10,6 +10,7 @@
     reason = "these are tests: a panic is how one fails"
 )]
 
+mod cluster;
 mod loss;
 mod process;
 mod run;

@@ -64,6 +64,7 @@ impl World {
             key: b"k"[..].into(),
             owner: "o:1".into(),
             token: Token::from(1),
+            raised: false,
         };
         let term = Term { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);

@@ -40,6 +40,7 @@ fn granted(term: Term) -> Stage {
         key: b"k"[..].into(),
         owner: "o:1".into(),
         token: Token::from(1),
+        raised: false,
     };
     let (lease, share) = Lease::granted(1, tenure, &terms, at(10_000), term, false);
     Stage { clock, lease, share }

@@ -8,6 +8,7 @@ use crate::lock::{Acquire, Release};
 use crate::mode::Want;
 use crate::parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 use crate::semaphore::Permits;
+use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{HOLDS_MAX, Millis};
 
 /// The longest time that a command can ask for, in milliseconds: ten years.
@@ -144,6 +145,29 @@ pub fn acquire<'a, A: AsRef<[u8]>>(
     Ok(Acquire { owner, lease, want, holds: holds(options)? })
 }
 
+/// Reads the arguments of a renewal: for how long, and the least that the token is to be.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn renewal<A: AsRef<[u8]>>(
+    owner_arg: &[u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<(Millis, Option<Token>)> {
+    owner(owner_arg)?;
+    let lease = lease(lease_arg, max_lease_ms)?;
+    let at_least = match options {
+        [] => None,
+        [word, n] if is(word, b"TOKEN") => {
+            Token::from_stored(number("TOKEN", n.as_ref(), 1, TOKEN_STORED_MAX)?)
+        }
+        _ => return Err(Refusal::Syntax),
+    };
+    Ok((lease, at_least))
+}
+
 /// Reads how many permits a semaphore is to have, and whether only if it has none yet.
 ///
 /// # Errors
@@ -175,6 +199,27 @@ pub fn permits<'a, A: AsRef<[u8]>>(
     let lease = lease(lease_arg, max_lease_ms)?;
     let (want, holds) = (Want::Permits(permits), holds(options)?);
     Ok((permits, Acquire { owner, want, lease, holds }))
+}
+
+/// Reads the arguments of acquiring permits: how many may also be `ALL`, which is none here.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn permits_or_all<'a, A: AsRef<[u8]>>(
+    owner_arg: &'a [u8],
+    permits_arg: &[u8],
+    lease_arg: &[u8],
+    options: &[A],
+    max_lease_ms: u64,
+) -> Read<(Option<u64>, Acquire<'a>)> {
+    if !is(&permits_arg, b"ALL") {
+        let some = permits(owner_arg, permits_arg, lease_arg, options, max_lease_ms);
+        return some.map(|(permits, request)| (Some(permits), request));
+    }
+    let (owner, lease) = (owner(owner_arg)?, lease(lease_arg, max_lease_ms)?);
+    let (want, holds) = (Want::Permits(Permits::MAX), holds(options)?);
+    Ok((None, Acquire { owner, want, lease, holds }))
 }
 
 /// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
@@ -275,6 +320,26 @@ mod tests {
         assert_eq!(permits_to_set(b"0", &["nx"]), Ok((0, true)));
         assert_eq!(count(b"COUNT", &["COUNT", "1000"]), Ok(Some(1000)));
         assert!(count(b"COUNT", &["COUNT", "1001"]).is_err());
+    }
+
+    #[test]
+    fn all_permits_are_no_number() {
+        let read = |permits| permits_or_all(b"a", permits, b"5", &[""; 0], 9).map(|(n, _)| n);
+        assert_eq!([read(b"all"), read(b"3")], [Ok(None), Ok(Some(3))]);
+        assert!(read(b"0").is_err() && read(b"ALLL").is_err());
+    }
+
+    #[test]
+    fn a_renewal_may_raise_the_token() {
+        let token = Token::from_stored(9);
+        assert!(token.is_some());
+        assert_eq!(renewal(b"a", b"5", &["token", "9"], 9), Ok((Millis(5), token)));
+        assert_eq!(renewal(b"a", b"5", &[""; 0], 9), Ok((Millis(5), None)));
+        assert_eq!(renewal(b"a", b"5", &["TOKEN"], 9), Err(Refusal::Syntax));
+        for wrong in ["0", "4503599627370497", "-1"] {
+            assert!(renewal(b"a", b"5", &["TOKEN", wrong], 9).is_err(), "{wrong}");
+        }
+        assert_eq!(renewal(b"", b"5", &[""; 0], 9), Err(Refusal::Name("owner")));
     }
 
     #[test]

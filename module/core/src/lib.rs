@@ -43,6 +43,7 @@
 //! - **I10** A shared period has one token: larger than each before it, smaller than each after.
 //! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
 //! - **I12** Permits are granted only out of those that are free.
+//! - **I13** During a quarantine only who holds something already is granted it again.
 #![forbid(unsafe_code)]
 
 mod agenda;
@@ -57,6 +58,7 @@ mod outcome;
 mod parse;
 mod permits;
 mod planted;
+mod quarantine;
 mod queue;
 mod report;
 mod semaphore;
@@ -81,6 +83,6 @@ pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use table::{Situation, Table};
-pub use token::{TOKEN_STORED_MAX, Token, TokenSource};
+pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use waiting::Join;

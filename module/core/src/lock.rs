@@ -83,8 +83,14 @@ pub enum RenewReply {
     Lease(Millis),
     /// This owner does not hold the lock.
     NotHeld,
+    /// Its token cannot be raised, since it shares the lock: the token is that of all who do.
+    Shared,
+    /// The token that is asked for is too large: this is the largest.
+    TooFarAhead(u64),
     /// The key is not a lock.
     NotALock,
+    /// Not now: what tokens this lock has had is not known yet.
+    TryAgain,
 }
 
 /// What a holder's repeated acquire comes to.

@@ -182,6 +182,8 @@ pub struct Counters {
     pub latches_opened: u64,
     /// Waits that ended because a latch opened.
     pub released_by_latches: u64,
+    /// Quarantines that have begun.
+    pub quarantines: u64,
     /// The most that ever waited at one time.
     pub waiters_peak: usize,
 }

@@ -64,6 +64,32 @@ impl<P> Table<P> {
         outcome
     }
 
+    /// Takes all permits that are free, if any are and nobody waits. `HOLDS n` fits an owner that
+    /// holds n − 1; one that holds n or more has done it before.
+    pub fn drain_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        request: &Acquire<'_>,
+    ) -> (TakeReply, PermitsChange) {
+        let Semaphore::Set(seen) = at.seen else { return self.take_permits(at, 1, request) };
+        let (held, free) = (seen.held(), seen.free());
+        match request.holds {
+            Some(n) if n <= held && !Bug::DrainTakesTwice.is_planted() => {
+                let again = Acquire { holds: Some(held), ..*request };
+                return self.take_permits(at, 0, &again);
+            }
+            Some(n) if n > held.saturating_add(1) => {
+                return (TakeReply::Mismatch, PermitsChange::None);
+            }
+            Some(_) | None => {}
+        }
+        if free == 0 {
+            self.counters.refused += 1;
+            return (TakeReply::Refused, PermitsChange::None);
+        }
+        self.take_permits(at, free, &Acquire { holds: None, ..*request })
+    }
+
     fn try_take(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -99,7 +125,8 @@ impl<P> Table<P> {
         }
         let in_line = self.queues.find(at.key).is_some() && !Bug::PermitsOvertake.is_planted();
         let spare = u64::from(Bug::OnePermitTooMany.is_planted());
-        if in_line || seen.free() + spare < permits {
+        let refused = in_line || self.quarantine.is_on(at.now);
+        if refused || seen.free() + spare < permits {
             return (TakeReply::Refused, PermitsChange::None);
         }
         self.counters.granted += 1;
@@ -207,6 +234,10 @@ impl<P> Table<P> {
         let more = seen.held().saturating_add(permits);
         if more > seen.limit {
             return self.take_out(head).map_or(Served::NotYet, |out| Served::TooMany(out.client));
+        }
+        if self.quarantine.is_on(at.now) {
+            self.plan_next_look(id, None, at.now);
+            return Served::NotYet;
         }
         if seen.free() < permits {
             let earliest = seen.earliest.unwrap_or_else(|| at.now.unix());

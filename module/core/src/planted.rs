@@ -30,6 +30,10 @@ bugs! {
     TokenNotRaised "token-not-raised"
     /// A reentry gets a new token.
     TokenOnReentry "token-on-reentry"
+    /// Grants after a raise of the token do not know of it.
+    RaiseForgotten "raise-forgotten"
+    /// A token may be raised as far as anybody likes.
+    RaiseUnbounded "raise-unbounded"
     /// A reentry with a shorter lease shortens what is left.
     ReentryShortens "reentry-shortens"
     /// A repeated `HOLDS n` counts again.
@@ -108,6 +112,12 @@ bugs! {
     OnePermitTooMany "one-permit-too-many"
     /// The permits of a dead holder never come back.
     DeadKeepPermits "dead-keep-permits"
+    /// A repeated taking of all permits takes those that became free since.
+    DrainTakesTwice "drain-takes-twice"
+    /// Who could be given nothing hears why the server would not give it.
+    RefusedForNothing "refused-for-nothing"
+    /// A quarantine keeps nobody from anything.
+    NoQuarantine "no-quarantine"
 }
 
 impl Bug {

@@ -29,6 +29,7 @@ impl<P> Table<P> {
             (Some(_), true) => (AcquireReply::Upgrade, Change::None),
             (Some(share), false) => self.reenter_share(at, sharing, share, request),
             (None, _) if must_hold_more => (AcquireReply::Mismatch, Change::None),
+            (None, _) if self.quarantine.is_on(at.now) => (AcquireReply::Refused, Change::None),
             (None, false) if !in_line || Bug::ReaderOvertakes.is_planted() => {
                 self.join(at, sharing, request)
             }

@@ -16,6 +16,7 @@ use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, Counters, Limits};
 use crate::planted::Bug;
+use crate::quarantine::Quarantine;
 use crate::queue::Queues;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
@@ -29,6 +30,7 @@ pub struct Table<P> {
     /// Hand-offs whose reply is not written yet, and whose owner did nothing since.
     pub(crate) in_flight: HashMap<Flight, GrantId, RandomState>,
     pub(crate) last_grant: u64,
+    pub(crate) quarantine: Quarantine,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -68,6 +70,7 @@ impl<P> Table<P> {
             tokens: TokenSource::default(),
             in_flight: HashMap::default(),
             last_grant: 0,
+            quarantine: Quarantine::default(),
             limits,
             look_every: None,
             counters: Counters::default(),
@@ -76,9 +79,12 @@ impl<P> Table<P> {
 
     /// Says whether the head of the queue must be served before anything else is done with this
     /// lock: it is free although somebody waits, or it is shared and that is what the head wants
-    /// (I8).
+    /// (I8). During a quarantine nothing is owed.
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
+        if self.quarantine.is_on(at.now) {
+            return false;
+        }
         let owes = match at.seen {
             Observed::Free { .. } => self.queues.find(at.key).is_some(),
             Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
@@ -120,6 +126,9 @@ impl<P> Table<P> {
                 (AcquireReply::Mismatch, Change::None)
             }
             Observed::Held(_) => (AcquireReply::Refused, Change::None),
+            Observed::Free { .. } if self.quarantine.is_on(at.now) => {
+                (AcquireReply::Refused, Change::None)
+            }
             Observed::Free { .. } if self.owes_a_grant(at) => (AcquireReply::Refused, Change::None),
             Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)
@@ -205,15 +214,22 @@ impl<P> Table<P> {
     }
 
     /// Sets the lease of an owner to start anew, in whatever mode it holds the lock. Unlike a
-    /// reentry it may shorten it.
+    /// reentry it may shorten it. With `at_least`, the token of a lock that is held alone becomes
+    /// that, unless it is larger already.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
         owner: &[u8],
         lease: Millis,
+        at_least: Option<Token>,
     ) -> (RenewReply, Change<P>) {
         let holding = match &at.seen {
             Observed::NotALock { .. } => return (RenewReply::NotALock, Change::None),
+            Observed::Shared(sharing) if at_least.is_some() => {
+                let shares = sharing.share_of(owner, at.now.unix()).is_some();
+                let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
+                return (reply, Change::None);
+            }
             Observed::Shared(sharing) => return self.renew_share(at, sharing, owner, lease),
             Observed::Held(holding)
                 if holding.owner == owner || Bug::RenewAnyOwner.is_planted() =>
@@ -224,11 +240,44 @@ impl<P> Table<P> {
                 return (RenewReply::NotHeld, Change::None);
             }
         };
+        let token = match self.raise(at, holding.token, at_least) {
+            Ok(token) => token,
+            Err(reply) => return (reply, Change::None),
+        };
         let until = at.now.unix().plus(lease);
         self.touched(owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
-        let change = Change::Update { holds: None, token: None, until: Some(until) };
+        let change = Change::Update { holds: None, token, until: Some(until) };
         (RenewReply::Lease(lease), change)
+    }
+
+    /// The token that a lock has to get so that it has this one at least; none if it has.
+    fn raise(
+        &mut self,
+        at: &Situation<'_>,
+        held: Option<Token>,
+        at_least: Option<Token>,
+    ) -> Result<Option<Token>, RenewReply> {
+        let held = self.believe(held);
+        let Some(at_least) = at_least.filter(|wanted| held.is_none_or(|held| held < *wanted))
+        else {
+            return Ok(None);
+        };
+        let most = self.tokens.most(at.floor, at.now.unix_us);
+        if at_least.value() > most && !Bug::RaiseUnbounded.is_planted() {
+            return Err(RenewReply::TooFarAhead(most));
+        }
+        if at.must_guess(held) {
+            return Err(RenewReply::TryAgain);
+        }
+        if held.is_none() {
+            let below = Token::from_stored(at_least.value() - 1);
+            return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));
+        }
+        if !Bug::RaiseForgotten.is_planted() {
+            self.tokens.raise(at_least);
+        }
+        Ok(Some(at_least))
     }
 
     /// Takes the lock from whoever holds or shares it and hands it on. `None` if the key is not a lock,

@@ -6,6 +6,11 @@
 /// above it, so larger ones lift nothing. 2^52 microseconds after 1970 is the year 2112.
 pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 
+/// How far ahead of the clock a holder may raise the token of its lock, in microseconds: a day. So
+/// far clocks that are set to the wrong time zone, or leap, may be apart; and whatever a client asks
+/// for, over and over, no token is further ahead than this because of it.
+pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
+
 /// A fencing token: a number that is larger for each new grant of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
@@ -52,6 +57,19 @@ impl TokenSource {
         stored.filter(|token| token.0 <= TOKEN_STORED_MAX.max(self.last))
     }
 
+    /// The largest token that a holder may raise its own to. What has been issued or reserved
+    /// already lifts nothing.
+    #[must_use]
+    pub fn most(&self, floor: Option<u64>, unix_us: u64) -> u64 {
+        let ahead = unix_us.saturating_add(RAISE_AHEAD_US);
+        ahead.max(self.last).max(floor.unwrap_or(0)).min(TOKEN_STORED_MAX)
+    }
+
+    /// A lock has this token from now on: all that are issued are above it.
+    pub fn raise(&mut self, token: Token) {
+        self.last = self.last.max(token.0);
+    }
+
     /// Issues the token of a new grant: above everything issued before, above `stored`, and above
     /// `floor`, if there is one.
     pub fn issue(&mut self, stored: Option<Token>, floor: Option<u64>, unix_us: u64) -> Token {
@@ -87,6 +105,26 @@ mod tests {
         let stored = Token::from_stored(5_000);
         assert_eq!(source.issue(stored, None, 1_000).value(), 5_001);
         assert_eq!(source.issue(None, Some(9_000), 1_000).value(), 9_001);
+    }
+
+    #[test]
+    fn a_raised_token_lifts_the_next_one_and_never_lowers_it() {
+        let mut source = TokenSource::default();
+        source.raise(Token(5_000));
+        assert_eq!(source.issue(None, None, 1_000).value(), 5_001);
+        source.raise(Token(7));
+        assert_eq!(source.issue(None, None, 1_000).value(), 5_002);
+    }
+
+    #[test]
+    fn tokens_can_be_raised_by_a_day_and_not_by_a_day_each_time() {
+        let mut source = TokenSource::default();
+        let most = source.most(None, 1_000);
+        assert_eq!(most, 1_000 + RAISE_AHEAD_US);
+        source.raise(Token(most));
+        assert_eq!(source.most(None, 1_000), most);
+        assert_eq!(source.most(Some(most + 5), 1_000), most + 5);
+        assert_eq!(source.most(None, u64::MAX), TOKEN_STORED_MAX);
     }
 
     #[test]

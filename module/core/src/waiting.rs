@@ -247,7 +247,8 @@ impl<P> Table<P> {
     /// How long it is until something is due; none if nothing ever is.
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
-        self.agenda.next_due(now)
+        let planned = self.agenda.next_due(now);
+        [planned, self.quarantine_due(now)].into_iter().flatten().min()
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {

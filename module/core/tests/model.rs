@@ -80,10 +80,10 @@ fn whatever_bytes_say_the_table_does_what_the_contract_says() {
 
 /// A test that finds nothing must have looked everywhere.
 #[test]
-fn several_hundred_walks_see_everything_happen_often() {
+fn a_thousand_walks_see_everything_happen_often() {
     let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 14];
-    for _ in 0..800 {
+    let mut counted = [0; 15];
+    for _ in 0..1_000 {
         let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
         let mut world = World::new(look_every);
         for op in &ops {
@@ -105,6 +105,7 @@ fn several_hundred_walks_see_everything_happen_often() {
             counters.disconnects,
             counters.forced_releases,
             counters.grants_taken_back,
+            counters.quarantines,
         ];
         for (all, one) in counted.iter_mut().zip(of_this_walk) {
             *all += one;

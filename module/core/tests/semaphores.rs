@@ -29,6 +29,8 @@ enum Op {
         holds: Option<u64>,
         wait: bool,
     },
+    /// All that are free.
+    Drain(Owner, u64, Option<u64>),
     Release(Owner, Option<u64>),
     ReleaseOne(Owner),
     Renew(Owner, u64),
@@ -38,6 +40,8 @@ enum Op {
     /// The client of the latest grant to a waiter was gone, or its reply is written.
     Lost,
     Delivered,
+    /// A quarantine begins, of that length.
+    Quarantine(u64),
     /// The timer runs.
     Timer,
 }
@@ -50,6 +54,8 @@ fn op() -> impl Strategy<Value = Op> {
         10 => take.prop_map(|(owner, permits, lease, holds, wait)| {
             Op::Take { owner, permits, lease, holds, wait }
         }),
+        3 => (name(), 1..60_u64, option::weighted(0.5, 1..5_u64))
+            .prop_map(|(owner, lease, holds)| Op::Drain(owner, lease, holds)),
         4 => (name(), option::of(0..4_u64)).prop_map(|(owner, to)| Op::Release(owner, to)),
         2 => name().prop_map(Op::ReleaseOne),
         1 => (name(), 1..60_u64).prop_map(|(owner, lease)| Op::Renew(owner, lease)),
@@ -58,6 +64,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (1..30_u64).prop_map(Op::Pass),
         1 => Just(Op::Lost),
         1 => Just(Op::Delivered),
+        1 => (0..60_u64).prop_map(Op::Quarantine),
         4 => Just(Op::Timer),
     ]
 }
@@ -78,6 +85,8 @@ struct World {
     held: BTreeMap<Owner, (u64, u64)>,
     waits: Vec<Wait>,
     now: u64,
+    /// When the quarantine is over.
+    quarantine: u64,
     clients: u32,
     /// The latest grant to a waiter: its name, owner and permits; and whether its owner did
     /// nothing since.
@@ -93,6 +102,7 @@ impl World {
             held: BTreeMap::new(),
             waits: Vec::new(),
             now: 1_000,
+            quarantine: 0,
             clients: 0,
             latest: None,
         }
@@ -100,6 +110,10 @@ impl World {
 
     fn now(&self) -> Now {
         Now { unix_us: self.now * 1000, mono: MonoMillis(self.now) }
+    }
+
+    fn in_quarantine(&self) -> bool {
+        self.now < self.quarantine
     }
 
     fn used(&self) -> u64 {
@@ -156,6 +170,7 @@ impl World {
             Op::Take { owner, permits, lease, holds, wait } => {
                 self.take(owner, permits, lease, holds, wait)?;
             }
+            Op::Drain(owner, lease, holds) => self.drain(owner, lease, holds)?,
             Op::Release(owner, Some(n)) => self.release(owner, Release::DownTo(n))?,
             Op::Release(owner, None) => self.release(owner, Release::All)?,
             Op::ReleaseOne(owner) => self.release(owner, Release::One)?,
@@ -193,6 +208,11 @@ impl World {
                     self.table.delivered_permits(id, owner.as_bytes());
                 }
             }
+            Op::Quarantine(length) => {
+                self.table.set_quarantine(Millis(length), self.now());
+                self.table.begin_quarantine(self.now());
+                self.quarantine = self.now + length;
+            }
             Op::Timer => self.timer()?,
         }
         let in_line = self.table.queue_of(KEY).map(|waiter| *waiter.client);
@@ -218,6 +238,7 @@ impl World {
             (_, Some(n)) if n != had + permits => TakeReply::Mismatch,
             (Some(limit), _) if had + permits > limit => TakeReply::TooMany,
             (Some(_), _) if !self.waits.is_empty() || free < permits => TakeReply::Refused,
+            (Some(_), _) if self.in_quarantine() => TakeReply::Refused,
             (Some(_), _) => TakeReply::Holds(had + permits),
         };
         let at = self.at(owner);
@@ -247,6 +268,23 @@ impl World {
         };
         prop_assert_eq!(replaced, old);
         Ok(())
+    }
+
+    fn drain(&mut self, owner: Owner, lease: u64, holds: Option<u64>) -> TestCaseResult {
+        let had = self.held.get(owner).map_or(0, |(permits, _)| *permits);
+        let free = self.limit.unwrap_or(0).saturating_sub(self.used());
+        let expected = match (self.limit, holds) {
+            (None, _) => TakeReply::Unset,
+            (_, Some(n)) if n <= had => TakeReply::Holds(had),
+            (_, Some(n)) if n > had + 1 => TakeReply::Mismatch,
+            _ if !self.waits.is_empty() || free == 0 => TakeReply::Refused,
+            _ => TakeReply::Holds(had + free),
+        };
+        let (at, want) = (self.at(owner), Want::Permits(Permits::MAX));
+        let request = Acquire { owner: owner.as_bytes(), want, lease: Millis(lease), holds };
+        let (reply, change) = self.table.drain_permits(&at, &request);
+        prop_assert_eq!(reply, expected);
+        self.taken(owner, lease, expected, change)
     }
 
     fn taken(
@@ -312,11 +350,13 @@ impl World {
                     prop_assert_eq!(client, self.waits.remove(0).client);
                 }
                 Served::NotYet => {
-                    prop_assert!(free < permits, "the first in line could be served");
+                    let no_more = free < permits || self.in_quarantine();
+                    prop_assert!(no_more, "the first in line could be served");
                     return Ok(());
                 }
                 Served::Granted(hand_off, share, used) => {
                     prop_assert!(free >= permits, "I12");
+                    prop_assert!(!self.in_quarantine(), "I13");
                     prop_assert_eq!(hand_off.client, self.waits.remove(0).client);
                     let until = had.1.max(self.now + lease);
                     prop_assert_eq!((share.holds, share.until.0), (had.0 + permits, until));
@@ -330,6 +370,7 @@ impl World {
 
     fn timer(&mut self) -> TestCaseResult {
         let now = self.now();
+        self.table.end_quarantine(now);
         let mut looks = 0;
         while let Some((key, _)) = self.table.next_look(now) {
             prop_assert_eq!(key.borrow(), KEY);
@@ -347,7 +388,8 @@ impl World {
         let free = self.limit.map(|limit| limit.saturating_sub(self.used()));
         let first = self.waits.first().map(|wait| wait.permits);
         if let (Some(free), Some(first)) = (free, first) {
-            prop_assert!(free < first, "{free} are free and the first in line wants {first}");
+            let no_more = free < first || self.in_quarantine();
+            prop_assert!(no_more, "{free} are free and the first in line wants {first}");
         }
         Ok(())
     }

@@ -57,11 +57,13 @@ macro_rules! transcripts {
 transcripts! {
     a_cancelled_timed_out_or_lost_waiter_leaves_from_anywhere
     a_grant_to_a_client_that_is_gone_is_taken_back
+    a_holder_may_raise_its_token
     a_lease_that_ends_hands_the_lock_on
     a_reader_that_is_gone_is_taken_back
     a_second_wait_takes_the_place_over
     a_writer_may_go_on_as_a_reader
     a_writer_waits_for_the_last_reader_and_stops_later_ones
+    during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
     first_come_first_served
     forced_release_takes_the_lock_from_anybody

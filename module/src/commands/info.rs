@@ -44,6 +44,7 @@ impl Command for LockInfo {
             let mut fields = held.describe(server, now);
             fields.push(("waiters", number(server.table.waiters_of(name))));
             fields.extend(held.describe_mode());
+            fields.extend(quarantine(server, now));
             if let Some(shown) = waiters_shown {
                 fields.push(("queue", queue(server, name, shown, now)));
             }
@@ -139,6 +140,12 @@ impl Held {
             living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
         Reply::List(entries.collect())
     }
+}
+
+/// How long nothing new is granted yet, while that is so.
+pub(super) fn quarantine(server: &Server, now: Now) -> Option<(&'static str, Reply)> {
+    let left = server.table.quarantine_left(now)?;
+    Some(("quarantine-left", Reply::Number(left.0)))
 }
 
 fn left(until: UnixMillis, now: Now) -> Reply {

@@ -51,6 +51,8 @@ const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 const UPGRADE: Reply =
     Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
+const SHARED: Reply =
+    Reply::error(c"ERR invalid TOKEN: this owner shares the lock, with others who have that token");
 pub(crate) const UNSET: Reply =
     Reply::error(c"UNSET this semaphore has no permits yet: SEM.SET gives it some");
 pub(crate) const TOO_MANY_PERMITS: Reply =

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use kvlock_core::arguments::{self, Read};
-use kvlock_core::{Acquire, Millis, Release, Want};
+use kvlock_core::{Acquire, Millis, Release, Token, Want};
 
 use crate::redis::{Arg, Reply};
 
@@ -33,6 +33,23 @@ pub(super) fn amount(options: &[Arg<'_>]) -> Result<Release, Reply> {
     or_error(arguments::amount(options))
 }
 
+pub(super) fn renewal<'a>(
+    owner: Arg<'a>,
+    lease: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(Arg<'a>, Millis, Option<Token>), Reply> {
+    let read = arguments::renewal(owner.bytes(), lease.bytes(), options, max_lease_ms);
+    or_error(read).map(|(lease, at_least)| (owner, lease, at_least))
+}
+
+/// A token was asked for that is larger than this, the largest that the clock lets.
+pub(super) fn too_far_ahead(most: u64) -> Reply {
+    error(format!(
+        "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"
+    ))
+}
+
 pub(super) fn acquire<'a>(
     owner: Arg<'a>,
     lease: Arg<'_>,
@@ -57,6 +74,17 @@ pub(super) fn permits<'a>(
     or_error(arguments::permits(owner, permits, lease, options, max_lease_ms))
 }
 
+pub(super) fn permits_or_all<'a>(
+    owner: Arg<'a>,
+    permits: Arg<'_>,
+    lease: Arg<'_>,
+    options: &[Arg<'_>],
+    max_lease_ms: u64,
+) -> Result<(Option<u64>, Acquire<'a>), Reply> {
+    let (owner, permits, lease) = (owner.bytes(), permits.bytes(), lease.bytes());
+    or_error(arguments::permits_or_all(owner, permits, lease, options, max_lease_ms))
+}
+
 pub(super) fn latch(
     count: Arg<'_>,
     options: &[Arg<'_>],
@@ -77,7 +105,9 @@ pub(super) fn counts(
 }
 
 fn or_error<T>(read: Read<T>) -> Result<T, Reply> {
-    read.map_err(|refusal| {
-        CString::new(refusal.to_string()).map_or(SYNTAX, |text| Reply::Error(text.into()))
-    })
+    read.map_err(|refusal| error(refusal.to_string()))
+}
+
+fn error(text: String) -> Reply {
+    CString::new(text).map_or(SYNTAX, |text| Reply::Error(text.into()))
 }

@@ -82,7 +82,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId RedisModule_GetClientInfoById
         RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
         RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType
-        RedisModule_CallReplyStringPtr
+        RedisModule_CallReplyStringPtr RedisModule_CallReplyArrayElement
         RedisModule_GetThreadSafeContext RedisModule_FreeThreadSafeContext
         RedisModule_PublishMessage RedisModule_PublishMessageShard
         RedisModule_BlockClient RedisModule_UnblockClient RedisModule_SetDisconnectCallback

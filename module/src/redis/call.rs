@@ -1,6 +1,7 @@
 //! Commands that we call in order to learn what the server would answer to a client. None of them
 //! changes anything.
 
+use std::ffi::CStr;
 use std::ptr::null_mut;
 
 use redis_module::raw;
@@ -28,22 +29,53 @@ impl CallReply {
         if unsafe { kind(self.0) } != REPLY_ERROR {
             return None;
         }
-        let text = required!(RedisModule_CallReplyStringPtr);
-        let mut length = 0;
-        // SAFETY: the reply is alive.
-        let start = unsafe { text(self.0, &raw mut length) };
-        if start.is_null() {
-            return Some(Vec::new());
-        }
-        // SAFETY: the server returns the start of `length` bytes that live as long as the reply.
-        let text = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) };
-        let text = text.strip_prefix(b"-").unwrap_or(text);
+        let text = text_of(self.0);
+        let text = text.strip_prefix(b"-").unwrap_or(&text);
         Some(text.trim_ascii().to_vec())
+    }
+
+    /// The second of the texts in a list.
+    fn second(&self) -> Option<Vec<u8>> {
+        let kind = required!(RedisModule_CallReplyType);
+        // SAFETY: the reply is alive.
+        if unsafe { kind(self.0) } != REPLY_ARRAY {
+            return None;
+        }
+        let element = required!(RedisModule_CallReplyArrayElement);
+        // SAFETY: the reply is alive and a list; an element that it does not have is null.
+        let second = unsafe { element(self.0, 1) };
+        if second.is_null() {
+            return None;
+        }
+        // SAFETY: the element lives as long as the list.
+        if unsafe { kind(second) } != REPLY_STRING {
+            return None;
+        }
+        Some(text_of(second))
     }
 }
 
+/// The text of a live reply that has one.
+fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
+    let text = required!(RedisModule_CallReplyStringPtr);
+    let mut length = 0;
+    // SAFETY: the reply is alive.
+    let start = unsafe { text(reply, &raw mut length) };
+    if start.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the server returns the start of `length` bytes that live as long as the reply.
+    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
+}
+
+const REPLY_STRING: i32 = 0;
 const REPLY_ERROR: i32 = 1;
-const _: () = assert!(REPLY_ERROR as isize == raw::REDISMODULE_REPLY_ERROR);
+const REPLY_ARRAY: i32 = 3;
+const _: () = assert!(
+    REPLY_STRING as isize == raw::REDISMODULE_REPLY_STRING
+        && REPLY_ERROR as isize == raw::REDISMODULE_REPLY_ERROR
+        && REPLY_ARRAY as isize == raw::REDISMODULE_REPLY_ARRAY
+);
 
 impl Ctx<'_> {
     /// Why the server would refuse a client that wrote to this key now: the slot is not its own,
@@ -61,6 +93,16 @@ impl Ctx<'_> {
             return Some(b"TRYAGAIN the server refused".to_vec());
         }
         CallReply(raw).error()
+    }
+
+    /// A setting of the server; `None` if it has none of that name or does not tell.
+    pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
+        let call = required!(RedisModule_Call);
+        // SAFETY: the context is alive; "c" takes a C string each.
+        let raw = unsafe {
+            call(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr())
+        };
+        if raw.is_null() { None } else { CallReply(raw).second() }
     }
 
     /// Says whether this server serves the slot of `key`, rather than importing it, in the eyes

@@ -71,6 +71,8 @@ pub(crate) enum ArgSpec {
     OptionalText(&'static CStr),
     /// A number.
     Number(&'static CStr),
+    /// A number, or a word in its place.
+    NumberOrWord { name: &'static CStr, word: &'static CStr },
     /// A word, or nothing.
     OptionalWord { word: &'static CStr, name: &'static CStr },
     /// A word and a number, or neither.
@@ -245,6 +247,13 @@ fn arg_spec(
             raw::RedisModuleCommandArg { flags: OPTIONAL, ..plain(name, TEXT) }
         }
         ArgSpec::Number(name) => plain(name, NUMBER),
+        ArgSpec::NumberOrWord { name, word } => {
+            let [first, second, _] = options;
+            *first = plain(name, NUMBER);
+            *second = raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(c"all", WORD) };
+            let subargs = options.as_mut_ptr();
+            raw::RedisModuleCommandArg { subargs, ..plain(c"amount", ONE_OF) }
+        }
         ArgSpec::OptionalWord { word, name } => raw::RedisModuleCommandArg {
             token: word.as_ptr(),
             flags: OPTIONAL,

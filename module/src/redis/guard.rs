@@ -94,7 +94,7 @@ pub(super) fn log_panics() {
 }
 
 /// Writes a warning to the server's log, from anywhere.
-pub(super) fn log_line(line: &str) {
+pub(crate) fn log_line(line: &str) {
     let Ok(line) = CString::new(line.replace('\0', " ")) else {
         return;
     };

@@ -31,6 +31,8 @@ pub(crate) trait Host: Sized + 'static {
     fn load(ctx: &Ctx<'_>);
     /// Declares each command.
     fn commands(registry: &mut Registry<'_>);
+    /// All is declared and the options are set; the data are not loaded yet if the server starts.
+    fn loaded(ctx: &Ctx<'_>);
     /// Drops the state. The server made sure that nobody is parked and no timer armed.
     fn unload(ctx: &Ctx<'_>);
     /// Reads an option.
@@ -177,5 +179,6 @@ unsafe fn load_guarded<H: Host>(
     unsafe { info::register::<H>(raw_ctx) };
     // SAFETY: likewise.
     unsafe { events::subscribe::<H>(raw_ctx) };
+    H::loaded(&ctx);
     Ok(())
 }

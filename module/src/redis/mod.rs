@@ -43,9 +43,9 @@ pub(crate) use command::{ArgSpec, Args, Command, CommandSpec, KeyUse};
 pub(crate) use config::{ConfigKind, ConfigSpec};
 pub(crate) use ctx::{Ctx, KeyEventKind};
 pub(crate) use events::{KeyEvent, ServerEvent};
-pub(crate) use guard::caught_panics;
 #[cfg(feature = "planted")]
 pub(crate) use guard::{Entry, provoke_at};
+pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Key, KeyKind};
 pub(crate) use load::{Host, Registry};

@@ -42,12 +42,31 @@ impl<H: Host> Timer<H> {
             }
             self.disarm(ctx);
         }
+        self.create(ctx, delay, at);
+    }
+
+    /// Lets the timer, if it is armed, fire in the next turn of the event loop. One that is armed
+    /// while it fires does not: the server then takes a millisecond at least. Not from inside of
+    /// its firing.
+    pub(crate) fn hasten(&mut self, ctx: &Ctx<'_>) {
+        if self.armed.is_some() {
+            self.disarm(ctx);
+            self.create(ctx, Duration::ZERO, Instant::now());
+        }
+    }
+
+    fn create(&mut self, ctx: &Ctx<'_>, delay: Duration, at: Instant) {
         let create = required!(RedisModule_CreateTimer);
         let period = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
         // SAFETY: the context is alive, and the function has the right signature and never
         // unwinds.
         let id = unsafe { create(ctx.raw, period, Some(fire::<H>), null_mut()) };
         self.armed = Some((id, at));
+    }
+
+    /// Says whether it is armed to fire as soon as it can.
+    pub(crate) fn is_due(&self) -> bool {
+        self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now())
     }
 
     /// Stops it.

@@ -1,6 +1,6 @@
 //! Who may be granted a lock, and when.
 
-use super::holds::{Hold, Touch, lease};
+use super::holds::{Hold, Touch, answered, lease};
 use super::{Limits, Report, Rule};
 use crate::history::Request;
 use std::time::Duration;
@@ -24,24 +24,30 @@ fn check_token_order(holds: &[Hold<'_>], report: &mut Report<'_>) {
     }
 }
 
-/// Nobody is granted the lock, and its owner is not told that it is lost, before it can be.
+/// Nobody is granted the lock, and its owner is not told that it is lost, before it can be. Those
+/// who share it have one token and do not disturb each other.
 fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
-    let mut free = Duration::ZERO;
-    for (index, hold) in holds.iter().enumerate() {
-        free = earliest_end(hold, free, limits);
-        if let Some(next) = holds.get(index + 1).filter(|next| next.granted < free) {
+    let mut free = (Duration::ZERO, None::<&Hold<'_>>);
+    for period in holds.chunk_by(|one, next| one.token == next.token) {
+        let (before, last) = free;
+        for hold in period.iter().filter(|hold| hold.granted < before) {
+            let last = last.map(|last| last.grant.to_string()).unwrap_or_default();
             report.add(
                 Rule::Exclusion,
-                format!("granted while held until {free:?}: {}; {}", hold.grant, next.grant),
+                format!("granted while held until {before:?}: {last}; {}", hold.grant),
             );
         }
-        for refused in
-            hold.refused.iter().filter(|call| call.answer.is_some_and(|(at, _)| at < free))
-        {
-            report.add(
-                Rule::Exclusion,
-                format!("lost while held until {free:?}: {}; {refused}", hold.grant),
-            );
+        let ends = period.iter().map(|hold| (earliest_end(hold, before, limits), Some(hold)));
+        free = ends.clone().max_by_key(|(end, _)| *end).unwrap_or(free);
+        for (end, hold) in ends {
+            let refused = hold.map(|hold| hold.refused.as_slice()).unwrap_or_default();
+            for refused in refused.iter().filter(|call| answered(call) < end) {
+                let grant = hold.map(|hold| hold.grant.to_string()).unwrap_or_default();
+                report.add(
+                    Rule::Exclusion,
+                    format!("lost while held until {end:?}: {grant}; {refused}"),
+                );
+            }
         }
     }
 }
@@ -54,7 +60,7 @@ fn earliest_end(hold: &Hold<'_>, free_before: Duration, limits: &Limits) -> Dura
         let from_sending = set.call.sent + lease(set.call);
         end = match set.call.request {
             // A re-entry never shortens; a renewal says what it is.
-            Request::Acquire { .. } => end.max(from_sending),
+            Request::Acquire { .. } | Request::Share { .. } => end.max(from_sending),
             _ if set.sure => from_sending,
             _ => end.min(from_sending),
         };
@@ -81,16 +87,21 @@ fn check_belief(holds: &[Hold<'_>], report: &mut Report<'_>) {
         }
     }
     beliefs.sort_by_key(|(begin, _, _)| *begin);
-    let mut last: Option<(Duration, &Hold<'_>)> = None;
+    // The one who believes for the longest, of those who hold it alone and of those who share it.
+    let mut last: [Option<(Duration, &Hold<'_>)>; 2] = [None, None];
     for (begin, end, hold) in beliefs {
-        if let Some((until, other)) = last.filter(|(until, _)| begin < *until) {
+        let [alone, sharing] = last;
+        let others = [alone, sharing.filter(|_| !hold.shared)];
+        if let Some((until, other)) = others.into_iter().flatten().find(|(until, _)| begin < *until)
+        {
             report.add(
                 Rule::Belief,
                 format!("two believe to hold it until {until:?}: {}; {}", other.grant, hold.grant),
             );
         }
-        if last.is_none_or(|(until, _)| end > until) {
-            last = Some((end, hold));
+        let own = &mut last[usize::from(hold.shared)];
+        if own.is_none_or(|(until, _)| end > until) {
+            *own = Some((end, hold));
         }
     }
 }
@@ -121,11 +132,11 @@ fn check_stale(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
 fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Vec<Option<&'h Hold<'a>>> {
     let mut first: Option<&Hold<'a>> = None;
     let mut result = Vec::with_capacity(holds.len());
-    for hold in holds.iter().rev() {
-        result.push(first);
-        if first.is_none_or(|f| hold.granted < f.granted) {
-            first = Some(hold);
-        }
+    let periods: Vec<_> = holds.chunk_by(|one, next| one.token == next.token).collect();
+    for period in periods.into_iter().rev() {
+        result.extend(period.iter().map(|_| first));
+        let earliest = period.iter().min_by_key(|hold| hold.granted);
+        first = first.into_iter().chain(earliest).min_by_key(|hold| hold.granted);
     }
     result.reverse();
     result

@@ -8,13 +8,15 @@
 //!
 //! | rule | what it says |
 //! |---|---|
-//! | [`Rule::TokenOrder`] | a later grant has the larger token, and no two grants share one |
-//! | [`Rule::Exclusion`] | nobody is granted a lock, and no holder loses it, before its lease can have ended |
+//! | [`Rule::TokenOrder`] | a later grant has the larger token, and no two grants share one, but those that share the lock |
+//! | [`Rule::Exclusion`] | nobody is granted a lock, and no holder loses it, before its lease can have ended; those who share it may be many |
 //! | [`Rule::Belief`] | at no moment do two clients believe to hold it |
 //! | [`Rule::Reentry`] | re-entering keeps the token and counts by one |
 //! | [`Rule::Stale`] | re-entering, renewing or releasing what is lost is refused |
 //! | [`Rule::Fifo`] | who was in line first is granted first |
 //! | [`Rule::Prompt`] | a free lock goes to its waiters in time, and timeouts are kept |
+//! | [`Rule::Permits`] | never are more permits out than there are |
+//! | [`Rule::Latch`] | nobody is released before a latch was counted down, everybody after; nobody counts twice |
 //! | [`Rule::Answered`] | every call is answered |
 //!
 //! Fencing tokens are unique and give the order of the grants, which is why everything takes
@@ -22,11 +24,16 @@
 
 mod grants;
 mod holds;
+mod idle;
+mod latches;
+mod permits;
 #[cfg(test)]
 mod planted;
+#[cfg(test)]
+mod planted_family;
 mod queue;
 
-use crate::history::Call;
+use crate::history::{Call, Request};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -42,6 +49,8 @@ pub enum Rule {
     Stale,
     Fifo,
     Prompt,
+    Permits,
+    Latch,
     Answered,
 }
 
@@ -87,11 +96,25 @@ pub fn check(calls: &[Call], limits: &Limits) -> Vec<Violation> {
     for calls in keys.values_mut() {
         calls.sort_by_key(|call| call.sent);
         let mut report = Report(&mut violations);
+        if is_any(calls, |request| matches!(request, Request::Permits { .. })) {
+            permits::check(calls, limits, &mut report);
+            continue;
+        }
+        if is_any(calls, |request| {
+            matches!(request, Request::SetLatch { .. } | Request::AwaitLatch { .. })
+        }) {
+            latches::check(calls, limits, &mut report);
+            continue;
+        }
         let holds = holds::holds(calls, &mut report);
         grants::check(&holds, limits, &mut report);
         queue::check(calls, &holds, limits, &mut report);
     }
     violations
+}
+
+fn is_any(calls: &[&Call], sought: impl Fn(&Request) -> bool) -> bool {
+    calls.iter().any(|call| sought(&call.request))
 }
 
 /// Panics with all violations, if there are any.

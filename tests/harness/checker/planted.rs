@@ -6,70 +6,77 @@ use std::time::Duration;
 
 const LEASE: u64 = 100;
 
-fn ms(ms: u64) -> Duration {
+pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// A call of `owner` on `k`, sent and answered at these milliseconds.
-fn call(owner: &str, request: Request, sent: u64, answered: u64, outcome: Outcome) -> Call {
+pub(super) fn call(
+    owner: &str,
+    request: Request,
+    sent: u64,
+    answered: u64,
+    outcome: Outcome,
+) -> Call {
     Call {
         key: "k".to_owned(),
         owner: owner.to_owned(),
         request,
         sent: ms(sent),
         queued: None,
+        in_line_at: None,
         answer: Some((ms(answered), outcome)),
         valid_until: None,
     }
 }
 
-fn acquire(owner: &str, sent: u64, answered: u64, token: u64, holds: u64) -> Call {
+pub(super) fn acquire(owner: &str, sent: u64, answered: u64, token: u64, holds: u64) -> Call {
     let request = Request::Acquire { lease: ms(LEASE), timeout: None };
     call(owner, request, sent, answered, Outcome::Granted { token, holds })
 }
 
 /// A wait of at most 50 ms that was in line two milliseconds after it was sent.
-fn wait(owner: &str, sent: u64, answered: u64, outcome: Outcome) -> Call {
+pub(super) fn wait(owner: &str, sent: u64, answered: u64, outcome: Outcome) -> Call {
     let request = Request::Acquire { lease: ms(LEASE), timeout: Some(ms(50)) };
     Call { queued: Some(ms(sent + 2)), ..call(owner, request, sent, answered, outcome) }
 }
 
-fn granted(token: u64) -> Outcome {
+pub(super) fn granted(token: u64) -> Outcome {
     Outcome::Granted { token, holds: 1 }
 }
 
-fn release(owner: &str, sent: u64, answered: u64, left: u64) -> Call {
+pub(super) fn release(owner: &str, sent: u64, answered: u64, left: u64) -> Call {
     call(owner, Request::Release, sent, answered, Outcome::Released { left })
 }
 
-fn renew(owner: &str, sent: u64, answered: u64, outcome: Outcome) -> Call {
+pub(super) fn renew(owner: &str, sent: u64, answered: u64, outcome: Outcome) -> Call {
     call(owner, Request::Renew { lease: ms(LEASE) }, sent, answered, outcome)
 }
 
-fn break_it(sent: u64, answered: u64) -> Call {
+pub(super) fn break_it(sent: u64, answered: u64) -> Call {
     call("admin", Request::Break, sent, answered, Outcome::Done)
 }
 
-fn believing(call: Call, valid_until: u64) -> Call {
+pub(super) fn believing(call: Call, valid_until: u64) -> Call {
     Call { valid_until: Some(ms(valid_until)), ..call }
 }
 
-fn unknown(call: Call) -> Call {
+pub(super) fn unknown(call: Call) -> Call {
     Call { answer: call.answer.map(|(at, _)| (at, Outcome::Unknown)), ..call }
 }
 
-fn rules(calls: &[Call]) -> Vec<Rule> {
+pub(super) fn rules(calls: &[Call]) -> Vec<Rule> {
     let limits = Limits { slack: ms(2), prompt: ms(20) };
     check(calls, &limits).iter().map(|violation| violation.rule).collect()
 }
 
 #[track_caller]
-fn finds(rule: Rule, calls: &[Call]) {
+pub(super) fn finds(rule: Rule, calls: &[Call]) {
     assert_eq!(rules(calls), [rule]);
 }
 
 #[track_caller]
-fn passes(calls: &[Call]) {
+pub(super) fn passes(calls: &[Call]) {
     assert_eq!(rules(calls), []);
 }
 

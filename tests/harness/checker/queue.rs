@@ -1,20 +1,28 @@
 //! Whether waiters were served in order and in time.
 
-use super::holds::{Hold, answered, is_unknown, lease};
-use super::{Limits, Report, Rule};
+use super::holds::{Hold, answered, asks_for_lock, is_unknown, lease};
+use super::{Limits, Report, Rule, idle};
 use crate::history::{Call, Outcome, Request};
 use std::time::Duration;
 
 pub(super) fn check(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
+    check_answered(calls, report);
+    check_timeouts(calls, limits, report);
+    check_fifo(calls, holds, limits, report);
+    if holds.iter().any(|hold| hold.shared) {
+        idle::check_lock(calls, holds, limits, report);
+    } else {
+        check_hand_offs(calls, holds, limits, report);
+    }
+}
+
+pub(super) fn check_answered(calls: &[&Call], report: &mut Report<'_>) {
     for call in calls.iter().filter(|call| call.answer.is_none()) {
         report.add(Rule::Answered, call.to_string());
     }
-    check_timeouts(calls, limits, report);
-    check_fifo(calls, holds, limits, report);
-    check_hand_offs(calls, holds, limits, report);
 }
 
-fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
+pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let (Some(timeout), Some((at, Outcome::Refused))) = (timeout(call), call.answer) else {
             continue;
@@ -28,7 +36,8 @@ fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
 
 /// Who is sent after another was seen in line is not granted before that one.
 fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
-    let mut grants: Vec<&Hold<'_>> = holds.iter().collect();
+    // Who goes on with what it had did not come then.
+    let mut grants: Vec<&Hold<'_>> = holds.iter().filter(|hold| !hold.goes_on).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
     // Of all that were sent from this one on: the smallest token, and the first that was answered.
     let lowest = best_from(&grants, |hold| hold.token);
@@ -117,10 +126,7 @@ impl<'a> Line<'a> {
             }
         }
         let mut unknown: Vec<(Duration, Duration)> = Vec::new();
-        for call in calls
-            .iter()
-            .filter(|call| is_unknown(call) && matches!(call.request, Request::Acquire { .. }))
-        {
+        for call in calls.iter().filter(|call| is_unknown(call) && asks_for_lock(call)) {
             let end = answered(call).saturating_add(lease(call));
             unknown.push((call.sent, unknown.last().map_or(end, |(_, before)| end.max(*before))));
         }
@@ -156,9 +162,13 @@ impl<'a> Line<'a> {
 }
 
 /// How long a call waits, if it does and not without limit.
-fn timeout(call: &Call) -> Option<Duration> {
-    match call.request {
-        Request::Acquire { timeout, .. } => timeout.filter(|timeout| !timeout.is_zero()),
-        Request::Release | Request::Renew { .. } | Request::Break => None,
-    }
+pub(super) fn timeout(call: &Call) -> Option<Duration> {
+    let timeout = match call.request {
+        Request::Acquire { timeout, .. }
+        | Request::Share { timeout, .. }
+        | Request::Permits { timeout, .. } => timeout,
+        Request::AwaitLatch { timeout } => Some(timeout),
+        _ => None,
+    };
+    timeout.filter(|timeout| !timeout.is_zero())
 }

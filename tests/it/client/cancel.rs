@@ -8,12 +8,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A future that is dropped when it has been polled so many times without being done.
-struct Dropped<F> {
+pub(super) struct Dropped<F> {
     future: Option<Pin<Box<F>>>,
     polls: usize,
 }
 
-fn after<F>(polls: usize, future: F) -> Dropped<F> {
+pub(super) fn after<F>(polls: usize, future: F) -> Dropped<F> {
     Dropped { future: Some(Box::pin(future)), polls }
 }
 

@@ -1,13 +1,16 @@
 //! The client crate on real servers.
 
 mod cancel;
+mod cluster;
 mod crowd;
+mod family;
 mod frozen;
 mod input;
 mod latch;
 mod loss;
 mod multi;
 mod proxy;
+mod quorum;
 mod reentrance;
 mod replicated;
 mod rlock;

@@ -123,3 +123,84 @@ async fn no_grant_dies_with_the_primary() {
         _ => Err("held".to_owned()),
     });
 }
+
+/// A client that wants all replicas to confirm.
+async fn strict(server: &Server, there_are: u32, lease: Duration, patience: Duration) -> Client {
+    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE);
+    builder.all_replicas(there_are, patience).connect(server.url()).await.unwrap()
+}
+
+fn wait_until_told_of(server: &Server, count: usize) {
+    wait::until("the primary tells of so many replicas", SOON, || {
+        let role = server.connect().run("ROLE");
+        if role[2].elements().len() == count { Ok(()) } else { Err(role.to_string()) }
+    });
+}
+
+fn add_replica(server: &Server) -> Server {
+    let replica = Server::options().replica_of(server).start();
+    settle(server, &replica);
+    replica
+}
+
+fn assert_short_of_all(told: Result<impl std::fmt::Debug, Error>, confirmed: u32, wanted: u32) {
+    let told = told.unwrap_err();
+    let Error::NotReplicated { confirmed: seen, wanted: of } = told else { panic!("{told:?}") };
+    assert_eq!((seen, of), (confirmed, wanted));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
+    let server = Server::start();
+    let first = add_replica(&server);
+    wait_until_told_of(&server, 1);
+    let client = strict(&server, 1, SOON, AMPLE).await;
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    let named = strict(&server, 2, SOON, PATIENCE).await;
+    assert_short_of_all(soon(named.lock("k").acquire()).await, 1, 2);
+
+    // One more, of which the client was not told.
+    let second = add_replica(&server);
+    wait_until_told_of(&server, 2);
+    for number in 0..50 {
+        let key = format!("k{number}");
+        let guard = soon(client.lock(&key).acquire()).await.unwrap();
+        for replica in [&first, &second] {
+            let there = replica.connect().call(cmd!["HGET", &key, guard.owner()]);
+            assert_eq!(there, Value::bulk("1"), "{key}");
+        }
+        soon(guard.release()).await.unwrap();
+    }
+    let seen = strict(&server, 1, SOON, PATIENCE).await;
+    second.signal(Signal::SIGSTOP);
+    assert_short_of_all(soon(seen.lock("k").acquire()).await, 1, 2);
+
+    // That it is gone, and the primary tells of one only, is no way around it.
+    second.kill9();
+    wait_until_told_of(&server, 1);
+    assert_short_of_all(soon(seen.lock("k").try_acquire()).await, 1, 2);
+    assert_eq!(server.connect().run("EXISTS k"), Value::Integer(0), "undone");
+    second.restart();
+    settle(&server, &second);
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_one_of_all_replicas_does_not_confirm_is_lost() {
+    let server = Server::start();
+    let (first, second) = (add_replica(&server), add_replica(&server));
+    wait_until_told_of(&server, 2);
+    let client = strict(&server, 1, Duration::from_secs(3), AMPLE).await;
+    let guard = soon(client.lock("k").acquire()).await.unwrap();
+    let pool = client.semaphore("pool");
+    soon(pool.set_once(1)).await.unwrap();
+    let permit = soon(pool.acquire()).await.unwrap();
+    second.signal(Signal::SIGSTOP);
+    soon(guard.lost()).await;
+    soon(permit.lost()).await;
+    second.signal(Signal::SIGCONT);
+    settle(&server, &first);
+    settle(&server, &second);
+    let next = strict(&server, 2, SOON, AMPLE).await;
+    soon(next.lock("m").acquire()).await.unwrap().release().await.unwrap();
+}

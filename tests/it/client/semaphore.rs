@@ -39,6 +39,47 @@ async fn there_are_so_many_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn all_that_are_free_are_taken_in_one_step() {
+    let mut stage = Stage::set().await;
+    let pool = stage.client.semaphore("s");
+    assert_eq!(soon(pool.try_drain()).await.unwrap_err().code(), Some("UNSET"));
+    soon(pool.set(5)).await.unwrap();
+    let one = soon(pool.acquire()).await.unwrap();
+    let rest = soon(pool.try_drain()).await.unwrap().expect("four are free");
+    assert_eq!(rest.count(), 4);
+    assert!(soon(pool.try_drain()).await.unwrap().is_none());
+    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
+    // There are more now, and they are all there is to take.
+    soon(pool.set(7)).await.unwrap();
+    let more = soon(pool.try_drain()).await.unwrap().expect("two were added");
+    assert_eq!(more.count(), 2);
+    soon(rest.release()).await.unwrap();
+    let info = soon(pool.info()).await.unwrap();
+    assert_eq!((info.permits, info.used), (7, 3));
+    drop((one, more));
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_that_are_drained_are_renewed_and_come_back_from_the_dead() {
+    let mut stage = Stage::set().await;
+    let short = stage.client.semaphore("s").lease(Duration::from_secs(1));
+    soon(short.set(3)).await.unwrap();
+    let all = soon(short.try_drain()).await.unwrap().expect("three are free");
+    observe::let_pass(&mut stage.control, Duration::from_millis(1500));
+    assert!(!all.is_lost());
+    // As if its process had died: nobody renews, nobody releases.
+    let dead = stage.control.call(cmd!["SEM.RELEASE", "s", all.owner(), "ALL"]);
+    assert_eq!(dead, Value::Integer(0));
+    stage.control.run("SEM.ACQUIRE s dead ALL 100");
+    let one = soon(short.acquire()).await.unwrap();
+    let rest = soon(short.try_drain()).await.unwrap().expect("two more came back");
+    assert_eq!(rest.count(), 2);
+    drop((all, one, rest));
+    assert_all_are_free(&mut stage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_wants_many_is_not_overtaken_by_who_wants_few() {
     let mut stage = Stage::set().await;
     let pool = stage.client.semaphore("s");

@@ -3,7 +3,7 @@
 
 use super::deaths::{expect_closed, kill};
 use super::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, observe, on_each_server, wait};
+use harness::{Kind, Value, cmd, observe, on_each_server, wait};
 
 const TOO_FEW: &str = "CONFIG SET min-replicas-to-write 2";
 const ENOUGH: &str = "CONFIG SET min-replicas-to-write 0";
@@ -47,6 +47,63 @@ fn too_few_replicas_refuse_a_lock_and_its_waiters(kind: Kind) {
     let mut bob = stage.wait("k", "bob");
     stage.let_the_lease_end_after("PING");
     stage.granted(&mut bob);
+    stage.check();
+}
+
+fn too_few_replicas_do_not_disturb_who_waits_for_the_living(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    // A writer behind a reader: whatever befalls the key, there is nothing to be granted.
+    stage.share("k", "reader", LONG);
+    let mut writer = stage.wait("k", "writer");
+    stage.hold("l", "alice", LONG);
+    let mut bob = stage.wait("l", "bob");
+    stage.at_once(&["PEXPIRE k 900000", "DEL l", TOO_FEW]);
+    // Both were looked at, the lock with the reader first.
+    assert_eq!(bob.connection.receive(SOON).unwrap().code(), "NOREPLICAS");
+    assert!(!writer.connection.has_unread(), "the writer was told something");
+    assert!(observe::is_blocked(&mut stage.eye, writer.id));
+    stage.run(ENOUGH);
+    assert_eq!(stage.run("LOCK.RELEASE k reader SHARED"), Value::Integer(0));
+    stage.granted(&mut writer);
+    stage.release("k", "writer");
+    stage.check();
+}
+
+fn too_few_replicas_do_not_disturb_who_waits_for_permits_of_the_living(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("SEM.SET s 2");
+    assert_eq!(stage.run("SEM.ACQUIRE s alice 1 2000"), Value::Integer(1));
+    let mut carol = stage.server.connect();
+    let id = carol.client_id();
+    carol.send(cmd!["SEM.WAIT", "s", "carol", 2, LONG, 0]);
+    observe::wait_until_blocked(&mut stage.eye, id);
+    stage.hold("l", "alice", LONG);
+    let mut bob = stage.wait("l", "bob");
+    // The permits are looked at when that lease would have ended, before the lock.
+    stage.at_once(&["SEM.RENEW s alice 600000", "LOCK.RENEW l alice 2500", TOO_FEW]);
+    assert_eq!(bob.connection.receive(2 * SOON).unwrap().code(), "NOREPLICAS");
+    assert!(!carol.has_unread(), "somebody who waits for permits was told something");
+    assert!(observe::is_blocked(&mut stage.eye, id));
+    stage.run(ENOUGH);
+    assert_eq!(stage.run("SEM.RELEASE s alice"), Value::Integer(0));
+    assert_eq!(carol.receive(SOON).unwrap(), Value::Integer(2));
+    (0..2).for_each(|_| stage.granted_unseen());
+    stage.check();
+}
+
+fn too_few_replicas_refuse_permits_of_the_dead(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("SEM.SET s 2");
+    assert_eq!(stage.run("SEM.ACQUIRE s alice 1 600000"), Value::Integer(1));
+    let mut carol = stage.server.connect();
+    let id = carol.client_id();
+    carol.send(cmd!["SEM.WAIT", "s", "carol", 2, LONG, 0]);
+    observe::wait_until_blocked(&mut stage.eye, id);
+    stage.at_once(&["SEM.RENEW s alice 100", TOO_FEW]);
+    assert_eq!(carol.receive(SOON).unwrap().code(), "NOREPLICAS");
+    stage.run(ENOUGH);
+    assert_eq!(stage.run("SEM.ACQUIRE s carol 2 600000"), Value::Integer(2));
+    (0..2).for_each(|_| stage.granted_unseen());
     stage.check();
 }
 
@@ -125,6 +182,9 @@ fn a_full_server_takes_no_locks_but_passes_them_on(kind: Kind) {
 
 on_each_server!(
     too_few_replicas_refuse_a_lock_and_its_waiters,
+    too_few_replicas_do_not_disturb_who_waits_for_the_living,
+    too_few_replicas_do_not_disturb_who_waits_for_permits_of_the_living,
+    too_few_replicas_refuse_permits_of_the_dead,
     a_dead_waiters_grant_stays_until_its_lease_ends_when_replicas_are_too_few,
     a_failing_disk_refuses_a_lock_and_its_waiters,
     a_full_server_takes_no_locks_but_passes_them_on,

@@ -3,7 +3,7 @@
 use kvlock_core::HOLDS_MAX;
 
 use crate::meddling::Meddling;
-use crate::ops::{Ask, Event, HowMany, KEYS, OWNERS, Op, Owner, Request};
+use crate::ops::{Ask, DAY, Event, HowMany, KEYS, OWNERS, Op, Owner, Request};
 
 /// What is left of the bytes. When there are no more of them, zeros follow.
 #[derive(Debug)]
@@ -74,14 +74,20 @@ impl Bytes<'_> {
                 };
                 Ask::Release(owner, shared, how_many)
             }
-            9 => Ask::Renew(self.owner(), self.lease()),
+            9 => {
+                let ahead = [None, None, Some(-5_000), Some(5_000), Some(DAY), Some(DAY + 1)];
+                Ask::Renew(self.owner(), self.lease(), self.pick(&ahead))
+            }
             10 => Ask::Cancel(self.owner()),
             _ => Ask::Force,
         }
     }
 
     fn event(&mut self, key: usize) -> Event {
-        match self.below(16) {
+        match self.below(19) {
+            16 => Event::Begin,
+            17 => Event::Quarantine(self.pick(&[0, 50, 1_000])),
+            18 => Event::Lift,
             0 => Event::Disconnect(self.below(256)),
             1 => Event::Delivered(self.below(3)),
             2 | 3 => Event::TakeBack(self.below(3)),

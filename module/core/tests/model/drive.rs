@@ -1,12 +1,13 @@
 //! Asks the table and the model the same, and compares what they answer.
 
 use kvlock_core::{
-    Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, WaitReply, Want,
+    Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, Token,
+    WaitReply, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use crate::naive::{Answer, Told};
+use crate::naive::{Answer, Told, What};
 use crate::ops::{Ask, HowMany, Key, Op, Owner, Request};
 use crate::sim::key_ref;
 use crate::world::{Client, World};
@@ -39,12 +40,9 @@ impl World {
                 let answer = self.release(key, owner, shared, how_many)?;
                 (answer, self.model.release(key, owner, shared, how_many))
             }
-            Ask::Renew(owner, lease) => {
-                let (by, lease_ms) = (owner.as_bytes(), Millis(lease));
-                let (reply, change) =
-                    self.with(key, owner, |table, at| table.renew(at, by, lease_ms));
-                let answer = (renewed(reply), self.apply(key, owner, change)?);
-                (answer, (self.model.renew(key, owner, lease), Vec::new()))
+            Ask::Renew(owner, lease, ahead) => {
+                let answer = self.renew(key, owner, lease, ahead)?;
+                (answer, (self.model.renew(key, owner, lease, ahead), Vec::new()))
             }
             Ask::Cancel(owner) => {
                 let out = self.table.cancel(key_ref(&self.names[key]), owner.as_bytes());
@@ -110,6 +108,28 @@ impl World {
         Ok((answer, heard))
     }
 
+    fn renew(
+        &mut self,
+        key: Key,
+        owner: Owner,
+        lease: u64,
+        ahead: Option<i64>,
+    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+        let (by, lease) = (owner.as_bytes(), Millis(lease));
+        let wanted = ahead.map(|us| self.model.now.unix_us.saturating_add_signed(us));
+        let at_least = wanted.and_then(Token::from_stored);
+        let (reply, change) =
+            self.with(key, owner, |table, at| table.renew(at, by, lease, at_least));
+        // It may be one that another lock had: only its own must be smaller.
+        if let (Change::Update { token: Some(token), .. }, What::Held { token: before, .. }) =
+            (&change, self.model.locks[key].what)
+        {
+            prop_assert!(before.is_none_or(|before| before < token.value()), "I6");
+            self.last_token = self.last_token.min(token.value() - 1);
+        }
+        Ok((renewed(reply), self.apply(key, owner, change)?))
+    }
+
     fn release(
         &mut self,
         key: Key,
@@ -166,6 +186,9 @@ fn renewed(reply: RenewReply) -> Answer {
     match reply {
         RenewReply::Lease(lease) => Answer::Lease(lease.0),
         RenewReply::NotHeld => Answer::Nil,
+        RenewReply::Shared => Answer::Upgrade,
+        RenewReply::TooFarAhead(most) => Answer::TooFarAhead(most),
         RenewReply::NotALock => Answer::NotALock,
+        RenewReply::TryAgain => Answer::TryAgain,
     }
 }

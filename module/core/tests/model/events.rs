@@ -1,6 +1,6 @@
 //! Lets things happen to the table and to the model, and compares what comes of them.
 
-use kvlock_core::{Cause, GrantId, Token};
+use kvlock_core::{Cause, GrantId, Millis, Token};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -39,6 +39,8 @@ impl World {
             Event::Pass(mono, wall) => self.pass(mono, wall),
             Event::Timer => {
                 let now = self.clock.now();
+                self.table.end_quarantine(now);
+                self.model.end_quarantine();
                 let out = told(std::iter::from_fn(|| self.table.time_out_one(now)));
                 prop_assert_eq!(out, self.model.time_out());
                 self.looks()?;
@@ -65,6 +67,12 @@ impl World {
                 let out = told(std::iter::from_fn(|| self.table.dismiss_one_of(name)));
                 prop_assert_eq!(out, self.model.dismiss(Some(key)));
             }
+            Event::Begin => self.begin_quarantine(),
+            Event::Quarantine(length) => {
+                self.table.set_quarantine(Millis(length), self.clock.now());
+                self.model.set_quarantine(length);
+            }
+            Event::Lift => self.lift_quarantine()?,
             Event::Floor(ahead) => {
                 // Only where there are regular looks there may be no floor.
                 if ahead.is_some() || self.table.look_every.is_some() {
@@ -95,6 +103,22 @@ impl World {
             let told = self.apply(key, owner, change)?;
             prop_assert_eq!(told, self.model.take_back(grant));
         }
+        Ok(())
+    }
+
+    fn begin_quarantine(&mut self) {
+        self.table.begin_quarantine(self.clock.now());
+        let begins = self.model.quarantine.0 > 0;
+        self.model.quarantine.1 = begins.then_some(self.clock.now().mono.0);
+        self.model.counters.quarantines += u64::from(begins);
+    }
+
+    fn lift_quarantine(&mut self) -> TestCaseResult {
+        // All who wait are sent away.
+        self.drain(true)?;
+        self.drain(false)?;
+        self.table.lift_quarantine();
+        self.model.quarantine.1 = None;
         Ok(())
     }
 

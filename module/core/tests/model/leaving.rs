@@ -37,13 +37,23 @@ impl Naive {
         (Answer::Left(left), told)
     }
 
-    pub(crate) fn renew(&mut self, key: Key, by: Owner, lease: u64) -> Answer {
+    pub(crate) fn renew(&mut self, key: Key, by: Owner, lease: u64, ahead: Option<i64>) -> Answer {
         let end = self.wall() + lease;
+        let at_least = ahead.map(|us| self.now.unix_us.saturating_add_signed(us));
         match self.locks[key].what {
             What::Other => return Answer::NotALock,
-            What::Held { owner, token, .. } if owner == by => {
+            What::Held { owner, holds, shared, token } if owner == by => {
+                let raised = match at_least.map(|wanted| self.raised(token, wanted)) {
+                    None => token,
+                    Some(Ok(raised)) => raised,
+                    Some(Err(answer)) => return answer,
+                };
                 self.settle(by, token);
+                self.locks[key].what = What::Held { owner, holds, shared, token: raised };
                 self.locks[key].until = Some(end);
+            }
+            What::Shared(_) if self.share_of(key, by).is_some() && ahead.is_some() => {
+                return Answer::Upgrade;
             }
             What::Shared(token) if self.share_of(key, by).is_some() => {
                 self.settle(by, token);

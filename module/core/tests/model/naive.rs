@@ -17,6 +17,7 @@ pub(crate) enum Answer {
     Upgrade,
     NotALock,
     TryAgain,
+    TooFarAhead(u64),
     Left(u64),
     Lease(u64),
     Blocked,
@@ -99,6 +100,8 @@ pub(crate) struct Naive {
     /// Tokens up to this one may be somebody else's; none if that is not known yet.
     pub(crate) floor: Option<u64>,
     pub(crate) now: Now,
+    /// How long a quarantine lasts, and when the one that is on began.
+    pub(crate) quarantine: (u64, Option<u64>),
     /// How many places there have been.
     pub(crate) places: usize,
     last_token: u64,
@@ -121,6 +124,7 @@ impl Naive {
             limits,
             floor: Some(0),
             now,
+            quarantine: (0, None),
             places: 0,
             last_token: 0,
         }
@@ -142,9 +146,58 @@ impl Naive {
         self.last_token
     }
 
+    /// What the token of a lock becomes that is to be this one at least: no further than a day ahead
+    /// of the clock, unless a larger one has been issued or reserved.
+    pub(crate) fn raised(
+        &mut self,
+        token: Option<u64>,
+        at_least: u64,
+    ) -> Result<Option<u64>, Answer> {
+        if token.is_some_and(|token| token >= at_least) {
+            return Ok(token);
+        }
+        let day = self.now.unix_us + 24 * 60 * 60 * 1_000_000;
+        let most = day.max(self.last_token).max(self.floor.unwrap_or(0));
+        if at_least > most {
+            return Err(Answer::TooFarAhead(most));
+        }
+        if self.must_guess(token) {
+            return Err(Answer::TryAgain);
+        }
+        if token.is_none() {
+            return Ok(Some(self.next_token(Some(at_least - 1))));
+        }
+        self.last_token = self.last_token.max(at_least);
+        Ok(Some(at_least))
+    }
+
     /// Nothing is granted whose token would be a guess.
     pub(crate) fn must_guess(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
+    }
+
+    /// Nothing new is granted yet.
+    pub(crate) fn in_quarantine(&self) -> bool {
+        self.quarantine_end().is_some_and(|end| end > self.now.mono.0)
+    }
+
+    pub(crate) fn quarantine_end(&self) -> Option<u64> {
+        self.quarantine.1.map(|since| since + self.quarantine.0)
+    }
+
+    /// One that is over stays so.
+    pub(crate) fn set_quarantine(&mut self, length: u64) {
+        self.end_quarantine();
+        self.quarantine.0 = length;
+        self.end_quarantine();
+    }
+
+    /// If it is over, those who waited for that are not forgotten.
+    pub(crate) fn end_quarantine(&mut self) {
+        if self.quarantine.1.is_some() && !self.in_quarantine() {
+            self.quarantine.1 = None;
+            self.locks.iter_mut().for_each(|lock| lock.put_off = false);
+        }
     }
 
     /// The token of a lock that the head of its queue can have, if there is a head.
@@ -160,7 +213,8 @@ impl Naive {
 
     /// Whether somebody waits for a lock that can be had.
     pub(crate) fn owes(&self, key: Key) -> bool {
-        self.can_be_had(key).is_some_and(|stored| !self.must_guess(stored))
+        let stored = self.can_be_had(key);
+        stored.is_some_and(|stored| !self.must_guess(stored)) && !self.in_quarantine()
     }
 
     /// What was put off is not made up for by anything but the regular look.
@@ -187,7 +241,8 @@ impl Naive {
 
     /// The lock leaves its holder: the head of the queue has it at once, else it is free.
     pub(crate) fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
-        if self.locks[key].queue.is_empty() || self.must_guess(stored) {
+        let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
+        if nobody || self.must_guess(stored) {
             self.locks[key].what = What::Free(None);
             self.locks[key].shares.clear();
             self.locks[key].until = None;
@@ -246,7 +301,7 @@ impl Naive {
             What::Shared(token) => self.ask_for_shared(key, request, token),
             What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
             What::Held { .. } => Answer::Nil,
-            What::Free(_) if queued => Answer::Nil,
+            What::Free(_) if queued || self.in_quarantine() => Answer::Nil,
             What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
             What::Free(stored) => self.take(key, request, stored),
         }

@@ -28,7 +28,8 @@ pub(crate) enum Ask {
     Wait(Request, Option<u64>),
     /// Of exclusive holds, or of shared ones.
     Release(Owner, bool, HowMany),
-    Renew(Owner, u64),
+    /// Perhaps with a token, relative to the clock.
+    Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
     Force,
 }
@@ -74,6 +75,12 @@ pub(crate) enum Event {
     Dismiss(Key),
     /// What another server may have issued, relative to the clock; or it is not known.
     Floor(Option<u64>),
+    /// A quarantine begins, if there are any.
+    Begin,
+    /// How long quarantines last is set.
+    Quarantine(u64),
+    /// The server grants nothing any more.
+    Lift,
 }
 
 /// The owner of that name.
@@ -94,6 +101,14 @@ pub(crate) fn lease() -> impl Strategy<Value = u64> {
     select(&[1, 30, 200, 1_000, 5_000][..])
 }
 
+/// The last one is too far ahead, unless the clock was set back.
+/// In microseconds, as tokens are.
+pub(crate) const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+
+fn token() -> impl Strategy<Value = Option<i64>> {
+    select(&[None, None, Some(-5_000), Some(5_000), Some(90_000_000), Some(DAY), Some(DAY + 1)][..])
+}
+
 fn request() -> impl Strategy<Value = Request> {
     let holds = prop_oneof![2 => Just(None), 1 => (1..4_u64).prop_map(Some)];
     (owner(), prop::bool::weighted(0.4), lease(), holds)
@@ -111,7 +126,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         18 => (request(), timeout).prop_map(|(request, timeout)| Ask::Wait(request, timeout)),
         20 => (owner(), prop::bool::weighted(0.4), how_many())
             .prop_map(|(owner, shared, n)| Ask::Release(owner, shared, n)),
-        3 => (owner(), lease()).prop_map(|(owner, lease)| Ask::Renew(owner, lease)),
+        3 => (owner(), lease(), token())
+            .prop_map(|(owner, lease, token)| Ask::Renew(owner, lease, token)),
         3 => owner().prop_map(Ask::Cancel),
         1 => Just(Ask::Force),
     ]
@@ -141,6 +157,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Drain(true)),
         8 => Just(Event::Drain(false)),
         1 => key().prop_map(Event::Dismiss),
+        1 => Just(Event::Begin),
+        2 => select(&[0, 10, 60][..]).prop_map(Event::Quarantine),
+        1 => Just(Event::Lift),
         1 => Just(Event::Floor(None)),
         5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
     ]

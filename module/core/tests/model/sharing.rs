@@ -57,8 +57,8 @@ impl Naive {
     /// Those at the head of the queue who want to share come in, up to a batch.
     pub(crate) fn let_in(&mut self, key: Key, token: u64) -> Vec<Told> {
         let mut told = Vec::new();
-        while self.locks[key].queue.first().is_some_and(|head| head.shared) && told.len() < RUN_MAX
-        {
+        let most = if self.in_quarantine() { 0 } else { RUN_MAX };
+        while self.locks[key].queue.first().is_some_and(|head| head.shared) && told.len() < most {
             let head = self.locks[key].queue.remove(0);
             let until = self.join(key, head.owner, head.lease);
             self.counters.handed_off += 1;
@@ -100,7 +100,7 @@ impl Naive {
                 Err(answer) => answer,
             },
             None if request.holds > Some(1) => Answer::Mismatch,
-            None if queued => Answer::Nil,
+            None if queued || self.in_quarantine() => Answer::Nil,
             None if !request.shared && self.last_end(key).is_some() => Answer::Nil,
             None if self.must_guess(token) => Answer::TryAgain,
             None if !request.shared => self.take(key, request, token),

@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) places: Vec<WaiterId>,
     /// Grants that the model does not know the names of yet.
     named: Vec<GrantId>,
-    last_token: u64,
+    pub(crate) last_token: u64,
 }
 
 impl World {
@@ -179,7 +179,9 @@ impl World {
         let end = waits.filter_map(|wait| wait.end).min();
         let end = end.map(|end| MonoMillis(end).since(now.mono));
         let look = first_look(&self.table).map(|look| look.since(now.unix()));
-        let due = [end, look].into_iter().flatten().min();
+        let quarantine = self.model.quarantine_end().filter(|_| self.model.waiters() > 0);
+        let quarantine = quarantine.map(|end| MonoMillis(end).since(now.mono));
+        let due = [end, look, quarantine].into_iter().flatten().min();
         prop_assert_eq!(self.table.next_due(now), due, "I5");
         prop_assert!(due.is_none() || waited_for > 0, "nobody waits for that");
         Ok(())

@@ -117,8 +117,9 @@ impl Stage {
             "renew" => {
                 let lease = Millis(args.must("lease-ms"));
                 let by = owner.as_bytes();
+                let at_least = args.may("token").and_then(Token::from_stored);
                 let (reply, change) =
-                    self.with(&lock, &owner, |table, at| table.renew(at, by, lease));
+                    self.with(&lock, &owner, |table, at| table.renew(at, by, lease, at_least));
                 self.say(&format!("-> {}", words::renewed(reply)));
                 self.carry_out(&lock, &owner, change);
             }
@@ -235,6 +236,13 @@ impl Stage {
                     self.tell(Some(out), "MOVED");
                 }
             }
+            "quarantine" => {
+                let now = self.clock.now();
+                self.table.set_quarantine(Millis(args.must("ms")), now);
+                if args.flag("begins") {
+                    self.table.begin_quarantine(now);
+                }
+            }
             "drain-over" => self.table.limits.draining = false,
             // Without a token it is not known yet.
             "floor" => self.floor = args.may("token"),
@@ -246,6 +254,7 @@ impl Stage {
     /// Does all that is due, as the timer does.
     fn due(&mut self) {
         let now = self.clock.now();
+        self.table.end_quarantine(now);
         while let Some(out) = self.table.time_out_one(now) {
             self.tell(Some(out), "nil");
         }

@@ -41,7 +41,10 @@ pub(crate) fn renewed(reply: RenewReply) -> String {
     match reply {
         RenewReply::Lease(Millis(lease)) => format!("lease {lease}"),
         RenewReply::NotHeld => "nil".to_owned(),
+        RenewReply::Shared => "shared".to_owned(),
+        RenewReply::TooFarAhead(most) => format!("too far ahead, at most {most}"),
         RenewReply::NotALock => "WRONGTYPE".to_owned(),
+        RenewReply::TryAgain => "TRYAGAIN".to_owned(),
     }
 }
 
@@ -149,6 +152,7 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
         ("cancelled", before.cancelled, after.cancelled),
         ("disconnects", before.disconnects, after.disconnects),
         ("forced", before.forced_releases, after.forced_releases),
+        ("quarantines", before.quarantines, after.quarantines),
         ("taken back", before.grants_taken_back, after.grants_taken_back),
         ("most waiters", peak(before), peak(after)),
     ];

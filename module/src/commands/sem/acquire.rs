@@ -1,6 +1,6 @@
-//! `SEM.ACQUIRE key owner permits lease-ms [HOLDS n]`
+//! `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n]`
 
-use kvlock_core::{Acquire, TakeReply};
+use kvlock_core::{Acquire, Permits, TakeReply};
 
 use crate::commands::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_PERMITS, UNSET, parse};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
@@ -20,7 +20,7 @@ impl Command for SemAcquire {
         args: &[
             ArgSpec::Key,
             ArgSpec::Text(c"owner"),
-            ArgSpec::Number(c"permits"),
+            ArgSpec::NumberOrWord { name: c"permits", word: c"ALL" },
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
         ],
@@ -32,8 +32,9 @@ impl Command for SemAcquire {
         };
         server::with(|server| {
             let most = server.config.max_lease_ms;
-            match parse::permits(*owner, *permits, *lease, options, most) {
-                Ok((permits, request)) => run(server, ctx, *key, *owner, permits, &request),
+            match parse::permits_or_all(*owner, *permits, *lease, options, most) {
+                Ok((Some(permits), request)) => run(server, ctx, *key, *owner, permits, &request),
+                Ok((None, request)) => drain(server, ctx, *key, *owner, &request),
                 Err(trouble) => trouble,
             }
         })
@@ -54,6 +55,22 @@ pub(super) fn run(
     }
     reply(server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
         server.table.take_permits(at, permits, request)
+    }))
+}
+
+/// Takes all that are free.
+fn drain(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: Arg<'_>,
+    owner: Arg<'_>,
+    request: &Acquire<'_>,
+) -> Reply {
+    if !server.may_serve() {
+        return READ_ONLY;
+    }
+    reply(server.on_semaphore(ctx, key, Some(owner), Some(Permits::MAX), |server, at| {
+        server.table.drain_permits(at, request)
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use kvlock_core::{KeyRef, Semaphore};
 
-use crate::commands::info::{number, queue};
+use crate::commands::info::{number, quarantine, queue};
 use crate::commands::{NOT_A_LOCK, UNSET, parse};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::{clock, semaphore, server, sharers};
@@ -50,6 +50,7 @@ impl Command for SemInfo {
                 ("holders", number(holders)),
                 ("waiters", number(server.table.waiters_of(name))),
             ];
+            fields.extend(quarantine(server, now));
             if let Some(shown) = waiters_shown {
                 fields.push(("queue", queue(server, name, shown, now)));
             }

@@ -1,8 +1,6 @@
 //! `SEM.RENEW key owner lease-ms`
 
-use kvlock_core::RenewReply;
-
-use crate::commands::{NOT_A_LOCK, READ_ONLY, parse};
+use crate::commands::{READ_ONLY, parse, renew};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server;
 
@@ -37,11 +35,7 @@ impl Command for SemRenew {
             let outcome = server.on_semaphore(ctx, *key, Some(owner), None, |server, at| {
                 server.table.renew_permits(at, owner.bytes(), lease)
             });
-            match outcome {
-                RenewReply::Lease(lease) => Reply::Number(lease.0),
-                RenewReply::NotHeld => Reply::Nil,
-                RenewReply::NotALock => NOT_A_LOCK,
-            }
+            renew::reply(outcome)
         })
     }
 }

@@ -1,0 +1,288 @@
+//! One try at all servers of a quorum.
+//!
+//! ```text
+//!   ask all, for a short lease ──► granted by a majority ──► token := the largest of theirs
+//!        │                                                        │
+//!        │ a majority cannot be had                               ▼
+//!        ▼                                      renew with that token, full lease
+//!   release everywhere                                            │ done by a majority
+//!                                                                 ▼
+//!                                       held; who answers later joins in the background
+//! ```
+//!
+//! The token is larger than that of every majority before, since it has a server in common with it,
+//! and what that one has given is larger. For that to hold whatever is delayed, **only servers that
+//! have given a token no larger than the quorum's count** for the majority. One that gives a larger
+//! one after the token was decided may have been somebody else's in between: it can join later.
+//!
+//! Nobody is waited for longer than his time, and nothing is held while others are waited for: a
+//! try that fails gives everything back before the next one begins.
+
+use super::Servers;
+use super::held::Held;
+use super::seat::{Bid, Confirmed};
+use crate::error::Error;
+use crate::guard::Guard;
+use crate::lease::Term;
+use crate::reply::Token;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The least that the first lease is, if the lock's own is not shorter: if nothing comes after it,
+/// the others wait that long.
+const OFFER: Duration = Duration::from_secs(2);
+
+/// What a try comes to.
+pub(crate) enum Outcome {
+    Held(Arc<Held>),
+    /// Others hold it, at so many servers that a majority cannot be had.
+    Refused,
+    /// So many servers fail that there is no majority without them.
+    Trouble(Error),
+}
+
+type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Bid>, Error>)>>;
+type Confirming = FuturesUnordered<BoxFuture<'static, (usize, Option<Token>, Confirmed)>>;
+
+/// A try under way.
+pub(crate) struct Attempt {
+    servers: Arc<Servers>,
+    key: Arc<[u8]>,
+    term: Term,
+    patience: Duration,
+    asking: Asking,
+    /// Granted, before the token is decided, or waiting for another one.
+    bids: Vec<(usize, Bid)>,
+    token: Option<Token>,
+    /// Granted with a larger token, after it was decided.
+    late: Vec<(usize, Bid)>,
+    confirming: Confirming,
+    /// Held, by server, with the token that the server itself gave.
+    guards: Vec<(usize, Option<Token>, Guard)>,
+    /// How many fail, and what is wrong with one of them.
+    failed: usize,
+    trouble: Option<Error>,
+}
+
+impl Attempt {
+    /// Begins to ask the servers, each for so long at most.
+    pub(crate) fn new(
+        servers: &Arc<Servers>,
+        key: &Arc<[u8]>,
+        term: Term,
+        patience: Duration,
+    ) -> Self {
+        let all = 0..servers.seats.len();
+        let mut attempt = Self::at(servers, key, term, patience, None, all);
+        attempt.guards.reserve(servers.seats.len());
+        attempt
+    }
+
+    /// Asks these servers for what is held at others with that token.
+    pub(crate) fn at(
+        servers: &Arc<Servers>,
+        key: &Arc<[u8]>,
+        term: Term,
+        patience: Duration,
+        token: Option<Token>,
+        which: impl IntoIterator<Item = usize>,
+    ) -> Self {
+        // There is a round trip before it is renewed, and one before that may have been under way
+        // for as long.
+        let offer = term.length.min(OFFER.max(patience * 4));
+        let asking = which.into_iter().filter_map(|server| {
+            let seat = servers.seats.get(server)?.clone();
+            let answer = seat.ask(key.clone(), offer, patience);
+            Some(answer.map(move |answer| (server, answer)).boxed())
+        });
+        Self {
+            asking: asking.collect(),
+            servers: servers.clone(),
+            key: key.clone(),
+            term,
+            patience,
+            bids: Vec::new(),
+            token,
+            late: Vec::new(),
+            confirming: FuturesUnordered::new(),
+            guards: Vec::new(),
+            failed: 0,
+            trouble: None,
+        }
+    }
+
+    /// Goes on until a majority holds it or cannot be had.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any point, nothing is held, after a moment in the background.
+    pub(crate) async fn run(mut self) -> Outcome {
+        let wanted = self.servers.majority();
+        loop {
+            if self.counted() >= wanted
+                && let Some(token) = self.token
+                && let Some(held) = self.hold(token)
+            {
+                let held = Arc::new(held);
+                let all_said = self.asking.is_empty() && self.confirming.is_empty();
+                if !(all_said && self.late.is_empty()) {
+                    let servers = self.servers.clone();
+                    servers.spawn(self.join(Arc::downgrade(&held)));
+                }
+                return Outcome::Held(held);
+            }
+            if self.token.is_none() && self.bids.len() >= wanted {
+                self.decide();
+            }
+            let at_most = self.counted() + self.confirming.len() + self.asking.len();
+            let at_most = at_most + if self.token.is_none() { self.bids.len() } else { 0 };
+            if at_most < wanted && !self.do_without_the_largest() {
+                return self.fail().await;
+            }
+            self.step(false).await;
+        }
+    }
+
+    /// How many hold it that count.
+    fn counted(&self) -> usize {
+        self.guards.iter().filter(|(_, own, _)| *own <= self.token).count()
+    }
+
+    /// The token is the largest of those that a majority has given. It is written to all of them.
+    fn decide(&mut self) {
+        self.token = self.bids.iter().filter_map(|(_, bid)| bid.token()).max();
+        self.confirm();
+    }
+
+    fn confirm(&mut self) {
+        for (server, bid) in std::mem::take(&mut self.bids) {
+            self.confirm_one(server, bid);
+        }
+    }
+
+    fn confirm_one(&mut self, server: usize, bid: Bid) {
+        let Some(token) = self.token else { return };
+        let own = bid.token();
+        let confirmed = bid.confirm(token, self.term, self.patience);
+        self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
+    }
+
+    /// Others do not take the token, because it is too far ahead of their clocks: so whoever gave it
+    /// is left out, if there is a majority without him. What has been written meanwhile does no
+    /// harm: it lifts what comes after.
+    fn do_without_the_largest(&mut self) -> bool {
+        let wanted = self.servers.majority();
+        let Some(largest) = self.token.filter(|_| !self.bids.is_empty()) else { return false };
+        let before = self.bids.len() + self.guards.len();
+        self.bids.retain(|(_, bid)| bid.token().is_some_and(|own| own < largest));
+        self.guards.retain(|(_, own, _)| own.is_some_and(|own| own < largest));
+        let left = self.bids.len() + self.guards.len();
+        self.failed += before - left;
+        if left < wanted {
+            return false;
+        }
+        let given = self.bids.iter().map(|(_, bid)| bid.token());
+        self.token = given.chain(self.guards.iter().map(|(_, own, _)| *own)).flatten().max();
+        self.confirm();
+        true
+    }
+
+    /// Takes in one answer. `false` if there is none to come.
+    async fn step(&mut self, joining: bool) -> bool {
+        tokio::select! {
+            Some((server, answer)) = self.asking.next(), if !self.asking.is_empty() => match answer {
+                Ok(Some(bid)) if self.token.is_none() => self.bids.push((server, bid)),
+                Ok(Some(bid)) if joining || bid.token() <= self.token => {
+                    self.confirm_one(server, bid);
+                }
+                Ok(Some(bid)) => self.late.push((server, bid)),
+                Ok(None) => {}
+                Err(trouble) => {
+                    self.failed += 1;
+                    self.note(trouble);
+                }
+            },
+            Some((server, own, confirmed)) = self.confirming.next(), if !self.confirming.is_empty() => {
+                match confirmed {
+                    Confirmed::Held(guard) => self.guards.push((server, own, guard)),
+                    Confirmed::Gone => {}
+                    Confirmed::Refused(bid, trouble) => {
+                        self.note(trouble);
+                        self.bids.push((server, bid));
+                    }
+                    Confirmed::Failed(trouble) => {
+                        self.failed += 1;
+                        self.note(trouble);
+                    }
+                }
+            }
+            else => return false,
+        }
+        true
+    }
+
+    /// Keeps the trouble that says most.
+    fn note(&mut self, trouble: Error) {
+        let says_more = self.trouble.as_ref().is_none_or(|known| known.is_retryable());
+        if says_more {
+            self.trouble = Some(trouble);
+        }
+    }
+
+    /// What is held, if it is still valid.
+    fn hold(&mut self, token: Token) -> Option<Held> {
+        let mut guards: Vec<Option<Guard>> = Vec::new();
+        guards.resize_with(self.servers.seats.len(), || None);
+        for (server, _, guard) in std::mem::take(&mut self.guards) {
+            if let Some(part) = guards.get_mut(server) {
+                *part = Some(guard);
+            }
+        }
+        let (term, patience, majority) = (self.term, self.patience, self.servers.majority());
+        let held = Held::new(self.key.clone(), token, term, patience, majority, guards);
+        if held.left().is_zero() {
+            self.failed += self.servers.seats.len();
+            self.note(Error::Timeout);
+            return None;
+        }
+        Some(held)
+    }
+
+    /// Lets whoever is still to answer join what is held, as long as it is held.
+    pub(crate) async fn join(mut self, held: std::sync::Weak<Held>) {
+        for (server, bid) in std::mem::take(&mut self.late) {
+            self.confirm_one(server, bid);
+        }
+        while self.step(true).await {
+            let Some(held) = held.upgrade().filter(|held| held.is_alive()) else { return };
+            for (server, _, guard) in self.guards.drain(..) {
+                held.join(server, guard);
+            }
+        }
+    }
+
+    /// Gives back everything, and says why.
+    async fn fail(mut self) -> Outcome {
+        let mut bids = std::mem::take(&mut self.bids);
+        bids.append(&mut self.late);
+        // What is not answered is undone in the background.
+        self.asking.clear();
+        self.confirming.clear();
+        let undone = join_all(bids.into_iter().map(|(_, bid)| bid.undo()));
+        let released = join_all(self.guards.drain(..).map(|(_, _, guard)| guard.release()));
+        // Whoever needs longer goes on in the background, too.
+        let _late = timeout(self.patience, async { tokio::join!(undone, released) }).await;
+        let servers = self.servers.seats.len();
+        match self.trouble {
+            Some(trouble) if self.failed > servers - self.servers.majority() => {
+                let (failed, trouble) = (self.failed, Box::new(trouble));
+                Outcome::Trouble(Error::NoMajority { failed, servers, trouble })
+            }
+            _ => Outcome::Refused,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A lock of a quorum that is held.
+
+use super::Servers;
+use super::held::Held;
+use crate::error::Error;
+use crate::guard::{self, Guard};
+use crate::reply::Token;
+use futures_util::future::join_all;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A lock of a [`Quorum`](crate::Quorum) that is held, until this is released or dropped, or no
+/// majority of the servers holds it any more.
+///
+/// As long as this lives, each server's lease is renewed by the watchdog of its client, and servers
+/// that do not hold the lock are asked for it again: a tenth of the lease later, a second at most.
+/// One that has forgotten the lock is taken back only while the others are a majority by
+/// themselves; else the lock is lost, since somebody else may have had it meanwhile.
+///
+/// Holding this does not mean holding the lock: what [`Guard`] says of that holds here
+/// too. Dropping it releases in the background, everywhere.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+/// let guard = quorum.lock("orders:42").acquire().await?;
+/// guard.run_until_lost(async { /* … */ }).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping a guard releases the lock"]
+pub struct QuorumGuard {
+    servers: Arc<Servers>,
+    held: Arc<Held>,
+}
+
+impl QuorumGuard {
+    pub(crate) fn new(servers: Arc<Servers>, held: Arc<Held>) -> Self {
+        Self { servers, held }
+    }
+
+    /// The fencing token: the largest of those that the first majority has given, known to a
+    /// majority by now. Larger than that of every grant of this lock before.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// println!("update … where token <= {}", guard.token());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.held.token
+    }
+
+    /// The name of the lock.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// println!("{}", guard.key().escape_ascii());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.held.key
+    }
+
+    /// How many servers hold it for us, as far as we know.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// println!("at {} servers", guard.servers());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn servers(&self) -> usize {
+        self.held.count()
+    }
+
+    /// How long the lock is surely held if nothing is renewed: until the end of the majority-th best
+    /// of the servers, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// println!("{:?} to go", guard.lease_left());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.held.left()
+    }
+
+    /// Whether no majority holds it any more. Once `true` it stays so. Reads the clock, asks no
+    /// server.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// if guard.is_lost() {
+    ///     return; // somebody else may be at it
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.held.is_lost()
+    }
+
+    /// Waits until no majority holds it any more; for ever if that never is. See
+    /// [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::QuorumGuard) {
+    /// guard.lost().await;
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        self.held.lost().await;
+    }
+
+    /// Does the work, but stops as soon as the lock is lost: see [`Guard::run_until_lost`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock was lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::QuorumGuard) -> Result<(), kvlock::Error> {
+    /// guard.run_until_lost(async { /* … */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        guard::run_until(self.lost(), || self.is_lost(), work).await
+    }
+
+    /// Releases the lock at all servers, and waits until they have done so, for each no longer than
+    /// the [`server_timeout`](crate::Quorum::server_timeout); what takes longer goes on in the
+    /// background.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: at so many servers that what
+    /// is left is no majority. [`NoMajority`](Error::NoMajority) if so many servers have not answered
+    /// that others may not get it until the leases end, or the releases that go on in the background
+    /// arrive.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::QuorumGuard) -> Result<(), kvlock::Error> {
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
+        let (lost, guards) = self.held.take();
+        let patience = self.held.patience;
+        let releases = guards.into_iter().map(|guard| timeout(patience, Guard::release(guard)));
+        let (mut released, mut unknown, mut trouble) = (0, 0, Error::Timeout);
+        for outcome in join_all(releases).await {
+            match outcome.unwrap_or(Err(Error::Timeout)) {
+                Ok(()) => released += 1,
+                Err(Error::Lost) => {}
+                Err(other) => {
+                    unknown += 1;
+                    trouble = other;
+                }
+            }
+        }
+        let (servers, wanted) = (self.servers.seats.len(), self.servers.majority());
+        if lost || released + unknown < wanted {
+            return Err(Error::Lost);
+        }
+        // Where it may still be taken, it is in nobody's way.
+        if unknown <= servers - wanted {
+            return Ok(());
+        }
+        Err(Error::NoMajority { failed: unknown, servers, trouble: Box::new(trouble) })
+    }
+}
+
+impl Drop for QuorumGuard {
+    fn drop(&mut self) {
+        let (_, guards) = self.held.take();
+        drop(guards);
+    }
+}
+
+impl fmt::Debug for QuorumGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumGuard")
+            .field("key", &format_args!("{}", self.key().escape_ascii()))
+            .field("token", &self.token())
+            .field("servers", &self.servers())
+            .field("lease_left", &self.lease_left())
+            .finish_non_exhaustive()
+    }
+}

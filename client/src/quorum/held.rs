@@ -1,0 +1,192 @@
+//! What is held at the servers of a quorum, and whether that is a majority.
+//!
+//! Each server's part is a guard of its own, renewed by the watchdog of that server's client, and
+//! lost on its own. The parts that are not lost are counted:
+//!
+//! ```text
+//!   server 1  ├──────────────────────────┤ until
+//!   server 2  ├───────────────────────────────┤        the majority-th best
+//!   server 3  ├─────────────────────┤──────────────────── is the end of all
+//!   server 4  lost
+//!   server 5  could not be reached
+//! ```
+//!
+//! - **Q1** At every moment from the grant until the loss a majority of parts was held without a
+//!   gap. A part that is taken later, or again, counts only if the others are a majority without
+//!   it: then no other majority can have come about meanwhile.
+//! - **Q2** Lost is final.
+
+use crate::guard::Guard;
+use crate::lease::{Lease, Term};
+use crate::reply::Token;
+use crate::sync::{Mutex, lock};
+use futures_util::future::select_all;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+pub(crate) struct Held {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) token: Token,
+    pub(crate) term: Term,
+    pub(crate) patience: Duration,
+    majority: usize,
+    parts: Mutex<Parts>,
+    changed: Notify,
+    /// Servers that do not hold it are being asked.
+    completing: AtomicBool,
+}
+
+struct Parts {
+    phase: Phase,
+    /// By server.
+    guards: Vec<Option<Guard>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    Lost,
+    Released,
+}
+
+impl Parts {
+    fn alive(&self) -> impl Iterator<Item = &Guard> {
+        self.guards.iter().flatten().filter(|guard| !guard.is_lost())
+    }
+}
+
+impl Held {
+    pub(crate) fn new(
+        key: Arc<[u8]>,
+        token: Token,
+        term: Term,
+        patience: Duration,
+        majority: usize,
+        guards: Vec<Option<Guard>>,
+    ) -> Self {
+        let parts = Mutex::new(Parts { phase: Phase::Held, guards });
+        Self {
+            key,
+            token,
+            term,
+            patience,
+            majority,
+            parts,
+            changed: Notify::new(),
+            completing: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes it lost if there is no majority any more. What is left of it is released then: it
+    /// would only be in the way of others.
+    pub(crate) fn is_lost(&self) -> bool {
+        let mut parts = lock(&self.parts);
+        if parts.phase == Phase::Held && parts.alive().count() < self.majority {
+            parts.phase = Phase::Lost;
+            let guards = std::mem::take(&mut parts.guards);
+            drop(parts);
+            drop(guards);
+            self.changed.notify_waiters();
+            tracing::warn!(key = %self.key.escape_ascii(), token = %self.token, "no majority holds it any more");
+            return true;
+        }
+        parts.phase == Phase::Lost
+    }
+
+    /// Whether there is a guard that believes in it.
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.is_lost() && lock(&self.parts).phase == Phase::Held
+    }
+
+    /// Returns when it is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_lost() {
+                return;
+            }
+            let leases: Vec<Arc<Lease>> =
+                lock(&self.parts).alive().map(|guard| guard.lease().clone()).collect();
+            if leases.is_empty() {
+                changed.await;
+                continue;
+            }
+            let lost = leases.iter().map(|lease| Box::pin(lease.lost()));
+            tokio::select! {
+                _ = select_all(lost) => {}
+                () = changed => {}
+            }
+        }
+    }
+
+    /// The majority-th best of what is left at the servers.
+    pub(crate) fn left(&self) -> Duration {
+        if self.is_lost() {
+            return Duration::ZERO;
+        }
+        let mut left: Vec<Duration> = lock(&self.parts).alive().map(Guard::lease_left).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        left.get(self.majority - 1).copied().unwrap_or_default()
+    }
+
+    /// How many servers hold it.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.parts).alive().count()
+    }
+
+    /// Which servers do not hold it.
+    pub(crate) fn missing(&self) -> Vec<usize> {
+        let parts = lock(&self.parts);
+        let missing = parts.guards.iter().enumerate().filter(|(_, guard)| {
+            let held = guard.as_ref().is_some_and(|guard| !guard.is_lost());
+            !held
+        });
+        missing.map(|(server, _)| server).collect()
+    }
+
+    /// Says whether to ask them now: nobody does already.
+    pub(crate) fn begin_completing(&self) -> bool {
+        !self.completing.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn end_completing(&self) {
+        self.completing.store(false, Ordering::Relaxed);
+    }
+
+    /// Takes a part in, if that is safe; else it is released. (Q1)
+    pub(crate) fn join(&self, server: usize, guard: Guard) {
+        if !self.is_alive() {
+            return;
+        }
+        let before = {
+            let mut parts = lock(&self.parts);
+            // Between the question and this somebody may have released it, or time gone by.
+            if parts.phase != Phase::Held || parts.alive().count() < self.majority {
+                Some(guard)
+            } else {
+                match parts.guards.get_mut(server) {
+                    Some(part) if part.as_ref().is_none_or(Guard::is_lost) => part.replace(guard),
+                    _ => Some(guard),
+                }
+            }
+        };
+        // A guard that goes releases what it holds, and needs time for that.
+        drop(before);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes all parts out, to be released, and says whether it was lost by then.
+    pub(crate) fn take(&self) -> (bool, Vec<Guard>) {
+        let lost = self.is_lost();
+        let mut parts = lock(&self.parts);
+        if parts.phase == Phase::Held {
+            parts.phase = Phase::Released;
+        }
+        let guards = std::mem::take(&mut parts.guards);
+        (lost, guards.into_iter().flatten().collect())
+    }
+}

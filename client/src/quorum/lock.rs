@@ -1,0 +1,218 @@
+//! A lock of a quorum by its name, and the ways to acquire it.
+
+use super::Servers;
+use super::attempt::{Attempt, Outcome};
+use super::guard::QuorumGuard;
+use crate::builder::check_lease;
+use crate::error::Error;
+use crate::lease::Term;
+use crate::limit::{Limit, Trouble, pause_before_asking};
+use crate::lock::check_name;
+use crate::observe;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Instrument;
+
+/// What an answer may take at least, however short the caller wants to wait.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A lock of a [`Quorum`](crate::Quorum), by its name: how it is to be acquired.
+///
+/// Made by [`Quorum::lock`](crate::Quorum::lock). Cheap to make and to clone; making one sends
+/// nothing. It is held by one at a time; every acquisition is an owner of its own.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+/// use std::time::Duration;
+///
+/// let lock = quorum.lock("orders:42").lease(Duration::from_secs(10));
+/// if let Some(guard) = lock.acquire_within(Duration::from_secs(5)).await? {
+///     guard.release().await?;
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct QuorumLock {
+    servers: Arc<Servers>,
+    key: Arc<[u8]>,
+    term: Term,
+    patience: Duration,
+}
+
+impl QuorumLock {
+    pub(crate) fn new(servers: Arc<Servers>, patience: Duration, name: &[u8]) -> Self {
+        let lease = servers.seats.first().map(|seat| seat.client.inner.settings.lease);
+        let term = Term { length: lease.unwrap_or_default(), watched: true };
+        Self { servers, key: name.into(), term, patience }
+    }
+
+    /// Another lease, renewed as well: 10 ms to ten years, and no more than the servers'
+    /// `kvlock.max-lease-ms`. It says how long others wait when the holder dies, and how long a
+    /// majority may be out of reach before the holder has to stop.
+    ///
+    /// ```no_run
+    /// # fn example(quorum: kvlock::Quorum) {
+    /// let lock = quorum.lock("orders:42").lease(std::time::Duration::from_secs(10));
+    /// # }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: true };
+        self
+    }
+
+    /// A lease that is not renewed: it ends by itself, unless the lock is released before.
+    ///
+    /// ```no_run
+    /// # fn example(quorum: kvlock::Quorum) {
+    /// let lock = quorum.lock("orders:42").fixed_lease(std::time::Duration::from_secs(10));
+    /// # }
+    /// ```
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: false };
+        self
+    }
+
+    /// The name.
+    ///
+    /// ```no_run
+    /// # fn example(quorum: kvlock::Quorum) {
+    /// assert_eq!(quorum.lock("orders:42").key(), b"orders:42");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Acquires the lock, however long it takes: asks all servers at once, and if no majority
+    /// grants it, gives back what some have granted and asks again after a random pause of up to
+    /// 300 ms. No order among those who want it.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority does not take
+    /// the lease or the token; [`NoMajority`](Error::NoMajority) if too few servers answer, after
+    /// trouble that passes by itself has lasted for the [`patience`](crate::Builder::patience) of
+    /// the first client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe in that nothing is left: dropped at whatever moment, what was granted or may have
+    /// been is released in the background. A server that cannot be reached holds it for the rest of
+    /// a first lease, which is 2 s or four times the
+    /// [`server_timeout`](crate::Quorum::server_timeout), if that is more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// let guard = quorum.lock("orders:42").acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
+        match self.acquire_by(Limit::Never).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// Asks all servers once. `None` if others hold it, or try to, at too many of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), of which none is sat out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// match quorum.lock("orders:42").try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else is at it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
+        self.acquire_by(Limit::Now).await
+    }
+
+    /// Tries again and again for up to `timeout`. `None` if that has passed. Zero tries once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire); when the time passes while too few servers answer,
+    /// [`NoMajority`](Error::NoMajority).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = quorum.lock("orders:42").acquire_within(Duration::from_secs(1)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<QuorumGuard>, Error> {
+        self.acquire_by(Limit::within(timeout)).await
+    }
+
+    async fn acquire_by(&self, limit: Limit) -> Result<Option<QuorumGuard>, Error> {
+        check_name(&self.key)?;
+        check_lease(self.term.length)?;
+        self.try_until(limit).instrument(observe::acquire_span(&self.key)).await
+    }
+
+    async fn try_until(&self, limit: Limit) -> Result<Option<QuorumGuard>, Error> {
+        let first = self.servers.seats.first();
+        let bearable = first.map(|seat| seat.client.inner.settings.patience).unwrap_or_default();
+        let mut trouble = Trouble::new(limit);
+        let mut polls = 0;
+        loop {
+            let patience = match limit {
+                Limit::Now | Limit::Never => self.patience,
+                Limit::Until(_) => {
+                    let left = limit.left().unwrap_or_default();
+                    self.patience.min(left.max(LEAST_PATIENCE))
+                }
+            };
+            match Attempt::new(&self.servers, &self.key, self.term, patience).run().await {
+                Outcome::Held(held) => {
+                    if self.term.watched {
+                        self.servers.keeper.keep(&self.servers, &held);
+                    }
+                    return Ok(Some(QuorumGuard::new(self.servers.clone(), held)));
+                }
+                Outcome::Refused if limit.is_over() => {
+                    observe::refused();
+                    return Ok(None);
+                }
+                Outcome::Refused => {
+                    trouble.over();
+                    pause_before_asking(limit, &mut polls).await;
+                }
+                Outcome::Trouble(error) => trouble.bear(error, bearable).await?,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for QuorumLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumLock")
+            .field("key", &format_args!("{}", self.key.escape_ascii()))
+            .field("servers", &self.servers.seats.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,121 @@
+//! A primary with replicas and Sentinels, each server behind a [`Proxy`]: all that the servers and
+//! the Sentinels say to a server goes through its proxy, so that it can be cut off from them. Clients
+//! may take either way.
+
+use crate::options::Options;
+use crate::proxy::Proxy;
+use crate::sentinel::{
+    AGREEMENT, NAME, SENTINELS, primary_port, sentinel_at, url_of, wait_until_acquainted,
+};
+use crate::server::Server;
+use crate::{Connection, Value, cmd, observe, wait};
+
+/// All of them; they are killed when this is dropped.
+#[derive(Debug)]
+pub struct Site {
+    servers: Vec<Server>,
+    proxies: Vec<Proxy>,
+    sentinels: Vec<Server>,
+}
+
+impl Site {
+    /// One server for each of these; the first is the primary. Returns when the others follow it
+    /// and all Sentinels know all there is to know.
+    pub fn start(options: &[Options]) -> Self {
+        let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::new()).collect();
+        let mut servers: Vec<Server> = Vec::new();
+        for (proxy, options) in proxies.iter().zip(options) {
+            let mut options = options.clone().config("replica-announce-port", proxy.port());
+            if let Some(primary) = proxies.first().filter(|_| !servers.is_empty()) {
+                options = options.config("replicaof", format_args!("127.0.0.1 {}", primary.port()));
+            }
+            let server = options.start();
+            proxy.lead_to(&server);
+            servers.push(server);
+        }
+        let (kind, port) = (servers[0].kind().clone(), proxies[0].port());
+        for replica in &servers[1..] {
+            observe::wait_for_replica(&mut servers[0].connect(), &mut replica.connect());
+        }
+        let sentinels: Vec<Server> =
+            (0..SENTINELS).map(|_| sentinel_at(&kind, port).start()).collect();
+        wait_until_acquainted(&sentinels, servers.len() - 1);
+        Self { servers, proxies, sentinels }
+    }
+
+    /// The server with that number, reached without its proxy.
+    pub fn server(&self, number: usize) -> &Server {
+        &self.servers[number]
+    }
+
+    /// The proxy before that server.
+    pub fn proxy(&self, number: usize) -> &Proxy {
+        &self.proxies[number]
+    }
+
+    /// How many servers there are.
+    pub fn size(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The address of all this as the client takes it.
+    pub fn url(&self) -> String {
+        url_of(&self.sentinels)
+    }
+
+    /// The server that the first Sentinel takes for the primary.
+    pub fn primary(&self) -> usize {
+        let port = primary_port(&self.sentinels[0]);
+        self.proxies.iter().position(|proxy| proxy.port() == port).expect("it is one of ours")
+    }
+
+    /// Has the Sentinels make another server the primary, and returns that.
+    pub fn fail_over(&self) -> usize {
+        let before = self.primary();
+        // Refused while there was one just now.
+        wait::until("a failover begins", AGREEMENT, || {
+            let answer = self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]);
+            if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+        });
+        self.wait_for_successor(before)
+    }
+
+    /// Returns the next primary when the one before has been given up by all Sentinels.
+    pub fn wait_for_successor(&self, before: usize) -> usize {
+        let given_up = self.proxies[before].port();
+        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
+            let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
+            let agreed = ports[0] != given_up && ports.iter().all(|port| *port == ports[0]);
+            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
+        });
+        let primary = self.primary();
+        self.wait_for_role(primary, "master");
+        primary
+    }
+
+    /// Waits until that server has that role.
+    pub fn wait_for_role(&self, number: usize, role: &str) {
+        wait::until("it has that role", AGREEMENT, || {
+            // A server that changes its role closes connections.
+            let seen = Connection::open(self.servers[number].port()).ok().and_then(|mut server| {
+                server.send(cmd!["ROLE"]);
+                server.receive(AGREEMENT).ok()
+            });
+            match seen {
+                Some(Value::Array(seen)) if seen[0].text() == role => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        });
+    }
+
+    /// Waits until so many replicas follow that server.
+    pub fn wait_for_replicas(&self, number: usize, count: i64) {
+        wait::until("so many replicas follow it", AGREEMENT, || {
+            let mut server = self.servers[number].connect();
+            match observe::info_number(&mut server, "connected_slaves") {
+                seen if seen == count => Ok(()),
+                seen => Err(seen.to_string()),
+            }
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! Masters go, and their replicas take over.
+
+use super::*;
+use crate::client::sentinel::{cut_off, settle};
+use load::Load;
+use nix::sys::signal::Signal;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_and_those_who_wait_go_on_at_the_replica_of_a_master_that_dies() {
+    let cluster = Cluster::start(3, 1);
+    let client = client(&cluster).await;
+    let key = early_key(&cluster);
+    let (kept, waited) = (format!("{{{key}}}kept"), format!("{{{key}}}waited"));
+    let master = cluster.node_for(&key);
+    let replica = replica_of(&cluster, master);
+    let mut eye = master.connect();
+    eye.call(cmd!["LOCK.ACQUIRE", waited, "somebody", 600_000]);
+    let guard = soon(client.lock(&kept).acquire()).await.unwrap();
+    // Shorter there than what a renewal sets, so that one shows.
+    eye.call(cmd!["PEXPIRE", kept, 300_000]);
+    let lock = client.lock(&waited);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut eye, &waited, 1);
+    settle(master, replica);
+
+    master.kill9();
+    meanwhile(|| wait_for_takeover(&cluster, replica));
+    let mut there = replica.connect();
+    observe::wait_for_waiters(&mut there, &waited, 1);
+    wait::until("the lease has been renewed there", SOON, || {
+        match there.call(cmd!["PTTL", kept]).integer() {
+            left if left > 500_000 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
+    assert!(!guard.is_lost());
+    assert_eq!(there.call(cmd!["LOCK.RELEASE", waited, "somebody"]), Value::Integer(0));
+    let next = soon(waiter).await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    soon(next.release()).await.unwrap();
+    soon(guard.release()).await.unwrap();
+    assert_eq!(there.call(cmd!["EXISTS", kept]), Value::Integer(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_died_with_its_master_is_lost_at_once() {
+    let cluster = Cluster::start(3, 1);
+    let client = client(&cluster).await;
+    let key = early_key(&cluster);
+    let master = cluster.node_for(&key);
+    let replica = replica_of(&cluster, master);
+    // The same at another master is none of its business.
+    let other = a_key_of_each(&cluster).pop().unwrap();
+    let other = soon(client.lock(other).acquire()).await.unwrap();
+    cut_off(master, replica);
+    let guard = soon(client.lock(&key).acquire()).await.unwrap();
+    // Somebody must notice that the master is gone: here it is who waits.
+    let lock = client.lock(&key);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut master.connect(), &key, 1);
+    master.kill9();
+    replica.signal(Signal::SIGCONT);
+    // The lease would go on for minutes, and the next regular renewal be minutes away.
+    tokio::time::timeout(FAILOVER, guard.lost()).await.expect("told of the loss");
+    let next = soon(waiter).await.unwrap().unwrap();
+    assert!(next.token() > guard.token(), "{} {}", next.token(), guard.token());
+    assert!(matches!(guard.release().await, Err(Error::Lost)));
+    assert!(!other.is_lost());
+    soon(other.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_hangs_is_left_with_all_that_was_asked_of_it() {
+    let cluster = Cluster::start(3, 1);
+    let client = client(&cluster).await;
+    let key = early_key(&cluster);
+    let master = cluster.node_for(&key);
+    let replica = replica_of(&cluster, master);
+    let mut eye = master.connect();
+    eye.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
+    let lock = client.lock(&key);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut eye, &key, 1);
+    settle(master, replica);
+
+    // No connection is closed, and no answer comes.
+    master.signal(Signal::SIGSTOP);
+    meanwhile(|| wait_for_takeover(&cluster, replica));
+    let mut there = replica.connect();
+    observe::wait_for_waiters(&mut there, &key, 1);
+    assert_eq!(there.call(cmd!["LOCK.RELEASE", key, "somebody"]), Value::Integer(0));
+    let guard = soon(waiter).await.unwrap().unwrap();
+    master.signal(Signal::SIGCONT);
+    soon(guard.release()).await.unwrap();
+    assert_eq!(there.call(cmd!["EXISTS", key]), Value::Integer(0));
+}
+
+fn keys() -> Vec<String> {
+    (0..12).map(|number| format!("k{number}")).collect()
+}
+
+/// Of those who want each grant on the replica, so that a master may die.
+async fn strict_clients(cluster: &Cluster) -> [Client; 2] {
+    let strict = || {
+        let builder = Client::builder().lease(Duration::from_secs(10)).patience(FAILOVER);
+        builder.min_replicas(1, Duration::from_secs(2)).connect(cluster.url())
+    };
+    [strict().await.unwrap(), strict().await.unwrap()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn masters_are_killed_under_load() {
+    let cluster = Cluster::start(3, 1);
+    let clients = strict_clients(&cluster).await;
+    let load = Load::start(&clients, &keys());
+    for _ in 0..2 {
+        meanwhile(|| {
+            load.wait_for_progress();
+            let master = cluster.node_for("k0");
+            let replica = replica_of(&cluster, master);
+            master.kill9();
+            wait_for_takeover(&cluster, replica);
+            // It has to have a replica again before it grants anything.
+            master.restart();
+            cluster.wait_until_agreed();
+            load.wait_for_progress();
+        });
+    }
+    assert_eq!(load.end().await.losses, 0, "a replica had each of them");
+    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_take_over_in_order_under_load() {
+    let cluster = Cluster::start(3, 1);
+    let clients = [
+        client_with(&cluster, Duration::from_secs(10)).await,
+        client_with(&cluster, Duration::from_secs(10)).await,
+    ];
+    let load = Load::start(&clients, &keys());
+    for round in 0..4 {
+        meanwhile(|| {
+            load.wait_for_progress();
+            let master = cluster.node_for(format!("k{}", round / 2));
+            fail_over(&cluster, master);
+            cluster.wait_until_agreed();
+            load.wait_for_progress();
+        });
+    }
+    assert_eq!(load.end().await.losses, 0, "a coordinated failover loses nothing");
+    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
+    let cluster = Cluster::start(3, 1);
+    let clients = [
+        client_with(&cluster, Duration::from_secs(10)).await,
+        client_with(&cluster, Duration::from_secs(10)).await,
+    ];
+    let load = Load::start(&clients, &keys());
+    for node in cluster.nodes() {
+        meanwhile(|| {
+            load.wait_for_progress();
+            if is_master(node) {
+                fail_over(&cluster, node);
+                cluster.wait_until_agreed();
+            }
+            node.shut_down();
+            node.restart();
+            cluster.wait_until_agreed();
+            load.wait_for_progress();
+        });
+    }
+    assert_eq!(load.end().await.losses, 0, "a restart in order loses nothing");
+    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+}
+
+/// Answers get lost: what was asked is asked again, and counts once.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_are_cut_under_load() {
+    let cluster = Cluster::start(3, 0);
+    let clients = [
+        client_with(&cluster, Duration::from_secs(10)).await,
+        client_with(&cluster, Duration::from_secs(10)).await,
+    ];
+    let load = Load::start(&clients, &keys());
+    for _ in 0..10 {
+        meanwhile(|| {
+            for node in cluster.nodes() {
+                let killed = node.connect().run("CLIENT KILL TYPE normal SKIPME yes");
+                assert!(killed.integer() > 0, "{killed}");
+            }
+            load.wait_for_progress();
+        });
+    }
+    assert_eq!(load.end().await.losses, 0, "no lock is given to two");
+    for client in &clients {
+        soon(client.settled()).await;
+    }
+    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+}

@@ -1,0 +1,187 @@
+//! Slots move to other nodes.
+
+use super::*;
+use kvlock::Guard;
+use tokio::task::JoinHandle;
+
+/// How many slots are moved; they are the lowest of their node.
+const MOVED: u32 = 100;
+
+type Waiter = JoinHandle<Result<Guard, Error>>;
+
+/// That many who wait for the lock, each of a client of its own.
+async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<Waiter> {
+    let mut waiters = Vec::new();
+    for _ in 0..count {
+        let lock = client(cluster).await.lock(key);
+        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+    }
+    observe::wait_for_waiters(&mut cluster.node_for(key).connect(), key, count as i64);
+    waiters
+}
+
+/// Each of them gets the lock, and a larger token than the one before.
+async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
+    let mut last = holder.token();
+    soon(holder.release()).await.unwrap();
+    let mut waiters: futures_of::Set = waiters.into_iter().collect();
+    while let Some(guard) = soon(waiters.next()).await {
+        assert!(guard.token() > last, "{} after {last}", guard.token());
+        last = guard.token();
+        soon(guard.release()).await.unwrap();
+    }
+}
+
+mod futures_of {
+    use super::{Guard, Waiter};
+    use tokio::task::JoinSet;
+
+    /// Whoever is granted first comes first.
+    pub(super) struct Set(JoinSet<Guard>);
+
+    impl FromIterator<Waiter> for Set {
+        fn from_iter<I: IntoIterator<Item = Waiter>>(waiters: I) -> Self {
+            let mut set = JoinSet::new();
+            for waiter in waiters {
+                set.spawn(async move { waiter.await.unwrap().unwrap() });
+            }
+            Self(set)
+        }
+    }
+
+    impl Set {
+        pub(super) async fn next(&mut self) -> Option<Guard> {
+            self.0.join_next().await.map(Result::unwrap)
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
+    let cluster = Cluster::start(3, 1);
+    let client = client_with(&cluster, Duration::from_secs(20)).await;
+    let key = early_key(&cluster);
+    let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
+    let holder = soon(client.lock(&key).acquire()).await.unwrap();
+    let waiters = waiters(&cluster, &key, 10).await;
+    for (from, to) in [(home, away), (away, home), (home, away)] {
+        meanwhile(|| {
+            cluster.reshard(from, to, MOVED);
+            assert_eq!(cluster.node_for(&key).port(), to.port());
+            // They are in line again, at the other node.
+            observe::wait_for_waiters(&mut to.connect(), &key, 10);
+        });
+    }
+    // It is renewed there.
+    let mut there = away.connect();
+    there.call(cmd!["PEXPIRE", key, 10_000]);
+    wait::until("it is renewed there", SOON, || match there.call(cmd!["PTTL", key]).integer() {
+        left if left > 10_000 => Ok(()),
+        left => Err(left.to_string()),
+    });
+    assert!(!holder.is_lost());
+    all_are_served(waiters, holder).await;
+    wait_until_free(&cluster, &key);
+}
+
+/// Half a slot is here, and half of it there.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_half_moved_is_asked_for_where_it_is() {
+    let cluster = Cluster::start(3, 0);
+    let client = client_with(&cluster, Duration::from_secs(6)).await;
+    let key = early_key(&cluster);
+    let slot = cluster.slot_of(&key);
+    let here = |name: &str| format!("{{{key}}}{name}");
+    let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
+    let moved = soon(client.lock(here("moved")).acquire()).await.unwrap();
+    let stays = soon(client.lock(here("stays")).acquire()).await.unwrap();
+    let (from, to) = (cluster.id_of(home), cluster.id_of(away));
+    let (mut at_home, mut at_away) = (home.connect(), away.connect());
+    at_away.call(cmd!["CLUSTER", "SETSLOT", slot, "IMPORTING", from.as_str()]);
+    at_home.call(cmd!["CLUSTER", "SETSLOT", slot, "MIGRATING", to.as_str()]);
+    let floors = at_home.call(cmd!["CLUSTER", "GETKEYSINSLOT", slot, 100]);
+    let floors = floors.elements().iter().map(Value::text);
+    for name in floors.filter(|name| *name != here("stays")) {
+        let done = at_home.call(cmd!["MIGRATE", "127.0.0.1", away.port(), name, 0, 5000]);
+        assert_eq!(done, Value::Status("OK".into()), "{done}");
+    }
+
+    // The watchdog follows: a lease of six seconds is renewed after two.
+    let asking = |line: Vec<Vec<u8>>| {
+        let mut there = away.connect();
+        there.run("ASKING");
+        there.call(line)
+    };
+    let lease = |name: &str| match name {
+        "moved" => asking(cmd!["LOCK.INFO", here("moved")]).field("lease-left").integer(),
+        _ => home.connect().call(cmd!["PTTL", here(name)]).integer(),
+    };
+    asking(cmd!["PEXPIRE", here("moved"), 4000]);
+    at_home.call(cmd!["PEXPIRE", here("stays"), 4000]);
+    for name in ["moved", "stays"] {
+        wait::until("it is renewed", SOON, || match lease(name) {
+            left if left > 4000 => Ok(()),
+            left => Err(left.to_string()),
+        });
+    }
+    // Who waits waits there, and who is withdrawn is.
+    let patient = client.lock(here("moved"));
+    let waiter = tokio::spawn(async move { patient.acquire().await });
+    let info = || asking(cmd!["LOCK.INFO", here("moved")]).field("waiters").integer();
+    let in_line = |count| {
+        wait::until("so many wait", SOON, || {
+            if info() == count { Ok(()) } else { Err(info().to_string()) }
+        });
+    };
+    meanwhile(|| in_line(1));
+    waiter.abort();
+    meanwhile(|| in_line(0));
+    assert!(soon(client.lock(here("moved")).try_acquire()).await.unwrap().is_none());
+    let info = soon(client.lock(here("moved")).info()).await.unwrap();
+    assert_eq!(info.owner.as_deref(), Some(moved.owner().as_bytes()));
+    let token = moved.token();
+    soon(moved.release()).await.unwrap();
+    let next = soon(client.lock(here("moved")).acquire()).await.unwrap();
+    assert!(next.token() > token);
+    soon(stays.release()).await.unwrap();
+
+    for node in [away, home] {
+        node.connect().call(cmd!["CLUSTER", "SETSLOT", slot, "NODE", to.as_str()]);
+    }
+    soon(next.release()).await.unwrap();
+    meanwhile(|| cluster.wait_until_agreed());
+    for name in ["moved", "stays"] {
+        assert_eq!(at_away.call(cmd!["EXISTS", here(name)]), Value::Integer(0));
+    }
+}
+
+/// A node joins the cluster, gets some slots, loses them again, and leaves, while others work.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_comes_and_goes_leaves_nobody_behind() {
+    let mut cluster = Cluster::start(3, 0);
+    let names = || (0..).map(|number| format!("k{number}"));
+    let moved = names().filter(|key| cluster.slot_of(key) < 100).take(6);
+    let keys: Vec<String> = moved.chain(names().take(6)).collect();
+    let clients = [
+        client_with(&cluster, Duration::from_secs(10)).await,
+        client_with(&cluster, Duration::from_secs(10)).await,
+    ];
+    let load = load::Load::start(&clients, &keys);
+    for _ in 0..2 {
+        meanwhile(|| {
+            cluster.join(&Server::options());
+            let [home, .., guest] = cluster.nodes() else { panic!("four nodes") };
+            load.wait_for_progress();
+            cluster.reshard(home, guest, MOVED);
+            assert_eq!(cluster.node_for(&keys[0]).port(), guest.port());
+            load.wait_for_progress();
+            cluster.reshard(guest, home, MOVED);
+            assert_eq!(cluster.node_for(&keys[0]).port(), home.port());
+            cluster.leave();
+            load.wait_for_progress();
+        });
+    }
+    let seen = load.end().await;
+    assert!(seen.losses == 0 && seen.grants > 500, "{seen:?}");
+    keys.iter().for_each(|key| wait_until_free(&cluster, key));
+}

@@ -1,0 +1,138 @@
+//! Servers that are killed, stopped, or far off.
+
+use super::{SOON, Stage, assert_no_majority, clients, soon, wait_for_servers};
+use harness::{Server, Value, observe, wait};
+use kvlock::{Client, Quorum};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// More than a server needs that answers at all, and less than anything here waits for otherwise.
+const SHORT: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_of_five_may_be_down_and_three_may_not() {
+    let stage = Stage::set(5).await;
+    stage.servers[0].kill9();
+    stage.servers[3].kill9();
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    assert_eq!(guard.servers(), 3);
+    soon(guard.release()).await.unwrap();
+    // Somebody who begins now, too.
+    let clients = clients(&stage.servers, &Client::builder());
+    let other = soon(Quorum::of(clients)).await.unwrap().server_timeout(SOON);
+    let guard = soon(other.lock("k").acquire()).await.unwrap();
+    soon(guard.release()).await.unwrap();
+
+    stage.servers[2].kill9();
+    assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
+    assert_no_majority(soon(stage.quorum.lock("k").acquire_within(SHORT)).await, 3, 5);
+    stage.assert_nothing_is_left();
+
+    // One that comes back is enough.
+    let lock = stage.quorum.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    stage.servers[2].restart();
+    let guard = soon(waiter).await.unwrap().unwrap();
+    assert_eq!(guard.servers(), 3);
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
+    // What the clients themselves would wait for is longer than this test does.
+    let slow = Client::builder().reply_timeout(10 * SOON);
+    let mut stage = Stage::with(5, slow).await;
+    stage.signal([1, 4], Signal::SIGSTOP);
+    // Nobody waits for them at all.
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    assert_eq!(guard.servers(), 3);
+    soon(guard.release()).await.unwrap();
+
+    stage.quorum = stage.quorum.clone().server_timeout(SHORT);
+    stage.signal([2], Signal::SIGSTOP);
+    assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
+    // Again and again, it does not pile up.
+    for _ in 0..12 {
+        assert!(soon(stage.quorum.lock("k").try_acquire()).await.is_err());
+    }
+    stage.signal([1, 2, 4], Signal::SIGCONT);
+    stage.assert_nothing_is_left();
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    stage.signal([0], Signal::SIGSTOP);
+    soon(guard.release()).await.unwrap();
+    stage.signal([0], Signal::SIGCONT);
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
+    let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    wait_for_servers(&guard, 5);
+    stage.signal([1], Signal::SIGSTOP);
+    stage.servers[4].kill9();
+    // Longer than the lease, so that these two have lost it.
+    wait_for_servers(&guard, 3);
+    let mut control = stage.connect(0);
+    let renewals = |control: &mut _| {
+        let calls = observe::info_field(control, "cmdstat_lock.renew").unwrap();
+        let calls = calls.strip_prefix("calls=").and_then(|calls| calls.split(',').next());
+        calls.unwrap().parse::<u32>().unwrap()
+    };
+    let before = renewals(&mut control);
+    wait::until("it is renewed", SOON, || match renewals(&mut control) {
+        count if count >= before + 2 => Ok(()),
+        count => Err(count.to_string()),
+    });
+    assert!(!guard.is_lost());
+    // And they take it again when they are back: one that forgot, and one that did not.
+    stage.signal([1], Signal::SIGCONT);
+    stage.servers[4].restart();
+    wait_for_servers(&guard, 5);
+    let token = stage.connect(4).run("HGET k fencing-token").text();
+    assert!(token.parse::<u64>().unwrap() >= guard.token().value());
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left();
+}
+
+/// One server's tokens are far ahead of the others, who do not believe in them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    servers[1].connect().run("SET kvlock:floor 4400000000000000");
+    let stage = Stage::of(servers, Client::builder()).await;
+    let mut last = 0;
+    for round in 0..10 {
+        let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+        let token = guard.token().value();
+        assert!(last < token && token < 4_400_000_000_000_000, "{token}, round {round}");
+        last = token;
+        soon(guard.release()).await.unwrap();
+    }
+    stage.assert_nothing_is_left();
+    // Without one of the others there is no majority but with that one.
+    stage.servers[0].kill9();
+    let told = soon(stage.quorum.lock("k").acquire()).await;
+    assert!(matches!(&told, Err(trouble) if !trouble.is_retryable()), "{told:?}");
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_come_too_late_are_undone() {
+    let stage = Stage::set(3).await;
+    let mut control = stage.connect(0);
+    let quorum = stage.quorum.clone().server_timeout(SHORT);
+    stage.signal([0, 1], Signal::SIGSTOP);
+    assert_no_majority(soon(quorum.lock("k").try_acquire()).await, 2, 3);
+    stage.signal([0, 1], Signal::SIGCONT);
+    // The acquires are carried out now, and released after that.
+    wait::until("they were asked", SOON, || {
+        match observe::info_field(&mut control, "cmdstat_lock.acquire") {
+            Some(_) => Ok(()),
+            None => Err("not yet".to_owned()),
+        }
+    });
+    stage.assert_nothing_is_left();
+    assert_eq!(control.run("EXISTS k"), Value::Integer(0));
+}

@@ -1,0 +1,55 @@
+//! Which servers there are, and whether they are different ones.
+
+use super::{Stage, assert_no_majority, clients, soon};
+use harness::{Server, cmd};
+use kvlock::{Client, Error, Quorum};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_server_twice_is_refused() {
+    let (a, b) = (Server::start(), Server::start());
+    let by_name = format!("redis://localhost:{}/", a.port());
+    let told = soon(Quorum::connect([a.url(), b.url(), by_name])).await;
+    let Err(Error::Invalid(text)) = told else { panic!("{told:?}") };
+    assert!(text.contains("localhost") && text.contains("127.0.0.1"), "{text}");
+    let client = Client::connect(a.url()).await.unwrap();
+    assert!(matches!(soon(Quorum::of([client.clone(), client])).await, Err(Error::Invalid(_))));
+    assert!(matches!(soon(Quorum::of([])).await, Err(Error::Invalid(_))));
+    let none: [&str; 0] = [];
+    assert!(matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_))));
+}
+
+/// Two addresses of a server that was down when that could have been seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_turns_out_to_be_there_twice_is_not_counted_twice() {
+    let servers: Vec<_> = (0..4).map(|_| Server::start()).collect();
+    let mut all = clients(&servers, &Client::builder());
+    let twice = redis::Client::open(format!("redis://localhost:{}/", servers[3].port())).unwrap();
+    all.push(Client::builder().build(&twice).unwrap());
+    servers[3].kill9();
+    let quorum = soon(Quorum::of(all)).await.unwrap().server_timeout(super::SOON);
+    servers[3].restart();
+    let stage = Stage { servers, quorum };
+    stage.taken_at([1, 2]);
+    // One server is left, and the other twice: these are two.
+    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
+    stage.connect(1).run("DEL k");
+    let guard = soon(stage.quorum.lock("k").try_acquire()).await.unwrap().expect("three are free");
+    assert_eq!(guard.servers(), 3);
+    soon(guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_majority_must_be_there_at_the_beginning_and_all_must_let_us_in() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    servers[0].connect().call(cmd!["ACL", "SETUSER", "default", "-info"]);
+    let told = soon(Quorum::of(clients(&servers, &Client::builder()))).await;
+    assert!(matches!(told, Err(Error::Denied(_))), "{told:?}");
+    servers[0].kill9();
+    soon(Quorum::of(clients(&servers, &Client::builder()))).await.unwrap();
+    servers[1].kill9();
+    let told = soon(Quorum::of(clients(&servers, &Client::builder()))).await;
+    assert_no_majority(told, 2, 3);
+    let without = Server::options().without_module().start();
+    let told = soon(Quorum::connect([servers[2].url(), without.url()])).await;
+    assert!(matches!(told, Err(Error::ModuleMissing(_))), "{told:?}");
+}

@@ -1,0 +1,241 @@
+//! Locks on several independent servers, of which a majority must grant them.
+
+mod contention;
+mod failures;
+mod identity;
+mod loss;
+
+use super::cancel::after;
+use super::{SOON, soon};
+use harness::{Connection, Server, Value, cmd, wait};
+use kvlock::{Builder, Client, Error, Quorum, QuorumGuard};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+/// Independent servers, and a quorum of them.
+struct Stage {
+    servers: Vec<Server>,
+    quorum: Quorum,
+}
+
+impl Stage {
+    async fn set(count: usize) -> Self {
+        Self::with(count, Client::builder()).await
+    }
+
+    async fn with(count: usize, builder: Builder) -> Self {
+        Self::of((0..count).map(|_| Server::start()).collect(), builder).await
+    }
+
+    async fn of(servers: Vec<Server>, builder: Builder) -> Self {
+        let quorum = Quorum::of(clients(&servers, &builder)).await.unwrap();
+        // However slow the machine is, an answer that comes counts.
+        Self { servers, quorum: quorum.server_timeout(SOON) }
+    }
+
+    fn connect(&self, server: usize) -> Connection {
+        self.servers[server].connect()
+    }
+
+    /// Which servers say that the lock is held.
+    fn holders(&self) -> Vec<usize> {
+        let held = |server: &usize| {
+            self.servers[*server].is_running()
+                && self.connect(*server).run("EXISTS k") == Value::Integer(1)
+        };
+        (0..self.servers.len()).filter(held).collect()
+    }
+
+    /// Somebody else has it at these servers, for a long time.
+    fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
+        for server in servers {
+            let reply = self.connect(server).run("LOCK.ACQUIRE k somebody 600000");
+            assert_eq!(reply[1], Value::Integer(1), "{reply}");
+        }
+    }
+
+    fn signal(&self, servers: impl IntoIterator<Item = usize>, signal: Signal) {
+        servers.into_iter().for_each(|server| self.servers[server].signal(signal));
+    }
+
+    /// No server that runs holds anything, once all that was left to be done is done.
+    fn assert_nothing_is_left(&self) {
+        wait::until("nothing is left", SOON, || match self.holders() {
+            none if none.is_empty() => Ok(()),
+            some => Err(format!("{some:?}")),
+        });
+    }
+}
+
+/// Clients of these servers, whether they can be reached or not.
+fn clients(servers: &[Server], builder: &Builder) -> Vec<Client> {
+    let client = |server: &Server| {
+        builder.clone().build(&redis::Client::open(server.url()).unwrap()).unwrap()
+    };
+    servers.iter().map(client).collect()
+}
+
+fn wait_for_servers(guard: &QuorumGuard, count: usize) {
+    wait::until("so many servers hold it", SOON, || match guard.servers() {
+        servers if servers == count => Ok(()),
+        servers => Err(format!("{servers}: {guard:?}")),
+    });
+}
+
+fn assert_no_majority<T: std::fmt::Debug>(told: Result<T, Error>, down: usize, of: usize) {
+    match &told {
+        Err(trouble @ Error::NoMajority { failed, servers, .. }) => {
+            assert!((*failed, *servers) == (down, of) && trouble.is_retryable(), "{told:?}");
+        }
+        _ => panic!("{told:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_servers_hold_it_with_one_token_until_it_is_released() {
+    let stage = Stage::set(5).await;
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    assert!(guard.servers() >= 3 && !guard.is_lost());
+    assert!(guard.lease_left() > Duration::from_secs(20), "{guard:?}");
+    wait_for_servers(&guard, 5);
+    for server in 0..5 {
+        let token = stage.connect(server).run("HGET k fencing-token").text();
+        // A late one may have a larger token of its own.
+        assert!(token.parse::<u64>().unwrap() >= guard.token().value(), "{token}");
+    }
+    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
+    let other = soon(stage.quorum.lock("other").acquire()).await.unwrap();
+    soon(other.release()).await.unwrap();
+    let before = guard.token();
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left();
+
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    assert!(guard.token() > before);
+    drop(guard);
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
+    let stage = Stage::set(5).await;
+    stage.taken_at([0, 1]);
+    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    wait_for_servers(&guard, 3);
+    // As soon as they are free they are taken, too.
+    stage.connect(0).run("LOCK.RELEASE k somebody");
+    wait_for_servers(&guard, 4);
+    soon(guard.release()).await.unwrap();
+
+    stage.taken_at([2]);
+    stage.connect(0).run("LOCK.ACQUIRE k somebody 600000");
+    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
+    let lock = stage.quorum.lock("k");
+    assert!(soon(lock.acquire_within(Duration::from_millis(300))).await.unwrap().is_none());
+    wait::until("only the other holds it", SOON, || match stage.holders() {
+        taken if taken == [0, 1, 2] => Ok(()),
+        others => Err(format!("{others:?}")),
+    });
+    // Whoever waits gets it when a majority is free.
+    let lock = stage.quorum.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    stage.connect(0).run("LOCK.RELEASE k somebody");
+    let guard = soon(waiter).await.unwrap().unwrap();
+    assert!(guard.servers() >= 3);
+    soon(guard.release()).await.unwrap();
+    stage.connect(1).run("DEL k");
+    stage.connect(2).run("DEL k");
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_lease_ends_by_itself() {
+    let stage = Stage::set(3).await;
+    let lock = stage.quorum.lock("k").fixed_lease(Duration::from_secs(1));
+    let guard = soon(lock.acquire()).await.unwrap();
+    soon(guard.lost()).await;
+    assert!(guard.is_lost() && guard.lease_left().is_zero());
+    assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
+    stage.assert_nothing_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
+    let stage = Stage::set(3).await;
+    let (mut done, mut dropped) = (0, 0);
+    for round in 0..200 {
+        let outcome = soon(after(1 + round % 12, stage.quorum.lock("k").acquire())).await;
+        match outcome {
+            Some(guard) => {
+                assert!(!guard.unwrap().is_lost());
+                done += 1;
+            }
+            None => dropped += 1,
+        }
+        if round % 20 == 19 {
+            stage.assert_nothing_is_left();
+        }
+    }
+    assert!(done > 5 && dropped > 50, "{done} done, {dropped} dropped");
+    // While it is another's, too.
+    stage.taken_at([0, 1]);
+    for polls in 1..40 {
+        let dropped = soon(after(polls, stage.quorum.lock("k").acquire())).await;
+        assert!(dropped.is_none());
+    }
+    stage.connect(0).run("DEL k");
+    stage.connect(1).run("DEL k");
+    stage.assert_nothing_is_left();
+    // And a release.
+    for polls in 1..4 {
+        let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+        after(polls, guard.release()).await;
+        stage.assert_nothing_is_left();
+    }
+    soon(stage.quorum.settled()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_server_and_two_are_quorums_that_bear_no_failure() {
+    for count in [1, 2] {
+        let stage = Stage::set(count).await;
+        let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+        assert_eq!(guard.servers(), count);
+        soon(guard.release()).await.unwrap();
+        stage.servers[0].kill9();
+        let told = soon(stage.quorum.lock("k").try_acquire()).await;
+        assert_no_majority(told, 1, count);
+        stage.assert_nothing_is_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_servers_need_three() {
+    let stage = Stage::set(4).await;
+    stage.taken_at([0, 1]);
+    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
+    stage.connect(0).run("DEL k");
+    let guard = soon(stage.quorum.lock("k").try_acquire()).await.unwrap().expect("three are free");
+    assert_eq!(guard.servers(), 3);
+    soon(guard.release()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_out_of_range_are_refused() {
+    let stage = Stage::set(1).await;
+    let config = cmd!["CONFIG", "SET", "kvlock.max-lease-ms", 1000];
+    for told in [
+        soon(stage.quorum.lock("").acquire()).await,
+        soon(stage.quorum.lock("k").lease(Duration::from_millis(1)).acquire()).await,
+    ] {
+        assert!(matches!(told, Err(Error::Invalid(_))), "{told:?}");
+    }
+    stage.connect(0).call(config);
+    let told = soon(stage.quorum.lock("k").lease(SOON).acquire()).await;
+    let Err(Error::NoMajority { trouble, .. }) = told else { panic!("{told:?}") };
+    assert!(matches!(*trouble, Error::Invalid(_)), "{trouble:?}");
+    stage.connect(0).run("SET text 1");
+    let told = soon(stage.quorum.lock("text").lease(Duration::from_millis(500)).acquire()).await;
+    assert!(told.is_err_and(|told| told.code() == Some("WRONGTYPE")));
+    stage.assert_nothing_is_left();
+}
