@@ -67,7 +67,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     for name in &names {
         for owner in [&b"next"[..], name.as_bytes()] {
             let token = take(&mut table, b"other", owner);
-            table.renew(&at(b"other", held(owner, 0, token)), owner, LEASE);
+            table.renew(&at(b"other", held(owner, 0, token)), owner, LEASE, None);
         }
     }
     for (name, grant) in names.iter().zip(&grants) {

@@ -6,6 +6,11 @@
 //! That a lease ends is a call of its own, which nobody makes: it may come when the lease can have
 //! ended at the earliest, or later, and does nothing if the hold is another one by then.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "only calls that hold a lock alone are judged here"
+)]
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -137,7 +142,8 @@ impl Lock {
     }
 }
 
-/// What the checker says of the calls on each lock; unknown if it takes longer than that.
+/// What the checker says of the calls on each lock that is held alone; unknown if it takes longer
+/// than that.
 pub fn check(calls: &[Call], patience: Duration) -> BTreeMap<String, CheckResult> {
     let mut keys: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
@@ -159,6 +165,13 @@ fn operations(calls: &[&Call]) -> Vec<Operation<Mutex>> {
     // The latest token of each owner, none if it may have another one.
     let mut tokens: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     for call in calls {
+        let known = matches!(
+            call.request,
+            Request::Acquire { .. } | Request::Renew { .. } | Request::Release | Request::Break
+        );
+        if !known {
+            continue;
+        }
         let count = u32::try_from(owners.len()).unwrap_or(u32::MAX);
         let owner = *owners.entry(&call.owner).or_insert(count);
         let lease = match call.request {

@@ -1,7 +1,12 @@
 //! What it is all for: a counter that is guarded by a lock. Its holder reads it, is paused for
 //! longer than its lease, and writes it, when the next holder has done so long ago.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a panic is how a test fails")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails"
+)]
 
 use harness::{Connection, Server, cmd};
 use std::time::Duration;

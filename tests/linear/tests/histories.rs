@@ -1,6 +1,8 @@
 //! Histories of a real server, and what becomes of them when they are spoilt.
 
 #![allow(
+    missing_docs,
+    clippy::print_stdout,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,

@@ -2,7 +2,7 @@
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asks {
+pub(crate) enum Asks {
     /// The lock, ready to wait for it.
     Lock,
     /// A new lease for the grant of that token.
@@ -13,7 +13,7 @@ pub enum Asks {
 
 /// A request, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Call {
+pub(crate) enum Call {
     /// There is none.
     None,
     /// On its way to a server, sent at that tick.
@@ -38,17 +38,17 @@ pub enum Call {
 
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Client {
+pub(crate) struct Client {
     /// The server that it talks to.
-    pub server: usize,
+    pub(crate) server: usize,
     /// What it has asked.
-    pub call: Call,
+    pub(crate) call: Call,
     /// The token it believes to hold the lock with, and the first tick at which it does not any more.
-    pub belief: Option<(u64, u8)>,
+    pub(crate) belief: Option<(u64, u8)>,
     /// A write on its way to the resource, with this token.
-    pub write: Option<u64>,
+    pub(crate) write: Option<u64>,
     /// How often it may still ask for the lock, renew it, and write.
-    pub left: [u8; 3],
+    pub(crate) left: [u8; 3],
 }
 
 impl Client {

@@ -16,50 +16,50 @@ const RESERVED: u64 = 60_000;
 
 /// What a key says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Lock {
+pub(crate) struct Lock {
     /// Who holds it.
-    pub owner: usize,
+    pub(crate) owner: usize,
     /// The token of the grant.
-    pub token: u64,
+    pub(crate) token: u64,
     /// The last tick of the lease.
-    pub until: u8,
+    pub(crate) until: u8,
 }
 
 /// Somebody in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     /// Who.
-    pub client: usize,
+    pub(crate) client: usize,
     /// The lease it asks for.
-    pub lease: u8,
+    pub(crate) lease: u8,
 }
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub(crate) struct Server {
     /// Whether it runs.
-    pub alive: bool,
+    pub(crate) alive: bool,
     /// Whether it takes itself for the primary.
-    pub primary: bool,
+    pub(crate) primary: bool,
     /// What its keyspace says.
-    pub lock: Option<Lock>,
+    pub(crate) lock: Option<Lock>,
     /// Who waits.
-    pub queue: Vec<Waiter>,
+    pub(crate) queue: Vec<Waiter>,
     /// Copies on their way to it.
-    pub pending: Vec<Option<Lock>>,
+    pub(crate) pending: Vec<Option<Lock>>,
     /// How many copies it never got.
-    pub missed: usize,
+    pub(crate) missed: usize,
     /// The last tick at which it grants nothing.
-    pub quarantine_until: u8,
+    pub(crate) quarantine_until: u8,
     /// When it lost its replicas.
-    pub cut_at: Option<u8>,
+    pub(crate) cut_at: Option<u8>,
     /// Tokens up to this one may have been issued.
-    pub floor: u64,
+    pub(crate) floor: u64,
 }
 
 /// What a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The client has the lock, or has it still.
     Granted(u64),
     /// It is in line.
@@ -124,14 +124,19 @@ impl Server {
     /// A holder sets its lease anew.
     pub(crate) fn renew(&mut self, now: u8, client: usize, lease: u8) -> Outcome {
         let lease = Millis(lease.into());
-        let (reply, change) = self.ask(now, |table, at| table.renew(at, OWNERS[client], lease));
+        let (reply, change) =
+            self.ask(now, |table, at| table.renew(at, OWNERS[client], lease, None));
         let token = self.seen(now).map_or(0, |lock| lock.token);
         match reply {
             RenewReply::Lease(_) => {
                 self.write(client, change);
                 Outcome::Granted(token)
             }
-            RenewReply::NotHeld | RenewReply::NotALock => Outcome::Refused,
+            RenewReply::NotHeld
+            | RenewReply::NotALock
+            | RenewReply::Shared
+            | RenewReply::TooFarAhead(_)
+            | RenewReply::TryAgain => Outcome::Refused,
         }
     }
 

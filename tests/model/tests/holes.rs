@@ -1,7 +1,12 @@
 //! With the safeguards that a failure needs there is no bad state; without one of them the hole
 //! that is known to be there is found.
 
-#![allow(clippy::expect_used, reason = "a panic is how a test fails")]
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, and what it has explored is shown"
+)]
 
 use kvlock_model::World;
 use stateright::{Checker, HasDiscoveries, Model};
