@@ -197,7 +197,7 @@ fn main() -> ExitCode {
     let mut total = Tally::default();
     let mut violations = Vec::new();
     let mut coverage = Coverage::of(faults::names());
-    let mut rounds = 0;
+    let (mut rounds, mut memory) = (0, Vec::new());
     loop {
         let (left, enough) =
             (end.saturating_duration_since(Instant::now()), options.suffices(&total, &coverage));
@@ -217,12 +217,24 @@ fn main() -> ExitCode {
         if !violations.is_empty() {
             keep(&calls, &round);
         }
+        memory.push(if round.pair.crashes() == 0 { round.pair.memory() } else { 0 });
         total.merge(&round.tally);
         pair = round.pair;
     }
     coverage.print();
+    print_memory(memory);
     total.print(options.seed, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What the servers used when nobody used them, in the first half of the rounds and in the second.
+fn print_memory(mut memory: Vec<u64>) {
+    let mut second = memory.split_off(memory.len() / 2);
+    for (which, half) in [("first", &mut memory), ("second", &mut second)] {
+        half.sort_unstable();
+        let median = half.get(half.len() / 2).copied().unwrap_or(0);
+        println!("{median:>10}  bytes used between rounds by both servers, {which} half (median)");
+    }
 }
 
 /// Leaves the calls and the faults of a round, and what the servers logged, where somebody can

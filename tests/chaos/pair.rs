@@ -77,6 +77,12 @@ impl Pair {
         self.servers.iter().filter(|server| !server.is_alive()).count()
     }
 
+    /// What the two servers use of memory, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let used = |server: &Server| observe::info_number(&mut server.connect(), "used_memory");
+        self.servers.iter().map(used).map(|used| u64::try_from(used).unwrap_or(0)).sum()
+    }
+
     /// What is not as it should be when nobody uses these locks any more.
     pub(crate) fn wrongs(&self, locks: &[Lock]) -> Vec<String> {
         let crashed = self.servers.iter().filter(|server| !server.is_alive());
