@@ -90,7 +90,10 @@ impl Renewals {
         if answers.iter().all(|answer| matches!(answer, Value::ServerError(_) | Value::Okay)) {
             return Ok(answers);
         }
-        let mut confirmed = reached(confirmed)?;
+        let mut confirmed = match reached(confirmed) {
+            Ok(confirmed) => confirmed,
+            Err(trouble) => return Err(if_deposed(live, trouble, wanted)),
+        };
         if all {
             let there = replicas_of(role)?;
             node.has_shown(there);
@@ -99,7 +102,8 @@ impl Renewals {
                 wanted = there;
                 let mut wait = Pipeline::with_capacity(1);
                 wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
-                confirmed = reached(live.call_all(&wait, patience).await?.pop())?;
+                confirmed = reached(live.call_all(&wait, patience).await?.pop())
+                    .map_err(|trouble| if_deposed(live, trouble, wanted))?;
             }
         }
         if confirmed < wanted {
@@ -162,6 +166,17 @@ impl Renewals {
 fn reached(answer: Option<Value>) -> Result<u32, Error> {
     let answer = answer.unwrap_or(Value::Nil).extract_error()?;
     Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
+}
+
+/// What it means that `WAIT` is refused after something was renewed. A server that became a replica
+/// in between refuses with words of its own: then the renewal has reached nobody.
+fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
+    let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
+    if !of_a_replica {
+        return refused;
+    }
+    live.condemn();
+    Error::NotReplicated { confirmed: 0, wanted }
 }
 
 /// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.

@@ -30,9 +30,19 @@ const REMEMBERED: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Ends {
     cursor: Cursor,
-    /// By the name of the semaphore: no lease ends before this.
-    ends: Vec<Option<(u64, UnixMillis)>>,
+    known: Vec<Option<Known>>,
     names: RandomState,
+}
+
+/// What was found when everybody who held permits had been looked at.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Of which semaphore.
+    name: u64,
+    /// No lease ends before this.
+    end: UnixMillis,
+    /// How many fields there are, unless somebody else took one out or put one in.
+    fields: usize,
 }
 
 /// What a search for the dead came to.
@@ -41,28 +51,43 @@ struct Search {
     dead: Vec<(Vec<u8>, u64)>,
     /// When to search again: no lease ends before; none for at once.
     next: Option<UnixMillis>,
+    /// What the living hold, if all were seen.
+    held: Option<u64>,
+}
+
+impl Search {
+    /// How many permits are held without the dead, where so many were counted as held with them.
+    fn left_of(&self, used: u64) -> u64 {
+        let freed: u64 = self.dead.iter().map(|(_, holds)| *holds).sum();
+        self.held.unwrap_or_else(|| used.saturating_sub(freed))
+    }
 }
 
 impl Ends {
     pub(crate) fn new() -> Self {
-        let ends = vec![None; REMEMBERED];
-        Self { cursor: Cursor::new(), ends, names: RandomState::new() }
+        let known = vec![None; REMEMBERED];
+        Self { cursor: Cursor::new(), known, names: RandomState::new() }
     }
 
-    fn place(&mut self, key: KeyRef<'_>) -> (u64, Option<&mut Option<(u64, UnixMillis)>>) {
+    fn place(&mut self, key: KeyRef<'_>) -> (u64, Option<&mut Option<Known>>) {
         let name = self.names.hash_one((key.db, key.name));
         let place = usize::try_from(name).unwrap_or_default() % REMEMBERED;
-        (name, self.ends.get_mut(place))
+        (name, self.known.get_mut(place))
     }
 
-    fn of(&mut self, key: KeyRef<'_>) -> Option<UnixMillis> {
+    fn known(&mut self, key: KeyRef<'_>) -> Option<&mut Known> {
         let (name, place) = self.place(key);
-        (*place?).filter(|(known, _)| *known == name).map(|(_, end)| end)
+        place?.as_mut().filter(|known| known.name == name)
     }
 
-    fn remember(&mut self, key: KeyRef<'_>, end: UnixMillis) {
+    /// No lease of a hash of so many fields ends before this.
+    fn of(&mut self, key: KeyRef<'_>, fields: usize) -> Option<UnixMillis> {
+        self.known(key).filter(|known| known.fields == fields).map(|known| known.end)
+    }
+
+    fn remember(&mut self, key: KeyRef<'_>, end: UnixMillis, fields: usize) {
         if let (name, Some(place)) = self.place(key) {
-            *place = Some((name, end));
+            *place = Some(Known { name, end, fields });
         }
     }
 
@@ -74,6 +99,7 @@ impl Ends {
             self.cursor.restart();
         }
         let (mut dead, mut first_end, mut all) = (Vec::new(), None::<UnixMillis>, false);
+        let mut held = 0_u64;
         for _ in 0..STEPS_MAX {
             let more = key.scan(&mut self.cursor, &mut |field, value| {
                 let share = Share::read(value).filter(|_| field != MODE_FIELD);
@@ -81,6 +107,7 @@ impl Ends {
                     None => {}
                     Some(share) if share.is_live(now) => {
                         first_end = Some(first_end.map_or(share.until, |end| end.min(share.until)));
+                        held = held.saturating_add(share.holds);
                     }
                     Some(share) => dead.push((field.to_vec(), share.holds)),
                 }
@@ -102,16 +129,18 @@ impl Ends {
             (false, true) => None,
             (false, false) => Some(now.plus(GO_ON)),
         };
-        Search { dead, next }
+        Search { dead, next, held: (all && is_small).then_some(held) }
     }
 
-    /// Somebody's lease ends then.
-    fn lower(&mut self, key: KeyRef<'_>, end: UnixMillis) {
-        if let Some(known) = self.of(key)
-            && end < known
-        {
-            self.remember(key, end);
-        }
+    /// An owner had this, dead or alive, and now has that.
+    fn note(&mut self, key: KeyRef<'_>, had: bool, has: Option<Share>) {
+        let Some(known) = self.known(key) else { return };
+        known.fields = known.fields.saturating_add_signed(match (had, has.is_some()) {
+            (false, true) => 1,
+            (true, false) => -1,
+            (true, true) | (false, false) => 0,
+        });
+        known.end = has.map_or(known.end, |share| known.end.min(share.until));
     }
 }
 
@@ -158,9 +187,7 @@ impl Server {
                 true
             }
             (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
-                if let Some(share) = share {
-                    self.ends.lower(open.at, share.until);
-                }
+                self.ends.note(open.at, open.own.is_some(), share);
                 let value = share.map(|share| Text::new(share.text().as_bytes()));
                 let fields = [(Text::new(asked.bytes()), value)];
                 open.write(&self.words, &fields, (limit, now_used));
@@ -182,27 +209,28 @@ impl Server {
     /// Removes dead holders and counts what they held as free; if that can be worth while.
     fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
         let now = open.now.unix();
-        open.earliest = self.ends.of(open.at).filter(|end| *end >= now);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
+        open.earliest = self.ends.of(open.at, key.fields()).filter(|end| *end >= now);
         if open.earliest.is_some() || Bug::DeadKeepPermits.is_planted() {
             return;
         }
         let search = self.ends.search(key, now);
-        let mut dead = search.dead;
-        let freed: u64 = dead.iter().map(|(_, holds)| *holds).sum();
+        let left = search.left_of(used);
         if let Some(asked) = asked
-            && dead.iter().any(|(owner, _)| owner == asked.bytes())
+            && search.dead.iter().any(|(owner, _)| owner == asked.bytes())
         {
             open.own = None;
         }
-        self.sharers.swept += u64::try_from(dead.len()).unwrap_or(0);
-        let fields: Vec<_> = dead.drain(..).map(|(owner, _)| (Text::new(&owner), None)).collect();
-        if !fields.is_empty() {
-            open.write(&self.words, &fields, (limit, used.saturating_sub(freed)));
+        self.sharers.swept += u64::try_from(search.dead.len()).unwrap_or(0);
+        let fields: Vec<_> =
+            search.dead.iter().map(|(owner, _)| (Text::new(owner), None)).collect();
+        // A stranger may have taken out somebody who holds permits.
+        if left != used || !fields.is_empty() {
+            open.write(&self.words, &fields, (limit, left));
         }
         open.earliest = search.next;
-        if let Some(next) = open.earliest {
-            self.ends.remember(open.at, next);
+        if let (Some(next), Some(key)) = (open.earliest, &open.key) {
+            self.ends.remember(open.at, next, key.fields());
         }
     }
 
@@ -213,9 +241,9 @@ impl Server {
         let (Ok((limit, used)), _) = read(open.as_ref(), &self.words, name, None) else {
             return false;
         };
-        let now = clock::now().unix();
+        let (now, fields) = (clock::now().unix(), open.as_ref().map_or(0, Key::fields));
         let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
-        is_free || self.ends.of(at).is_none_or(|end| end < now)
+        is_free || self.ends.of(at, fields).is_none_or(|end| end < now)
     }
 
     /// Says whether so few permits are free, with those of the dead, that the first waiter could
@@ -235,16 +263,16 @@ impl Server {
         if !self.table.lacks_permits(&open.situation(), permits) {
             return false;
         }
-        let Search { dead, next } = self.ends.search(key, open.now.unix());
-        let (Some(next), Ok((limit, used))) = (next, open.counts) else { return false };
-        if dead.is_empty() {
-            self.ends.remember(at, next);
+        let search = self.ends.search(key, open.now.unix());
+        let (Some(next), Ok((limit, used))) = (search.next, open.counts) else { return false };
+        let left = search.left_of(used);
+        if left == used && search.dead.is_empty() {
+            self.ends.remember(at, next, key.fields());
         }
-        let freed: u64 = dead.iter().map(|(_, holds)| *holds).sum();
-        if dead.iter().any(|(dead, _)| dead == owner.lend().bytes()) {
+        if search.dead.iter().any(|(dead, _)| dead == owner.lend().bytes()) {
             open.own = None;
         }
-        open.counts = Ok((limit, used.saturating_sub(freed)));
+        open.counts = Ok((limit, left));
         if !self.table.lacks_permits(&open.situation(), permits) {
             return false;
         }
@@ -285,7 +313,6 @@ impl Server {
                 }
                 Served::TooMany(waiting) => self.answer(waiting, TOO_MANY_PERMITS, None),
                 Served::Granted(hand_off, share, used) => {
-                    self.ends.lower(at, share.until);
                     let change = PermitsChange::Own { share: Some(share), used };
                     self.write_permits(&mut open, Some(owner), change);
                     granted.push((hand_off, share.holds, permits));

@@ -12,6 +12,12 @@ use std::time::{Duration, Instant};
 /// How long a failover may take.
 const FAILOVER: Duration = Duration::from_secs(30);
 
+/// A waiter breaks its connection off.
+pub(crate) const RESET_BY_WAITER: &str = "connection reset by a waiter";
+
+/// Who gets a lock is killed before it can hear of that.
+pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
+
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
@@ -19,15 +25,15 @@ const FAULTS: [(&str, u64, Fault); 18] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
     ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
-    ("SET by a stranger", 2, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
+    ("SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
     ("HDEL by a stranger", 6, |it| it.delete_owner()),
     ("FORCERELEASE", 4, |it| it.force_release()),
     ("CLIENT KILL of one", 8, |it| it.kill_one()),
     ("CLIENT KILL in the turn of a grant", 12, |it| it.kill_while_granted()),
-    ("CLIENT KILL of all", 1, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
+    ("CLIENT KILL of all", 3, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
     ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
     ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
-    ("CLIENT PAUSE ALL", 1, |it| it.pause("ALL")),
+    ("CLIENT PAUSE ALL", 2, |it| it.pause("ALL")),
     ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
     ("SWAPDB", 2, |it| it.swap()),
     ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
@@ -49,9 +55,15 @@ const OPTIONS: [(&str, &str, &str); 9] = [
     ("lazyfree-lazy-expire", "yes", "no"),
 ];
 
+/// The names of all faults, also of those that the clients do themselves.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let of_clients = [RESET_BY_WAITER, KILL_IN_HAND_OFF];
+    FAULTS.iter().map(|(name, ..)| *name).chain(of_clients)
+}
+
 /// Injects faults for that long.
 pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
-    let mut injector = Injector { round, random, connection: None };
+    let mut injector = Injector { round, random, connection: None, lasts: Duration::ZERO };
     let end = Instant::now() + time;
     while Instant::now() < end && round.pair.crashes() == 0 {
         let total = FAULTS.iter().map(|(_, weight, _)| weight).sum();
@@ -65,11 +77,11 @@ pub(crate) fn inject(round: &Round, time: Duration, random: Random) {
             })
             .unwrap();
         let begun = round.recorder.now();
-        match fault(&mut injector) {
-            Ok(()) => round.tally.fault(name),
-            Err(_) => injector.connection = None,
+        if fault(&mut injector).is_err() {
+            injector.connection = None;
         }
-        round.tally.note(format!("{name} from {begun:?} to {:?}", round.recorder.now()));
+        let lasts = std::mem::take(&mut injector.lasts);
+        round.tally.fault(name, begun, round.recorder.now().max(begun + lasts));
         // Not to wait for anything: what a fault has set in motion goes on before the next.
         sleep(Duration::from_millis(10 + injector.random.below(40)));
     }
@@ -80,6 +92,8 @@ struct Injector<'a> {
     round: &'a Round,
     random: Random,
     connection: Option<Connection>,
+    /// How long the fault goes on when it has been injected.
+    lasts: Duration,
 }
 
 impl Injector<'_> {
@@ -227,6 +241,7 @@ impl Injector<'_> {
 
     fn pause(&mut self, which: &str) -> Result<(), ReceiveError> {
         let time = 50 + self.random.below(250);
+        self.lasts = Duration::from_millis(time);
         self.say(cmd!["CLIENT", "PAUSE", time, which])
     }
 

@@ -1,6 +1,7 @@
 //! What the clients do: take a lock in every way there is, use it, and give it back in every way.
 
 use crate::client::{Client, Ending};
+use crate::faults::{KILL_IN_HAND_OFF, RESET_BY_WAITER};
 use crate::{Lock, Round, Sort, WILD};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
@@ -152,9 +153,10 @@ impl Worker<'_> {
         match self.random.below(100) {
             0..=9 => self.cancel(call, &wish.request),
             10..=16 if wish.may_be_lost => {
+                let begun = self.client.round.recorder.now();
                 self.client.reset();
-                self.client.round.tally.fault("connection reset by a waiter");
                 self.client.round.recorder.answered(call, Outcome::Unknown);
+                self.happened(RESET_BY_WAITER, begun);
                 Ending::Unknown
             }
             17..=24 if wish.may_be_repeated && in_line => self.take_place_over(call, wish),
@@ -188,13 +190,20 @@ impl Worker<'_> {
         in_line
     }
 
+    fn happened(&self, fault: &'static str, begun: Duration) {
+        let round = self.client.round;
+        round.tally.fault(fault, begun, round.recorder.now());
+    }
+
     fn cancel(&mut self, call: CallId, request: &Request) -> Ending {
         let command = match self.sort {
             Sort::Lock | Sort::Shared => "LOCK.CANCEL",
             Sort::Semaphore => "SEM.CANCEL",
             Sort::Latch => "LATCH.CANCEL",
         };
+        let begun = self.client.round.recorder.now();
         let cancelled = self.side.ask(cmd![command, self.key, self.owner]);
+        self.client.round.tally.cancel(begun, self.client.round.recorder.now());
         let ending = self.client.finish(call, request, Outcome::Failed);
         // Without an answer to the cancel nobody knows which of the two it was.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
@@ -307,6 +316,7 @@ impl Worker<'_> {
         let Some(id) = head.flatten().map(|head| head[2].integer()) else {
             return self.client.call(&key, &owner, request, release);
         };
+        let begun = self.client.round.recorder.now();
         // A transaction: both are done in one turn of the server, whatever the network does.
         let call = self.client.begin(&key, &owner, request.clone(), &[b"MULTI".to_vec()]);
         self.client.connection().send(release);
@@ -319,7 +329,7 @@ impl Worker<'_> {
                 return Ending::Unknown;
             }
         }
-        self.client.round.tally.fault("CLIENT KILL in the turn of a hand-off");
+        self.happened(KILL_IN_HAND_OFF, begun);
         self.client.finish_as(call, request, Outcome::Unknown, |replies| match replies {
             Value::Array(replies) => replies[0].clone(),
             // The transaction was refused as a whole.

@@ -1,10 +1,14 @@
-//! Mixed load of locks, shared locks, semaphores and latches on a primary and its replica while everything that may happen to a server happens:
-//! clients are killed, writes are paused, keys are deleted by strangers, databases are flushed,
-//! reloaded and swapped, the roles change. What the clients saw is checked after every round.
+//! Mixed load of locks, shared locks, semaphores and latches on a primary and its replica while
+//! everything that may happen to a server happens: clients are killed, writes are paused, keys are
+//! deleted by strangers, databases are flushed, reloaded and swapped, the roles change. What the
+//! clients saw is checked after every round.
 //!
 //! ```text
-//! chaos [--seconds N] [--seed S] [--clients C]
+//! chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]
 //! ```
+//!
+//! It goes on for so many seconds, and then until it has made so many calls, injected so many
+//! faults, and each fault has met each operation under way so many times.
 //!
 //! Ends with 0 when no round broke a rule and no server crashed; at the first that did, with 1 and
 //! what it was. The seed decides what is done, not how the threads meet.
@@ -21,6 +25,7 @@
 )]
 
 mod client;
+mod coverage;
 mod faults;
 mod latches;
 mod load;
@@ -28,6 +33,7 @@ mod pair;
 mod permits;
 mod tally;
 
+use crate::coverage::Coverage;
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
@@ -91,23 +97,35 @@ struct Options {
     seconds: u64,
     seed: u64,
     clients: u64,
+    calls: u64,
+    faults: u64,
+    pairs: u64,
 }
 
 impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seed = u64::from(clock.subsec_nanos());
-        let mut options = Self { seconds: 300, seed, clients: 32 };
+        let mut options = Self { seconds: 300, seed, clients: 32, calls: 0, faults: 0, pairs: 0 };
         while let Some(word) = words.next() {
             let value = match word.as_str() {
                 "--seconds" => &mut options.seconds,
                 "--seed" => &mut options.seed,
                 "--clients" => &mut options.clients,
+                "--calls" => &mut options.calls,
+                "--faults" => &mut options.faults,
+                "--pairs" => &mut options.pairs,
                 _ => return None,
             };
             *value = words.next()?.parse().ok()?;
         }
         Some(options)
+    }
+
+    /// Whether there was enough of everything but time.
+    fn suffices(&self, total: &Tally, coverage: &Coverage) -> bool {
+        let (calls, faults) = total.totals();
+        calls >= self.calls && faults >= self.faults && coverage.least() >= self.pairs
     }
 }
 
@@ -167,7 +185,9 @@ impl Round {
 
 fn main() -> ExitCode {
     let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!("usage: chaos [--seconds N] [--seed S] [--clients C]");
+        println!(
+            "usage: chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]"
+        );
         return ExitCode::from(2);
     };
     let end = Instant::now() + Duration::from_secs(options.seconds);
@@ -176,14 +196,21 @@ fn main() -> ExitCode {
     println!("seed {}, {} clients, {}", options.seed, options.clients, pair.names());
     let mut total = Tally::default();
     let mut violations = Vec::new();
+    let mut coverage = Coverage::of(faults::names());
     let mut rounds = 0;
-    while Instant::now() < end && violations.is_empty() {
+    loop {
+        let (left, enough) =
+            (end.saturating_duration_since(Instant::now()), options.suffices(&total, &coverage));
+        if !violations.is_empty() || (left.is_zero() && enough) {
+            break;
+        }
         rounds += 1;
-        let time = ROUND.min(end.saturating_duration_since(Instant::now()));
+        let time = if enough { ROUND.min(left) } else { ROUND };
         let round = run(pair, rounds, time, &options, &random.part(rounds));
         let calls = round.recorder.calls();
         round.tally.add("calls", calls.len() as u64);
         round.count(&calls);
+        coverage.add(&round.tally.faults(), &calls, &round.tally.cancels());
         violations.extend(round.pair.wrongs(&round.locks));
         violations.extend(check(&calls, &LIMITS).iter().map(ToString::to_string));
         violations.extend(round.tally.surprises());
@@ -193,6 +220,7 @@ fn main() -> ExitCode {
         total.merge(&round.tally);
         pair = round.pair;
     }
+    coverage.print();
     total.print(options.seed, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,7 +1,9 @@
 //! What was done, how often, and what came as a surprise.
 
+use crate::coverage::Span;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// How many violations are shown; the first few tell the story.
 const SHOWN: usize = 20;
@@ -10,7 +12,10 @@ const SHOWN: usize = 20;
 pub(crate) struct Tally {
     counts: Mutex<BTreeMap<String, u64>>,
     surprises: Mutex<Vec<String>>,
-    diary: Mutex<Vec<String>>,
+    /// Which fault was done when.
+    faults: Mutex<Vec<(&'static str, Span)>>,
+    /// When waits were taken back.
+    cancels: Mutex<Vec<Span>>,
 }
 
 impl Tally {
@@ -18,18 +23,36 @@ impl Tally {
         *self.counts.lock().unwrap().entry(what.to_owned()).or_default() += count;
     }
 
-    /// Notes a fault that was done.
-    pub(crate) fn fault(&self, what: &str) {
+    /// Notes a fault that was done, or at least begun.
+    pub(crate) fn fault(&self, what: &'static str, from: Duration, to: Duration) {
         self.add(&format!("fault: {what}"), 1);
+        self.faults.lock().unwrap().push((what, Span { from, to }));
     }
 
-    /// Notes what was done when, for whoever has to understand a violation.
-    pub(crate) fn note(&self, line: String) {
-        self.diary.lock().unwrap().push(line);
+    pub(crate) fn faults(&self) -> Vec<(&'static str, Span)> {
+        self.faults.lock().unwrap().clone()
     }
 
+    /// Notes that somebody took a wait back.
+    pub(crate) fn cancel(&self, from: Duration, to: Duration) {
+        self.cancels.lock().unwrap().push(Span { from, to });
+    }
+
+    pub(crate) fn cancels(&self) -> Vec<Span> {
+        self.cancels.lock().unwrap().clone()
+    }
+
+    /// What was done when, for whoever has to understand a violation.
     pub(crate) fn diary(&self) -> Vec<String> {
-        self.diary.lock().unwrap().clone()
+        let line = |(what, Span { from, to }): (_, _)| format!("{what} from {from:?} to {to:?}");
+        self.faults().into_iter().map(line).collect()
+    }
+
+    /// How many calls there were, and how many faults.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let counts = self.counts.lock().unwrap();
+        let faults = counts.iter().filter(|(what, _)| what.starts_with("fault: "));
+        (counts.get("calls").copied().unwrap_or(0), faults.map(|(_, count)| count).sum())
     }
 
     /// Notes a reply that nothing explains.
@@ -48,16 +71,13 @@ impl Tally {
     }
 
     pub(crate) fn print(&self, seed: u64, rounds: u64, violations: &[String], crashes: usize) {
-        let counts = self.counts.lock().unwrap();
-        let mut faults = 0;
-        for (what, count) in counts.iter() {
+        for (what, count) in self.counts.lock().unwrap().iter() {
             println!("{count:>10}  {what}");
-            faults += if what.starts_with("fault: ") { *count } else { 0 };
         }
         for violation in violations.iter().take(SHOWN) {
             println!("VIOLATION {violation}");
         }
-        let calls = counts.get("calls").copied().unwrap_or(0);
+        let (calls, faults) = self.totals();
         println!(
             "seed {seed}: {rounds} rounds, {calls} calls, {faults} faults, {} violations, {crashes} crashes",
             violations.len(),

@@ -178,9 +178,11 @@ pub(crate) fn coordinated(setting: Setting, runtime: &Runtime) -> Seen {
         let panics = observe::info_number(&mut server.connect(), "kvlock_caught_panics");
         assert_eq!(panics, 0);
     }
-    // Leases as short as this end now and then because the machine is busy.
+    // As long as writes are paused nothing is renewed.
     if seen.lost > 0 {
-        seen.notes.insert("some leases of 100 ms ended before they were renewed".to_owned());
+        let note =
+            "leases of 100 ms were over before they could be renewed, and their holders told";
+        seen.notes.insert(note.to_owned());
     }
     seen
 }

@@ -204,3 +204,23 @@ async fn a_lock_that_one_of_all_replicas_does_not_confirm_is_lost() {
     let next = strict(&server, 2, SOON, AMPLE).await;
     soon(next.lock("m").acquire()).await.unwrap().release().await.unwrap();
 }
+
+/// `WAIT` has an error of its own for that, which says nothing of what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_was_deposed_says_so_and_not_that_it_cannot_wait() {
+    let (mut stage, replica) = set(Duration::from_secs(60), AMPLE).await;
+    let all = strict(&stage.server, 1, Duration::from_secs(60), AMPLE).await;
+    for client in [stage.client.clone(), all] {
+        let mut guard = soon(client.lock("k").acquire()).await.unwrap();
+        replica.connect().run("REPLICAOF NO ONE");
+        stage.control.call(cmd!["REPLICAOF", "127.0.0.1", replica.port()]);
+        let told = soon(guard.extend(Duration::from_secs(50))).await.unwrap_err();
+        assert_eq!(told.code(), Some("READONLY"), "{told:?}");
+        assert!(told.is_retryable());
+        // And back again.
+        stage.control.run("REPLICAOF NO ONE");
+        replica.connect().call(cmd!["REPLICAOF", "127.0.0.1", stage.server.port()]);
+        settle(&stage.server, &replica);
+        soon(guard.release()).await.unwrap();
+    }
+}

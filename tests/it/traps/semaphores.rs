@@ -151,6 +151,26 @@ fn who_waits_is_told_when_the_semaphore_goes_and_not_when_it_is_back_at_once(kin
     expect_same_data(&stage.server, &stage.replica);
 }
 
+/// The number of held permits is a field of its own, and a stranger who takes a holder out of the
+/// hash does not know it.
+fn permits_of_a_holder_that_a_stranger_took_out_are_free(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("SEM.SET k 3");
+    for owner in ["alice", "bob", "carol"] {
+        stage.eye.call(cmd!["SEM.ACQUIRE", "k", owner, 1, 600_000]);
+    }
+    // It is known now that no lease ends soon.
+    assert_eq!(stage.run("SEM.ACQUIRE k dave 1 600000"), Value::Nil);
+    stage.run("HDEL k alice");
+    assert_eq!(stage.run("SEM.ACQUIRE k dave 1 600000"), Value::Integer(1));
+    assert_eq!(counts(&mut stage), "semaphore 3 3");
+    let mut erin = wait_for_permits(&mut stage, "erin", 2, 600_000);
+    stage.run("HDEL k bob carol");
+    expect_permits(&mut erin, 2);
+    assert_eq!(counts(&mut stage), "semaphore 3 3");
+    expect_same_data(&stage.server, &stage.replica);
+}
+
 fn a_promoted_replica_knows_who_holds_permits(kind: Kind) {
     let mut stage = Stage::of_twins(&kind);
     stage.run("SEM.SET k 3");
@@ -218,6 +238,7 @@ on_each_server!(
     permits_granted_to_a_client_that_is_gone_are_taken_back,
     a_holder_that_dies_in_a_pause_makes_way_after_it,
     who_waits_is_told_when_the_semaphore_goes_and_not_when_it_is_back_at_once,
+    permits_of_a_holder_that_a_stranger_took_out_are_free,
     a_promoted_replica_knows_who_holds_permits,
     never_more_permits_are_held_than_there_are,
 );

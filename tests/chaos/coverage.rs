@@ -1,0 +1,233 @@
+//! Which operations were under way when which fault happened.
+
+use harness::history::{Call, Outcome, Request};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+/// How late a server may notice the end of a lease that somebody waits for.
+const NOTICES: Duration = Duration::from_millis(20);
+
+/// What may be under way when a fault happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    /// A try that does not wait.
+    Acquire,
+    /// A wait, from its sending to its answer.
+    Wait,
+    /// From what frees a lock to the answer of the waiter who gets it.
+    HandOff,
+    Renew,
+    Release,
+    /// Taking a wait back.
+    Cancel,
+    /// The end of a lease that nobody prevents.
+    Expiry,
+}
+
+const ALL: [Operation; 7] = [
+    Operation::Acquire,
+    Operation::Wait,
+    Operation::HandOff,
+    Operation::Renew,
+    Operation::Release,
+    Operation::Cancel,
+    Operation::Expiry,
+];
+
+/// A stretch of time, ends included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+}
+
+impl Span {
+    fn meets(self, other: Self) -> bool {
+        self.from <= other.to && other.from <= self.to
+    }
+}
+
+/// How often each fault met each operation.
+#[derive(Debug, Default)]
+pub(crate) struct Coverage(BTreeMap<&'static str, [u64; ALL.len()]>);
+
+impl Coverage {
+    /// All these faults, which have met nothing yet.
+    pub(crate) fn of(faults: impl Iterator<Item = &'static str>) -> Self {
+        Self(faults.map(|name| (name, [0; ALL.len()])).collect())
+    }
+
+    /// Counts for each fault the operations that it met, each once.
+    pub(crate) fn add(
+        &mut self,
+        faults: &[(&'static str, Span)],
+        calls: &[Call],
+        cancels: &[Span],
+    ) {
+        let spans = spans(calls, cancels);
+        for (name, fault) in faults {
+            let met = self.0.entry(name).or_default();
+            for (operation, count) in ALL.iter().zip(met) {
+                let meets = |spans: &Vec<Span>| spans.iter().any(|span| span.meets(*fault));
+                *count += u64::from(spans.get(operation).is_some_and(meets));
+            }
+        }
+    }
+
+    /// The least of all.
+    pub(crate) fn least(&self) -> u64 {
+        self.0.values().flatten().copied().min().unwrap_or(0)
+    }
+
+    pub(crate) fn print(&self) {
+        println!("how often a fault met an operation that was under way:");
+        let names = ALL.map(|operation| format!("{:>9}", format!("{operation:?}"))).concat();
+        println!("{:48}{names}", "");
+        for (fault, met) in &self.0 {
+            let met = met.map(|count| format!("{count:>9}")).concat();
+            println!("{fault:48}{met}");
+        }
+        println!("{:48}{:>9}", "least of all", self.least());
+    }
+}
+
+/// When which operation was under way.
+fn spans(calls: &[Call], cancels: &[Span]) -> HashMap<Operation, Vec<Span>> {
+    let mut spans: HashMap<Operation, Vec<Span>> = HashMap::new();
+    spans.insert(Operation::Cancel, cancels.to_vec());
+    let mut by_key: HashMap<&str, Vec<&Call>> = HashMap::new();
+    for call in calls {
+        by_key.entry(&call.key).or_default().push(call);
+        if let (Some(operation), Some((to, _))) = (operation(&call.request), call.answer) {
+            spans.entry(operation).or_default().push(Span { from: call.sent, to });
+        }
+    }
+    for calls in by_key.values_mut() {
+        calls.sort_by_key(|call| call.sent);
+        spans.entry(Operation::HandOff).or_default().extend(hand_offs(calls));
+        spans.entry(Operation::Expiry).or_default().extend(expiries(calls));
+    }
+    spans
+}
+
+/// Hand-offs among the calls on one key, which are in the order of sending.
+fn hand_offs(calls: &[&Call]) -> Vec<Span> {
+    let freeing: Vec<_> = calls.iter().filter(|call| frees(call)).map(|call| call.sent).collect();
+    let hand_off = |wait: &&Call| {
+        let to = granted_at(wait)?;
+        let from = *freeing[..freeing.partition_point(|sent| *sent <= to)].last()?;
+        // Whoever came after it was free did not get it from anybody.
+        (from > wait.sent).then_some(Span { from, to })
+    };
+    let waits = calls.iter().filter(|call| operation(&call.request) == Some(Operation::Wait));
+    waits.copied().filter_map(|wait| hand_off(&wait)).collect()
+}
+
+/// The ends of leases on one key that nobody prevented.
+fn expiries(calls: &[&Call]) -> Vec<Span> {
+    let mut later: HashMap<&str, Vec<&Call>> = HashMap::new();
+    for call in calls {
+        later.entry(&call.owner).or_default().push(call);
+    }
+    let expiry = |call: &Call| {
+        let (granted, lease) = (granted_at(call)?, lease(&call.request)?);
+        let to = granted + lease;
+        let prevents = |other: &&Call| {
+            (granted..to).contains(&other.sent)
+                && (frees(other) || operation(&other.request) == Some(Operation::Renew))
+        };
+        let prevented = later.get(&*call.owner)?.iter().any(prevents);
+        // When it was granted is between the two.
+        let from = call.sent.max(granted.saturating_sub(NOTICES)) + lease;
+        (!prevented).then_some(Span { from, to: to + NOTICES })
+    };
+    calls.iter().filter_map(|call| expiry(call)).collect()
+}
+
+fn operation(request: &Request) -> Option<Operation> {
+    match request {
+        Request::Acquire { timeout: None, .. }
+        | Request::Share { timeout: None, .. }
+        | Request::Permits { timeout: None, .. } => Some(Operation::Acquire),
+        Request::Acquire { .. }
+        | Request::Share { .. }
+        | Request::Permits { .. }
+        | Request::AwaitLatch { .. } => Some(Operation::Wait),
+        Request::Renew { .. } => Some(Operation::Renew),
+        Request::Release | Request::ReleaseShare | Request::ReleasePermits | Request::CountDown => {
+            Some(Operation::Release)
+        }
+        Request::SetLatch { .. } | Request::Break => None,
+    }
+}
+
+/// Whether somebody may get what this gives back, or takes away.
+fn frees(call: &Call) -> bool {
+    call.request == Request::Break || operation(&call.request) == Some(Operation::Release)
+}
+
+fn granted_at(call: &Call) -> Option<Duration> {
+    let (at, outcome) = call.answer?;
+    match outcome {
+        Outcome::Granted { .. } | Outcome::Holds { .. } => Some(at),
+        Outcome::Done if matches!(call.request, Request::AwaitLatch { .. }) => Some(at),
+        _ => None,
+    }
+}
+
+fn lease(request: &Request) -> Option<Duration> {
+    match request {
+        Request::Acquire { lease, .. }
+        | Request::Share { lease, .. }
+        | Request::Permits { lease, .. } => Some(*lease),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn call(owner: &str, request: Request, sent: u64, answered: u64, outcome: Outcome) -> Call {
+        Call {
+            key: "k".to_owned(),
+            owner: owner.to_owned(),
+            request,
+            sent: ms(sent),
+            queued: None,
+            in_line_at: None,
+            answer: Some((ms(answered), outcome)),
+            valid_until: None,
+        }
+    }
+
+    fn met(calls: &[Call], cancels: &[Span], from: u64, to: u64) -> [u64; ALL.len()] {
+        let mut coverage = Coverage::of(["fault"].into_iter());
+        coverage.add(&[("fault", Span { from: ms(from), to: ms(to) })], calls, cancels);
+        coverage.0["fault"]
+    }
+
+    #[test]
+    fn a_fault_meets_what_is_under_way_and_nothing_else() {
+        let granted = |token| Outcome::Granted { token, holds: 1 };
+        let acquire = |timeout| Request::Acquire { lease: ms(100), timeout };
+        let calls = [
+            call("a", acquire(None), 10, 12, granted(1)),
+            call("b", acquire(Some(ms(500))), 20, 53, granted(2)),
+            call("a", Request::Release, 50, 52, Outcome::Released { left: 0 }),
+        ];
+        let cancel = Span { from: ms(300), to: ms(301) };
+        assert_eq!(met(&calls, &[cancel], 0, 9), [0; 7]);
+        assert_eq!(met(&calls, &[cancel], 11, 11), [1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(met(&calls, &[cancel], 30, 31), [0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(met(&calls, &[cancel], 51, 60), [0, 1, 1, 0, 1, 0, 0]);
+        // The lease of b ends; that of a does not.
+        assert_eq!(met(&calls, &[cancel], 110, 112), [0; 7]);
+        assert_eq!(met(&calls, &[cancel], 153, 154), [0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(met(&calls, &[cancel], 290, 400), [0, 0, 0, 0, 0, 1, 0]);
+    }
+}
