@@ -133,9 +133,12 @@ async fn a_reset_around_a_renewal_loses_nothing() {
             if proxy.has_cut() { Ok(()) } else { Err("not yet".to_owned()) }
         });
         let token = i64::try_from(guard.token().value()).unwrap();
-        let before = guard.lease_left();
+        // A lease ends at the same moment until it is renewed.
+        let end = || Instant::now() + guard.lease_left();
+        let before = end();
         wait::until("it is renewed after that", SOON, || {
-            if guard.lease_left() > before { Ok(()) } else { Err(format!("{guard:?}")) }
+            let renewed = end() > before + Duration::from_millis(100);
+            if renewed { Ok(()) } else { Err(format!("{guard:?}")) }
         });
         assert!(!guard.is_lost(), "{moment:?}");
         assert_eq!(stage.control.run("LOCK.INFO k").field("token").integer(), token);
