@@ -278,6 +278,7 @@ impl World {
             (_, Some(n)) if n <= had => TakeReply::Holds(had),
             (_, Some(n)) if n > had + 1 => TakeReply::Mismatch,
             _ if !self.waits.is_empty() || free == 0 => TakeReply::Refused,
+            _ if self.in_quarantine() => TakeReply::Refused,
             _ => TakeReply::Holds(had + free),
         };
         let (at, want) = (self.at(owner), Want::Permits(Permits::MAX));
