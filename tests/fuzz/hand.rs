@@ -58,8 +58,8 @@ pub(crate) struct Hand {
     /// What the options were at the beginning.
     pub(crate) options: Vec<(String, String)>,
     /// Whether clients are paused, or else unblocked. Every server that we support crashes, with no
-    /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up; Redis 8 also if it
-    /// waits for the end of a flush.
+    /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up. Redis 8 did, with
+    /// kvlock loaded, when it waited for the end of a flush.
     pub(crate) pauses: bool,
 }
 
