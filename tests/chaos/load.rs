@@ -216,10 +216,13 @@ impl Worker<'_> {
     fn take_place_over(&mut self, first: CallId, wish: &Wish) -> Ending {
         let second = self.side.begin(&self.key, &self.owner, wish.request.clone(), &wish.command);
         self.client.round.recorder.took_over(second, first);
-        // What the first was given without hearing of it, the second may find.
+        // What the first was given without hearing of it, the second may find; what the second was,
+        // an owner may that goes on with what the first was given.
         let before = self.client.finish(first, &wish.request, Outcome::Unknown);
-        let after = self.side.finish(second, &wish.request, Outcome::Failed);
-        if let Ending::Done(_) = before { before } else { after }
+        let goes_on = matches!(before, Ending::Done(_));
+        let lost = if goes_on { Outcome::Unknown } else { Outcome::Failed };
+        let after = self.side.finish(second, &wish.request, lost);
+        if goes_on { before } else { after }
     }
 
     fn goes_on_sharing(&mut self) -> bool {
