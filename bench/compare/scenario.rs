@@ -107,7 +107,8 @@ fn takes_long(cell: &Cell) -> bool {
         "7" | "9" => library,
         // A thousand readers that leave take the scripts seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
-        _ => ["etcd", "PostgreSQL"].contains(&who),
+        _ if BEYOND.contains(&who) => true,
+        _ => cell.name == "one at a time" && library && who != "kvlock crate",
     }
 }
 
@@ -285,7 +286,7 @@ fn held(cells: &mut Cells, effort: Effort) {
         for who in ["kvlock", "Lua + pub/sub", "SET + script"] {
             cells.add("6", name, who, move || holding::raw(contender::named(who), locks));
         }
-        if [10_000, 100_000].contains(&locks) && !effort.quick {
+        if locks == 100_000 && !effort.quick {
             cells.add("6", name, "kvlock crate", move || holding::watchdog(locks));
         }
     }
