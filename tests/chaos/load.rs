@@ -150,8 +150,11 @@ impl Worker<'_> {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let call = self.client.begin(&key, &owner, wish.request.clone(), &wish.command);
         let in_line = self.random.percent(60) && self.look_for_place();
+        // A waiter in line whose connection the server closes without a word has nothing. Who was
+        // not seen there may have had it at once.
+        let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
-            0..=9 => self.cancel(call, &wish.request),
+            0..=9 => self.cancel(call, &wish.request, lost),
             10..=16 if wish.may_be_lost => {
                 let begun = self.client.round.recorder.now();
                 self.client.reset();
@@ -160,12 +163,11 @@ impl Worker<'_> {
                 Ending::Unknown
             }
             17..=24 if wish.may_be_repeated && in_line => self.take_place_over(call, wish),
-            // A waiter whose connection the server closes without a word has nothing.
             _ => {
                 if self.random.percent(50) && wish.timeout >= 60 {
                     self.look_for_place();
                 }
-                self.client.finish(call, &wish.request, Outcome::Failed)
+                self.client.finish(call, &wish.request, lost)
             }
         }
     }
@@ -195,7 +197,7 @@ impl Worker<'_> {
         round.tally.fault(fault, begun, round.recorder.now());
     }
 
-    fn cancel(&mut self, call: CallId, request: &Request) -> Ending {
+    fn cancel(&mut self, call: CallId, request: &Request, lost: Outcome) -> Ending {
         let command = match self.sort {
             Sort::Lock | Sort::Shared => "LOCK.CANCEL",
             Sort::Semaphore => "SEM.CANCEL",
@@ -204,7 +206,7 @@ impl Worker<'_> {
         let begun = self.client.round.recorder.now();
         let cancelled = self.side.ask(cmd![command, self.key, self.owner]);
         self.client.round.tally.cancel(begun, self.client.round.recorder.now());
-        let ending = self.client.finish(call, request, Outcome::Failed);
+        let ending = self.client.finish(call, request, lost);
         // Without an answer to the cancel nobody knows which of the two it was.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
             self.client.round.recorder.answered(call, Outcome::Withdrawn);
@@ -220,7 +222,8 @@ impl Worker<'_> {
         // an owner may that goes on with what the first was given.
         let before = self.client.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done(_));
-        let lost = if goes_on { Outcome::Unknown } else { Outcome::Failed };
+        let may_have = goes_on || before == Ending::Unknown;
+        let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
         let after = self.side.finish(second, &wish.request, lost);
         if goes_on { before } else { after }
     }
