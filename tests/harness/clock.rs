@@ -4,27 +4,27 @@
 //! `clock_shim.c` beside this file is compiled when a test needs it and preloaded into the server:
 //! it moves the date and leaves all other clocks alone.
 
-use crate::kind::workspace;
 use crate::options::Options;
+use crate::shim;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tempfile::TempDir;
 
 /// A clock that can be set, of all servers that [`Options::clock`] was given it for.
 #[derive(Debug)]
 pub struct Clock {
     file: File,
+    library: PathBuf,
     dir: TempDir,
 }
 
 impl Default for Clock {
     fn default() -> Self {
         let dir = TempDir::with_prefix("kvlock-clock-").expect("a temporary folder");
-        compile_shim(dir.path());
+        let library = shim::compile("clock_shim.c", dir.path());
         let file = File::create(offset_path(dir.path())).expect("make the file of a clock");
-        let clock = Self { file, dir };
+        let clock = Self { file, library, dir };
         clock.set(0);
         clock
     }
@@ -46,23 +46,11 @@ impl Clock {
 impl Options {
     /// Starts the server with that clock, which must outlive it.
     pub fn clock(self, clock: &Clock) -> Self {
-        let dir = clock.dir.path();
-        self.env("LD_PRELOAD", shim_path(dir)).env("KVLOCK_CLOCK_FILE", offset_path(dir))
+        let offset = offset_path(clock.dir.path());
+        self.env("LD_PRELOAD", &clock.library).env("KVLOCK_CLOCK_FILE", offset)
     }
 }
 
 fn offset_path(dir: &Path) -> PathBuf {
     dir.join("offset")
-}
-
-fn shim_path(dir: &Path) -> PathBuf {
-    dir.join("shim.so")
-}
-
-fn compile_shim(dir: &Path) {
-    let mut compile = Command::new("cc");
-    compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
-    compile.arg(shim_path(dir)).arg(workspace().join("tests/harness/clock_shim.c"));
-    let done = compile.status().unwrap_or_else(|e| panic!("{compile:?}: {e}"));
-    assert!(done.success(), "{compile:?}: {done}");
 }

@@ -27,6 +27,7 @@
 //! | a port that is free | [`port`] |
 //! | something that cuts a server off | [`proxy`], and [`site`] with Sentinels |
 //! | a wall clock that a test sets | [`clock`] |
+//! | a disk that a test slows down, and a loss of power | [`disk`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
 //! | the only sleep | [`wait`] |
@@ -48,6 +49,7 @@
 pub mod checker;
 pub mod clock;
 pub mod cluster;
+pub mod disk;
 pub mod history;
 pub mod kind;
 mod launch;
@@ -60,6 +62,7 @@ pub mod random;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+mod shim;
 pub mod site;
 pub mod transcript;
 pub mod wait;

@@ -21,6 +21,7 @@ mod client;
 mod cluster;
 mod clustered;
 mod contexts;
+mod crashes;
 mod documents;
 mod failovers;
 mod fifo;

@@ -1,0 +1,148 @@
+//! Clients that take locks and keep them, wait for others and hand them on, until their server dies.
+
+use harness::history::{Outcome, Recorder, Request};
+use harness::resp::ReceiveError;
+use harness::{Connection, Server, Value, cmd, observe, wait};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// How long anything may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a client waits for a lock.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+
+const CLIENTS: usize = 16;
+
+/// Locks that all of them want.
+const WANTED: usize = 4;
+
+/// Locks that each takes and keeps between two of those.
+const KEPT: usize = 4;
+
+/// The clients of one life of a server.
+pub(super) struct Load<'a> {
+    pub(super) server: &'a Server,
+    pub(super) book: &'a Recorder,
+    /// What the names of their locks begin with.
+    pub(super) life: &'a str,
+    pub(super) lease: Duration,
+    /// How many grants they are to know of.
+    pub(super) grants: usize,
+}
+
+impl Load<'_> {
+    /// Has them work, calls `end` in the middle of it, and returns when all have noticed that the
+    /// server is gone.
+    pub(super) fn run(&self, end: impl FnOnce()) {
+        let (known, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let mut eye = self.server.connect();
+        let connections: Vec<_> = (0..CLIENTS).map(|_| self.server.connect()).collect();
+        thread::scope(|scope| {
+            // Should this panic, they are not to go on for ever.
+            let _over = Raise(&over);
+            for (number, connection) in connections.into_iter().enumerate() {
+                let (known, over) = (&known, &over);
+                let client = Client { load: self, number, connection, known };
+                scope.spawn(move || client.work(over));
+            }
+            wait::until("they know of so many grants", LIMIT, || {
+                let known = known.load(Ordering::Relaxed);
+                if known < self.grants {
+                    return Err(format!("{known} of {}", self.grants));
+                }
+                match observe::info_number(&mut eye, "kvlock_handed_off") {
+                    0 => Err("no hand-off".to_owned()),
+                    _ => Ok(()),
+                }
+            });
+            end();
+        });
+    }
+}
+
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Client<'a> {
+    load: &'a Load<'a>,
+    number: usize,
+    connection: Connection,
+    known: &'a AtomicUsize,
+}
+
+impl Client<'_> {
+    fn work(mut self, over: &AtomicBool) {
+        for turn in 0.. {
+            if over.load(Ordering::Relaxed) || self.turn(turn).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` when the server is gone.
+    fn turn(&mut self, turn: usize) -> Option<()> {
+        let life = self.load.life;
+        let owner = format!("{life}{}:{turn}", self.number);
+        for kept in 0..KEPT {
+            self.acquire(&format!("{owner}:{kept}"), &owner, None)?;
+        }
+        let wanted = format!("{life}wanted:{}", turn % WANTED);
+        if self.acquire(&wanted, &owner, Some(TIMEOUT))? {
+            call(&mut self.connection, self.load.book, &wanted, &owner, Request::Release)?;
+        }
+        Some(())
+    }
+
+    fn acquire(&mut self, key: &str, owner: &str, timeout: Option<Duration>) -> Option<bool> {
+        let request = Request::Acquire { lease: self.load.lease, timeout };
+        let outcome = call(&mut self.connection, self.load.book, key, owner, request)?;
+        let granted = matches!(outcome, Outcome::Granted { .. });
+        self.known.fetch_add(usize::from(granted), Ordering::Relaxed);
+        Some(granted)
+    }
+}
+
+/// Does that and takes it down; `None` when the server is gone, and nobody knows.
+pub(super) fn call(
+    connection: &mut Connection,
+    book: &Recorder,
+    key: &str,
+    owner: &str,
+    request: Request,
+) -> Option<Outcome> {
+    let command = match &request {
+        Request::Acquire { lease, timeout: None } => {
+            cmd!["LOCK.ACQUIRE", key, owner, ms(*lease)]
+        }
+        Request::Acquire { lease, timeout: Some(timeout) } => {
+            cmd!["LOCK.WAIT", key, owner, ms(*lease), ms(*timeout)]
+        }
+        Request::Release => cmd!["LOCK.RELEASE", key, owner],
+        other => panic!("nobody does {other:?} here"),
+    };
+    let call = book.sent(key, owner, request);
+    connection.send(command);
+    let number = |value: &Value| value.integer().cast_unsigned();
+    let outcome = match connection.receive(LIMIT) {
+        Ok(Value::Nil) => Outcome::Refused,
+        Ok(left @ Value::Integer(_)) => Outcome::Released { left: number(&left) },
+        Ok(grant @ Value::Array(_)) => {
+            Outcome::Granted { token: number(&grant[0]), holds: number(&grant[1]) }
+        }
+        Err(ReceiveError::Closed) => Outcome::Unknown,
+        other => panic!("{key} {owner}: {other:?}"),
+    };
+    book.answered(call, outcome);
+    (outcome != Outcome::Unknown).then_some(outcome)
+}
+
+fn ms(time: Duration) -> u64 {
+    time.as_millis().try_into().unwrap()
+}

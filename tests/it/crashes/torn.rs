@@ -1,0 +1,183 @@
+//! An append-only file that ends anywhere: what is loaded is what there was after one of the
+//! commands, the last that the file has completely.
+
+use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
+use harness::disk::append_only_file;
+use harness::{Connection, Options, Server, Value, cmd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::thread;
+use tempfile::TempDir;
+
+/// At every byte so far before the end the file is cut, and at some before that.
+const EACH: usize = 256;
+const STRIDE: usize = 61;
+const THREADS: usize = 3;
+
+/// The fields of each key, in order, and when it ends.
+type Data = BTreeMap<String, (Vec<(String, String)>, i64)>;
+
+/// What there is after a command, and how long the file is then.
+struct Moment {
+    end: usize,
+    data: Data,
+}
+
+/// A server that does this and that, with all that it then had.
+struct Past {
+    server: Server,
+    connection: Connection,
+    moments: Vec<Moment>,
+    /// The largest token that was granted.
+    last: i64,
+}
+
+impl Past {
+    fn new() -> Self {
+        let server = options().append_only("always").start();
+        let connection = server.connect();
+        let moments = vec![Moment { end: 0, data: Data::new() }];
+        Self { server, connection, moments, last: 0 }
+    }
+
+    fn run(&mut self, line: &str) {
+        let reply = self.connection.run(line);
+        assert!(!reply.is_error() && !reply.is_nil(), "{line}: {reply}");
+        if let Value::Array(_) = reply {
+            self.last = self.last.max(token(&reply));
+        }
+        self.look();
+    }
+
+    fn look(&mut self) {
+        let end = fs::metadata(append_only_file(self.server.dir())).unwrap().len();
+        let data = data(&mut self.connection);
+        self.moments.push(Moment { end: usize::try_from(end).unwrap(), data });
+    }
+
+    /// Grants, re-entries, renewals, hand-offs, releases, of locks that are held alone and shared.
+    fn do_a_bit_of_everything(&mut self, number: usize) {
+        let (k, s) = (format!("k{number}"), format!("s{number}"));
+        self.run(&format!("LOCK.ACQUIRE {k} alice {LONG}"));
+        self.run(&format!("LOCK.ACQUIRE {k} alice {LONG}"));
+        self.run(&format!("LOCK.RENEW {k} alice 500000"));
+        self.run(&format!("LOCK.RELEASE {k} alice"));
+        self.run(&format!("LOCK.ACQUIRE {s} erin {LONG} SHARED"));
+        self.run(&format!("LOCK.ACQUIRE {s} fred {LONG} SHARED"));
+        self.run(&format!("LOCK.RELEASE {s} erin SHARED"));
+        let mut waiters: Vec<_> = (0..2).map(|_| self.server.connect()).collect();
+        for (waiter, owner) in waiters.iter_mut().zip(["bob", "carol"]) {
+            wait_in_line(waiter, &mut self.connection, &k, owner);
+        }
+        for (waiter, owner) in waiters.iter_mut().zip(["alice", "bob"]) {
+            assert_eq!(
+                self.connection.run(&format!("LOCK.RELEASE {k} {owner}")),
+                Value::Integer(0)
+            );
+            self.last = self.last.max(token(&arrival(waiter)));
+            self.look();
+        }
+        self.run(&format!("LOCK.RELEASE {s} fred SHARED"));
+        if number.is_multiple_of(2) {
+            self.run(&format!("LOCK.FORCERELEASE {k}"));
+        }
+    }
+}
+
+fn options() -> Options {
+    Server::options().config("aof-load-truncated", "yes")
+}
+
+fn data(connection: &mut Connection) -> Data {
+    let keys = connection.run("KEYS *");
+    let of = |key: &Value| {
+        let key = key.text();
+        let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
+        let fields = if key == "kvlock:floor" {
+            vec![(String::new(), connection.call(cmd!["GET", key]).text())]
+        } else {
+            let fields = connection.call(cmd!["HGETALL", key]);
+            let pairs = fields.elements().chunks_exact(2);
+            let mut fields: Vec<_> = pairs.map(|pair| (pair[0].text(), pair[1].text())).collect();
+            fields.sort();
+            fields
+        };
+        (key, (fields, until))
+    };
+    keys.elements().iter().map(of).collect()
+}
+
+/// A folder like that one, but of the file only so much is there.
+fn cut(dir: &Path, length: usize) -> TempDir {
+    let copy = TempDir::with_prefix("kvlock-torn-").unwrap();
+    fs::create_dir(copy.path().join("appendonlydir")).unwrap();
+    let torn = append_only_file(dir);
+    for file in fs::read_dir(dir.join("appendonlydir")).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if path == torn {
+            bytes.truncate(length);
+        }
+        fs::write(copy.path().join("appendonlydir").join(path.file_name().unwrap()), bytes)
+            .unwrap();
+    }
+    copy
+}
+
+/// Starts a server on what is left, and looks at all there is.
+fn check_cut(past: &Past, length: usize) {
+    let dir = cut(past.server.dir(), length);
+    let server = options().append_only("no").dir(dir.path()).start();
+    let mut eye = server.connect();
+    let complete = past.moments.iter().rev().find(|moment| moment.end <= length);
+    let found = data(&mut eye);
+    assert_eq!(found, complete.expect("the first is at 0").data, "cut at {length}");
+    let names: BTreeSet<&String> =
+        past.moments.iter().flat_map(|moment| moment.data.keys()).collect();
+    for key in names.into_iter().filter(|key| *key != "kvlock:floor") {
+        let held = found.get(key);
+        assert!(held.is_none_or(|(_, until)| *until > 0), "{key} has no lease, cut at {length}");
+        let reply = acquire(&mut eye, key, "stranger");
+        let stranger = eye.call(cmd!["LOCK.RELEASE", key, "stranger"]);
+        if held.is_some() {
+            assert_eq!((reply, stranger), (Value::Nil, Value::Nil), "{key}, cut at {length}");
+        } else {
+            assert!(token(&reply) > past.last, "{key}: {reply}, cut at {length}");
+        }
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn what_is_loaded_is_what_there_was_after_a_command() {
+    let mut past = Past::new();
+    for number in 0..4 {
+        past.do_a_bit_of_everything(number);
+    }
+    past.server.kill9();
+    let file = fs::read(append_only_file(past.server.dir())).unwrap();
+    assert_eq!(file.len(), past.moments.last().unwrap().end);
+    let far = file.len() - EACH;
+    let cuts: Vec<usize> = (0..far).step_by(STRIDE).chain(far..=file.len()).collect();
+    let torn = |length: &&usize| {
+        let count =
+            |word: &[u8]| file[..**length].windows(word.len()).filter(|w| *w == word).count();
+        count(b"MULTI") > count(b"EXEC")
+    };
+    let transactions = cuts.iter().filter(torn).count();
+    assert!(transactions > 0, "no transaction is torn");
+    thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (past, cuts) = (&past, &cuts);
+            scope.spawn(move || {
+                cuts.iter()
+                    .skip(first)
+                    .step_by(THREADS)
+                    .for_each(|length| check_cut(past, *length));
+            });
+        }
+    });
+    let (starts, commands) = (cuts.len(), past.moments.len() - 1);
+    println!("{commands} commands, {starts} cuts, {transactions} in a transaction: all loaded");
+}
