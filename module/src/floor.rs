@@ -19,7 +19,7 @@ use crate::slot;
 /// What all floors are called, or begin with. No lock may be called so.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
-/// How far ahead a floor is written, in microseconds.
+/// How far ahead a floor is written, in microseconds: at most that, and at least a second less.
 const AHEAD_US: u64 = 60_000_000;
 
 /// How much must be left of it, in microseconds.
@@ -138,30 +138,50 @@ impl Floors {
     /// Sees to it that this token is below what we have reserved, with room to spare.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
         let floor = self.at(ctx, place, now);
-        let needed = token.value().max(now.unix_us.min(TOKEN_STORED_MAX));
+        let unix_us = now.unix_us.min(TOKEN_STORED_MAX);
+        let needed = token.value().max(unix_us);
         if floor.ours >= needed.saturating_add(LEFT_US) {
             return;
         }
-        let ahead = needed.saturating_add(AHEAD_US);
+        let ahead = reservation(needed, unix_us);
         if write(ctx, place, ahead) {
             floor.ours = ahead;
         }
     }
 }
 
+/// A reservation says in its last bits how many minutes it is ahead of the clock of who wrote it:
+/// that is 1, and more when tokens are ahead of the clock themselves, because of somebody before.
+const MINUTES: u64 = 1 << 10;
+
+/// The number to write when tokens up to `needed` are in use.
+fn reservation(needed: u64, unix_us: u64) -> u64 {
+    // A second of slack, lest whoever begins there needs two minutes more than the one before.
+    let end = needed.saturating_add(AHEAD_US - 1_000_000);
+    let minutes = end.saturating_sub(unix_us).div_ceil(AHEAD_US).max(1);
+    if minutes >= MINUTES {
+        // Further ahead than servers of ours get: 0 minutes says nothing.
+        return end.next_multiple_of(MINUTES);
+    }
+    // The largest number up to there that ends as it is to end.
+    let most = unix_us + minutes * AHEAD_US;
+    most - (most - minutes) % MINUTES
+}
+
 /// Where to begin when somebody else has reserved tokens up to `found`.
 ///
 /// The reservation alone would not do. Two servers that take over one after the other, of which the
 /// second has not heard of the first, find the same one and would begin at the same token. So each
-/// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
-/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. Whoever
-/// was promoted does that also where nothing was reserved yet: the server before may still be about to
-/// grant its first lock there.
+/// begins as far ahead of its own clock as the reservation was of that of its writer: the one that
+/// comes later begins higher, as long as their clocks agree, and does so for as long as the one
+/// before was ahead. Whoever was promoted does that also where nothing was reserved yet: the server
+/// before may still be about to grant its first lock there.
 fn above(found: u64, now: Now, promoted: bool) -> u64 {
     if (found == 0 && !promoted) || Bug::FloorAlone.is_planted() {
         return found;
     }
-    found.max(now.unix_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)
+    let ahead = (found % MINUTES).max(1) * AHEAD_US;
+    found.max(now.unix_us.saturating_add(ahead)).min(TOKEN_STORED_MAX)
 }
 
 /// What the key says; 0 if it says nothing to us.
@@ -189,4 +209,49 @@ fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
     ctx.replicate(c"SET", &[name, value.lend()]);
     ctx.notify(KeyEventKind::String, c"set", name);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = AHEAD_US;
+    const DATE: u64 = 1_795_290_198_162_386;
+
+    fn at(unix_us: u64) -> Now {
+        Now { unix_us, mono: MonoMillis(0) }
+    }
+
+    #[test]
+    fn a_reservation_is_a_minute_or_so_above_what_is_needed_and_says_of_whose_clock() {
+        for ahead in [0, 1, 500_000, 59 * MINUTE, 60 * MINUTE + 1_000, 1_000 * MINUTE] {
+            let found = reservation(DATE + ahead, DATE);
+            assert!(found >= DATE + ahead + MINUTE - 1_010_000, "{ahead}: {found}");
+            assert!(found <= DATE + ahead + 2 * MINUTE, "{ahead}: {found}");
+            // The later somebody finds it the higher he begins, and never below.
+            assert!(above(found, at(DATE), false) >= found, "{ahead}: {found}");
+            let later = [1, 1_000, 5 * MINUTE].map(|later| above(found, at(DATE + later), false));
+            assert!(later.is_sorted_by(|one, next| one < next), "{ahead}: {later:?}");
+        }
+    }
+
+    #[test]
+    fn each_start_is_a_minute_further_ahead_of_the_clock_if_they_follow_each_other_fast() {
+        let mut found = reservation(DATE, DATE);
+        for start in 1..1_000 {
+            let now = DATE + start * 1_000_000;
+            let begin = above(found, at(now), false);
+            assert_eq!(begin, now + start * MINUTE);
+            found = reservation(begin + 100_000, now);
+        }
+    }
+
+    #[test]
+    fn what_no_server_of_ours_has_written_lifts_and_no_more() {
+        let far = DATE + 2_000 * MINUTE;
+        let found = reservation(far, DATE);
+        assert!((far..far + 2 * MINUTE).contains(&found));
+        assert_eq!(above(found, at(DATE), false), found);
+        assert_eq!(above(TOKEN_STORED_MAX, at(u64::MAX), true), TOKEN_STORED_MAX);
+    }
 }

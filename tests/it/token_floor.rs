@@ -2,9 +2,10 @@
 
 use crate::asking::{acquire, error, release, token};
 use harness::clock::Clock;
+use harness::disk::append_only_file;
 use harness::observe;
 use harness::{Connection, Kind, Server, Value, cmd, on_each_server, wait};
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
 
@@ -113,6 +114,30 @@ fn who_takes_over_without_having_heard_of_the_one_before_is_above_it(kind: Kind)
     s.run("REPLICAOF NO ONE");
     let next = token(&acquire(&mut s, "k", "carol"));
     assert!(next > last, "{next} after {last}");
+}
+
+/// Starts within a minute, of which each finds a reservation that is further ahead than the one
+/// before; and one of them dies with the power before it could save its own.
+fn who_starts_without_what_the_start_before_had_reserved_is_above_it(kind: Kind) {
+    let server = Server::options().kind(&kind).append_only("always").start();
+    let mut last = 0;
+    for saved in [true, true, true, false, false, true] {
+        let file = append_only_file(server.dir());
+        let size = fs::metadata(&file).unwrap().len();
+        let mut a = server.connect();
+        for _ in 0..20 {
+            let next = token(&acquire(&mut a, "k", "alice"));
+            assert!(next > last, "{next} after {last}");
+            last = next;
+            release(&mut a, "k", "alice");
+        }
+        server.kill9();
+        if !saved {
+            File::options().write(true).open(&file).unwrap().set_len(size).unwrap();
+        }
+        server.restart();
+    }
+    assert!(token(&acquire(&mut server.connect(), "k", "alice")) > last);
 }
 
 /// Neither is a reason to begin above one's own reservation, which nobody may have heard of yet.
@@ -284,6 +309,7 @@ on_each_server!(
     the_floor_is_raised_once_in_half_a_minute,
     the_floor_needs_no_module_on_the_replica,
     who_takes_over_without_having_heard_of_the_one_before_is_above_it,
+    who_starts_without_what_the_start_before_had_reserved_is_above_it,
     who_takes_over_before_anything_was_granted_is_above_the_one_before,
     replicas_that_come_and_go_lift_no_token,
     a_poisoned_token_of_a_free_lock_is_ignored,
