@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::api::required;
+use super::text::Arg;
 
 static CAUGHT: AtomicU64 = AtomicU64::new(0);
 
@@ -21,6 +22,8 @@ pub(crate) fn caught_panics() -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Load,
+    /// The end of it, when the server knows commands and options.
+    Loaded,
     Unload,
     Command,
     WriteAnswer,
@@ -79,6 +82,23 @@ pub(super) fn provoke(entry: Entry) {
 
 #[cfg(not(feature = "planted"))]
 pub(super) fn provoke(_entry: Entry) {}
+
+/// Takes `provoke load` or `provoke loaded` out of what the module is loaded with, and provokes a
+/// panic there: no command can ask for these.
+#[cfg(feature = "planted")]
+pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
+    let [first, entry, rest @ ..] = args else { return args };
+    if first.bytes() != b"provoke" {
+        return args;
+    }
+    provoke_at(if entry.bytes() == b"load" { Entry::Load } else { Entry::Loaded });
+    rest
+}
+
+#[cfg(not(feature = "planted"))]
+pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
+    args
+}
 
 /// Leaks what a panic carried: to drop it could panic again, outside the guard.
 #[expect(clippy::mem_forget, reason = "a few bytes, against a second panic")]

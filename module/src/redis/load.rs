@@ -8,7 +8,7 @@ use redis_module::raw;
 use super::api::{ERR, OK, required};
 use super::ctx::Ctx;
 use super::events::{KeyEvent, ServerEvent};
-use super::guard::{Entry, guard, log_line, log_panics};
+use super::guard::{Entry, guard, log_line, log_panics, provoke, provoked_by};
 use super::info::InfoWriter;
 use super::parked::Handle;
 use super::text::Arg;
@@ -163,6 +163,8 @@ unsafe fn load_guarded<H: Host>(
         // this function there are `argc` of them.
         unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
     };
+    let args = provoked_by(args);
+    provoke(Entry::Load);
     let set_options = required!(RedisModule_SetModuleOptions);
     // SAFETY: this is the load function.
     unsafe { set_options(raw_ctx, SIGNAL_BY_HAND) };
@@ -177,8 +179,10 @@ unsafe fn load_guarded<H: Host>(
     unsafe { config::register::<H>(raw_ctx, args) }?;
     // SAFETY: likewise.
     unsafe { info::register::<H>(raw_ctx) };
+    H::loaded(&ctx);
+    provoke(Entry::Loaded);
+    // Nothing may fail after this: Redis 7.0 goes on to tell a module that it refused of events.
     // SAFETY: likewise.
     unsafe { events::subscribe::<H>(raw_ctx) };
-    H::loaded(&ctx);
     Ok(())
 }
