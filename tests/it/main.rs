@@ -16,6 +16,7 @@
 
 mod arguments;
 mod asking;
+mod asleep;
 mod chaos;
 mod client;
 mod cluster;

@@ -1,5 +1,6 @@
 //! The client crate on real servers.
 
+mod asleep;
 mod cancel;
 mod cluster;
 mod crowd;
