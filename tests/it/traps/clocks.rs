@@ -2,9 +2,10 @@
 //! waits are not, and tokens never go back.
 
 use super::stage::{LONG, SOON, Stage};
+use crate::asking::token;
 use harness::clock::Clock;
-use harness::{Kind, Value, on_each_server};
-use std::time::Instant;
+use harness::{Kind, Server, Value, cmd, observe, on_each_server, wait};
+use std::time::{Duration, Instant};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -92,9 +93,46 @@ fn a_lease_that_was_set_after_the_clock_went_back_ends_in_time(kind: Kind) {
     stage.check();
 }
 
+/// Asserts no more than that nobody is stuck, since machines may be busy; prints how late they are.
+fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
+    let clock = Clock::new();
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let mut eye = server.connect();
+    let mut worst = Vec::new();
+    for step in [1_000, 60_000, HOUR_MS].into_iter().flat_map(|step| [step, -step]) {
+        let lease = 10 * HOUR_MS;
+        token(&eye.call(cmd!["LOCK.ACQUIRE", "k", "alice", lease]));
+        let waits: Vec<_> = [800_u64, 1200]
+            .into_iter()
+            .map(|timeout_ms| {
+                let mut connection = server.connect();
+                let (id, begun) = (connection.client_id(), Instant::now());
+                let owner = format!("waits{timeout_ms}");
+                connection.send(cmd!["LOCK.WAIT", "k", owner, lease, timeout_ms]);
+                wait::until("it waits, or no more", SOON, || {
+                    let over = connection.has_unread() || observe::is_blocked(&mut eye, id);
+                    if over { Ok(()) } else { Err(String::new()) }
+                });
+                (connection, begun + Duration::from_millis(timeout_ms))
+            })
+            .collect();
+        clock.set(step);
+        let late = waits.into_iter().map(|(mut connection, due)| {
+            assert_eq!(connection.receive(SOON).unwrap(), Value::Nil, "at {step}");
+            Instant::now().saturating_duration_since(due).as_millis()
+        });
+        worst.push((step, late.max()));
+        // And back, which is a step as well.
+        clock.set(0);
+        eye.run("LOCK.FORCERELEASE k");
+    }
+    println!("{kind}: step of the date and how late a wait ended, in ms: {worst:?}");
+}
+
 on_each_server!(
     a_clock_set_back_makes_no_wait_longer,
     a_clock_set_forward_makes_no_wait_shorter_and_ends_leases,
     a_clock_that_jumps_all_the_time_harms_nobody,
     a_lease_that_was_set_after_the_clock_went_back_ends_in_time,
+    waits_end_soon_after_their_time_whatever_the_date_does,
 );
