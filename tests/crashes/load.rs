@@ -1,50 +1,52 @@
 //! Clients that take locks and keep them, wait for others and hand them on, until their server dies.
 
 use harness::history::{Outcome, Recorder, Request};
+use harness::random::Random;
 use harness::resp::ReceiveError;
 use harness::{Connection, Server, Value, cmd, observe, wait};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 /// How long anything may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a client waits for a lock.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
-const CLIENTS: usize = 16;
+const CLIENTS: u64 = 16;
 
 /// Locks that all of them want.
-const WANTED: usize = 4;
+const WANTED: u64 = 4;
 
-/// Locks that each takes and keeps between two of those.
-const KEPT: usize = 4;
+/// So many locks, on average, each takes and keeps between two of those.
+const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
-pub(super) struct Load<'a> {
-    pub(super) server: &'a Server,
-    pub(super) book: &'a Recorder,
+pub(crate) struct Load<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) book: &'a Recorder,
     /// What the names of their locks begin with.
-    pub(super) life: &'a str,
-    pub(super) lease: Duration,
+    pub(crate) life: &'a str,
+    pub(crate) lease: Duration,
     /// How many grants they are to know of.
-    pub(super) grants: usize,
+    pub(crate) grants: u64,
+    pub(crate) random: Random,
 }
 
 impl Load<'_> {
     /// Has them work, calls `end` in the middle of it, and returns when all have noticed that the
     /// server is gone.
-    pub(super) fn run(&self, end: impl FnOnce()) {
-        let (known, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    pub(crate) fn run(&self, end: impl FnOnce()) {
+        let (known, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let mut eye = self.server.connect();
         let connections: Vec<_> = (0..CLIENTS).map(|_| self.server.connect()).collect();
         thread::scope(|scope| {
             // Should this panic, they are not to go on for ever.
             let _over = Raise(&over);
-            for (number, connection) in connections.into_iter().enumerate() {
-                let (known, over) = (&known, &over);
-                let client = Client { load: self, number, connection, known };
+            for (number, connection) in (0..).zip(connections) {
+                let (known, over, random) = (&known, &over, self.random.part(number));
+                let client = Client { load: self, number, connection, known, random };
                 scope.spawn(move || client.work(over));
             }
             wait::until("they know of so many grants", LIMIT, || {
@@ -72,9 +74,10 @@ impl Drop for Raise<'_> {
 
 struct Client<'a> {
     load: &'a Load<'a>,
-    number: usize,
+    number: u64,
     connection: Connection,
-    known: &'a AtomicUsize,
+    known: &'a AtomicU64,
+    random: Random,
 }
 
 impl Client<'_> {
@@ -87,13 +90,13 @@ impl Client<'_> {
     }
 
     /// `None` when the server is gone.
-    fn turn(&mut self, turn: usize) -> Option<()> {
+    fn turn(&mut self, turn: u64) -> Option<()> {
         let life = self.load.life;
         let owner = format!("{life}{}:{turn}", self.number);
-        for kept in 0..KEPT {
+        for kept in 0..=self.random.below(2 * KEPT) {
             self.acquire(&format!("{owner}:{kept}"), &owner, None)?;
         }
-        let wanted = format!("{life}wanted:{}", turn % WANTED);
+        let wanted = format!("{life}wanted:{}", self.random.below(WANTED));
         if self.acquire(&wanted, &owner, Some(TIMEOUT))? {
             call(&mut self.connection, self.load.book, &wanted, &owner, Request::Release)?;
         }
@@ -104,13 +107,13 @@ impl Client<'_> {
         let request = Request::Acquire { lease: self.load.lease, timeout };
         let outcome = call(&mut self.connection, self.load.book, key, owner, request)?;
         let granted = matches!(outcome, Outcome::Granted { .. });
-        self.known.fetch_add(usize::from(granted), Ordering::Relaxed);
+        self.known.fetch_add(u64::from(granted), Ordering::Relaxed);
         Some(granted)
     }
 }
 
 /// Does that and takes it down; `None` when the server is gone, and nobody knows.
-pub(super) fn call(
+pub(crate) fn call(
     connection: &mut Connection,
     book: &Recorder,
     key: &str,
