@@ -17,6 +17,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
+    clippy::print_stderr,
     clippy::wildcard_enum_match_arm,
     reason = "a test that is run by hand, too: a panic is how it fails"
 )]

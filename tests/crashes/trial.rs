@@ -33,6 +33,9 @@ impl Trial {
         let mut seen = Seen::default();
         for life in 0..times {
             let calls = self.live_and_die(life, grants, &mut seen);
+            if (life + 1).is_multiple_of(10) {
+                eprintln!("{}: {} of {times}", self.keeping.name(), life + 1);
+            }
             if self.keeping.is_broken(&seen) {
                 seen.wrongs.push(keep(&self.keeping.name(), &calls));
                 break;
