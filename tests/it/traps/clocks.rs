@@ -94,6 +94,7 @@ fn a_lease_that_was_set_after_the_clock_went_back_ends_in_time(kind: Kind) {
 }
 
 /// Asserts no more than that nobody is stuck, since machines may be busy; prints how late they are.
+#[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
 fn waits_end_soon_after_their_time_whatever_the_date_does(kind: Kind) {
     let clock = Clock::new();
     let server = Server::options().kind(&kind).clock(&clock).start();
