@@ -85,11 +85,7 @@ impl Injector<'_> {
 
     /// Does something to all locks of these databases, and sees to it that the floors are there
     /// again. The wild one is the last, and stays selected.
-    fn on_keys_of(
-        &mut self,
-        dbs: &[u32],
-        commands: &[Vec<Vec<u8>>],
-    ) -> Result<(), ReceiveError> {
+    fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
         let sent = |it: &Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
         let locks = self.round.locks.iter().filter(|lock| dbs.contains(&lock.db));
         let calls: Vec<CallId> = locks.map(sent).collect();
