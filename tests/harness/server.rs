@@ -118,6 +118,16 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("signal the server");
     }
 
+    /// Stops the process and returns when it stands still, until it is sent `SIGCONT`.
+    pub fn stand_still(&self) {
+        self.signal(Signal::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait::until("the server stands still", PATIENCE, || {
+            let stat = fs::read_to_string(&stat).map_err(|e| e.to_string())?;
+            if stat.contains(") T ") { Ok(()) } else { Err(stat) }
+        });
+    }
+
     /// Kills it as a power cut would, and returns when it is gone.
     pub fn kill9(&self) {
         let mut child = self.child.lock().unwrap();

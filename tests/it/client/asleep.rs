@@ -22,7 +22,7 @@ async fn a_holder_knows_before_the_server_wakes_and_the_next_has_the_lock_then()
         harness::observe::wait_for_waiters(&mut stage.control, "k", 1);
         let before = stage.renewals();
         stage.wait_for_renewals(before + 1);
-        stage.server.signal(Signal::SIGSTOP);
+        stage.server.stand_still();
         soon(guard.lost()).await;
         stage.server.signal(Signal::SIGCONT);
         let next = soon(next).await.unwrap().unwrap();
@@ -91,7 +91,7 @@ async fn no_two_believe_at_once_however_often_the_server_sleeps() {
         });
         let lost = believers.lost.load(Ordering::SeqCst);
         believers.asleep.store(true, Ordering::SeqCst);
-        stage.server.signal(Signal::SIGSTOP);
+        stage.server.stand_still();
         let slept = std::time::Instant::now();
         wait::until("it has slept for longer than a lease", SOON, || {
             let slept = slept.elapsed();

@@ -8,7 +8,6 @@
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 /// Long enough that no lease ends and no wait times out while a test runs.
@@ -202,12 +201,7 @@ impl Stage {
     /// Stops the server while others act: it finds what they have done when it goes on, in the
     /// order in which it was done, and all in one turn of its event loop.
     pub(super) fn while_stopped<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
-        self.server.signal(Signal::SIGSTOP);
-        let stat = format!("/proc/{}/stat", self.server.pid());
-        wait::until("the server has stopped", SOON, || {
-            let stat = fs::read_to_string(&stat).map_err(|e| e.to_string())?;
-            if stat.contains(") T ") { Ok(()) } else { Err(stat) }
-        });
+        self.server.stand_still();
         let result = act(self);
         self.server.signal(Signal::SIGCONT);
         result
