@@ -152,7 +152,8 @@ impl Floors {
 
 /// A reservation says in its last bits how many minutes it is ahead of the clock of who wrote it:
 /// that is 1, and more when tokens are ahead of the clock themselves, because of somebody before.
-const MINUTES: u64 = 1 << 10;
+/// Enough of them for the day by which a holder may raise its token.
+const MINUTES: u64 = 1 << 11;
 
 /// The number to write when tokens up to `needed` are in use.
 fn reservation(needed: u64, unix_us: u64) -> u64 {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_reservation_is_a_minute_or_so_above_what_is_needed_and_says_of_whose_clock() {
-        for ahead in [0, 1, 500_000, 59 * MINUTE, 60 * MINUTE + 1_000, 1_000 * MINUTE] {
+        for ahead in [0, 1, 500_000, 59 * MINUTE, 60 * MINUTE + 1_000, 24 * 60 * MINUTE] {
             let found = reservation(DATE + ahead, DATE);
             assert!(found >= DATE + ahead + MINUTE - 1_010_000, "{ahead}: {found}");
             assert!(found <= DATE + ahead + 2 * MINUTE, "{ahead}: {found}");
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn each_start_is_a_minute_further_ahead_of_the_clock_if_they_follow_each_other_fast() {
         let mut found = reservation(DATE, DATE);
-        for start in 1..1_000 {
+        for start in 1..2_000 {
             let now = DATE + start * 1_000_000;
             let begin = above(found, at(now), false);
             assert_eq!(begin, now + start * MINUTE);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_no_server_of_ours_has_written_lifts_and_no_more() {
-        let far = DATE + 2_000 * MINUTE;
+        let far = DATE + 3_000 * MINUTE;
         let found = reservation(far, DATE);
         assert!((far..far + 2 * MINUTE).contains(&found));
         assert_eq!(above(found, at(DATE), false), found);
