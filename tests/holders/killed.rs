@@ -1,0 +1,143 @@
+//! A holder that renews its lease is killed while ten wait: the next in line has the lock when the
+//! lease ends, not earlier, and nobody else has it.
+
+use crate::process::{Process, SOON};
+use crate::role::Role;
+use crate::said::{End as Why, Grant, Said, now};
+use crate::scene::{Scene, late_us};
+use crate::tally::Tally;
+use harness::random::Random;
+use harness::{Connection, Value, cmd, observe, wait};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+const LEASE_MS: u64 = 1000;
+const WAITERS: usize = 10;
+
+/// Later than this is what we do not want.
+const LATE_US: i64 = 20_000;
+
+const KILLS: &str = "holders killed with ten in line";
+
+/// Of these lock names there are so many at a time, each with a line of its own.
+pub(crate) fn run(scene: &Scene, kills: u64, lines: u64, random: &Random, tally: &Tally) {
+    thread::scope(|scope| {
+        for line in 0..lines {
+            let share = kills / lines + u64::from(line < kills % lines);
+            let random = random.part(line);
+            scope.spawn(move || in_line(scene, &format!("line-{line}"), share, random, tally));
+        }
+    });
+    tally.wants(KILLS, kills);
+}
+
+fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tally) {
+    let mut control = scene.server.connect();
+    let mut line: VecDeque<Arc<Process>> = VecDeque::new();
+    let mut done = 0;
+    while done < kills {
+        fill(scene, key, &mut line, &mut control);
+        // Anywhere between two renewals.
+        observe::let_pass(&mut control, Duration::from_millis(1 + random.below(LEASE_MS / 2)));
+        let queue = queue(&mut control, key);
+        let came: Vec<_> = line.iter().skip(1).filter_map(|process| process.client()).collect();
+        let served = line.iter().skip(1).find(|process| process.grants() > 0);
+        if queue != came || served.is_some() {
+            if !lost(&line[0]) {
+                tally.wrong(format!("Fifo: {key}: {queue:?} wait, and came as {came:?}"));
+            }
+            tally.add("lines begun anew: the holder had no processor time, and lost the lock", 1);
+            line.drain(..).for_each(|process| process.kill9());
+            continue;
+        }
+        let Some(holder) = line.pop_front() else { return };
+        holder.kill9();
+        done += 1;
+        tally.add(KILLS, 1);
+        let end = end_of_lease(&mut control, key, &holder);
+        let (grant, known) = first_grant(&line[0]);
+        match end {
+            Some(end) => judge(&grant, known, &end, tally),
+            None => tally.add("kills whose hand-off came before it could be measured", 1),
+        }
+        if let Some(other) = line.iter().skip(1).find(|other| other.grants() > 0) {
+            tally.wrong(format!("Fifo: {} was served before its time", other.name));
+        }
+    }
+}
+
+/// Whether it has lost the lock, though nobody had killed it.
+fn lost(process: &Process) -> bool {
+    process.said().iter().any(|said| matches!(said, Said::Ends { why: Why::Lost, .. }))
+}
+
+/// Lets somebody hold the lock, and ten wait, each seen in line before the next one comes.
+fn fill(scene: &Scene, key: &str, line: &mut VecDeque<Arc<Process>>, control: &mut Connection) {
+    let role = Role::new(key, LEASE_MS);
+    while line.len() <= WAITERS {
+        let before = line.len() as i64;
+        line.push_back(scene.enter(&role));
+        if before == 0 {
+            first_grant(&line[0]);
+        } else {
+            observe::wait_for_waiters(control, key, before);
+        }
+    }
+}
+
+/// Waits until it says that it holds the lock, and returns which grant that was, and since when it
+/// believes.
+fn first_grant(process: &Process) -> (Grant, u64) {
+    let granted = |said: &Said| match said {
+        Said::Holds { grant, from, .. } => Some((grant.clone(), *from)),
+        _ => None,
+    };
+    wait::until("it holds the lock", SOON, || {
+        process.said().iter().find_map(granted).ok_or_else(|| process.name.clone())
+    })
+}
+
+/// Whose clients wait, first in line first.
+fn queue(control: &mut Connection, key: &str) -> Vec<String> {
+    let info = control.call(cmd!["LOCK.INFO", key, "WAITERS", 1000]);
+    let client = |owner: &Value| owner.text().split(':').next().unwrap_or_default().to_owned();
+    info.field("queue").elements().iter().map(|waiter| client(&waiter[0])).collect()
+}
+
+/// When the lease ends, by the date of the server and on the clock of all processes.
+struct End {
+    date_ms: i64,
+    at: u64,
+}
+
+/// When the lease of somebody who is dead ends. `None` if it has ended.
+fn end_of_lease(control: &mut Connection, key: &str, dead: &Process) -> Option<End> {
+    // What it had sent before it died has been carried out when a second answer comes.
+    control.run("PING");
+    control.run("MULTI");
+    control.call(cmd!["LOCK.INFO", key]);
+    control.call(cmd!["PEXPIRETIME", key]);
+    let both = control.run("EXEC");
+    let owner = both[0].field("owner");
+    let client = dead.client().expect("it was connected");
+    if owner.is_nil() || !owner.text().starts_with(&client) {
+        return None;
+    }
+    let date_ms = both[1].integer();
+    let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let left = i128::from(date_ms) * 1_000_000 - i128::try_from(date.as_nanos()).expect("a date");
+    Some(End { date_ms, at: u64::try_from(i128::from(now()) + left).expect("a moment") })
+}
+
+/// A token is the server's date of the grant in microseconds.
+fn judge(grant: &Grant, known: u64, end: &End, tally: &Tally) {
+    let granted = i64::try_from(grant.token).expect("a token") - end.date_ms * 1000;
+    if granted < 0 {
+        tally.wrong(format!("Early: {grant} {} us before the lease ended", -granted));
+    }
+    tally.time("granted after the end of the lease of who was killed", granted);
+    tally.add("of these more than 20 ms late", u64::from(granted > LATE_US));
+    tally.time("known to the next after the end of that lease", late_us(known, end.at));
+}
