@@ -57,10 +57,12 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         done += 1;
         tally.add(KILLS, 1);
         let end = end_of_lease(&mut control, key, &holder);
-        let (grant, known) = first_grant(&line[0]);
         match end {
-            Some(end) => judge(&grant, known, &end, tally),
-            None => tally.add("kills whose hand-off came before it could be measured", 1),
+            Some(end) => judge(&handed_on(scene.server.pid(), &line[0], &end), &end, tally),
+            None => {
+                first_grant(&line[0]);
+                tally.add("kills whose hand-off came before it could be measured", 1);
+            }
         }
         if let Some(other) = line.iter().skip(1).find(|other| other.grants() > 0) {
             tally.wrong(format!("Fifo: {} was served before its time", other.name));
@@ -90,13 +92,43 @@ fn fill(scene: &Scene, key: &str, line: &mut VecDeque<Arc<Process>>, control: &m
 /// Waits until it says that it holds the lock, and returns which grant that was, and since when it
 /// believes.
 fn first_grant(process: &Process) -> (Grant, u64) {
-    let granted = |said: &Said| match said {
+    wait::until("it holds the lock", SOON, || {
+        granted_first(process).ok_or_else(|| process.name.clone())
+    })
+}
+
+fn granted_first(process: &Process) -> Option<(Grant, u64)> {
+    process.said().iter().find_map(|said| match said {
         Said::Holds { grant, from, .. } => Some((grant.clone(), *from)),
         _ => None,
-    };
-    wait::until("it holds the lock", SOON, || {
-        process.said().iter().find_map(granted).ok_or_else(|| process.name.clone())
     })
+}
+
+/// What the next in line got.
+struct HandedOn {
+    grant: Grant,
+    /// Since when it knows.
+    known: u64,
+    /// For how much of the time since the lease ended the server wanted a processor and had none,
+    /// in nanoseconds.
+    waited: u64,
+}
+
+fn handed_on(server: u32, next: &Process, end: &End) -> HandedOn {
+    let mut before = waited(server);
+    wait::until("the next in line holds the lock", SOON, || {
+        if now() < end.at {
+            before = waited(server);
+        }
+        let (grant, known) = granted_first(next).ok_or_else(|| next.name.clone())?;
+        Ok(HandedOn { grant, known, waited: waited(server) - before })
+    })
+}
+
+/// For how many nanoseconds of its life a process wanted a processor and had none.
+fn waited(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 /// Whose clients wait, first in line first.
@@ -132,12 +164,19 @@ fn end_of_lease(control: &mut Connection, key: &str, dead: &Process) -> Option<E
 }
 
 /// A token is the server's date of the grant in microseconds.
-fn judge(grant: &Grant, known: u64, end: &End, tally: &Tally) {
-    let granted = i64::try_from(grant.token).expect("a token") - end.date_ms * 1000;
-    if granted < 0 {
-        tally.wrong(format!("Early: {grant} {} us before the lease ended", -granted));
+fn judge(handed_on: &HandedOn, end: &End, tally: &Tally) {
+    let HandedOn { grant, known, waited } = handed_on;
+    let late = i64::try_from(grant.token).expect("a token") - end.date_ms * 1000;
+    if late < 0 {
+        tally.wrong(format!("Early: {grant} {} us before the lease ended", -late));
     }
-    tally.time("granted after the end of the lease of who was killed", granted);
-    tally.add("of these more than 20 ms late", u64::from(granted > LATE_US));
-    tally.time("known to the next after the end of that lease", late_us(known, end.at));
+    let own = (late - i64::try_from(waited / 1000).expect("a while")).max(0);
+    for (what, late) in [
+        ("granted after the end of the lease of who was killed", late),
+        ("the same without the time in which the server had no processor", own),
+    ] {
+        tally.time(what, late);
+        tally.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
+    }
+    tally.time("known to the next after the end of that lease", late_us(*known, end.at));
 }
