@@ -3,6 +3,7 @@
 
 use crate::process::{Process, SOON};
 use crate::role::Role;
+use crate::said::Said;
 use crate::scene::Scene;
 use crate::tally::Tally;
 use harness::{Connection, Value, cmd, wait};
@@ -50,7 +51,7 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
             judge(token, end_ms, next.token, tally);
             first.signal(Signal::SIGCONT);
             served(first, next.token);
-            if first.said().iter().any(|said| said.to_string().contains(&token.to_string())) {
+            if believed_in(first, token) {
                 tally.wrong(format!("Late: {} believed in an offer that was over", first.name));
             }
         } else {
@@ -118,6 +119,11 @@ fn judge(offered: u64, end_ms: i64, next: u64, tally: &Tally) {
     tally.time("handed to the next after the end of the offer", late);
     let cost = i64::try_from(next - offered).expect("a while");
     tally.time("what the stopped waiter cost", cost);
+}
+
+fn believed_in(process: &Process, token: u64) -> bool {
+    let holds = |said: &Said| matches!(said, Said::Holds { grant, .. } if grant.token == token);
+    process.said().iter().any(holds)
 }
 
 /// Waits until it has the lock in its turn.

@@ -49,7 +49,7 @@ fn a_waiter_that_is_stopped_costs_its_offer() {
 
 #[test]
 fn the_date_of_the_clients_has_no_say() {
-    right(&["dates", "--seconds", "4"]);
+    right(&["dates", "--seconds", "3"]);
 }
 
 #[test]
@@ -59,12 +59,12 @@ fn holders_without_processor_time_do_not_overlap() {
 
 #[test]
 fn holders_whose_runtime_is_blocked_do_not_overlap() {
-    right(&["blocked", "--seconds", "3"]);
+    right(&["blocked", "--seconds", "2"]);
 }
 
 #[test]
 fn clients_that_are_killed_stopped_and_cut_off_do_not_overlap() {
-    let text = right(&["mixture", "--seconds", "5", "--grants", "500"]);
+    let text = right(&["mixture", "--seconds", "4", "--grants", "500"]);
     for fault in ["clients killed", "clients stopped", "connections cut"] {
         assert!(count(&text, fault) > 0, "{text}");
     }
@@ -72,7 +72,7 @@ fn clients_that_are_killed_stopped_and_cut_off_do_not_overlap() {
 
 #[test]
 fn clients_that_count_validity_wrongly_are_found() {
-    let (output, text) = run(&["mixture", "--seconds", "3", "--grants", "300", "--wrong-clock"]);
+    let (output, text) = run(&["mixture", "--seconds", "2", "--grants", "400", "--wrong-clock"]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("VIOLATION Overlap: "), "{text}");
 }
