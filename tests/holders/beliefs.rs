@@ -19,7 +19,7 @@ pub(crate) struct Belief {
 
 impl Belief {
     /// Whether the process can have acted on it: a guard may be lost before its process goes on.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.from >= self.until
     }
 }

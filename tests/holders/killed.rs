@@ -1,9 +1,10 @@
 //! A holder that renews its lease is killed while ten wait: the next in line has the lock when the
 //! lease ends, not earlier, and nobody else has it.
 
+use crate::end::End;
 use crate::process::{Process, SOON};
 use crate::role::Role;
-use crate::said::{End as Why, Grant, Said, now};
+use crate::said::{End as Why, Grant, Said};
 use crate::scene::{Scene, late_us};
 use crate::tally::Tally;
 use harness::random::Random;
@@ -11,13 +12,10 @@ use harness::{Connection, Value, cmd, observe, wait};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 const LEASE_MS: u64 = 1000;
 const WAITERS: usize = 10;
-
-/// Later than this is what we do not want.
-const LATE_US: i64 = 20_000;
 
 const KILLS: &str = "holders killed with ten in line";
 
@@ -58,7 +56,12 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         tally.add(KILLS, 1);
         let end = end_of_lease(&mut control, key, &holder);
         match end {
-            Some(end) => judge(&handed_on(scene.server.pid(), &line[0], &end), &end, tally),
+            Some(end) => {
+                let server = scene.server.pid();
+                let ((grant, known), waited) = end.await_next(server, || granted_first(&line[0]));
+                end.judge(grant.token, &waited, "granted after the end of that lease", tally);
+                tally.time("known to the next after that end", late_us(known, end.at));
+            }
             None => {
                 first_grant(&line[0]);
                 tally.add("kills whose hand-off came before it could be measured", 1);
@@ -104,44 +107,11 @@ fn granted_first(process: &Process) -> Option<(Grant, u64)> {
     })
 }
 
-/// What the next in line got.
-struct HandedOn {
-    grant: Grant,
-    /// Since when it knows.
-    known: u64,
-    /// For how much of the time since the lease ended the server wanted a processor and had none,
-    /// in nanoseconds.
-    waited: u64,
-}
-
-fn handed_on(server: u32, next: &Process, end: &End) -> HandedOn {
-    let mut before = waited(server);
-    wait::until("the next in line holds the lock", SOON, || {
-        if now() < end.at {
-            before = waited(server);
-        }
-        let (grant, known) = granted_first(next).ok_or_else(|| next.name.clone())?;
-        Ok(HandedOn { grant, known, waited: waited(server) - before })
-    })
-}
-
-/// For how many nanoseconds of its life a process wanted a processor and had none.
-fn waited(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
-}
-
 /// Whose clients wait, first in line first.
 fn queue(control: &mut Connection, key: &str) -> Vec<String> {
     let info = control.call(cmd!["LOCK.INFO", key, "WAITERS", 1000]);
     let client = |owner: &Value| owner.text().split(':').next().unwrap_or_default().to_owned();
     info.field("queue").elements().iter().map(|waiter| client(&waiter[0])).collect()
-}
-
-/// When the lease ends, by the date of the server and on the clock of all processes.
-struct End {
-    date_ms: i64,
-    at: u64,
 }
 
 /// When the lease of somebody who is dead ends. `None` if it has ended.
@@ -157,26 +127,5 @@ fn end_of_lease(control: &mut Connection, key: &str, dead: &Process) -> Option<E
     if owner.is_nil() || !owner.text().starts_with(&client) {
         return None;
     }
-    let date_ms = both[1].integer();
-    let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
-    let left = i128::from(date_ms) * 1_000_000 - i128::try_from(date.as_nanos()).expect("a date");
-    Some(End { date_ms, at: u64::try_from(i128::from(now()) + left).expect("a moment") })
-}
-
-/// A token is the server's date of the grant in microseconds.
-fn judge(handed_on: &HandedOn, end: &End, tally: &Tally) {
-    let HandedOn { grant, known, waited } = handed_on;
-    let late = i64::try_from(grant.token).expect("a token") - end.date_ms * 1000;
-    if late < 0 {
-        tally.wrong(format!("Early: {grant} {} us before the lease ended", -late));
-    }
-    let own = (late - i64::try_from(waited / 1000).expect("a while")).max(0);
-    for (what, late) in [
-        ("granted after the end of the lease of who was killed", late),
-        ("the same without the time in which the server had no processor", own),
-    ] {
-        tally.time(what, late);
-        tally.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
-    }
-    tally.time("known to the next after the end of that lease", late_us(*known, end.at));
+    Some(End::at_date(both[1].integer()))
 }

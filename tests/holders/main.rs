@@ -26,6 +26,7 @@
 
 mod beliefs;
 mod client;
+mod end;
 mod killed;
 mod load;
 mod process;

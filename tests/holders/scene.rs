@@ -88,7 +88,9 @@ impl Scene {
             said.iter().for_each(|said| count(said, tally));
         }
         tally.add("client processes", processes.len() as u64);
-        tally.add("grants whose beliefs were checked", beliefs.len() as u64);
+        let empty = beliefs.iter().filter(|belief| belief.is_empty()).count();
+        tally.add("grants whose beliefs were checked", (beliefs.len() - empty) as u64);
+        tally.add("grants that were over when their process went on", empty as u64);
         beliefs::check(beliefs).into_iter().for_each(|wrong| tally.wrong(wrong));
         if !self.server.is_alive() {
             tally.wrong("Server: it is dead or stuck");

@@ -1,6 +1,7 @@
 //! The first in line is stopped, and handed the lock: it costs the others what it was offered, and
 //! then the next has it.
 
+use crate::end::End;
 use crate::process::{Process, SOON};
 use crate::role::Role;
 use crate::said::Said;
@@ -41,14 +42,14 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
         let (first, second) = two_in_line(&mut control, key, &three);
         first.signal(Signal::SIGSTOP);
         let handed = handed_over(&mut control, key, first);
-        if let Some((token, end_ms)) = handed {
-            let next = wait::until("the next has the lock", SOON, || {
-                let next = second.held().filter(|grant| grant.token > token);
-                next.ok_or_else(|| format!("{:?}", second.held()))
-            });
+        if let Some((token, end)) = handed {
+            let next = || second.held().filter(|grant| grant.token > token);
+            let (next, waited) = end.await_next(scene.server.pid(), next);
             done += 1;
             tally.add(STOPS, 1);
-            judge(token, end_ms, next.token, tally);
+            end.judge(next.token, &waited, "handed to the next after the end of the offer", tally);
+            let cost = i64::try_from(next.token - token).expect("a while");
+            tally.time("what the stopped waiter cost", cost);
             first.signal(Signal::SIGCONT);
             served(first, next.token);
             if believed_in(first, token) {
@@ -82,9 +83,9 @@ fn two_in_line<'a>(
     })
 }
 
-/// Waits until that one, which is stopped, is handed the lock; its token, and the date of the end of
-/// the offer in milliseconds. `None` if it was not in line when it was stopped.
-fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(u64, i64)> {
+/// Waits until that one, which is stopped, is handed the lock; its token, and when the offer
+/// ends. `None` if it was not in line when it was stopped.
+fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(u64, End)> {
     let client = first.client().expect("it is connected");
     let mut gone = 0;
     wait::until("it is handed the lock", SOON, || {
@@ -98,7 +99,7 @@ fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(
             let token = u64::try_from(info.field("token").integer()).expect("a token");
             let end_ms = both[1].integer();
             let offered = end_ms - i64::try_from(token / 1000).expect("a date") <= OFFER_MS;
-            return Ok(offered.then_some((token, end_ms)));
+            return Ok(offered.then(|| (token, End::at_date(end_ms))));
         }
         if info.field("queue").elements().iter().any(|waiter| its(&waiter[0])) {
             gone = 0;
@@ -108,17 +109,6 @@ fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(
         // What it had sent before it was stopped has arrived by then.
         if gone > 100 { Ok(None) } else { Err(info.to_string()) }
     })
-}
-
-/// A token is the server's date of the grant in microseconds.
-fn judge(offered: u64, end_ms: i64, next: u64, tally: &Tally) {
-    let late = i64::try_from(next).expect("a token") - end_ms * 1000;
-    if late < 0 {
-        tally.wrong(format!("Early: {next} was granted {} us before the offer ended", -late));
-    }
-    tally.time("handed to the next after the end of the offer", late);
-    let cost = i64::try_from(next - offered).expect("a while");
-    tally.time("what the stopped waiter cost", cost);
 }
 
 fn believed_in(process: &Process, token: u64) -> bool {
