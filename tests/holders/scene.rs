@@ -136,7 +136,10 @@ fn count(said: &Said, tally: &Tally) {
         Said::Careless { tries, taken, .. } => {
             tally.add("writes of careless holders after a loss", *tries);
             // Who loses a lock that nobody has taken since writes nothing stale.
-            tally.add("of these taken by the store that looks, when nobody had come after", *taken);
+            tally.add(
+                "writes of careless holders after a loss: taken, as nobody had come after them",
+                *taken,
+            );
         }
         Said::Waited { limit_ns, took_ns } => {
             tally.add("waits that ended without the lock", 1);
