@@ -17,6 +17,9 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// How long a child of the server may take to write a few keys to the disk.
 const FORK: Duration = Duration::from_secs(30);
 
+/// How long writes are paused at most while somebody looks at the replica.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// A waiter breaks its connection off.
 pub(crate) const RESET_BY_WAITER: &str = "connection reset by a waiter";
 
@@ -201,8 +204,10 @@ impl Injector<'_> {
 
     /// While nothing may be written the replica is the same as the primary.
     fn compare(&mut self) -> Result<(), ReceiveError> {
-        self.say(cmd!["CLIENT", "PAUSE", 1000, "WRITE"])?;
-        if let Some(difference) = self.round.pair.difference() {
+        let begun = Instant::now();
+        self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
+        let difference = self.round.pair.difference();
+        if let Some(difference) = difference.filter(|_| begun.elapsed() < LOOK) {
             self.round.tally.surprise(difference);
         }
         self.say(cmd!["CLIENT", "UNPAUSE"])

@@ -48,4 +48,5 @@ mod tokens;
 mod transcripts;
 mod traps;
 mod unasked;
+mod waiting_memory;
 mod wrong_type;
