@@ -16,6 +16,7 @@ fn used(control: &mut Connection) -> i64 {
     observe::info_number(control, "used_memory")
 }
 
+#[expect(clippy::print_stdout, reason = "the figure, for whoever asks with --nocapture")]
 fn two_thousand_seven_hundred_waiters_fit_into_100_mib(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut control = server.connect();
