@@ -44,6 +44,11 @@ impl End {
         })
     }
 
+    /// Whether a grant came less than so long after this end.
+    pub(crate) fn is_before(&self, token: u64, ms: i64) -> bool {
+        i64::try_from(token).expect("a token") < (self.date_ms + ms) * 1000
+    }
+
     /// Notes how late a grant was; one that was early is wrong.
     pub(crate) fn judge(&self, token: u64, waited: &Waited, what: &str, tally: &Tally) {
         let late = i64::try_from(token).expect("a token") - self.date_ms * 1000;

@@ -17,9 +17,12 @@ use std::time::Duration;
 const LEASE_MS: u64 = 1000;
 const WAITERS: usize = 10;
 
+/// What a waiter is offered until it says that it is there: no more than its lease.
+const OFFER_MS: i64 = 1000;
+
 const KILLS: &str = "holders killed with ten in line";
 
-/// Of these lock names there are so many at a time, each with a line of its own.
+/// So many kills, of so many locks at a time, each with a line of its own.
 pub(crate) fn run(scene: &Scene, kills: u64, lines: u64, random: &Random, tally: &Tally) {
     thread::scope(|scope| {
         for line in 0..lines {
@@ -41,8 +44,7 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         observe::let_pass(&mut control, Duration::from_millis(1 + random.below(LEASE_MS / 2)));
         let queue = queue(&mut control, key);
         let came: Vec<_> = line.iter().skip(1).filter_map(|process| process.client()).collect();
-        let served = line.iter().skip(1).find(|process| process.grants() > 0);
-        if queue != came || served.is_some() {
+        if queue != came || served_behind(&line).is_some() {
             if !lost(&line[0]) {
                 tally.wrong(format!("Fifo: {key}: {queue:?} wait, and came as {came:?}"));
             }
@@ -54,23 +56,30 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         holder.kill9();
         done += 1;
         tally.add(KILLS, 1);
-        let end = end_of_lease(&mut control, key, &holder);
-        match end {
-            Some(end) => {
-                let server = scene.server.pid();
-                let ((grant, known), waited) = end.await_next(server, || granted_first(&line[0]));
-                end.judge(grant.token, &waited, "granted after the end of that lease", tally);
-                tally.time("known to the next after that end", late_us(known, end.at));
+        let Some(end) = end_of_lease(&mut control, key, &holder) else {
+            tally.add("kills whose hand-off came before it could be measured", 1);
+            line.drain(..).for_each(|process| process.kill9());
+            continue;
+        };
+        let served = || granted_first(&line[0]).or_else(|| served_behind(&line));
+        let ((grant, known), waited) = end.await_next(scene.server.pid(), served);
+        if let Some((behind, _)) = served_behind(&line) {
+            // Who takes nothing of what he is handed loses it when the offer is over.
+            if end.is_before(behind.token, OFFER_MS) {
+                tally.wrong(format!("Fifo: {behind} was granted to one further back in line"));
             }
-            None => {
-                first_grant(&line[0]);
-                tally.add("kills whose hand-off came before it could be measured", 1);
-            }
+            tally.add("lines begun anew: the next had no processor time to take the lock", 1);
+            line.drain(..).for_each(|process| process.kill9());
+            continue;
         }
-        if let Some(other) = line.iter().skip(1).find(|other| other.grants() > 0) {
-            tally.wrong(format!("Fifo: {} was served before its time", other.name));
-        }
+        end.judge(grant.token, &waited, "granted after the end of that lease", tally);
+        tally.time("known to the next after that end", late_us(known, end.at));
     }
+}
+
+/// A grant to somebody who is not the first of these.
+fn served_behind(line: &VecDeque<Arc<Process>>) -> Option<(Grant, u64)> {
+    line.iter().skip(1).find_map(|process| granted_first(process))
 }
 
 /// Whether it has lost the lock, though nobody had killed it.

@@ -1,14 +1,24 @@
 //! Short runs of `scripts/holders`: that a fault happened, that no two clients believed at once,
 //! and that nothing stale was accepted; and proof that it would have been seen.
 
+use harness::module_file;
 use std::process::{Command, Output};
 
-fn run(arguments: &[&str]) -> (Output, String) {
+fn holders(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holders"));
-    let output = command.args(["--seed", "1", "--scenario"]).args(arguments).output().unwrap();
+    command.args(["--seed", "1", "--scenario"]).args(arguments);
+    command
+}
+
+fn said(mut command: Command) -> (Output, String) {
+    let output = command.output().unwrap();
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    let text = format!("{arguments:?}: {}\n{out}\n{err}", output.status);
+    let text = format!("{command:?}: {}\n{out}\n{err}", output.status);
     (output, text)
+}
+
+fn run(arguments: &[&str]) -> (Output, String) {
+    said(holders(arguments))
 }
 
 /// The number before that.
@@ -75,6 +85,15 @@ fn clients_that_count_validity_wrongly_are_found() {
     let (output, text) = run(&["mixture", "--seconds", "2", "--grants", "400", "--wrong-clock"]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("VIOLATION Overlap: "), "{text}");
+}
+
+#[test]
+fn the_last_in_line_being_served_first_is_found() {
+    let mut command = holders(&["killed", "--kills", "1", "--at-once", "1"]);
+    command.env("KVLOCK_MODULE", module_file::planted_path()).env("KVLOCK_PLANTED", "lifo");
+    let (output, text) = said(command);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("VIOLATION Fifo: "), "{text}");
 }
 
 #[test]
