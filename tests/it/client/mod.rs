@@ -5,7 +5,6 @@ mod cancel;
 mod cluster;
 mod crowd;
 mod family;
-mod frozen;
 mod input;
 mod latch;
 mod loss;
