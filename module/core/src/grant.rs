@@ -7,7 +7,7 @@ use hashbrown::Equivalent;
 
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
-use crate::outcome::{Cause, Change, HandOff, Sharers};
+use crate::outcome::{Cause, Change, HandOff, Sharers, count};
 use crate::planted::Bug;
 use crate::queue::Waiter;
 use crate::table::{Situation, Table};
@@ -167,7 +167,7 @@ impl<P> Table<P> {
             }
             let Some(waiter) = self.take_out(head) else { break };
             joined.push(self.hand_off(at.now, waiter, token, cause));
-            self.counters.granted_shared += 1;
+            count(&mut self.counters.granted_shared);
             if Bug::OneReaderOnly.is_planted() {
                 break;
             }
@@ -188,13 +188,13 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> HandOff<P> {
         let Waiter { owner, lease, client, .. } = waiter;
-        self.last_grant += 1;
+        self.last_grant = self.last_grant.wrapping_add(1);
         let id = GrantId(self.last_grant);
         self.in_flight.insert(Flight { token, owner: Rc::clone(&owner) }, id);
-        self.counters.granted += 1;
-        self.counters.handed_off += 1;
+        count(&mut self.counters.granted);
+        count(&mut self.counters.handed_off);
         if cause == Cause::Expiry {
-            self.counters.handed_off_by_expiry += 1;
+            count(&mut self.counters.handed_off_by_expiry);
         }
         HandOff { id, owner, token, until: now.unix().plus(lease), client }
     }
@@ -214,7 +214,7 @@ impl<P> Table<P> {
         let was_there = self.in_flight.remove(&flight).is_some();
         let room = self.in_flight.capacity();
         if room > 64 && self.in_flight.len() < room / 8 {
-            self.in_flight.shrink_to(self.in_flight.len() * 2);
+            self.in_flight.shrink_to(self.in_flight.len().saturating_mul(2));
         }
         was_there
     }
@@ -242,7 +242,7 @@ impl<P> Table<P> {
             Observed::Held(holding)
                 if untouched && holding.owner == owner && holding.token == Some(token) =>
             {
-                self.counters.grants_taken_back += 1;
+                count(&mut self.counters.grants_taken_back);
                 self.pass_on(at, Some(token), Cause::TakenBack)
             }
             Observed::Shared(sharing)
@@ -250,7 +250,7 @@ impl<P> Table<P> {
                     && sharing.token == Some(token)
                     && sharing.share_of(owner, at.now.unix()).is_some() =>
             {
-                self.counters.grants_taken_back += 1;
+                count(&mut self.counters.grants_taken_back);
                 self.stop_sharing(at, sharing, Cause::TakenBack)
             }
             Observed::Held(_)

@@ -10,7 +10,7 @@
 //! Each of those who share a lock has a lease of its own, in its field. The key expires when the
 //! last of these leases ends.
 
-use crate::parse::strict_decimal;
+use crate::parse::{in_two, strict_decimal};
 use crate::planted::Bug;
 use crate::types::{HOLDS_MAX, UnixMillis};
 
@@ -76,8 +76,7 @@ impl Share {
     /// Reads the value of an owner's field; `None` if it is not a share.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
-        let space = value.iter().position(|byte| *byte == b' ')?;
-        let (holds, until) = (value.get(..space)?, value.get(space + 1..)?);
+        let (holds, until) = in_two(value)?;
         let holds = strict_decimal(holds).filter(|holds| (1..=HOLDS_MAX).contains(holds))?;
         let until = strict_decimal(until).map(UnixMillis)?;
         (until <= Self::ENDLESS).then_some(Self { holds, until })

@@ -188,6 +188,11 @@ pub struct Counters {
     pub waiters_peak: usize,
 }
 
+/// Counts once more.
+pub(crate) fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
 /// A lock that is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySummary<'a> {

@@ -125,7 +125,7 @@ impl<P> Default for Queues<P> {
 /// shrink as many entries must leave again as stayed.
 fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len() * 2);
+        map.shrink_to(map.len().saturating_mul(2));
     }
 }
 
@@ -171,7 +171,7 @@ impl<P> Queues<P> {
     }
 
     fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
+        self.last_number = self.last_number.wrapping_add(1);
         self.last_number
     }
 
@@ -200,7 +200,7 @@ impl<P> Queues<P> {
                 before = Some(queue.tail);
             }
             queue.tail = id;
-            queue.len += 1;
+            queue.len = queue.len.saturating_add(1);
         }
         self.link(before, |waiter| waiter.after = Some(id));
         let Newcomer { owner, want, lease, since, end, client } = newcomer;
@@ -221,7 +221,7 @@ impl<P> Queues<P> {
         self.link(waiter.after, |after| after.before = waiter.before);
         let mut planned = None;
         if let Some(queue) = self.queues.get_mut(&waiter.queue) {
-            queue.len -= 1;
+            queue.len = queue.len.saturating_sub(1);
             match (waiter.before, waiter.after) {
                 (None, Some(after)) => queue.head = after,
                 (Some(before), None) => queue.tail = before,
@@ -302,7 +302,7 @@ impl<P> Queues<P> {
 
     /// How many entries there is room for: what memory is kept.
     pub(crate) fn capacity(&self) -> usize {
-        let keys = self.queues.capacity() + self.by_key.capacity();
-        keys + self.waiters.capacity() + self.places.capacity()
+        let keys = self.queues.capacity().saturating_add(self.by_key.capacity());
+        keys.saturating_add(self.waiters.capacity()).saturating_add(self.places.capacity())
     }
 }

@@ -65,7 +65,7 @@ impl<P> Table<P> {
     /// How many entries the table keeps room for: what it holds on to of its memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.queues.capacity() + self.in_flight.capacity()
+        self.queues.capacity().saturating_add(self.in_flight.capacity())
     }
 
     /// Checks the invariants that the table can see by itself; the first broken one is named.
@@ -74,13 +74,13 @@ impl<P> Table<P> {
     ///
     /// A sentence that begins with the number of the invariant.
     pub fn check(&self) -> Result<(), String> {
-        let (mut waiting, mut timed, mut planned) = (0, 0, 0);
+        let (mut waiting, mut timed, mut planned) = (0_usize, 0_usize, 0_usize);
         for (id, queue) in self.queues.all() {
             let key = String::from_utf8_lossy(&queue.key.name);
             let mut last = None;
-            let mut length = 0;
+            let mut length = 0_usize;
             for (waiter_id, waiter) in self.queues.walk(id) {
-                length += 1;
+                length = length.saturating_add(1);
                 if waiter.queue != id {
                     return Err(format!("I1: {waiter_id:?} stands in {key} but says otherwise"));
                 }
@@ -91,7 +91,7 @@ impl<P> Table<P> {
                     return Err(format!("I3: {waiter_id:?} in {key} stands behind a later one"));
                 }
                 if let Some(end) = waiter.end {
-                    timed += 1;
+                    timed = timed.saturating_add(1);
                     if !self.agenda.has_wait(end, waiter_id) {
                         return Err(format!("I5: the end of {waiter_id:?} is not planned"));
                     }
@@ -105,12 +105,12 @@ impl<P> Table<P> {
                 return Err(format!("I7: {length} wait for {key}"));
             }
             if let Some(due) = queue.look {
-                planned += 1;
+                planned = planned.saturating_add(1);
                 if !self.agenda.has_look(due, id) {
                     return Err(format!("I5: the look at {key} is not planned"));
                 }
             }
-            waiting += length;
+            waiting = waiting.saturating_add(length);
         }
         if waiting != self.queues.waiters() {
             return Err(format!("I1: {waiting} of {} stand in a queue", self.queues.waiters()));
