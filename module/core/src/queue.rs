@@ -306,3 +306,65 @@ impl<P> Queues<P> {
         keys.saturating_add(self.waiters.capacity()).saturating_add(self.places.capacity())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Limits;
+    use crate::table::Table;
+    use crate::types::Now;
+    use crate::waiting::Join;
+
+    const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
+
+    fn table() -> Table<u32> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    }
+
+    fn wait(table: &mut Table<u32>, owner: &[u8]) -> WaiterId {
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout: None };
+        table.enqueue_at(KEY, now, None, &join, 0).0
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_that_stands_behind_a_later_one() {
+        let mut table = table();
+        let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
+        assert_eq!(table.check(), Ok(()));
+        let queue = table.queues.find(KEY).and_then(|id| table.queues.queue_mut(id));
+        let queue = queue.expect("somebody waits");
+        (queue.head, queue.tail) = (second, first);
+        table.queues.link(Some(second), |waiter| waiter.after = Some(first));
+        table.queues.link(Some(first), |waiter| waiter.after = None);
+        assert!(table.check().is_err_and(|why| why.starts_with("I3")));
+    }
+
+    #[test]
+    fn a_number_of_somebody_who_was_dismissed_finds_nobody() {
+        let mut table = table();
+        let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
+        assert_eq!(table.dismiss_all().len(), 2);
+        let again = wait(&mut table, b"a");
+        assert!(again > second && second > first);
+        assert_eq!(table.disconnected(first), None);
+        assert_eq!(table.disconnected(again), Some(0));
+    }
+
+    #[test]
+    fn those_who_come_after_a_release_stand_in_a_line_of_their_own() {
+        let mut table = table();
+        let first = wait(&mut table, b"a");
+        let old = table.queues.find(KEY).expect("somebody waits");
+        table.queues.release(old);
+        assert_eq!(table.queues.find(KEY), None);
+        let second = wait(&mut table, b"a");
+        let new = table.queues.find(KEY).expect("somebody waits");
+        assert_eq!(table.queues.head(new), Some((second, Want::Exclusive)));
+        // The last of the released takes nothing of the others with it.
+        assert_eq!(table.queues.first_released(), Some(first));
+        assert!(table.queues.remove(first).is_some());
+        assert_eq!(table.queues.find(KEY), Some(new));
+        assert_eq!((table.queues.first_released(), table.queues.has_released()), (None, false));
+    }
+}

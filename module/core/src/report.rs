@@ -124,3 +124,118 @@ impl<P> Table<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agenda::Agenda;
+    use crate::mode::Want;
+    use crate::outcome::Limits;
+    use crate::queue::{QueueId, WaiterId};
+    use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+    use crate::waiting::Join;
+
+    const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+    fn table() -> Table<u32> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    }
+
+    /// Waits for some time at a key that expires.
+    fn wait(table: &mut Table<u32>, key: KeyRef<'_>, owner: &[u8], now: Now) -> WaiterId {
+        let timeout = Some(Millis(9));
+        let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout };
+        table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0).0
+    }
+
+    /// Two in line for one lock, one for another; and these waiters, with the queue of the first.
+    fn three() -> (Table<u32>, [WaiterId; 3], QueueId) {
+        let (mut table, key) = (table(), KeyRef::lock(0, b"k"));
+        let first = wait(&mut table, key, b"a", NOW);
+        let second = wait(&mut table, key, b"b", NOW);
+        let third = wait(&mut table, KeyRef::lock(0, b"other"), b"a", NOW);
+        assert_eq!(table.check(), Ok(()));
+        let queue = table.queues.find(key).expect("somebody waits");
+        (table, [first, second, third], queue)
+    }
+
+    /// The invariant that is broken.
+    fn broken(table: &Table<u32>) -> String {
+        table.check().expect_err("it is broken").chars().take(2).collect()
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_that_stands_elsewhere() {
+        let (mut table, [.., third], queue) = three();
+        table.queues.waiter_mut(third).expect("it waits").queue = queue;
+        assert_eq!(broken(&table), "I1");
+        let (mut table, [_, second, _], queue) = three();
+        // Somebody who waits and stands in no queue.
+        table.queues.queue_mut(queue).expect("it is there").head = second;
+        assert_eq!(broken(&table), "I1");
+        table.queues.queue_mut(queue).expect("it is there").len = 1;
+        assert_eq!(broken(&table), "I1");
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_without_a_place_of_its_own() {
+        let (mut table, [_, second, _], _) = three();
+        table.queues.waiter_mut(second).expect("it waits").owner = b"a".as_slice().into();
+        assert_eq!(broken(&table), "I2");
+    }
+
+    #[test]
+    fn the_check_sees_what_is_not_planned_and_what_is_planned_for_nobody() {
+        let (mut table, ..) = three();
+        table.agenda = Agenda::default();
+        assert_eq!(broken(&table), "I5");
+
+        let (mut table, [first, ..], _) = three();
+        table.agenda.drop_wait(Some(NOW.mono.plus(Millis(9))), first);
+        assert_eq!(broken(&table), "I5");
+
+        let (mut table, _, queue) = three();
+        table.agenda.move_look(queue, Some(UnixMillis(1_051)), None);
+        assert_eq!(broken(&table), "I5");
+
+        let (mut table, [first, ..], queue) = three();
+        table.agenda.add_wait(Some(MonoMillis(7)), first);
+        assert_eq!(broken(&table), "I5");
+        table.agenda.drop_wait(Some(MonoMillis(7)), first);
+        assert_eq!(table.check(), Ok(()));
+        table.agenda.move_look(queue, None, Some(UnixMillis(7)));
+        assert_eq!(broken(&table), "I5");
+    }
+
+    #[test]
+    fn the_check_sees_more_in_line_than_there_may_be() {
+        let (mut table, ..) = three();
+        table.limits.waiters_per_key = 1;
+        assert_eq!(table.check(), Ok(()), "the limit was lowered meanwhile");
+        table.counters.waiters_peak = 1;
+        assert_eq!(broken(&table), "I7");
+        table.counters.waiters_peak = 2;
+        assert_eq!(table.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_locks_of_a_database_are_listed_by_how_many_wait_and_then_by_how_long() {
+        let (mut table, ..) = three();
+        let earlier = Now { mono: MonoMillis(4), ..NOW };
+        wait(&mut table, KeyRef::lock(0, b"older"), b"a", earlier);
+        wait(&mut table, KeyRef::lock(1, b"elsewhere"), b"a", NOW);
+        wait(&mut table, KeyRef::latch(0, b"latch"), b"a", NOW);
+        wait(&mut table, KeyRef::semaphore(0, b"pool"), b"a", NOW);
+        let listed = |count| {
+            let found = table.most_waited_for(0, count);
+            Vec::from_iter(found.into_iter().map(|lock| (lock.key.name.to_vec(), lock.waiters)))
+        };
+        let all = [(b"k".to_vec(), 2), (b"older".to_vec(), 1), (b"other".to_vec(), 1)];
+        assert_eq!(listed(9), all);
+        assert_eq!(listed(1), all[..1]);
+        assert_eq!(table.most_waited_for(1, 9).len(), 1);
+        assert_eq!((table.waiters(), table.waiting_keys()), (7, 6));
+        assert_eq!(table.waiters_of(KeyRef::lock(0, b"k")), 2);
+        assert_eq!(table.waiters_of(KeyRef::latch(0, b"k")), 0);
+    }
+}
