@@ -190,21 +190,23 @@ mod tests {
         table.agenda = Agenda::default();
         assert_eq!(broken(&table), "I5");
 
-        let (mut table, [first, ..], _) = three();
-        table.agenda.drop_wait(Some(NOW.mono.plus(Millis(9))), first);
-        assert_eq!(broken(&table), "I5");
-
-        let (mut table, _, queue) = three();
-        table.agenda.move_look(queue, Some(UnixMillis(1_051)), None);
-        assert_eq!(broken(&table), "I5");
-
+        // At another moment than it should be.
         let (mut table, [first, ..], queue) = three();
+        let end = Some(NOW.mono.plus(Millis(9)));
+        table.agenda.drop_wait(end, first);
+        assert_eq!(broken(&table), "I5");
         table.agenda.add_wait(Some(MonoMillis(7)), first);
+        assert_eq!(broken(&table), "I5");
+        table.agenda.add_wait(end, first);
         assert_eq!(broken(&table), "I5");
         table.agenda.drop_wait(Some(MonoMillis(7)), first);
         assert_eq!(table.check(), Ok(()));
-        table.agenda.move_look(queue, None, Some(UnixMillis(7)));
+        table.agenda.move_look(queue, Some(UnixMillis(1_051)), Some(UnixMillis(7)));
         assert_eq!(broken(&table), "I5");
+        table.agenda.move_look(queue, None, Some(UnixMillis(1_051)));
+        assert_eq!(broken(&table), "I5");
+        table.agenda.move_look(queue, Some(UnixMillis(7)), None);
+        assert_eq!(table.check(), Ok(()));
     }
 
     #[test]
