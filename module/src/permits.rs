@@ -335,7 +335,7 @@ impl Server {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {
             // Its lease ends it.
-            return self.table.delivered(grant.id, &grant.owner, grant.token);
+            return self.delivered(grant);
         }
         let asked = Some(owner.lend());
         self.on_semaphore(ctx, name.lend(), asked, None, |server, at| {

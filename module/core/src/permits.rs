@@ -13,8 +13,7 @@ use crate::token::Token;
 use crate::types::{Millis, Now};
 use crate::waiting::Join;
 
-/// The grants of semaphores that are under way. They need no token, only a place beside those of
-/// locks.
+/// The grants of semaphores that are under way need no token, only a place beside those of locks.
 const NO_TOKEN: Option<Token> = Token::smallest();
 
 impl<P> Table<P> {
@@ -109,7 +108,7 @@ impl<P> Table<P> {
         match request.holds {
             Some(n) if n == held && !Bug::PermitsCountTwice.is_planted() => {
                 count(&mut self.counters.repeated);
-                self.touched(request.owner, NO_TOKEN);
+                self.touched(at.key, request.owner, NO_TOKEN);
                 let share = Share { holds: held, until };
                 let change = PermitsChange::Own { share: Some(share), used: seen.used };
                 let same = seen.own == Some(share);
@@ -130,7 +129,7 @@ impl<P> Table<P> {
             return (TakeReply::Refused, PermitsChange::None);
         }
         count(&mut self.counters.granted);
-        self.touched(request.owner, NO_TOKEN);
+        self.touched(at.key, request.owner, NO_TOKEN);
         let share = Share { holds: more, until };
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let used = seen.used.saturating_add(permits);
@@ -188,7 +187,7 @@ impl<P> Table<P> {
             Release::DownTo(n) if n <= own.holds => n,
             Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
         };
-        self.touched(owner, NO_TOKEN);
+        self.touched(at.key, owner, NO_TOKEN);
         if left == own.holds {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);
@@ -212,7 +211,7 @@ impl<P> Table<P> {
             }
         };
         let until = at.now.unix().plus(lease);
-        self.touched(owner, NO_TOKEN);
+        self.touched(at.key, owner, NO_TOKEN);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let share = Some(Share { until, ..own });
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
@@ -247,7 +246,7 @@ impl<P> Table<P> {
         let (Some(waiter), Some(token)) = (self.take_out(head), NO_TOKEN) else {
             return Served::NotYet;
         };
-        let hand_off = self.hand_off(at.now, waiter, token, cause);
+        let hand_off = self.hand_off(at.key, at.now, waiter, token, cause);
         let until = seen.own.map_or(hand_off.until, |own| own.until.max(hand_off.until));
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
@@ -258,9 +257,9 @@ impl<P> Table<P> {
     }
 
     /// Says that the reply of a grant was written, as [`Self::delivered`] does.
-    pub fn delivered_permits(&mut self, id: GrantId, owner: &[u8]) {
+    pub fn delivered_permits(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8]) {
         if let Some(token) = NO_TOKEN {
-            self.delivered(id, owner, token);
+            self.delivered(key, id, owner, token);
         }
     }
 
@@ -273,7 +272,7 @@ impl<P> Table<P> {
         owner: &[u8],
         permits: u64,
     ) -> PermitsChange {
-        let untouched = NO_TOKEN.is_some_and(|token| self.land(Some(id), owner, token));
+        let untouched = NO_TOKEN.is_some_and(|token| self.land(at.key, Some(id), owner, token));
         match at.seen {
             Semaphore::Set(seen @ Permits { own: Some(own), .. }) if untouched => {
                 count(&mut self.counters.grants_taken_back);

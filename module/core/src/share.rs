@@ -72,7 +72,7 @@ impl<P> Table<P> {
             return (AcquireReply::TryAgain, Change::None);
         };
         self.count_reentry(holds > share.holds);
-        self.touched(request.owner, sharing.token);
+        self.touched(at.key, request.owner, sharing.token);
         let now = Share { holds, until: until.unwrap_or(share.until) };
         let same = now == share && given.is_none();
         let change = if same { Change::None } else { shares_on(sharing, now, given) };
@@ -104,7 +104,7 @@ impl<P> Table<P> {
             return (AcquireReply::Refused, Change::None);
         };
         self.count_reentry(holds > holding.shared);
-        self.touched(request.owner, holding.token);
+        self.touched(at.key, request.owner, holding.token);
         let same = holds == holding.shared && until.is_none() && given.is_none();
         let change =
             if same { Change::None } else { Change::Beside { holds, token: given, until } };
@@ -147,7 +147,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, share.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(owner, sharing.token);
+        self.touched(at.key, owner, sharing.token);
         let change = if left == share.holds {
             count(&mut self.counters.repeated);
             Change::None
@@ -163,6 +163,7 @@ impl<P> Table<P> {
     /// Gives back shared holds of the one holder of a lock.
     pub(crate) fn release_beside(
         &mut self,
+        at: &Situation<'_>,
         holding: &Holding<'_>,
         release: Release,
     ) -> (ReleaseReply, Change<P>) {
@@ -172,7 +173,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.shared) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(holding.owner, holding.token);
+        self.touched(at.key, holding.owner, holding.token);
         if left == holding.shared {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), Change::None);
@@ -217,7 +218,7 @@ impl<P> Table<P> {
         let Some(share) = sharing.share_of(owner, at.now.unix()) else {
             return (RenewReply::NotHeld, Change::None);
         };
-        self.touched(owner, sharing.token);
+        self.touched(at.key, owner, sharing.token);
         let until = at.now.unix().plus(lease);
         // It may have been the one whose end was waited for.
         self.look_no_later_than(at.key, after(until), Cause::Expiry);

@@ -159,7 +159,7 @@ impl<P> Table<P> {
             None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
         };
         self.count_reentry(more);
-        self.touched(request.owner, holding.token);
+        self.touched(at.key, request.owner, holding.token);
         let reply = match given.or(token) {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
@@ -184,7 +184,7 @@ impl<P> Table<P> {
                 return self.release_share(at, sharing, owner, release);
             }
             (Observed::Held(holding), Want::Shared) if holding.owner == owner && !crosses => {
-                return self.release_beside(holding, release);
+                return self.release_beside(at, holding, release);
             }
             (Observed::Held(holding), _)
                 if holding.owner == owner || Bug::ReleaseAnyOwner.is_planted() =>
@@ -198,7 +198,7 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(owner, holding.token);
+        self.touched(at.key, owner, holding.token);
         let change = if left == holding.holds {
             count(&mut self.counters.repeated);
             Change::None
@@ -245,7 +245,7 @@ impl<P> Table<P> {
             Err(reply) => return (reply, Change::None),
         };
         let until = at.now.unix().plus(lease);
-        self.touched(owner, holding.token);
+        self.touched(at.key, owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let change = Change::Update { holds: None, token, until: Some(until) };
         (RenewReply::Lease(lease), change)
