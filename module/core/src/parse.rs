@@ -50,6 +50,9 @@ mod tests {
             " 5",
             "5 ",
             "0x10",
+            // The neighbours of the digits.
+            "5/",
+            "5:",
             "00",
             "05",
             "NaN",
