@@ -47,4 +47,5 @@ mod tokens;
 mod transcripts;
 mod traps;
 mod unasked;
+mod waiting_memory;
 mod wrong_type;
