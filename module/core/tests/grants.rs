@@ -167,3 +167,18 @@ fn permits_whose_owner_is_alive_are_not_taken_back() {
     assert_eq!(table.take_permits_back(&seen, id, b"next", 1), PermitsChange::None);
     assert_eq!(table.counters().grants_taken_back, 0);
 }
+
+#[test]
+fn permits_whose_grant_was_answered_are_not_taken_back() {
+    let mut table = table();
+    let (id, share) = hand_permit(&mut table, b"k");
+    let seen = pool(b"k", Some(share));
+    // That is another grant's answer.
+    let (other, _) = hand_permit(&mut table, b"other");
+    table.delivered_permits(seen.key, other, b"next");
+    table.delivered_permits(seen.key, id, b"next");
+    assert_eq!(table.take_permits_back(&seen, id, b"next", 1), PermitsChange::None);
+    let seen = pool(b"other", Some(share));
+    let change = table.take_permits_back(&seen, other, b"next", 1);
+    assert_eq!(change, PermitsChange::Own { share: None, used: 0 });
+}

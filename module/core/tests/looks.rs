@@ -85,6 +85,19 @@ fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
 }
 
 #[test]
+fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
+    let mut table = table();
+    let earliest = Some(UnixMillis(2_000));
+    let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest });
+    let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
+    table.enqueue_for_permits(&pool, &join(b"a", Want::Permits(1)), 2);
+    assert_eq!(table.next_look(NOW), None);
+    table.serve_soon(pool.key, Cause::Release, NOW);
+    let look = table.next_look(NOW);
+    assert!(look.is_some_and(|(key, why)| key.borrow() == pool.key && why == Cause::Release));
+}
+
+#[test]
 fn who_waits_in_a_quarantine_is_looked_at_when_it_is_over() {
     let mut table = table();
     table.set_quarantine(Millis(100), NOW);
