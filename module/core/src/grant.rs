@@ -10,7 +10,7 @@ use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, HandOff, Sharers, count};
 use crate::planted::Bug;
-use crate::queue::Waiter;
+use crate::queue::{Waiter, give_back};
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
@@ -226,10 +226,7 @@ impl<P> Table<P> {
             return false;
         }
         let was_there = self.in_flight.remove(&flight).is_some();
-        let room = self.in_flight.capacity();
-        if room > 64 && self.in_flight.len() < room / 8 {
-            self.in_flight.shrink_to(self.in_flight.len().saturating_mul(2));
-        }
+        give_back(&mut self.in_flight);
         was_there
     }
 

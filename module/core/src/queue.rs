@@ -123,7 +123,7 @@ impl<P> Default for Queues<P> {
 
 /// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
 /// shrink as many entries must leave again as stayed.
-fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
+pub(crate) fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len().saturating_mul(2));
     }
@@ -338,6 +338,31 @@ mod tests {
         table.queues.link(Some(second), |waiter| waiter.after = Some(first));
         table.queues.link(Some(first), |waiter| waiter.after = None);
         assert!(table.check().is_err_and(|why| why.starts_with("I3")));
+    }
+
+    #[test]
+    fn hundreds_of_locks_and_of_places_are_told_apart() {
+        let mut table = Table::new(Limits { waiters: 999, waiters_per_key: 9, draining: false });
+        let names: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let mut ids = Vec::new();
+        for (client, name) in names.iter().enumerate() {
+            let (owner, key) = (name.as_bytes(), KeyRef::lock(0, name.as_bytes()));
+            let join = Join { owner, want: Want::Shared, lease: Millis(9), timeout: None };
+            ids.push(table.enqueue_at(key, now, None, &join, client).0);
+        }
+        for (name, id) in names.iter().zip(&ids) {
+            let queue = table.queues.find(KeyRef::lock(0, name.as_bytes())).expect("it is there");
+            assert_eq!(table.queues.place(queue, name.as_bytes()), Some(*id));
+            assert_eq!(table.queues.place(queue, b"k"), None);
+            assert_eq!(table.queues.find(KeyRef::latch(0, name.as_bytes())), None);
+        }
+        for (client, name) in names.iter().enumerate() {
+            let key = KeyRef::lock(0, name.as_bytes());
+            assert_eq!(table.cancel(key, b"k"), None);
+            assert_eq!(table.cancel(key, name.as_bytes()), Some(client));
+        }
+        assert_eq!((table.waiters(), table.waiting_keys()), (0, 0));
     }
 
     #[test]
