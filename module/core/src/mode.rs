@@ -162,4 +162,20 @@ mod tests {
         assert!(share.is_live(UnixMillis(5)));
         assert!(!share.is_live(UnixMillis(6)));
     }
+
+    #[test]
+    fn a_share_ends_with_the_key_at_the_latest() {
+        let own = Some(Share { holds: 1, until: UnixMillis(50) });
+        let ends = |owner, until: Option<u64>, now| {
+            let until = until.map(UnixMillis);
+            let sharing =
+                Sharing { asked: b"a", own, token: None, until, holders: 1, living: None };
+            sharing.share_of(owner, UnixMillis(now)).map(|share| share.until.0)
+        };
+        assert_eq!(ends(b"a", Some(20), 5), Some(20));
+        assert_eq!(ends(b"a", Some(90), 5), Some(50));
+        assert_eq!(ends(b"a", None, 5), Some(50));
+        assert_eq!(ends(b"a", None, 51), None);
+        assert_eq!(ends(b"b", None, 5), None);
+    }
 }
