@@ -169,6 +169,10 @@ mod tests {
         let (mut table, [.., third], queue) = three();
         table.queues.waiter_mut(third).expect("it waits").queue = queue;
         assert_eq!(broken(&table), "I1");
+        let (mut table, _, queue) = three();
+        // More than stand there.
+        table.queues.queue_mut(queue).expect("it is there").len = 9;
+        assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
         // Somebody who waits and stands in no queue.
         table.queues.queue_mut(queue).expect("it is there").head = second;
