@@ -23,6 +23,8 @@ mod ops;
 mod sharing;
 #[path = "../../module/core/tests/sim/mod.rs"]
 mod sim;
+#[path = "../../module/core/tests/source/mod.rs"]
+mod source;
 #[path = "../../module/core/tests/model/world.rs"]
 mod world;
 

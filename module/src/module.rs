@@ -112,8 +112,8 @@ impl Host for Module {
                     server.primary = false;
                     server.table.lift_quarantine();
                     // Their leases end them, on whichever server is the primary now.
-                    for grant in server.lost.drain(..) {
-                        server.table.delivered(grant.id, &grant.owner, grant.token);
+                    for grant in std::mem::take(&mut server.lost) {
+                        server.delivered(&grant);
                     }
                     server.dismiss_all(&DEMOTED);
                 }
@@ -144,7 +144,7 @@ impl Host for Module {
                 server.timer.hasten(ctx);
             }
             if let Some(grant) = grant {
-                server.table.delivered(grant.id, &grant.owner, grant.token);
+                server.delivered(&grant);
             }
         });
     }
@@ -154,7 +154,7 @@ impl Host for Module {
             let Some(grant) = grant else { return };
             if !server.primary {
                 // Its lease ends it, on whichever server is the primary now.
-                server.table.delivered(grant.id, &grant.owner, grant.token);
+                server.delivered(&grant);
             } else if !Bug::GrantToTheDead.is_planted() {
                 server.lost.push(grant);
                 server.timer.arm(ctx, Duration::ZERO);

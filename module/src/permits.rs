@@ -247,7 +247,8 @@ impl Server {
     }
 
     /// Says whether so few permits are free, with those of the dead, that the first waiter could
-    /// not be given its own, and plans when to look again. Writes nothing.
+    /// not be given its own, and plans when to look again. If there are fewer at all, it is told
+    /// so. Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,
@@ -277,7 +278,18 @@ impl Server {
             return false;
         }
         open.earliest = Some(next);
-        matches!(self.table.serve_permits(&open.situation(), cause), Served::NotYet)
+        match self.table.serve_permits(&open.situation(), cause) {
+            Served::NotYet => true,
+            Served::TooMany(waiting) => {
+                let now = open.now;
+                drop(open);
+                self.answer(waiting, TOO_MANY_PERMITS, None);
+                self.table.serve_soon(at, cause, now);
+                true
+            }
+            // They are not free, as was just found.
+            Served::Granted(..) => false,
+        }
     }
 
     /// Gives free permits to those at the head of the queue, up to a batch.
@@ -335,7 +347,7 @@ impl Server {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {
             // Its lease ends it.
-            return self.table.delivered(grant.id, &grant.owner, grant.token);
+            return self.delivered(grant);
         }
         let asked = Some(owner.lend());
         self.on_semaphore(ctx, name.lend(), asked, None, |server, at| {

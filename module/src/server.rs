@@ -128,6 +128,11 @@ impl Server {
         waiting.client.answer(reply, grant);
     }
 
+    /// The reply of a grant was written, or only its lease can end it.
+    pub(crate) fn delivered(&mut self, grant: &Grant) {
+        self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
+    }
+
     /// Sets the timer for what is due next.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         if let Some(delay) = self.table.next_due(now) {

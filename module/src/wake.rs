@@ -153,7 +153,7 @@ impl Server {
         let is_there = matches!(seen, Seen::Own { .. } | Seen::Shared(Shared { own: Some(_), .. }));
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
             // It is not that grant any more, or nobody can be given it now and its lease ends it.
-            return self.table.delivered(grant.id, &grant.owner, grant.token);
+            return self.delivered(grant);
         }
         let case = self.case(ctx, grant.key.db, name.lend(), now);
         let at = case.as_seen(&seen, owner.lend());

@@ -273,7 +273,7 @@ pub fn counts<A: AsRef<[u8]>>(
             let shown = options.get(..2).map_or(Ok(None), |pair| count(other, pair))?;
             Ok((count(word, rest)?, shown))
         }
-        [_, _, rest @ ..] if !rest.is_empty() => {
+        [_, _, rest @ ..] => {
             let shown = options.get(..2).map_or(Ok(None), |pair| count(word, pair))?;
             Ok((shown, count(other, rest)?))
         }
@@ -320,6 +320,21 @@ mod tests {
         assert_eq!(permits_to_set(b"0", &["nx"]), Ok((0, true)));
         assert_eq!(count(b"COUNT", &["COUNT", "1000"]), Ok(Some(1000)));
         assert!(count(b"COUNT", &["COUNT", "1001"]).is_err());
+    }
+
+    #[test]
+    fn other_words_than_those_that_are_known_are_refused() {
+        assert_eq!(holds(&["HOLDS", "2"]), Ok(Some(2)));
+        assert_eq!(holds(&["TIMES", "2"]), Err(Refusal::Syntax));
+        assert_eq!(amount(&[""; 0]), Ok(Release::One));
+        assert_eq!(amount(&["all"]), Ok(Release::All));
+        assert_eq!(amount(&["SOME"]), Err(Refusal::Syntax));
+        assert_eq!(amount(&["LEAVE", "2"]), Err(Refusal::Syntax));
+        assert_eq!(renewal(b"a", b"5", &["LEASE", "9"], 9), Err(Refusal::Syntax));
+        assert_eq!(permits_to_set(b"3", &[""; 0]), Ok((3, false)));
+        assert_eq!(permits_to_set(b"3", &["XX"]), Err(Refusal::Syntax));
+        assert_eq!(latch(b"3", &["EX", "9"]), Err(Refusal::Syntax));
+        assert_eq!(count(b"COUNT", &["MOST", "9"]), Err(Refusal::Syntax));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use hashbrown::Equivalent;
 
+use crate::key::{KeyRef, LockKey};
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
-use crate::outcome::{Cause, Change, HandOff, Sharers};
+use crate::outcome::{Cause, Change, HandOff, Sharers, count};
 use crate::planted::Bug;
-use crate::queue::Waiter;
+use crate::queue::{Waiter, give_back};
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
@@ -23,22 +24,27 @@ pub const RUN_MAX: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GrantId(pub(crate) u64);
 
-/// A grant to a waiter whose reply is not written yet. Those who share a lock have one token.
+/// A grant to a waiter whose reply is not written yet. Those who share a lock have one token, and
+/// so have all grants of semaphores.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight {
+    key: LockKey,
     token: Token,
     owner: Rc<[u8]>,
 }
 
 #[derive(Hash)]
 struct FlightRef<'a> {
+    key: KeyRef<'a>,
     token: Token,
     owner: &'a [u8],
 }
 
 impl Equivalent<Flight> for FlightRef<'_> {
     fn equivalent(&self, flight: &Flight) -> bool {
-        self.token == flight.token && *self.owner == *flight.owner
+        self.key == flight.key.borrow()
+            && self.token == flight.token
+            && *self.owner == *flight.owner
     }
 }
 
@@ -88,7 +94,7 @@ impl<P> Table<P> {
         let waiter = self.take_out(head)?;
         let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
         let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
-        let hand_off = self.hand_off(at.now, waiter, token, cause);
+        let hand_off = self.hand_off(at.key, at.now, waiter, token, cause);
         if let Some((due, cause)) = self.next_look_at(Some(hand_off.until), at.now) {
             self.look_no_later_than(at.key, due, cause);
         }
@@ -166,8 +172,8 @@ impl<P> Table<P> {
                 return joined;
             }
             let Some(waiter) = self.take_out(head) else { break };
-            joined.push(self.hand_off(at.now, waiter, token, cause));
-            self.counters.granted_shared += 1;
+            joined.push(self.hand_off(at.key, at.now, waiter, token, cause));
+            count(&mut self.counters.granted_shared);
             if Bug::OneReaderOnly.is_planted() {
                 break;
             }
@@ -182,49 +188,54 @@ impl<P> Table<P> {
 
     pub(crate) fn hand_off(
         &mut self,
+        key: KeyRef<'_>,
         now: Now,
         waiter: Waiter<P>,
         token: Token,
         cause: Cause,
     ) -> HandOff<P> {
         let Waiter { owner, lease, client, .. } = waiter;
-        self.last_grant += 1;
+        self.last_grant = self.last_grant.wrapping_add(1);
         let id = GrantId(self.last_grant);
-        self.in_flight.insert(Flight { token, owner: Rc::clone(&owner) }, id);
-        self.counters.granted += 1;
-        self.counters.handed_off += 1;
+        let flight = Flight { key: key.keep(), token, owner: Rc::clone(&owner) };
+        self.in_flight.insert(flight, id);
+        count(&mut self.counters.granted);
+        count(&mut self.counters.handed_off);
         if cause == Cause::Expiry {
-            self.counters.handed_off_by_expiry += 1;
+            count(&mut self.counters.handed_off_by_expiry);
         }
         HandOff { id, owner, token, until: now.unix().plus(lease), client }
     }
 
     /// Says that the reply of a hand-off was written: from here on only its lease ends it.
-    pub fn delivered(&mut self, id: GrantId, owner: &[u8], token: Token) {
-        self.land(Some(id), owner, token);
+    pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
+        self.land(key, Some(id), owner, token);
     }
 
     /// Takes a hand-off off the list of those under way: that one, or whichever its owner has.
     /// Says whether it was on it.
-    pub(crate) fn land(&mut self, id: Option<GrantId>, owner: &[u8], token: Token) -> bool {
-        let flight = FlightRef { token, owner };
+    pub(crate) fn land(
+        &mut self,
+        key: KeyRef<'_>,
+        id: Option<GrantId>,
+        owner: &[u8],
+        token: Token,
+    ) -> bool {
+        let flight = FlightRef { key, token, owner };
         if id.is_some() && self.in_flight.get(&flight) != id.as_ref() {
             return false;
         }
         let was_there = self.in_flight.remove(&flight).is_some();
-        let room = self.in_flight.capacity();
-        if room > 64 && self.in_flight.len() < room / 8 {
-            self.in_flight.shrink_to(self.in_flight.len() * 2);
-        }
+        give_back(&mut self.in_flight);
         was_there
     }
 
     /// The owner of a grant did something with it, so it must have learned of it.
-    pub(crate) fn touched(&mut self, owner: &[u8], token: Option<Token>) {
+    pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         if !self.in_flight.is_empty()
             && let Some(token) = token
         {
-            self.land(None, owner, token);
+            self.land(key, None, owner, token);
         }
     }
 
@@ -237,12 +248,12 @@ impl<P> Table<P> {
         owner: &[u8],
         token: Token,
     ) -> Change<P> {
-        let untouched = self.land(Some(id), owner, token);
+        let untouched = self.land(at.key, Some(id), owner, token);
         match &at.seen {
             Observed::Held(holding)
                 if untouched && holding.owner == owner && holding.token == Some(token) =>
             {
-                self.counters.grants_taken_back += 1;
+                count(&mut self.counters.grants_taken_back);
                 self.pass_on(at, Some(token), Cause::TakenBack)
             }
             Observed::Shared(sharing)
@@ -250,7 +261,7 @@ impl<P> Table<P> {
                     && sharing.token == Some(token)
                     && sharing.share_of(owner, at.now.unix()).is_some() =>
             {
-                self.counters.grants_taken_back += 1;
+                count(&mut self.counters.grants_taken_back);
                 self.stop_sharing(at, sharing, Cause::TakenBack)
             }
             Observed::Held(_)
@@ -261,12 +272,7 @@ impl<P> Table<P> {
     }
 
     /// Sees to it that this lock, if somebody waits for it, is looked at by then.
-    pub(crate) fn look_no_later_than(
-        &mut self,
-        key: crate::key::KeyRef<'_>,
-        due: UnixMillis,
-        cause: Cause,
-    ) {
+    pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis, cause: Cause) {
         if let Some(id) = self.queues.find(key) {
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
             if planned.is_none_or(|planned| due < planned) {

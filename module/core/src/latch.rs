@@ -8,7 +8,7 @@
 //! and must not count twice. A latch that has reached zero is no key: absent is open.
 
 use crate::key::KeyRef;
-use crate::outcome::{Cause, WaitReply};
+use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
 use crate::planted::Bug;
 use crate::queue::WaiterId;
@@ -149,7 +149,7 @@ impl<P> Table<P> {
             Latch::NotALatch { .. } => (CountDownReply::NotALatch, LatchChange::None),
             Latch::Open => (CountDownReply::Open, LatchChange::None),
             Latch::Counting { left, counted: true, .. } if !Bug::CountsTwice.is_planted() => {
-                self.counters.repeated += 1;
+                count(&mut self.counters.repeated);
                 (CountDownReply::Left(left), LatchChange::None)
             }
             Latch::Counting { left: 1, .. } => {
@@ -157,7 +157,7 @@ impl<P> Table<P> {
                 (CountDownReply::Left(0), LatchChange::Open)
             }
             Latch::Counting { left, .. } => {
-                let left = left - 1;
+                let left = left.saturating_sub(1);
                 (CountDownReply::Left(left), LatchChange::Count { left })
             }
         }
@@ -198,7 +198,7 @@ impl<P> Table<P> {
     /// Releases all who wait for a latch. They are told one after the other:
     /// [`Self::next_released`].
     fn open(&mut self, key: KeyRef<'_>) {
-        self.counters.latches_opened += 1;
+        count(&mut self.counters.latches_opened);
         if let Some(id) = self.queues.find(key) {
             let planned = self.queues.release(id);
             self.agenda.move_look(id, planned, None);
@@ -209,7 +209,7 @@ impl<P> Table<P> {
     pub fn next_released(&mut self) -> Option<P> {
         let id = self.queues.first_released()?;
         let waiter = self.take_out(id)?;
-        self.counters.released_by_latches += 1;
+        count(&mut self.counters.released_by_latches);
         Some(waiter.client)
     }
 

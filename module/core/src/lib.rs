@@ -45,6 +45,8 @@
 //! - **I12** Permits are granted only out of those that are free.
 //! - **I13** During a quarantine only who holds something already is granted it again.
 #![forbid(unsafe_code)]
+// What overflows in here would be a wrong token or a wrong count.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod agenda;
 pub mod arguments;

@@ -10,7 +10,7 @@
 //! Each of those who share a lock has a lease of its own, in its field. The key expires when the
 //! last of these leases ends.
 
-use crate::parse::strict_decimal;
+use crate::parse::{in_two, strict_decimal};
 use crate::planted::Bug;
 use crate::types::{HOLDS_MAX, UnixMillis};
 
@@ -76,8 +76,7 @@ impl Share {
     /// Reads the value of an owner's field; `None` if it is not a share.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
-        let space = value.iter().position(|byte| *byte == b' ')?;
-        let (holds, until) = (value.get(..space)?, value.get(space + 1..)?);
+        let (holds, until) = in_two(value)?;
         let holds = strict_decimal(holds).filter(|holds| (1..=HOLDS_MAX).contains(holds))?;
         let until = strict_decimal(until).map(UnixMillis)?;
         (until <= Self::ENDLESS).then_some(Self { holds, until })
@@ -162,5 +161,21 @@ mod tests {
         let share = Share { holds: 1, until: UnixMillis(5) };
         assert!(share.is_live(UnixMillis(5)));
         assert!(!share.is_live(UnixMillis(6)));
+    }
+
+    #[test]
+    fn a_share_ends_with_the_key_at_the_latest() {
+        let own = Some(Share { holds: 1, until: UnixMillis(50) });
+        let ends = |owner, until: Option<u64>, now| {
+            let until = until.map(UnixMillis);
+            let sharing =
+                Sharing { asked: b"a", own, token: None, until, holders: 1, living: None };
+            sharing.share_of(owner, UnixMillis(now)).map(|share| share.until.0)
+        };
+        assert_eq!(ends(b"a", Some(20), 5), Some(20));
+        assert_eq!(ends(b"a", Some(90), 5), Some(50));
+        assert_eq!(ends(b"a", None, 5), Some(50));
+        assert_eq!(ends(b"a", None, 51), None);
+        assert_eq!(ends(b"b", None, 5), None);
     }
 }

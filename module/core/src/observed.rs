@@ -193,4 +193,16 @@ mod tests {
             assert_eq!(holding.token, None, "{token:?}");
         }
     }
+
+    #[test]
+    fn a_share_without_an_end_is_never_due() {
+        let due = |living: Option<u64>, until: Option<u64>| {
+            let [living, until] = [living, until].map(|end| end.map(UnixMillis));
+            let (own, token) = (None, None);
+            Observed::Shared(Sharing { asked: b"", own, token, until, holders: 1, living }).until()
+        };
+        assert_eq!(due(Some(Share::ENDLESS.0), None), None);
+        assert_eq!(due(Some(7), Some(9)), Some(UnixMillis(7)));
+        assert_eq!(due(Some(Share::ENDLESS.0), Some(9)), Some(UnixMillis(9)));
+    }
 }

@@ -188,6 +188,11 @@ pub struct Counters {
     pub waiters_peak: usize,
 }
 
+/// Counts once more.
+pub(crate) fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
 /// A lock that is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySummary<'a> {
@@ -197,4 +202,20 @@ pub struct KeySummary<'a> {
     pub waiters: usize,
     /// When the first of them came.
     pub since: MonoMillis,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_tells_the_token_that_was_issued_for_it() {
+        let (token, until) = (Token::from_stored(7), UnixMillis(9));
+        let take = Change::<()>::Take { token: token.expect("it is one"), until };
+        assert_eq!(take.issued(), token);
+        let update = Change::<()>::Update { holds: None, token, until: None };
+        assert_eq!(update.issued(), token);
+        assert_eq!(Change::<()>::Beside { holds: 1, token: None, until: None }.issued(), None);
+        assert_eq!(Change::<()>::Free.issued(), None);
+    }
 }

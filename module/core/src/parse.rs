@@ -12,10 +12,16 @@ pub fn strict_decimal(text: &[u8]) -> Option<u64> {
     match text {
         [] | [b'0', _, ..] => None,
         digits => digits.iter().try_fold(0_u64, |number, byte| {
-            let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-            number.checked_mul(10)?.checked_add(digit)
+            let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            number.checked_mul(10)?.checked_add(digit.into())
         }),
     }
+}
+
+/// What is before the first space, and what is behind it.
+pub(crate) fn in_two(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = text.splitn(2, |byte| *byte == b' ');
+    Some((parts.next()?, parts.next()?))
 }
 
 /// Says whether these bytes may name an owner: 1 to 1,024 of them, and not the name of a field
@@ -44,6 +50,9 @@ mod tests {
             " 5",
             "5 ",
             "0x10",
+            // The neighbours of the digits.
+            "5/",
+            "5:",
             "00",
             "05",
             "NaN",

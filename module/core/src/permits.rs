@@ -4,7 +4,7 @@ use crate::grant::{GrantId, after};
 use crate::key::KeyRef;
 use crate::lock::{Acquire, Release, ReleaseReply, RenewReply};
 use crate::mode::{Share, Want};
-use crate::outcome::{Cause, WaitReply};
+use crate::outcome::{Cause, WaitReply, count};
 use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
@@ -13,8 +13,7 @@ use crate::token::Token;
 use crate::types::{Millis, Now};
 use crate::waiting::Join;
 
-/// The grants of semaphores that are under way. They need no token, only a place beside those of
-/// locks.
+/// The grants of semaphores that are under way need no token, only a place beside those of locks.
 const NO_TOKEN: Option<Token> = Token::smallest();
 
 impl<P> Table<P> {
@@ -59,7 +58,7 @@ impl<P> Table<P> {
     ) -> (TakeReply, PermitsChange) {
         let outcome = self.try_take(at, permits, request);
         if outcome.0 == TakeReply::Refused {
-            self.counters.refused += 1;
+            count(&mut self.counters.refused);
         }
         outcome
     }
@@ -84,7 +83,7 @@ impl<P> Table<P> {
             Some(_) | None => {}
         }
         if free == 0 {
-            self.counters.refused += 1;
+            count(&mut self.counters.refused);
             return (TakeReply::Refused, PermitsChange::None);
         }
         self.take_permits(at, free, &Acquire { holds: None, ..*request })
@@ -107,9 +106,9 @@ impl<P> Table<P> {
         let more = held.saturating_add(permits);
         let until = seen.own.map_or(end, |own| own.until.max(end));
         match request.holds {
-            Some(n) if n == held && held > 0 && !Bug::PermitsCountTwice.is_planted() => {
-                self.counters.repeated += 1;
-                self.touched(request.owner, NO_TOKEN);
+            Some(n) if n == held && !Bug::PermitsCountTwice.is_planted() => {
+                count(&mut self.counters.repeated);
+                self.touched(at.key, request.owner, NO_TOKEN);
                 let share = Share { holds: held, until };
                 let change = PermitsChange::Own { share: Some(share), used: seen.used };
                 let same = seen.own == Some(share);
@@ -126,14 +125,14 @@ impl<P> Table<P> {
         let in_line = self.queues.find(at.key).is_some() && !Bug::PermitsOvertake.is_planted();
         let spare = u64::from(Bug::OnePermitTooMany.is_planted());
         let refused = in_line || self.quarantine.is_on(at.now);
-        if refused || seen.free() + spare < permits {
+        if refused || seen.free().saturating_add(spare) < permits {
             return (TakeReply::Refused, PermitsChange::None);
         }
-        self.counters.granted += 1;
-        self.touched(request.owner, NO_TOKEN);
+        count(&mut self.counters.granted);
+        self.touched(at.key, request.owner, NO_TOKEN);
         let share = Share { holds: more, until };
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
-        let used = seen.used + permits;
+        let used = seen.used.saturating_add(permits);
         (TakeReply::Holds(more), PermitsChange::Own { share: Some(share), used })
     }
 
@@ -183,18 +182,18 @@ impl<P> Table<P> {
             }
         };
         let left = match release {
-            Release::One => own.holds - 1,
+            Release::One => own.holds.saturating_sub(1),
             Release::All => 0,
             Release::DownTo(n) if n <= own.holds => n,
             Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
         };
-        self.touched(owner, NO_TOKEN);
+        self.touched(at.key, owner, NO_TOKEN);
         if left == own.holds {
-            self.counters.repeated += 1;
+            count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);
         }
-        self.counters.released += 1;
-        (ReleaseReply::Left(left), without(&seen, own, own.holds - left))
+        count(&mut self.counters.released);
+        (ReleaseReply::Left(left), without(&seen, own, own.holds.saturating_sub(left)))
     }
 
     /// Sets the lease of an owner's permits to start anew.
@@ -212,7 +211,7 @@ impl<P> Table<P> {
             }
         };
         let until = at.now.unix().plus(lease);
-        self.touched(owner, NO_TOKEN);
+        self.touched(at.key, owner, NO_TOKEN);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let share = Some(Share { until, ..own });
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
@@ -247,9 +246,9 @@ impl<P> Table<P> {
         let (Some(waiter), Some(token)) = (self.take_out(head), NO_TOKEN) else {
             return Served::NotYet;
         };
-        let hand_off = self.hand_off(at.now, waiter, token, cause);
+        let hand_off = self.hand_off(at.key, at.now, waiter, token, cause);
         let until = seen.own.map_or(hand_off.until, |own| own.until.max(hand_off.until));
-        Served::Granted(hand_off, Share { holds: more, until }, seen.used + permits)
+        Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
 
     /// Sees to it that waiters who could not be served in this go are served in the next.
@@ -258,9 +257,9 @@ impl<P> Table<P> {
     }
 
     /// Says that the reply of a grant was written, as [`Self::delivered`] does.
-    pub fn delivered_permits(&mut self, id: GrantId, owner: &[u8]) {
+    pub fn delivered_permits(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8]) {
         if let Some(token) = NO_TOKEN {
-            self.delivered(id, owner, token);
+            self.delivered(key, id, owner, token);
         }
     }
 
@@ -273,10 +272,10 @@ impl<P> Table<P> {
         owner: &[u8],
         permits: u64,
     ) -> PermitsChange {
-        let untouched = NO_TOKEN.is_some_and(|token| self.land(Some(id), owner, token));
+        let untouched = NO_TOKEN.is_some_and(|token| self.land(at.key, Some(id), owner, token));
         match at.seen {
             Semaphore::Set(seen @ Permits { own: Some(own), .. }) if untouched => {
-                self.counters.grants_taken_back += 1;
+                count(&mut self.counters.grants_taken_back);
                 without(&seen, own, permits.min(own.holds))
             }
             Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => {

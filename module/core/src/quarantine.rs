@@ -6,6 +6,7 @@
 //! given what another still believes to hold. What is known goes on meanwhile: it is renewed,
 //! re-entered and released, and whoever wants it may wait in line.
 
+use crate::outcome::count;
 use crate::planted::Bug;
 use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
@@ -58,8 +59,11 @@ impl<P> Table<P> {
     /// The server has begun to grant, or begins once more, without knowing all that was granted.
     pub fn begin_quarantine(&mut self, now: Now) {
         let length = self.quarantine.length;
-        self.quarantine.since = (length.0 > 0).then_some(now.mono);
-        self.counters.quarantines += u64::from(length.0 > 0);
+        self.quarantine.since = None;
+        if length.0 > 0 {
+            self.quarantine.since = Some(now.mono);
+            count(&mut self.counters.quarantines);
+        }
     }
 
     /// The server grants nothing any more: what it knows when it begins again is another matter.

@@ -123,9 +123,9 @@ impl<P> Default for Queues<P> {
 
 /// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
 /// shrink as many entries must leave again as stayed.
-fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
+pub(crate) fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
     if map.capacity() > 64 && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len() * 2);
+        map.shrink_to(map.len().saturating_mul(2));
     }
 }
 
@@ -171,7 +171,7 @@ impl<P> Queues<P> {
     }
 
     fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
+        self.last_number = self.last_number.wrapping_add(1);
         self.last_number
     }
 
@@ -200,7 +200,7 @@ impl<P> Queues<P> {
                 before = Some(queue.tail);
             }
             queue.tail = id;
-            queue.len += 1;
+            queue.len = queue.len.saturating_add(1);
         }
         self.link(before, |waiter| waiter.after = Some(id));
         let Newcomer { owner, want, lease, since, end, client } = newcomer;
@@ -221,7 +221,7 @@ impl<P> Queues<P> {
         self.link(waiter.after, |after| after.before = waiter.before);
         let mut planned = None;
         if let Some(queue) = self.queues.get_mut(&waiter.queue) {
-            queue.len -= 1;
+            queue.len = queue.len.saturating_sub(1);
             match (waiter.before, waiter.after) {
                 (None, Some(after)) => queue.head = after,
                 (Some(before), None) => queue.tail = before,
@@ -302,7 +302,94 @@ impl<P> Queues<P> {
 
     /// How many entries there is room for: what memory is kept.
     pub(crate) fn capacity(&self) -> usize {
-        let keys = self.queues.capacity() + self.by_key.capacity();
-        keys + self.waiters.capacity() + self.places.capacity()
+        let keys = self.queues.capacity().saturating_add(self.by_key.capacity());
+        keys.saturating_add(self.waiters.capacity()).saturating_add(self.places.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Limits;
+    use crate::table::Table;
+    use crate::types::Now;
+    use crate::waiting::Join;
+
+    const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
+
+    fn table() -> Table<u32> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    }
+
+    fn wait(table: &mut Table<u32>, owner: &[u8]) -> WaiterId {
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout: None };
+        table.enqueue_at(KEY, now, None, &join, 0).0
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_that_stands_behind_a_later_one() {
+        let mut table = table();
+        let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
+        assert_eq!(table.check(), Ok(()));
+        let queue = table.queues.find(KEY).and_then(|id| table.queues.queue_mut(id));
+        let queue = queue.expect("somebody waits");
+        (queue.head, queue.tail) = (second, first);
+        table.queues.link(Some(second), |waiter| waiter.after = Some(first));
+        table.queues.link(Some(first), |waiter| waiter.after = None);
+        assert!(table.check().is_err_and(|why| why.starts_with("I3")));
+    }
+
+    #[test]
+    fn hundreds_of_locks_and_of_places_are_told_apart() {
+        let mut table = Table::new(Limits { waiters: 999, waiters_per_key: 9, draining: false });
+        let names: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
+        let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+        let mut ids = Vec::new();
+        for (client, name) in names.iter().enumerate() {
+            let (owner, key) = (name.as_bytes(), KeyRef::lock(0, name.as_bytes()));
+            let join = Join { owner, want: Want::Shared, lease: Millis(9), timeout: None };
+            ids.push(table.enqueue_at(key, now, None, &join, client).0);
+        }
+        for (name, id) in names.iter().zip(&ids) {
+            let queue = table.queues.find(KeyRef::lock(0, name.as_bytes())).expect("it is there");
+            assert_eq!(table.queues.place(queue, name.as_bytes()), Some(*id));
+            assert_eq!(table.queues.place(queue, b"k"), None);
+            assert_eq!(table.queues.find(KeyRef::latch(0, name.as_bytes())), None);
+        }
+        for (client, name) in names.iter().enumerate() {
+            let key = KeyRef::lock(0, name.as_bytes());
+            assert_eq!(table.cancel(key, b"k"), None);
+            assert_eq!(table.cancel(key, name.as_bytes()), Some(client));
+        }
+        assert_eq!((table.waiters(), table.waiting_keys()), (0, 0));
+    }
+
+    #[test]
+    fn a_number_of_somebody_who_was_dismissed_finds_nobody() {
+        let mut table = table();
+        let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
+        assert_eq!(table.dismiss_all().len(), 2);
+        let again = wait(&mut table, b"a");
+        assert!(again > second && second > first);
+        assert_eq!(table.disconnected(first), None);
+        assert_eq!(table.disconnected(again), Some(0));
+    }
+
+    #[test]
+    fn those_who_come_after_a_release_stand_in_a_line_of_their_own() {
+        let mut table = table();
+        let first = wait(&mut table, b"a");
+        let old = table.queues.find(KEY).expect("somebody waits");
+        table.queues.release(old);
+        assert_eq!(table.queues.find(KEY), None);
+        let second = wait(&mut table, b"a");
+        let new = table.queues.find(KEY).expect("somebody waits");
+        assert_eq!(table.queues.head(new), Some((second, Want::Exclusive)));
+        // The last of the released takes nothing of the others with it.
+        assert_eq!(table.queues.first_released(), Some(first));
+        assert!(table.queues.remove(first).is_some());
+        assert_eq!(table.queues.find(KEY), Some(new));
+        assert_eq!((table.queues.first_released(), table.queues.has_released()), (None, false));
     }
 }

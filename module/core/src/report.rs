@@ -65,7 +65,7 @@ impl<P> Table<P> {
     /// How many entries the table keeps room for: what it holds on to of its memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.queues.capacity() + self.in_flight.capacity()
+        self.queues.capacity().saturating_add(self.in_flight.capacity())
     }
 
     /// Checks the invariants that the table can see by itself; the first broken one is named.
@@ -74,13 +74,13 @@ impl<P> Table<P> {
     ///
     /// A sentence that begins with the number of the invariant.
     pub fn check(&self) -> Result<(), String> {
-        let (mut waiting, mut timed, mut planned) = (0, 0, 0);
+        let (mut waiting, mut timed, mut planned) = (0_usize, 0_usize, 0_usize);
         for (id, queue) in self.queues.all() {
             let key = String::from_utf8_lossy(&queue.key.name);
             let mut last = None;
-            let mut length = 0;
+            let mut length = 0_usize;
             for (waiter_id, waiter) in self.queues.walk(id) {
-                length += 1;
+                length = length.saturating_add(1);
                 if waiter.queue != id {
                     return Err(format!("I1: {waiter_id:?} stands in {key} but says otherwise"));
                 }
@@ -91,7 +91,7 @@ impl<P> Table<P> {
                     return Err(format!("I3: {waiter_id:?} in {key} stands behind a later one"));
                 }
                 if let Some(end) = waiter.end {
-                    timed += 1;
+                    timed = timed.saturating_add(1);
                     if !self.agenda.has_wait(end, waiter_id) {
                         return Err(format!("I5: the end of {waiter_id:?} is not planned"));
                     }
@@ -105,12 +105,12 @@ impl<P> Table<P> {
                 return Err(format!("I7: {length} wait for {key}"));
             }
             if let Some(due) = queue.look {
-                planned += 1;
+                planned = planned.saturating_add(1);
                 if !self.agenda.has_look(due, id) {
                     return Err(format!("I5: the look at {key} is not planned"));
                 }
             }
-            waiting += length;
+            waiting = waiting.saturating_add(length);
         }
         if waiting != self.queues.waiters() {
             return Err(format!("I1: {waiting} of {} stand in a queue", self.queues.waiters()));
@@ -122,5 +122,126 @@ impl<P> Table<P> {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agenda::Agenda;
+    use crate::mode::Want;
+    use crate::outcome::Limits;
+    use crate::queue::{QueueId, WaiterId};
+    use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+    use crate::waiting::Join;
+
+    const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+    fn table() -> Table<u32> {
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    }
+
+    /// Waits for some time at a key that expires.
+    fn wait(table: &mut Table<u32>, key: KeyRef<'_>, owner: &[u8], now: Now) -> WaiterId {
+        let timeout = Some(Millis(9));
+        let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout };
+        table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0).0
+    }
+
+    /// Two in line for one lock, one for another; and these waiters, with the queue of the first.
+    fn three() -> (Table<u32>, [WaiterId; 3], QueueId) {
+        let (mut table, key) = (table(), KeyRef::lock(0, b"k"));
+        let first = wait(&mut table, key, b"a", NOW);
+        let second = wait(&mut table, key, b"b", NOW);
+        let third = wait(&mut table, KeyRef::lock(0, b"other"), b"a", NOW);
+        assert_eq!(table.check(), Ok(()));
+        let queue = table.queues.find(key).expect("somebody waits");
+        (table, [first, second, third], queue)
+    }
+
+    /// The invariant that is broken.
+    fn broken(table: &Table<u32>) -> String {
+        table.check().expect_err("it is broken").chars().take(2).collect()
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_that_stands_elsewhere() {
+        let (mut table, [.., third], queue) = three();
+        table.queues.waiter_mut(third).expect("it waits").queue = queue;
+        assert_eq!(broken(&table), "I1");
+        let (mut table, _, queue) = three();
+        // More than stand there.
+        table.queues.queue_mut(queue).expect("it is there").len = 9;
+        assert_eq!(broken(&table), "I1");
+        let (mut table, [_, second, _], queue) = three();
+        // Somebody who waits and stands in no queue.
+        table.queues.queue_mut(queue).expect("it is there").head = second;
+        assert_eq!(broken(&table), "I1");
+        table.queues.queue_mut(queue).expect("it is there").len = 1;
+        assert_eq!(broken(&table), "I1");
+    }
+
+    #[test]
+    fn the_check_sees_a_waiter_without_a_place_of_its_own() {
+        let (mut table, [_, second, _], _) = three();
+        table.queues.waiter_mut(second).expect("it waits").owner = b"a".as_slice().into();
+        assert_eq!(broken(&table), "I2");
+    }
+
+    #[test]
+    fn the_check_sees_what_is_not_planned_and_what_is_planned_for_nobody() {
+        let (mut table, ..) = three();
+        table.agenda = Agenda::default();
+        assert_eq!(broken(&table), "I5");
+
+        // At another moment than it should be.
+        let (mut table, [first, ..], queue) = three();
+        let end = Some(NOW.mono.plus(Millis(9)));
+        table.agenda.drop_wait(end, first);
+        assert_eq!(broken(&table), "I5");
+        table.agenda.add_wait(Some(MonoMillis(7)), first);
+        assert_eq!(broken(&table), "I5");
+        table.agenda.add_wait(end, first);
+        assert_eq!(broken(&table), "I5");
+        table.agenda.drop_wait(Some(MonoMillis(7)), first);
+        assert_eq!(table.check(), Ok(()));
+        table.agenda.move_look(queue, Some(UnixMillis(1_051)), Some(UnixMillis(7)));
+        assert_eq!(broken(&table), "I5");
+        table.agenda.move_look(queue, None, Some(UnixMillis(1_051)));
+        assert_eq!(broken(&table), "I5");
+        table.agenda.move_look(queue, Some(UnixMillis(7)), None);
+        assert_eq!(table.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_check_sees_more_in_line_than_there_may_be() {
+        let (mut table, ..) = three();
+        table.limits.waiters_per_key = 1;
+        assert_eq!(table.check(), Ok(()), "the limit was lowered meanwhile");
+        table.counters.waiters_peak = 1;
+        assert_eq!(broken(&table), "I7");
+        table.counters.waiters_peak = 2;
+        assert_eq!(table.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_locks_of_a_database_are_listed_by_how_many_wait_and_then_by_how_long() {
+        let (mut table, ..) = three();
+        let earlier = Now { mono: MonoMillis(4), ..NOW };
+        wait(&mut table, KeyRef::lock(0, b"older"), b"a", earlier);
+        wait(&mut table, KeyRef::lock(1, b"elsewhere"), b"a", NOW);
+        wait(&mut table, KeyRef::latch(0, b"latch"), b"a", NOW);
+        wait(&mut table, KeyRef::semaphore(0, b"pool"), b"a", NOW);
+        let listed = |count| {
+            let found = table.most_waited_for(0, count);
+            Vec::from_iter(found.into_iter().map(|lock| (lock.key.name.to_vec(), lock.waiters)))
+        };
+        let all = [(b"k".to_vec(), 2), (b"older".to_vec(), 1), (b"other".to_vec(), 1)];
+        assert_eq!(listed(9), all);
+        assert_eq!(listed(1), all[..1]);
+        assert_eq!(table.most_waited_for(1, 9).len(), 1);
+        assert_eq!((table.waiters(), table.waiting_keys()), (7, 6));
+        assert_eq!(table.waiters_of(KeyRef::lock(0, b"k")), 2);
+        assert_eq!(table.waiters_of(KeyRef::latch(0, b"k")), 0);
     }
 }

@@ -11,7 +11,7 @@
 use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::outcome::HandOff;
-use crate::parse::strict_decimal;
+use crate::parse::{in_two, strict_decimal};
 use crate::types::{Now, UnixMillis};
 
 /// What a key says of a semaphore.
@@ -48,10 +48,8 @@ impl Permits {
     /// Reads what the field of the mode says: how many there are, and how many are held.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<(u64, u64)> {
-        let numbers = value.strip_prefix(b"semaphore ")?;
-        let space = numbers.iter().position(|byte| *byte == b' ')?;
-        let limit = strict_decimal(numbers.get(..space)?)?;
-        let used = strict_decimal(numbers.get(space + 1..)?)?;
+        let (limit, used) = in_two(value.strip_prefix(b"semaphore ")?)?;
+        let (limit, used) = (strict_decimal(limit)?, strict_decimal(used)?);
         (limit <= Self::MAX && used <= Self::MAX).then_some((limit, used))
     }
 

@@ -4,7 +4,7 @@ use crate::grant::after;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Holding;
-use crate::outcome::{Cause, Change, Sharers};
+use crate::outcome::{Cause, Change, Sharers, count};
 use crate::planted::Bug;
 use crate::table::{Situation, Table};
 use crate::token::Token;
@@ -49,8 +49,8 @@ impl<P> Table<P> {
         let Some((token, given)) = self.token_of_period(at, sharing) else {
             return (AcquireReply::TryAgain, Change::None);
         };
-        self.counters.granted += 1;
-        self.counters.granted_shared += 1;
+        count(&mut self.counters.granted);
+        count(&mut self.counters.granted_shared);
         let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
         let change = shares_on(sharing, share, given);
         (AcquireReply::Granted { token, holds: 1 }, change)
@@ -72,7 +72,7 @@ impl<P> Table<P> {
             return (AcquireReply::TryAgain, Change::None);
         };
         self.count_reentry(holds > share.holds);
-        self.touched(request.owner, sharing.token);
+        self.touched(at.key, request.owner, sharing.token);
         let now = Share { holds, until: until.unwrap_or(share.until) };
         let same = now == share && given.is_none();
         let change = if same { Change::None } else { shares_on(sharing, now, given) };
@@ -104,7 +104,7 @@ impl<P> Table<P> {
             return (AcquireReply::Refused, Change::None);
         };
         self.count_reentry(holds > holding.shared);
-        self.touched(request.owner, holding.token);
+        self.touched(at.key, request.owner, holding.token);
         let same = holds == holding.shared && until.is_none() && given.is_none();
         let change =
             if same { Change::None } else { Change::Beside { holds, token: given, until } };
@@ -113,9 +113,9 @@ impl<P> Table<P> {
 
     pub(crate) fn count_reentry(&mut self, more: bool) {
         if more {
-            self.counters.reentered += 1;
+            count(&mut self.counters.reentered);
         } else {
-            self.counters.repeated += 1;
+            count(&mut self.counters.repeated);
         }
     }
 
@@ -126,7 +126,7 @@ impl<P> Table<P> {
         token: Token,
         lease: Millis,
     ) -> Change<P> {
-        self.counters.granted_shared += 1;
+        count(&mut self.counters.granted_shared);
         let until = at.now.unix().plus(lease);
         let own = Some(Share { holds: 1, until });
         let (token, until) = (Some(token), Some(until));
@@ -147,14 +147,14 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, share.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(owner, sharing.token);
+        self.touched(at.key, owner, sharing.token);
         let change = if left == share.holds {
-            self.counters.repeated += 1;
+            count(&mut self.counters.repeated);
             Change::None
         } else if left > 0 {
             shares_on(sharing, Share { holds: left, ..share }, None)
         } else {
-            self.counters.released += 1;
+            count(&mut self.counters.released);
             self.stop_sharing(at, sharing, Cause::Release)
         };
         (ReleaseReply::Left(left), change)
@@ -163,6 +163,7 @@ impl<P> Table<P> {
     /// Gives back shared holds of the one holder of a lock.
     pub(crate) fn release_beside(
         &mut self,
+        at: &Situation<'_>,
         holding: &Holding<'_>,
         release: Release,
     ) -> (ReleaseReply, Change<P>) {
@@ -172,9 +173,9 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.shared) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(holding.owner, holding.token);
+        self.touched(at.key, holding.owner, holding.token);
         if left == holding.shared {
-            self.counters.repeated += 1;
+            count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), Change::None);
         }
         (ReleaseReply::Left(left), Change::Beside { holds: left, token: None, until: None })
@@ -194,7 +195,7 @@ impl<P> Table<P> {
     /// The one holder of a lock releases it and goes on sharing it. That is a period of its own:
     /// what the former holder still has under way must not pass for a reader's.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
-        self.counters.downgraded += 1;
+        count(&mut self.counters.downgraded);
         let until = holding.until.unwrap_or(Share::ENDLESS);
         let own = Share { holds: holding.shared, until };
         let stored = self.believe(holding.token);
@@ -217,7 +218,7 @@ impl<P> Table<P> {
         let Some(share) = sharing.share_of(owner, at.now.unix()) else {
             return (RenewReply::NotHeld, Change::None);
         };
-        self.touched(owner, sharing.token);
+        self.touched(at.key, owner, sharing.token);
         let until = at.now.unix().plus(lease);
         // It may have been the one whose end was waited for.
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
@@ -232,7 +233,7 @@ impl<P> Table<P> {
         request: &Acquire<'_>,
     ) -> (AcquireReply, Change<P>) {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
-        self.counters.granted += 1;
+        count(&mut self.counters.granted);
         let change = if request.want == Want::Shared {
             self.share_alone(at, token, request.lease)
         } else {

@@ -14,7 +14,7 @@ use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
-use crate::outcome::{Cause, Change, Counters, Limits};
+use crate::outcome::{Cause, Change, Counters, Limits, count};
 use crate::planted::Bug;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
@@ -101,7 +101,7 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         let outcome = self.try_acquire(at, request);
         if outcome.0 == AcquireReply::Refused {
-            self.counters.refused += 1;
+            count(&mut self.counters.refused);
         }
         outcome
     }
@@ -159,7 +159,7 @@ impl<P> Table<P> {
             None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
         };
         self.count_reentry(more);
-        self.touched(request.owner, holding.token);
+        self.touched(at.key, request.owner, holding.token);
         let reply = match given.or(token) {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
@@ -184,7 +184,7 @@ impl<P> Table<P> {
                 return self.release_share(at, sharing, owner, release);
             }
             (Observed::Held(holding), Want::Shared) if holding.owner == owner && !crosses => {
-                return self.release_beside(holding, release);
+                return self.release_beside(at, holding, release);
             }
             (Observed::Held(holding), _)
                 if holding.owner == owner || Bug::ReleaseAnyOwner.is_planted() =>
@@ -198,16 +198,16 @@ impl<P> Table<P> {
         let Some(left) = left_after(release, holding.holds) else {
             return (ReleaseReply::Mismatch, Change::None);
         };
-        self.touched(owner, holding.token);
+        self.touched(at.key, owner, holding.token);
         let change = if left == holding.holds {
-            self.counters.repeated += 1;
+            count(&mut self.counters.repeated);
             Change::None
         } else if left > 0 {
             Change::Update { holds: Some(left), token: None, until: None }
         } else if holding.shared > 0 {
             self.downgrade(at, holding)
         } else {
-            self.counters.released += 1;
+            count(&mut self.counters.released);
             self.pass_on(at, holding.token, Cause::Release)
         };
         (ReleaseReply::Left(left), change)
@@ -245,7 +245,7 @@ impl<P> Table<P> {
             Err(reply) => return (reply, Change::None),
         };
         let until = at.now.unix().plus(lease);
-        self.touched(owner, holding.token);
+        self.touched(at.key, owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let change = Change::Update { holds: None, token, until: Some(until) };
         (RenewReply::Lease(lease), change)
@@ -271,7 +271,7 @@ impl<P> Table<P> {
             return Err(RenewReply::TryAgain);
         }
         if held.is_none() {
-            let below = Token::from_stored(at_least.value() - 1);
+            let below = Token::from_stored(at_least.value().saturating_sub(1));
             return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));
         }
         if !Bug::RaiseForgotten.is_planted() {
@@ -287,7 +287,7 @@ impl<P> Table<P> {
             Observed::NotALock { .. } => (None, Change::None),
             Observed::Free { .. } => (Some(false), Change::None),
             Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
-                self.counters.forced_releases += 1;
+                count(&mut self.counters.forced_releases);
                 (Some(true), self.pass_on(at, *token, Cause::Forced))
             }
         }

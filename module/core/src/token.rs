@@ -78,7 +78,7 @@ impl TokenSource {
         // grow one by one.
         let clock = unix_us.min(TOKEN_STORED_MAX);
         let floor = floor.unwrap_or(0).min(TOKEN_STORED_MAX);
-        let next = (self.last + 1).max(stored + 1).max(floor + 1).max(clock);
+        let next = self.last.max(stored).max(floor).saturating_add(1).max(clock);
         self.last = next;
         Token(next)
     }

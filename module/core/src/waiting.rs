@@ -7,7 +7,7 @@ use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
-use crate::outcome::{Cause, Change, WaitReply};
+use crate::outcome::{Cause, Change, WaitReply, count};
 use crate::planted::Bug;
 use crate::queue::{Newcomer, QueueId, Waiter, WaiterId};
 use crate::table::{Situation, Table};
@@ -45,8 +45,8 @@ impl<P> Table<P> {
         let has_place = queue.is_some_and(|id| self.queues.place(id, owner).is_some());
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
         let spare = usize::from(Bug::LimitOffByOne.is_planted());
-        let full = self.queues.waiters() >= self.limits.waiters + spare
-            || in_line >= self.limits.waiters_per_key + spare;
+        let full = self.queues.waiters() >= self.limits.waiters.saturating_add(spare)
+            || in_line >= self.limits.waiters_per_key.saturating_add(spare);
         if self.limits.draining {
             WaitReply::Draining
         } else if full && !has_place {
@@ -114,7 +114,7 @@ impl<P> Table<P> {
         let queue = self.queues.find(key)?;
         let id = self.queues.place(queue, owner)?;
         let waiter = self.withdraw(id)?;
-        self.counters.cancelled += 1;
+        count(&mut self.counters.cancelled);
         Some(waiter.client)
     }
 
@@ -124,7 +124,7 @@ impl<P> Table<P> {
             return None;
         }
         let waiter = self.withdraw(id)?;
-        self.counters.disconnects += 1;
+        count(&mut self.counters.disconnects);
         Some(waiter.client)
     }
 
@@ -151,7 +151,7 @@ impl<P> Table<P> {
             return None;
         }
         let waiter = self.withdraw(id)?;
-        self.counters.timeouts += 1;
+        count(&mut self.counters.timeouts);
         Some(waiter.client)
     }
 

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, GrantId, HandOff, Holding, Join, KeyRef, Limits, Millis,
-    MonoMillis, Now, Observed, Release, ReleaseReply, Sharing, Situation, Table, Token, UnixMillis,
+    MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply,
+    Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table, TakeReply, Token, UnixMillis,
     WaitReply, Want,
 };
 
@@ -117,4 +118,67 @@ fn a_look_that_is_planned_keeps_its_cause_when_another_comes_at_the_same_moment(
     table.look_soon(seen.key, Cause::Forced, NOW);
     table.serve_soon(seen.key, Cause::Release, NOW);
     assert_eq!(table.cause_of_freedom(seen.key), Cause::Forced);
+}
+
+/// A semaphore of that name with one permit, as an owner sees it.
+fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
+    let (used, earliest) = (u64::from(own.is_some()), own.map(|own| own.until));
+    let seen = Semaphore::Set(Permits { limit: 1, used, own, earliest });
+    SemaphoreAt { key: KeyRef::semaphore(0, name), seen, now: NOW }
+}
+
+/// Somebody waits for the permit of a semaphore, and is granted it.
+fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
+    let join = Join { owner: b"next", want: Want::Permits(1), lease: LEASE, timeout: None };
+    table.enqueue_for_permits(&pool(name, None), &join, 0);
+    let served = table.serve_permits(&pool(name, None), Cause::Release);
+    let Served::Granted(hand_off, share, 1) = served else { panic!("{served:?}") };
+    (hand_off.id, share)
+}
+
+#[test]
+fn grants_of_several_semaphores_to_one_owner_are_told_apart() {
+    let mut table = table();
+    let names: Vec<String> = (0..300).map(|n| format!("k{n}")).collect();
+    let grants: Vec<_> =
+        names.iter().map(|name| hand_permit(&mut table, name.as_bytes())).collect();
+
+    // The same owner does something with another one, and with a lock of the same name.
+    let request = request(b"next", Want::Permits(1));
+    let (reply, _) = table.take_permits(&pool(b"other", None), 1, &request);
+    assert_eq!(reply, TakeReply::Holds(1));
+    let token = take(&mut table, b"k0", b"next");
+    table.renew(&at(b"k0", held(b"next", 0, token)), b"next", LEASE, None);
+
+    for (name, (id, share)) in names.iter().zip(&grants) {
+        let seen = pool(name.as_bytes(), Some(*share));
+        let change = table.take_permits_back(&seen, *id, b"next", 1);
+        assert_eq!(change, PermitsChange::Own { share: None, used: 0 }, "{name}");
+    }
+    assert_eq!(table.counters().grants_taken_back, 300);
+}
+
+#[test]
+fn permits_whose_owner_is_alive_are_not_taken_back() {
+    let mut table = table();
+    let (id, share) = hand_permit(&mut table, b"k");
+    let seen = pool(b"k", Some(share));
+    assert_eq!(table.renew_permits(&seen, b"next", LEASE).0, RenewReply::Lease(LEASE));
+    assert_eq!(table.take_permits_back(&seen, id, b"next", 1), PermitsChange::None);
+    assert_eq!(table.counters().grants_taken_back, 0);
+}
+
+#[test]
+fn permits_whose_grant_was_answered_are_not_taken_back() {
+    let mut table = table();
+    let (id, share) = hand_permit(&mut table, b"k");
+    let seen = pool(b"k", Some(share));
+    // That is another grant's answer.
+    let (other, _) = hand_permit(&mut table, b"other");
+    table.delivered_permits(seen.key, other, b"next");
+    table.delivered_permits(seen.key, id, b"next");
+    assert_eq!(table.take_permits_back(&seen, id, b"next", 1), PermitsChange::None);
+    let seen = pool(b"other", Some(share));
+    let change = table.take_permits_back(&seen, other, b"next", 1);
+    assert_eq!(change, PermitsChange::Own { share: None, used: 0 });
 }

@@ -140,8 +140,8 @@ fn hand_offs_are_forgotten_when_they_are_answered() {
     let free = Observed::Free { stored: None };
     let granted: Vec<_> =
         keys().map(|key| table.look(&seen(key, free), Cause::Outside)).map(handed_off).collect();
-    for hand_off in granted {
-        table.delivered(hand_off.id, &hand_off.owner, hand_off.token);
+    for (key, hand_off) in keys().zip(granted) {
+        table.delivered(key, hand_off.id, &hand_off.owner, hand_off.token);
     }
     assert_empty(&table);
 }
@@ -182,7 +182,7 @@ fn a_release_to_a_long_queue_wakes_the_first_and_walks_past_nobody() {
         let (_, change) = table.release(&at, &holder, Want::Exclusive, Release::One);
         let hand_off = handed_off(change);
         assert_eq!(hand_off.client, number);
-        table.delivered(hand_off.id, &hand_off.owner, hand_off.token);
+        table.delivered(ORDERS, hand_off.id, &hand_off.owner, hand_off.token);
         (holder, token) = (hand_off.owner.to_vec(), Some(hand_off.token));
         if number % 20_000 == 0 {
             assert_eq!(table.check(), Ok(()));

@@ -30,6 +30,7 @@ mod ops;
 #[path = "model/sharing.rs"]
 mod sharing;
 mod sim;
+mod source;
 #[path = "model/world.rs"]
 mod world;
 

@@ -10,11 +10,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Puts a client in line for permits.
 fn wait_for_permits(stage: &mut Stage, owner: &str, permits: u64, lease_ms: u64) -> Waiter {
+    wait_for_permits_of(stage, "k", owner, permits, lease_ms)
+}
+
+fn wait_for_permits_of(
+    stage: &mut Stage,
+    key: &str,
+    owner: &str,
+    permits: u64,
+    lease_ms: u64,
+) -> Waiter {
     let mut connection = stage.server.connect();
     let id = connection.client_id();
-    connection.send(cmd!["SEM.WAIT", "k", owner, permits, lease_ms, 0]);
+    connection.send(cmd!["SEM.WAIT", key, owner, permits, lease_ms, 0]);
     observe::wait_until_blocked(&mut stage.eye, id);
-    Waiter { key: "k".to_owned(), owner: owner.to_owned(), id, connection }
+    Waiter { key: key.to_owned(), owner: owner.to_owned(), id, connection }
 }
 
 fn expect_permits(waiter: &mut Waiter, permits: i64) {
@@ -119,6 +129,23 @@ fn permits_granted_to_a_client_that_is_gone_are_taken_back(kind: Kind) {
     expect_same_data(&stage.server, &stage.replica);
 }
 
+fn permits_of_two_semaphores_granted_to_one_owner_that_is_gone_are_taken_back(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let (mut gone, mut next) = (Vec::new(), Vec::new());
+    for key in ["k", "other"] {
+        stage.run(&format!("SEM.SET {key} 1"));
+        stage.run(&format!("SEM.ACQUIRE {key} alice 1 600000"));
+        gone.push(wait_for_permits_of(&mut stage, key, "bob", 1, LONG));
+        next.push(wait_for_permits_of(&mut stage, key, "carol", 1, LONG));
+    }
+    let kills = [kill(&gone[0]), kill(&gone[1])];
+    stage.at_once(&["SEM.RELEASE k alice", "SEM.RELEASE other alice", &kills[0], &kills[1]]);
+    gone.iter_mut().for_each(expect_closed);
+    next.iter_mut().for_each(|carol| expect_permits(carol, 1));
+    assert_eq!(stage.counted("grants_taken_back"), 2);
+    expect_same_data(&stage.server, &stage.replica);
+}
+
 fn a_holder_that_dies_in_a_pause_makes_way_after_it(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.run("SEM.SET k 1");
@@ -168,6 +195,23 @@ fn permits_of_a_holder_that_a_stranger_took_out_are_free(kind: Kind) {
     stage.run("HDEL k bob carol");
     expect_permits(&mut erin, 2);
     assert_eq!(counts(&mut stage), "semaphore 3 3");
+    expect_same_data(&stage.server, &stage.replica);
+}
+
+fn who_waits_for_more_than_there_are_hears_so_even_if_the_server_takes_no_writes(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("SEM.SET k 3");
+    stage.run("SEM.ACQUIRE k alice 3 600000");
+    stage.run("SEM.SET small 2");
+    stage.run("SEM.ACQUIRE small alice 1 600000");
+    stage.run("SEM.ACQUIRE small dave 1 600000");
+    let mut bob = wait_for_permits(&mut stage, "bob", 3, LONG);
+    let mut carol = wait_for_permits(&mut stage, "carol", 1, LONG);
+    stage.at_once(&["RENAME small k", "CONFIG SET min-replicas-to-write 9"]);
+    assert_eq!(bob.connection.receive(SOON).unwrap().code(), "TOOMANY");
+    stage.run("CONFIG SET min-replicas-to-write 0");
+    stage.run("SEM.RELEASE k alice");
+    expect_permits(&mut carol, 1);
     expect_same_data(&stage.server, &stage.replica);
 }
 
@@ -236,9 +280,11 @@ on_each_server!(
     permits_of_hundreds_of_dead_are_there_for_the_first_who_asks,
     hundreds_who_wait_are_served_by_one_command,
     permits_granted_to_a_client_that_is_gone_are_taken_back,
+    permits_of_two_semaphores_granted_to_one_owner_that_is_gone_are_taken_back,
     a_holder_that_dies_in_a_pause_makes_way_after_it,
     who_waits_is_told_when_the_semaphore_goes_and_not_when_it_is_back_at_once,
     permits_of_a_holder_that_a_stranger_took_out_are_free,
+    who_waits_for_more_than_there_are_hears_so_even_if_the_server_takes_no_writes,
     a_promoted_replica_knows_who_holds_permits,
     never_more_permits_are_held_than_there_are,
 );

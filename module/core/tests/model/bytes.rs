@@ -4,41 +4,16 @@ use kvlock_core::HOLDS_MAX;
 
 use crate::meddling::Meddling;
 use crate::ops::{Ask, DAY, Event, HowMany, KEYS, OWNERS, Op, Owner, Request};
-
-/// What is left of the bytes. When there are no more of them, zeros follow.
-#[derive(Debug)]
-struct Bytes<'a>(&'a [u8]);
+use crate::source::Bytes;
 
 /// What the bytes say: whether locks are looked at regularly, and what happens.
 pub(crate) fn walk(bytes: &[u8], most: usize) -> (Option<u64>, Vec<Op>) {
     let mut bytes = Bytes(bytes);
     let look_every = bytes.flag().then_some(25);
-    let mut ops = Vec::new();
-    while !bytes.0.is_empty() && ops.len() < most {
-        ops.push(bytes.op());
-    }
-    (look_every, ops)
+    (look_every, bytes.all(most, Bytes::op))
 }
 
 impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        usize::from(self.next()) % end
-    }
-
-    fn flag(&mut self) -> bool {
-        self.next() & 1 == 1
-    }
-
-    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-
     fn owner(&mut self) -> Owner {
         self.pick(&OWNERS)
     }

@@ -23,7 +23,8 @@ impl World {
             Event::Delivered(nth) => {
                 if let Some(grant) = self.latest_grant(nth) {
                     let (id, owner, token) = self.name_of(grant);
-                    self.table.delivered(id, owner.as_bytes(), token);
+                    let key = key_ref(&self.names[self.model.grants[grant].key]);
+                    self.table.delivered(key, id, owner.as_bytes(), token);
                     self.model.delivered(grant);
                 }
             }

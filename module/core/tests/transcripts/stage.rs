@@ -203,7 +203,8 @@ impl Stage {
             "answered" => {
                 let grant = self.grants.remove(&args.must::<String>("client"));
                 let grant = grant.expect("a grant");
-                self.table.delivered(grant.id, grant.owner.as_bytes(), grant.token);
+                let key = key_ref(&grant.lock);
+                self.table.delivered(key, grant.id, grant.owner.as_bytes(), grant.token);
             }
             "gone" => {
                 let grant = self.grants.remove(&args.must::<String>("client"));

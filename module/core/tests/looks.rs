@@ -1,0 +1,113 @@
+//! When what is waited for is looked at, and why.
+
+use std::collections::BTreeSet;
+
+use kvlock_core::{
+    Acquire, Cause, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis, Now,
+    Observed, Permits, Semaphore, SemaphoreAt, Situation, Table, Token, UnixMillis, WaitReply,
+    Want,
+};
+
+const LEASE: Millis = Millis(50);
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+fn table() -> Table<u32> {
+    Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+}
+
+/// Held by somebody for 50 ms.
+fn held(name: &[u8]) -> Situation<'_> {
+    let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
+    let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };
+    let key = KeyRef::lock(0, name);
+    Situation { key, seen: Observed::Held(holding), now: NOW, floor: Some(0) }
+}
+
+fn join(owner: &[u8], want: Want) -> Join<'_> {
+    Join { owner, want, lease: LEASE, timeout: None }
+}
+
+fn wait(table: &mut Table<u32>, name: &[u8], owner: &[u8]) {
+    let want = Want::Exclusive;
+    let request = Acquire { owner, want, lease: LEASE, holds: None };
+    assert_eq!(table.wait(&held(name), &request).0, WaitReply::Block);
+    table.enqueue(&held(name), &join(owner, want), 0);
+}
+
+fn later(ms: u64) -> Now {
+    Now { unix_us: NOW.unix_us + ms * 1_000, mono: MonoMillis(NOW.mono.0 + ms) }
+}
+
+#[test]
+fn a_regular_look_at_the_very_end_of_a_lease_counts_as_its_end() {
+    // A key is there until the millisecond after its deadline.
+    for (every, cause) in [(50, Cause::Outside), (51, Cause::Expiry), (52, Cause::Expiry)] {
+        let mut table = table();
+        table.look_every = Some(Millis(every));
+        wait(&mut table, b"k", b"next");
+        assert_eq!(table.next_due(NOW), Some(Millis(every.min(51))));
+        let look = table.next_look(later(51));
+        assert!(look.is_some_and(|(_, why)| why == cause), "looked at every {every} ms");
+    }
+}
+
+#[test]
+fn whatever_is_waited_for_at_a_key_is_looked_at_when_something_befalls_it() {
+    let mut table = table();
+    wait(&mut table, b"k", b"a");
+    wait(&mut table, b"other", b"a");
+    let until = Some(UnixMillis(2_000));
+    let seen = Latch::Counting { left: 1, counted: false, until };
+    let latch = LatchAt { key: KeyRef::latch(0, b"k"), seen, now: NOW };
+    table.enqueue_for_latch(&latch, &join(b"a", Want::Zero), 1);
+    let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: until });
+    let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
+    table.enqueue_for_permits(&pool, &join(b"a", Want::Permits(1)), 2);
+    assert_eq!(table.next_look(NOW), None, "nothing is due");
+
+    table.look_soon_at_all_of(1, b"k", Cause::Outside, NOW);
+    assert_eq!(table.next_look(NOW), None, "it was in another database");
+    table.look_soon_at_all_of(0, b"k", Cause::Outside, NOW);
+    let looks = std::iter::from_fn(|| table.next_look(NOW));
+    let looks = looks.map(|(key, cause)| (format!("{:?}", key.borrow()), format!("{cause:?}")));
+    let expected = [KeyRef::lock(0, b"k"), latch.key, pool.key];
+    let expected = expected.map(|key| (format!("{key:?}"), "Outside".to_owned()));
+    assert_eq!(BTreeSet::from_iter(looks), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
+    let mut table = table();
+    let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest: None });
+    let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
+    table.enqueue_for_permits(&pool, &join(b"a", Want::Permits(1)), 2);
+    assert_eq!(table.next_due(NOW), Some(Millis(1)));
+}
+
+#[test]
+fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
+    let mut table = table();
+    let earliest = Some(UnixMillis(2_000));
+    let seen = Semaphore::Set(Permits { limit: 1, used: 1, own: None, earliest });
+    let pool = SemaphoreAt { key: KeyRef::semaphore(0, b"k"), seen, now: NOW };
+    table.enqueue_for_permits(&pool, &join(b"a", Want::Permits(1)), 2);
+    assert_eq!(table.next_look(NOW), None);
+    table.serve_soon(pool.key, Cause::Release, NOW);
+    let look = table.next_look(NOW);
+    assert!(look.is_some_and(|(key, why)| key.borrow() == pool.key && why == Cause::Release));
+}
+
+#[test]
+fn who_waits_in_a_quarantine_is_looked_at_when_it_is_over() {
+    let mut table = table();
+    table.set_quarantine(Millis(100), NOW);
+    table.begin_quarantine(NOW);
+    assert_eq!(table.next_due(later(40)), None, "nobody waits for its end");
+    let free = Situation { seen: Observed::Free { stored: None }, ..held(b"k") };
+    table.enqueue(&free, &join(b"a", Want::Exclusive), 0);
+    assert_eq!(table.next_due(later(40)), Some(Millis(60)));
+    table.end_quarantine(later(99));
+    assert_eq!(table.next_look(later(99)), None);
+    table.end_quarantine(later(100));
+    assert!(table.next_look(later(100)).is_some());
+}
