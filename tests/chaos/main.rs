@@ -25,7 +25,6 @@
 )]
 
 mod client;
-mod coverage;
 mod faults;
 mod latches;
 mod load;
@@ -33,10 +32,10 @@ mod pair;
 mod permits;
 mod tally;
 
-use crate::coverage::Coverage;
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
+use harness::coverage::Coverage;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -221,7 +220,7 @@ fn main() -> ExitCode {
         total.merge(&round.tally);
         pair = round.pair;
     }
-    coverage.print();
+    print!("{coverage}");
     print_memory(memory);
     total.print(options.seed, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
