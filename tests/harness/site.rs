@@ -53,6 +53,11 @@ impl Site {
         &self.proxies[number]
     }
 
+    /// The Sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
     /// How many servers there are.
     pub fn size(&self) -> usize {
         self.servers.len()
@@ -67,6 +72,13 @@ impl Site {
     pub fn primary(&self) -> usize {
         let port = primary_port(&self.sentinels[0]);
         self.proxies.iter().position(|proxy| proxy.port() == port).expect("it is one of ours")
+    }
+
+    /// Another server than that one, if any Sentinel takes it for the primary.
+    pub fn successor_of(&self, before: usize) -> Option<usize> {
+        let given_up = self.proxies[before].port();
+        let port = self.sentinels.iter().map(primary_port).find(|port| *port != given_up)?;
+        self.proxies.iter().position(|proxy| proxy.port() == port)
     }
 
     /// Has the Sentinels make another server the primary, and returns that.

@@ -44,6 +44,7 @@ mod shared_load;
 mod timing;
 mod token_floor;
 mod tokens;
+mod topologies;
 mod transcripts;
 mod traps;
 mod unasked;
