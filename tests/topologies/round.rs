@@ -59,7 +59,7 @@ impl Round {
             let stuck: Vec<usize> =
                 now().zip(&before).enumerate().filter(behind).map(|(task, _)| task).collect();
             let grants = self.tally.count("grants") - granted;
-            if stuck.is_empty() && grants > 20 {
+            if stuck.is_empty() && grants > 10 {
                 Ok(())
             } else {
                 Err(format!("tasks {stuck:?} have not, {grants} grants"))

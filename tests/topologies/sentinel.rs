@@ -83,11 +83,21 @@ impl Watched {
         sleep(Duration::from_millis(random.below(most)));
     }
 
-    fn kill(&self, moment: &mut Moment<'_>, _: &mut Random) {
+    /// The Sentinels leave the one before as it is for some ten seconds, with whoever is beside it.
+    /// Sometimes an operator is faster.
+    fn depose(&self, before: usize, random: &mut Random) {
+        if random.percent(70) {
+            let next = self.site.proxy(self.site.primary()).port();
+            self.site.server(before).connect().call(cmd!["REPLICAOF", "127.0.0.1", next]);
+        }
+    }
+
+    fn kill(&self, moment: &mut Moment<'_>, random: &mut Random) {
         let before = self.site.primary();
         moment.is(|| self.site.server(before).kill9());
         self.site.wait_for_successor(before);
         self.site.server(before).restart();
+        self.depose(before, random);
     }
 
     fn stop_past_failover(&self, moment: &mut Moment<'_>, random: &mut Random) {
@@ -98,6 +108,7 @@ impl Watched {
             self.stay_apart(random);
             self.site.server(before).signal(Signal::SIGCONT);
         });
+        self.depose(before, random);
     }
 
     fn cut_past_failover(&self, moment: &mut Moment<'_>, random: &mut Random) {
@@ -108,6 +119,7 @@ impl Watched {
             self.stay_apart(random);
             self.site.proxy(before).heal();
         });
+        self.depose(before, random);
     }
 
     /// All that was on its way is lost, and nobody else takes over.
