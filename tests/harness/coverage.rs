@@ -74,6 +74,11 @@ impl Coverage {
         }
     }
 
+    /// How often that fault met what it met least.
+    pub fn least_of(&self, fault: &str) -> u64 {
+        self.0.get(fault).and_then(|met| met.iter().copied().min()).unwrap_or(0)
+    }
+
     /// The least of all.
     pub fn least(&self) -> u64 {
         self.0.values().flatten().copied().min().unwrap_or(0)

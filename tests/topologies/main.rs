@@ -130,7 +130,13 @@ fn campaign<G: Ground>(options: &Options, ground: &G) -> ExitCode {
         rounds += 1;
         let left = end.saturating_duration_since(Instant::now());
         let time = if coverage.least() < options.pairs { ROUND } else { ROUND.min(left) };
-        let verdict = round::run(ground, rounds, time, &random.part(rounds), &mut coverage);
+        let few: Vec<&str> = G::FAULTS
+            .iter()
+            .map(|fault| fault.name)
+            .filter(|fault| coverage.least_of(fault) < options.pairs)
+            .collect();
+        let wanted = |fault: &str| few.contains(&fault);
+        let verdict = round::run(ground, rounds, time, &random.part(rounds), wanted, &mut coverage);
         total.merge(&verdict.tally);
         wrongs.extend(verdict.wrongs);
     }

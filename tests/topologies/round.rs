@@ -25,7 +25,7 @@ const STUCK: Duration = Duration::from_secs(90);
 const TASKS: usize = 6;
 
 /// How many faults a round has, at most.
-const FAULTS: usize = 4;
+const FAULTS: usize = 8;
 
 /// Nothing here is judged by how long it took.
 const LIMITS: Limits =
@@ -74,12 +74,13 @@ pub(crate) struct Verdict {
     pub(crate) tally: Tally,
 }
 
-/// Runs a round on that ground, and ends it in time.
+/// Runs a round on that ground, and ends it in time. The faults are those that are wanted, if any is.
 pub(crate) fn run<G: Ground>(
     ground: &G,
     number: u64,
     time: Duration,
     random: &Random,
+    wanted: impl Fn(&str) -> bool,
     coverage: &mut Coverage,
 ) -> Verdict {
     let runtime = Runtime::new().expect("a runtime");
@@ -99,7 +100,10 @@ pub(crate) fn run<G: Ground>(
         let work = load::work(round.clone(), way, task, random.part(1 + task as u64));
         tasks.spawn_on(work, runtime.handle());
     }
-    let injected = catch_unwind(AssertUnwindSafe(|| inject(ground, &round, time, random.part(0))));
+    let injected = {
+        let inject = || inject(ground, &round, time, wanted, random.part(0));
+        catch_unwind(AssertUnwindSafe(inject))
+    };
     round.over.store(true, Ordering::SeqCst);
     let mut wrongs = end(&runtime, tasks, &ways);
     if injected.is_err() {
@@ -125,14 +129,22 @@ pub(crate) fn run<G: Ground>(
 }
 
 /// Injects faults one after the other, and sees to it that everybody gets on after each.
-fn inject<G: Ground>(ground: &G, round: &Round, time: Duration, mut random: Random) {
+fn inject<G: Ground>(
+    ground: &G,
+    round: &Round,
+    time: Duration,
+    wanted: impl Fn(&str) -> bool,
+    mut random: Random,
+) {
     let end = Instant::now() + time;
+    let happens = || G::FAULTS.iter().filter(|fault| ground.happens(fault.name));
+    let none = happens().all(|fault| !wanted(fault.name));
+    let possible = || happens().filter(|fault| none || wanted(fault.name));
     round.wait_for_progress();
     for _ in 0..FAULTS {
         if Instant::now() >= end {
             break;
         }
-        let possible = || G::FAULTS.iter().filter(|fault| ground.happens(fault.name));
         let mut drawn = random.below(possible().map(|fault| fault.weight).sum());
         let fault = possible().find(|fault| {
             let hit = drawn < fault.weight;
