@@ -72,6 +72,7 @@ impl Nodes {
     }
 
     fn kill(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        moment.leaves_two();
         let master = self.master(random);
         let replica = self.cluster.replica_of(master);
         moment.is(|| master.kill9());
@@ -80,6 +81,7 @@ impl Nodes {
     }
 
     fn stop_past_takeover(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        moment.leaves_two();
         let master = self.master(random);
         let replica = self.cluster.replica_of(master);
         moment.is(|| {
@@ -159,7 +161,7 @@ impl Ground for Nodes {
 
     fn promises(&self) -> Promises {
         let safe = self.setting == Setting::Replicas;
-        Promises { no_overlap: safe, order: safe, no_loss: safe }
+        Promises { no_overlap: safe, no_loss: safe }
     }
 
     async fn ways(&self) -> Vec<Way> {
@@ -177,6 +179,10 @@ impl Ground for Nodes {
 
     fn leases(&self) -> Vec<Duration> {
         LEASES_MS.iter().copied().map(Duration::from_millis).collect()
+    }
+
+    fn primaries(&self) -> Vec<u16> {
+        self.tags.iter().map(|tag| self.cluster.node_for(tag).port()).collect()
     }
 
     fn recover(&self) {

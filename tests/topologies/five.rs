@@ -219,7 +219,7 @@ impl Ground for Five {
 
     fn promises(&self) -> Promises {
         let safe = self.setting == Setting::Quarantine;
-        Promises { no_overlap: safe, order: true, no_loss: false }
+        Promises { no_overlap: safe, no_loss: false }
     }
 
     async fn ways(&self) -> Vec<Way> {

@@ -28,6 +28,11 @@ pub(crate) trait Ground: Sized + 'static {
     /// The leases that are asked for.
     fn leases(&self) -> Vec<Duration>;
 
+    /// The ports of those that are the primary of something.
+    fn primaries(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
     /// Returns when the servers are in order again.
     fn recover(&self);
 
@@ -46,10 +51,9 @@ pub(crate) trait Ground: Sized + 'static {
 /// What holds whatever happens. Whatever the settings are, nothing stale is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promises {
-    /// No two believe to hold the same lock.
+    /// No two believe to hold the same lock, and a later grant has the larger token. Otherwise only
+    /// one of a primary that was deposed may have a smaller one.
     pub(crate) no_overlap: bool,
-    /// A later grant has the larger token.
-    pub(crate) order: bool,
     /// Nobody is told of a loss before the lease is over.
     pub(crate) no_loss: bool,
 }

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! topologies --on sentinel|cluster|five [--setting NAME] [--seconds N] [--seed S] [--pairs N]
+//!            [--fault WORDS]
 //! topologies --on sentinel|cluster --promotions N
 //! ```
 //!
@@ -14,7 +15,7 @@
 //! | `five`: a quorum of five servers | `quarantine`, `jumps`, `forgetful` |
 //!
 //! Goes on for so many seconds, and then until each fault has met each operation under way so many
-//! times. What is promised of a setting must hold, or it ends with 1; what is not is counted. The
+//! times. With `--fault` only those happen in whose names these words are. What is promised of a setting must hold, or it ends with 1; what is not is counted. The
 //! seed decides what is done, not how the tasks meet.
 //!
 //! With `--promotions` it measures instead how long after the death of a primary the first lock is
@@ -64,6 +65,7 @@ struct Options {
     seconds: u64,
     seed: u64,
     pairs: u64,
+    fault: String,
     promotions: u64,
 }
 
@@ -76,6 +78,7 @@ impl Options {
             seconds: 300,
             seed: u64::from(clock.subsec_nanos()),
             pairs: 0,
+            fault: String::new(),
             promotions: 0,
         };
         while let Some(word) = words.next() {
@@ -85,6 +88,7 @@ impl Options {
                 "--setting" => options.setting = value,
                 "--seconds" => options.seconds = value.parse().ok()?,
                 "--seed" => options.seed = value.parse().ok()?,
+                "--fault" => options.fault = value,
                 "--pairs" => options.pairs = value.parse().ok()?,
                 "--promotions" => options.promotions = value.parse().ok()?,
                 _ => return None,
@@ -99,7 +103,7 @@ fn main() -> ExitCode {
     done.unwrap_or_else(|| {
         println!(
             "usage: topologies --on sentinel|cluster|five [--setting NAME] [--seconds N] [--seed S] \
-             [--pairs N] [--promotions N]"
+             [--pairs N] [--fault WORDS] [--promotions N]"
         );
         ExitCode::from(2)
     })
@@ -122,20 +126,19 @@ fn campaign<G: Ground>(options: &Options, ground: &G) -> ExitCode {
     let random = Random::new(options.seed);
     println!("seed {}, on {} {}", options.seed, options.on, options.setting);
     let total = Tally::default();
-    let mut coverage = Coverage::of(
-        G::FAULTS.iter().map(|fault| fault.name).filter(|fault| ground.happens(fault)),
-    );
+    let happens = |fault: &&str| ground.happens(fault) && fault.contains(&options.fault);
+    let faults: Vec<&'static str> =
+        G::FAULTS.iter().map(|fault| fault.name).filter(happens).collect();
+    assert!(!faults.is_empty(), "no fault has {:?} in its name", options.fault);
+    let mut coverage = Coverage::of(faults.iter().copied());
     let (mut rounds, mut wrongs) = (0, Vec::new());
     while wrongs.is_empty() && (Instant::now() < end || coverage.least() < options.pairs) {
         rounds += 1;
         let left = end.saturating_duration_since(Instant::now());
         let time = if coverage.least() < options.pairs { ROUND } else { ROUND.min(left) };
-        let few: Vec<&str> = G::FAULTS
-            .iter()
-            .map(|fault| fault.name)
-            .filter(|fault| coverage.least_of(fault) < options.pairs)
-            .collect();
-        let wanted = |fault: &str| few.contains(&fault);
+        let few = |fault: &&&str| coverage.least_of(fault) < options.pairs;
+        let few: Vec<&'static str> = faults.iter().filter(few).copied().collect();
+        let wanted = if few.is_empty() { &faults } else { &few };
         let verdict = round::run(ground, rounds, time, &random.part(rounds), wanted, &mut coverage);
         total.merge(&verdict.tally);
         wrongs.extend(verdict.wrongs);

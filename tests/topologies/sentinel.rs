@@ -93,6 +93,7 @@ impl Watched {
     }
 
     fn kill(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        moment.leaves_two();
         let before = self.site.primary();
         moment.is(|| self.site.server(before).kill9());
         self.site.wait_for_successor(before);
@@ -101,6 +102,7 @@ impl Watched {
     }
 
     fn stop_past_failover(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        moment.leaves_two();
         let before = self.site.primary();
         moment.is(|| {
             self.site.server(before).signal(Signal::SIGSTOP);
@@ -112,6 +114,7 @@ impl Watched {
     }
 
     fn cut_past_failover(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        moment.leaves_two();
         let before = self.site.primary();
         moment.is(|| {
             self.site.proxy(before).cut();
@@ -172,6 +175,7 @@ impl Ground for Watched {
             name: "SENTINEL FAILOVER",
             weight: 2,
             act: |it, moment, _| {
+                moment.leaves_two();
                 moment.is(|| it.site.fail_over());
             },
         },
@@ -207,7 +211,7 @@ impl Ground for Watched {
     fn promises(&self) -> Promises {
         let safe = self.setting != Setting::Default;
         // With a quarantine alone a grant may be lost; but nobody else has it while it lasts.
-        Promises { no_overlap: safe, order: safe, no_loss: self.setting == Setting::Replicas }
+        Promises { no_overlap: safe, no_loss: self.setting == Setting::Replicas }
     }
 
     async fn ways(&self) -> Vec<Way> {
@@ -233,6 +237,10 @@ impl Ground for Watched {
             Setting::Replicas | Setting::Default => &LEASES_MS,
         };
         leases.iter().copied().map(Duration::from_millis).collect()
+    }
+
+    fn primaries(&self) -> Vec<u16> {
+        vec![self.primary().port()]
     }
 
     /// The Sentinels agree, and both replicas follow their primary.

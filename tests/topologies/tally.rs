@@ -10,6 +10,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: Mutex<BTreeMap<String, u64>>,
+    /// The most of something, in milliseconds.
+    most: Mutex<BTreeMap<String, u128>>,
     seen: Mutex<Seen>,
 }
 
@@ -18,6 +20,8 @@ pub(crate) struct Tally {
 pub(crate) struct Seen {
     pub(crate) faults: Vec<(&'static str, Span)>,
     pub(crate) cancels: Vec<Span>,
+    /// When two servers may have taken themselves for the primary.
+    pub(crate) apart: Vec<Span>,
     /// Renewals by the watchdog.
     pub(crate) renewals: Vec<Call>,
     /// Holders whose write was refused.
@@ -39,6 +43,13 @@ impl Tally {
         *locked(&self.counts).entry(what.to_owned()).or_default() += count;
     }
 
+    /// Notes how long something took, of which the most counts.
+    pub(crate) fn took(&self, what: &str, time: Duration) {
+        let mut most = locked(&self.most);
+        let most = most.entry(what.to_owned()).or_default();
+        *most = time.as_millis().max(*most);
+    }
+
     pub(crate) fn count(&self, what: &str) -> u64 {
         locked(&self.counts).get(what).copied().unwrap_or(0)
     }
@@ -47,6 +58,10 @@ impl Tally {
         self.add(&format!("fault: {what}"), 1);
         self.add("faults", 1);
         locked(&self.seen).faults.push((what, span));
+    }
+
+    pub(crate) fn apart(&self, span: Span) {
+        locked(&self.seen).apart.push(span);
     }
 
     pub(crate) fn cancel(&self, from: Duration, to: Duration) {
@@ -89,11 +104,19 @@ impl Tally {
         for (what, count) in locked(&other.counts).iter() {
             self.add(what, *count);
         }
+        for (what, ms) in locked(&other.most).iter() {
+            let mut most = locked(&self.most);
+            let most = most.entry(what.clone()).or_default();
+            *most = (*most).max(*ms);
+        }
     }
 
     pub(crate) fn print(&self) {
         for (what, count) in locked(&self.counts).iter() {
             println!("{count:>10}  {what}");
+        }
+        for (what, ms) in locked(&self.most).iter() {
+            println!("{ms:>10}  ms at most: {what}");
         }
     }
 }
