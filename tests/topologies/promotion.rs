@@ -40,9 +40,9 @@ pub(crate) fn of_sentinel(count: u64) -> ExitCode {
     }
     let mut all = Vec::new();
     for _ in 0..count {
-        site.wait_for_replicas(site.primary(), 2);
         // The next begins after twice the failover timeout only.
         sleep(Duration::from_secs(7));
+        site.wait_until_in_order();
         let before = site.primary();
         let others: Vec<&Server> =
             (0..site.size()).filter(|n| *n != before).map(|n| site.server(n)).collect();

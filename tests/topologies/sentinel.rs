@@ -7,7 +7,7 @@ use crate::way::Way;
 use harness::random::Random;
 use harness::sentinel::NAME;
 use harness::site::Site;
-use harness::{Options, Server, cmd, observe, wait};
+use harness::{Options, Server, cmd, observe};
 use kvlock::{Builder, Client};
 use nix::sys::signal::Signal;
 use std::thread::sleep;
@@ -17,9 +17,6 @@ const REPLICAS: u32 = 2;
 
 /// How long replicas may take to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
-
-/// How long the servers may take to be in order again.
-const ORDER: Duration = Duration::from_secs(120);
 
 const LEASES_MS: [u64; 8] = [50, 100, 100, 100, 200, 300, 1000, 3000];
 
@@ -243,27 +240,8 @@ impl Ground for Watched {
         vec![self.primary().port()]
     }
 
-    /// The Sentinels agree, and both replicas follow their primary.
     fn recover(&self) {
-        wait::until("the servers are in order", ORDER, || {
-            let primary = self.site.primary();
-            let states: Vec<String> = (0..self.site.size())
-                .map(|number| {
-                    let mut server = self.site.server(number).connect();
-                    server.send(cmd!["INFO", "replication"]);
-                    let info = server.receive(observe::PATIENCE);
-                    info.map_or_else(|gone| format!("{gone:?}"), |info| info.text())
-                })
-                .collect();
-            let in_order = states.iter().enumerate().all(|(number, state)| {
-                if number == primary {
-                    state.contains("role:master") && state.contains("connected_slaves:2")
-                } else {
-                    state.contains("role:slave") && state.contains("master_link_status:up")
-                }
-            });
-            if in_order { Ok(()) } else { Err(format!("primary {primary}: {states:#?}")) }
-        });
+        self.site.wait_until_in_order();
     }
 
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
