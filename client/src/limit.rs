@@ -112,17 +112,24 @@ impl Trouble {
             return Err(error);
         }
         if !first {
-            let pause = between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX));
+            let pause = pause_after(lasts);
             observe::trouble(&error, pause);
-            let pause = async {
-                tokio::select! {
-                    () = sleep(pause) => {}
-                    () = news => {}
-                }
-            };
-            self.limit.wait_for(pause).await;
+            self.limit.wait_for(sleep_until_news(pause, news)).await;
         }
         Ok(())
+    }
+}
+
+/// How long to pause before the next try of what has been in trouble for so long.
+pub(crate) fn pause_after(lasts: Duration) -> Duration {
+    between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX))
+}
+
+/// Sleeps for that long, or until there is news.
+pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = news => {}
     }
 }
 
