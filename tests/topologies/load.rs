@@ -69,7 +69,9 @@ impl Task<'_> {
         let term = Term { lease: *random.pick(&round.leases), watched: random.percent(75) };
         let manner = match random.below(100) {
             0..=19 => Manner::Try,
-            20..=74 => Manner::Wait(ms(20 + random.below(1500))),
+            20..=59 => Manner::Wait(ms(20 + random.below(1500))),
+            // Long enough for a failover.
+            60..=74 => Manner::Wait(ms(3000 + random.below(5000))),
             _ => Manner::Cancel(ms(random.below(60))),
         };
         let timeout = match manner {
@@ -167,7 +169,7 @@ impl Task<'_> {
         if self.still_holds(&held, &mut tenure) {
             self.release(held, &tenure, random.percent(80)).await;
         } else {
-            self.is_lost(&tenure);
+            self.is_lost(&tenure, term.watched);
             drop(held);
         }
         if random.percent(50) {
@@ -229,8 +231,13 @@ impl Task<'_> {
     }
 
     /// The lock is found to be lost: whether that is because the lease was over, or earlier.
-    fn is_lost(&self, tenure: &Tenure<'_>) {
+    fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
         let now = self.round.recorder.now();
+        let due = tenure.set + tenure.lease / 3;
+        if watched && due < now {
+            let renewal = Request::Renew { lease: tenure.lease };
+            self.round.tally.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
+        }
         self.round.tally.add("leases that ended", 1);
         if now < tenure.until {
             self.round.recorder.believed(tenure.call, tenure.seen);

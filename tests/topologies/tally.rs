@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) cancels: Vec<Span>,
     /// When two servers may have taken themselves for the primary.
     pub(crate) apart: Vec<Span>,
-    /// Renewals by the watchdog.
+    /// Renewals by the watchdog, from when they were due.
     pub(crate) renewals: Vec<Call>,
     /// Holders whose write was refused.
     pub(crate) refused_holders: Vec<String>,
@@ -70,6 +70,11 @@ impl Tally {
 
     pub(crate) fn renewed(&self, renewal: Call) {
         self.add("renewals seen", 1);
+        locked(&self.seen).renewals.push(renewal);
+    }
+
+    pub(crate) fn not_renewed(&self, renewal: Call) {
+        self.add("renewals that came to nothing", 1);
         locked(&self.seen).renewals.push(renewal);
     }
 
