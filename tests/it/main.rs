@@ -48,4 +48,5 @@ mod topologies;
 mod transcripts;
 mod traps;
 mod unasked;
+mod waiting_memory;
 mod wrong_type;
