@@ -38,6 +38,7 @@
 mod cluster;
 mod five;
 mod ground;
+mod judge;
 mod load;
 mod promotion;
 mod round;
