@@ -7,6 +7,9 @@ use harness::history::{Call, Outcome};
 use std::cmp::Reverse;
 use std::time::Duration;
 
+/// How many of many similar things are shown.
+const SHOWN: usize = 5;
+
 /// Nothing here is judged by how long it took.
 const LIMITS: Limits =
     Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(86_400) };
@@ -48,6 +51,7 @@ pub(crate) fn judge<G: Ground>(ground: &G, round: &Round, calls: &[Call]) -> Vec
     if ground.promises().no_overlap {
         wrongs.extend(seen.refused_holders);
     }
+    seen.lost_early.iter().take(SHOWN).for_each(|what| println!("lost early: {what}"));
     if ground.promises().no_loss {
         wrongs.extend(seen.lost_early.iter().map(|what| format!("a grant was lost: {what}")));
     }

@@ -114,7 +114,7 @@ pub(crate) fn run<G: Ground>(
     let with_renewals: Vec<Call> = calls.iter().chain(&seen.renewals).cloned().collect();
     coverage.add(&seen.faults, &with_renewals, &seen.cancels);
     round.tally.add("calls", calls.len() as u64);
-    if !wrongs.is_empty() {
+    if !wrongs.is_empty() || !seen.lost_early.is_empty() {
         keep(&calls, &round, &wrongs);
     }
     drop(ways);
