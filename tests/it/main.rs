@@ -28,6 +28,7 @@ mod fifo;
 mod fuzz;
 mod guard;
 mod harness_itself;
+mod holders;
 mod languages;
 mod latch_arguments;
 mod limits;
