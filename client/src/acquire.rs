@@ -105,7 +105,8 @@ impl Acquisition<'_> {
                     if claim.was_in_line() >= REACHED {
                         trouble.over();
                     }
-                    trouble.bear(error, self.inner.settings.patience).await?;
+                    let news = self.inner.router.switched();
+                    trouble.bear(error, self.inner.settings.patience, news).await?;
                 }
             }
             in_line = !matches!(self.limit, Limit::Now);

@@ -2,6 +2,7 @@
 
 use crate::client::Inner;
 use crate::error::Error;
+use crate::limit::{pause_after, sleep_until_news};
 use crate::link::Live;
 use crate::observe;
 use crate::request::{self, GiveBack, Mode};
@@ -190,12 +191,12 @@ pub(crate) async fn follow(inner: &Inner, release: &Cmd, live: &Live) -> Followe
 }
 
 async fn release_surely(inner: &Inner, key: &[u8], release: &Cmd, over: Instant) {
-    let mut pause = Duration::from_millis(20);
+    let begun = Instant::now();
     while let Err(trouble) = inner.router.call(key, release, inner.settings.reply_timeout).await {
         if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over {
             return;
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        // Others may be waiting for it.
+        sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
     }
 }

@@ -227,7 +227,7 @@ impl Latch {
                     if in_line.is_some_and(|since: Instant| since.elapsed() >= REACHED) {
                         trouble.over();
                     }
-                    trouble.bear(error, inner.settings.patience).await?;
+                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
                 }
             }
         }

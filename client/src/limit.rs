@@ -14,6 +14,13 @@ pub(crate) const REACHED: Duration = Duration::from_secs(1);
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
+/// What is in trouble is tried again at intervals from the one to the other, of which each is no more
+/// than this part of how long the trouble has lasted: who waits for a failover that takes two seconds
+/// hears of its end an eighth of a second later at most.
+const PART: u32 = 16;
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// How long an acquire may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
@@ -73,43 +80,94 @@ pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
 pub(crate) struct Trouble {
     limit: Limit,
     since: Option<Instant>,
-    pause: Duration,
 }
 
 impl Trouble {
     pub(crate) fn new(limit: Limit) -> Self {
-        Self { limit, since: None, pause: Duration::ZERO }
+        Self { limit, since: None }
     }
 
     pub(crate) fn over(&mut self) {
         *self = Self::new(self.limit);
     }
 
-    /// Pauses before the next try; returns the error when there is to be none.
-    pub(crate) async fn bear(&mut self, error: Error, patience: Duration) -> Result<(), Error> {
+    /// Pauses before the next try, until there is `news` at most; returns the error when there is to
+    /// be none.
+    pub(crate) async fn bear(
+        &mut self,
+        error: Error,
+        patience: Duration,
+        news: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
         let first = self.since.is_none();
-        let since = *self.since.get_or_insert_with(Instant::now);
+        let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
         let again = match self.limit {
             // A connection may have been closed while nobody used it, and only now it shows.
             Limit::Now => first && matches!(error, Error::Connection(_)),
             Limit::Until(_) | Limit::Never => {
-                error.is_passing() && !self.limit.is_over() && since.elapsed() < patience
+                error.is_passing() && !self.limit.is_over() && lasts < patience
             }
         };
         if !again {
             return Err(error);
         }
         if !first {
-            let pause = between_half_and(self.pause);
+            let pause = pause_after(lasts);
             observe::trouble(&error, pause);
-            self.limit.wait_for(sleep(pause)).await;
+            self.limit.wait_for(sleep_until_news(pause, news)).await;
         }
-        self.pause = (self.pause * 2).clamp(Duration::from_millis(20), Duration::from_secs(1));
         Ok(())
+    }
+}
+
+/// How long to pause before the next try of what has been in trouble for so long.
+pub(crate) fn pause_after(lasts: Duration) -> Duration {
+    between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX))
+}
+
+/// Sleeps for that long, or until there is news.
+pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = news => {}
     }
 }
 
 /// At random, so that many who began together do not go on together.
 fn between_half_and(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_is_looked_at_again_soon_after_it_is_over_and_not_too_often() {
+        let (begun, mut trouble, mut tries) = (Instant::now(), Trouble::new(Limit::Never), 0);
+        loop {
+            let before = begun.elapsed();
+            if trouble.bear(Error::Timeout, PATIENCE, pending()).await.is_err() {
+                break;
+            }
+            tries += 1;
+            let pause = begun.elapsed() - before;
+            let most = (before / PART).clamp(PAUSE_MIN, PAUSE_MAX);
+            // Timers count whole milliseconds.
+            assert!(pause <= most + Duration::from_millis(1), "{pause:?} after {before:?}");
+        }
+        assert!((60..300).contains(&tries), "{tries} in {PATIENCE:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_end_the_pause() {
+        let (begun, mut trouble) = (Instant::now(), Trouble::new(Limit::Never));
+        for _ in 0..3 {
+            trouble.bear(Error::Timeout, PATIENCE, async {}).await.unwrap();
+        }
+        assert!(begun.elapsed() < PAUSE_MIN / 2, "{:?}", begun.elapsed());
+    }
 }

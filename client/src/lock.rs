@@ -285,7 +285,10 @@ impl Lock {
             match self.acquire_again(owner, &lease).await {
                 Ok(Some(guard)) => return Ok(Some(guard)),
                 Ok(None) => break,
-                Err(error) => trouble.bear(error, self.client.inner.settings.patience).await?,
+                Err(error) => {
+                    let inner = &self.client.inner;
+                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
+                }
             }
         }
         let guard = self.acquire_first(limit, Some(owner.visit(self.mode, &self.key))).await?;

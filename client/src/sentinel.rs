@@ -74,8 +74,25 @@ impl Sentinels {
         })
     }
 
-    /// A connection to the primary.
+    /// A connection to the primary. If the server that a Sentinel names is none, the next try is with
+    /// another Sentinel, which may have heard of a failover earlier; whoever knows of no primary yet
+    /// tries all of them.
     pub(crate) async fn dial(self: &Arc<Self>) -> Result<Live, Error> {
+        let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
+        let mut outcome = Err(Error::Timeout);
+        for _ in 0..tries.max(1) {
+            outcome = self.dial_whom_it_names().await;
+            if outcome.is_ok() {
+                break;
+            }
+            let next = self.first.load(Ordering::Relaxed) + 1;
+            self.first
+                .store(next.checked_rem(self.sentinels.len()).unwrap_or(0), Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    async fn dial_whom_it_names(self: &Arc<Self>) -> Result<Live, Error> {
         let (at, epoch) = self.find().await?;
         let reign = self.primary_is(&at, epoch).ok_or_else(|| passing("an outdated Sentinel"))?;
         self.keep_watching();
@@ -168,16 +185,16 @@ impl Sentinels {
         }
     }
 
-    /// Listens at one of them.
-    async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
+    /// Listens at one of them; says at which.
+    async fn listen(&self) -> Result<(usize, redis::aio::PubSub), Error> {
         let mut last = Error::Timeout;
-        for (_, sentinel) in self.in_turn() {
+        for (index, sentinel) in self.in_turn() {
             match sentinel.listen().await {
                 Ok(mut messages) => {
                     timeout(PATIENCE, messages.subscribe(SWITCH))
                         .await
                         .map_err(|_| Error::Timeout)??;
-                    return Ok(messages);
+                    return Ok((index, messages));
                 }
                 Err(trouble) => last = trouble,
             }
@@ -205,7 +222,7 @@ async fn watch(sentinels: Weak<Sentinels>) {
         let messages = me.listen().await;
         me.look().await;
         drop(me);
-        let Ok(messages) = messages else {
+        let Ok((index, messages)) = messages else {
             sleep(ROUND).await;
             continue;
         };
@@ -213,6 +230,10 @@ async fn watch(sentinels: Weak<Sentinels>) {
         loop {
             let told = timeout(ROUND, messages.next()).await;
             let Some(me) = sentinels.upgrade() else { return };
+            if matches!(told, Ok(Some(_))) {
+                // The others may not have heard of it yet.
+                me.first.store(index, Ordering::Relaxed);
+            }
             me.look().await;
             if matches!(told, Ok(None)) {
                 break;

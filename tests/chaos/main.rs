@@ -25,7 +25,6 @@
 )]
 
 mod client;
-mod coverage;
 mod faults;
 mod latches;
 mod load;
@@ -34,11 +33,11 @@ mod pair;
 mod permits;
 mod tally;
 
-use crate::coverage::Coverage;
 use crate::memory::Memory;
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
+use harness::coverage::Coverage;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -225,7 +224,7 @@ fn main() -> ExitCode {
         total.merge(&round.tally);
         pair = round.pair;
     }
-    coverage.print();
+    print!("{coverage}");
     memory.print();
     violations.extend(memory.growth());
     total.print(options.seed, rounds, &violations, pair.crashes());

@@ -1,6 +1,6 @@
 //! What was done, how often, and what came as a surprise.
 
-use crate::coverage::Span;
+use harness::coverage::Span;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;

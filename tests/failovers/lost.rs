@@ -5,7 +5,7 @@ use crate::LEASE;
 use crate::seen::Seen;
 use crate::setting::Setting;
 use harness::site::Site;
-use harness::{Value, cmd};
+use harness::{Value, observe};
 use kvlock::{Client, Error, Guard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -29,11 +29,7 @@ pub(crate) fn site(setting: Setting) -> Site {
 
 /// That of the start is not of interest.
 pub(crate) fn end_quarantine(site: &Site) {
-    let mut primary = site.server(site.primary()).connect();
-    let name = "kvlock.quarantine-ms";
-    let length = primary.call(cmd!["CONFIG", "GET", name]);
-    primary.call(cmd!["CONFIG", "SET", name, 0]);
-    primary.call(cmd!["CONFIG", "SET", name, length[1].text()]);
+    observe::end_quarantine(&mut site.server(site.primary()).connect());
 }
 
 /// A client at the server itself: when that is gone it hears of nothing.

@@ -3,7 +3,7 @@
 
 use crate::setting::Setting;
 use harness::site::Site;
-use harness::{Connection, Value, cmd, observe};
+use harness::{Connection, observe};
 use kvlock::{Client, Error};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -102,21 +102,10 @@ pub(crate) fn run(time: Duration) -> ExitCode {
 
 /// What is still there when all have gone and the last lease is over.
 fn leftovers(primary: &mut Connection) -> Vec<String> {
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("k{number}")).collect();
     let end = Instant::now() + STUCK;
     loop {
-        let mut left = Vec::new();
-        for number in 0..KEYS {
-            let info = primary.call(cmd!["LOCK.INFO", format!("k{number}")]);
-            if info.field("state").text() != "free" || info.field("waiters") != &Value::Integer(0) {
-                left.push(format!("k{number} is left: {info}"));
-            }
-        }
-        for field in ["blocked_clients", "kvlock_waiters", "kvlock_caught_panics"] {
-            let count = observe::info_number(primary, field);
-            if count != 0 {
-                left.push(format!("{field} is {count}"));
-            }
-        }
+        let left = observe::left_behind(primary, &keys);
         if left.is_empty() || Instant::now() > end {
             return left;
         }

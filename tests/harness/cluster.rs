@@ -5,7 +5,7 @@ use crate::resp::Value;
 use crate::server::Server;
 use crate::{cmd, observe, wait};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the nodes may take to agree.
 const AGREEMENT: Duration = Duration::from_secs(60);
@@ -70,6 +70,51 @@ impl Cluster {
     /// The name by which the nodes know a node.
     pub fn id_of(&self, node: &Server) -> String {
         node.connect().run("CLUSTER MYID").text()
+    }
+
+    /// The replica of that master, among the nodes that run.
+    pub fn replica_of(&self, master: &Server) -> &Server {
+        let follows = |node: &&Server| {
+            node.is_running()
+                && observe::info_field(&mut node.connect(), "master_port")
+                    == Some(master.port().to_string())
+        };
+        self.nodes.iter().find(follows).expect("it has a replica")
+    }
+
+    /// Waits until a replica has taken over, for the others too.
+    pub fn wait_for_takeover(&self, replica: &Server) {
+        wait::until("the replica has taken over", AGREEMENT, || {
+            match observe::info_field(&mut replica.connect(), "role") {
+                Some(role) if role == "master" => Ok(()),
+                role => Err(format!("{role:?}")),
+            }
+        });
+        let id = self.id_of(replica);
+        for node in self.nodes.iter().filter(|node| node.is_alive()) {
+            let mut node = node.connect();
+            wait::until("all know it", AGREEMENT, || {
+                let nodes = node.run("CLUSTER NODES").text();
+                let line = nodes.lines().find(|line| line.starts_with(&id)).unwrap_or_default();
+                if line.contains("master") && line.contains('-') { Ok(()) } else { Err(nodes) }
+            });
+        }
+    }
+
+    /// Lets its replica take over from a master in order. Returns the replica.
+    pub fn fail_over(&self, master: &Server) -> &Server {
+        let replica = self.replica_of(master);
+        let mut there = replica.connect();
+        let mut asked: Option<Instant> = None;
+        wait::until("the replica has taken over", AGREEMENT, || {
+            // It gives up after five seconds if the two do not come together.
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
+                asked = Some(Instant::now());
+                there.run("CLUSTER FAILOVER");
+            }
+            if is_master(replica) { Ok(()) } else { Err(there.run("ROLE").to_string()) }
+        });
+        replica
     }
 
     /// Moves that many slots with their keys from one node to another, as an operator would, and
@@ -173,6 +218,11 @@ impl Cluster {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+}
+
+/// Whether that node says that it is a master.
+pub fn is_master(node: &Server) -> bool {
+    observe::info_field(&mut node.connect(), "role").as_deref() == Some("master")
 }
 
 /// Whether a reply is the redirection of that kind, `MOVED` or `ASK`.

@@ -35,6 +35,7 @@
 //! | random numbers that a seed decides | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
+//! | which fault met which operation | [`coverage`] |
 
 #![allow(
     clippy::unwrap_used,
@@ -50,6 +51,7 @@
 pub mod checker;
 pub mod clock;
 pub mod cluster;
+pub mod coverage;
 pub mod disk;
 pub mod history;
 pub mod kind;

@@ -113,3 +113,34 @@ pub fn let_pass(connection: &mut Connection, time: Duration) {
 pub fn wait_for_next_cron(connection: &mut Connection) {
     let_pass(connection, Duration::from_millis(150));
 }
+
+/// Ends the quarantine that is on, and keeps the option: that of the start is often not of interest.
+/// Needs the module.
+pub fn end_quarantine(connection: &mut Connection) {
+    let name = "kvlock.quarantine-ms";
+    let length = connection.call(cmd!["CONFIG", "GET", name]);
+    connection.call(cmd!["CONFIG", "SET", name, 0]);
+    connection.call(cmd!["CONFIG", "SET", name, length[1].text()]);
+}
+
+/// What of these locks is still there, whoever may have left it: holds, waiters, blocked clients; and
+/// panics that were caught. Nothing if all is as it was before. Needs the module.
+pub fn left_behind<K: AsRef<[u8]>>(connection: &mut Connection, keys: &[K]) -> Vec<String> {
+    let mut left = Vec::new();
+    for key in keys.iter().map(AsRef::as_ref) {
+        let info = connection.call(cmd!["LOCK.INFO", key]);
+        let free = matches!(info, Value::Array(_))
+            && info.field("state").text() == "free"
+            && info.field("waiters") == &Value::Integer(0);
+        if !free {
+            left.push(format!("{} is left: {info}", key.escape_ascii()));
+        }
+    }
+    for field in ["blocked_clients", "kvlock_waiters", "kvlock_caught_panics"] {
+        let count = info_number(connection, field);
+        if count != 0 {
+            left.push(format!("{field} is {count}"));
+        }
+    }
+    left
+}

@@ -4,15 +4,18 @@
 //! proxy, and what is not goes straight to the server. Replicas say by what port they are known, so
 //! that one of them can be cut off alone.
 //!
+//! It can also be a long way: what is sent arrives later, each piece by a time of its own, and in order.
+//!
 //! A cut is silent, as that of a cable is: nobody is told that the other end is gone, and what was on
 //! its way never arrives.
 
 use crate::server::Server;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 /// How a replica begins to say by what port it is known.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
@@ -34,6 +37,23 @@ struct Ways {
     cut_replicas: Vec<u16>,
     open: Vec<Way>,
     last: u64,
+    length: Arc<Length>,
+}
+
+/// How long what is sent is on its way, in milliseconds.
+#[derive(Debug, Default)]
+struct Length {
+    least: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Length {
+    fn pass(&self) {
+        let (least, most) = (self.least.load(Ordering::SeqCst), self.most.load(Ordering::SeqCst));
+        if most > 0 {
+            thread::sleep(Duration::from_millis(fastrand::u64(least..=most.max(least))));
+        }
+    }
 }
 
 /// A connection through the proxy.
@@ -110,6 +130,20 @@ impl Proxy {
         ways.open.iter().filter(|way| way.replica == Some(known_by)).for_each(Way::cut);
     }
 
+    /// From now on what is sent takes a time between these two to arrive, in either direction; zero
+    /// and zero is the beginning.
+    pub fn delay(&self, least: Duration, most: Duration) {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).expect("not so long");
+        let length = &lock(&self.ways).length;
+        length.least.store(ms(least), Ordering::SeqCst);
+        length.most.store(ms(most), Ordering::SeqCst);
+    }
+
+    /// Closes all connections that come this way; others may come at once.
+    pub fn hang_up(&self) {
+        lock(&self.ways).open.drain(..).for_each(|way| way.close());
+    }
+
     /// All can come this way again. What was cut is closed: what was on its way is lost for good.
     pub fn heal(&self) {
         let mut ways = lock(&self.ways);
@@ -151,12 +185,18 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     ways.last += 1;
     let (id, cut) = (ways.last, Arc::<AtomicBool>::default());
     ways.open.push(Way { id, ends, replica: None, cut: cut.clone() });
+    let (there, back) = (ways.length.clone(), ways.length.clone());
     drop(ways);
     let ([from, to], watched, is_cut) = (up, shared.clone(), cut.clone());
-    thread::spawn(move || pump(from, to, &is_cut, |bytes| look_who_it_is(&watched, id, bytes)));
+    thread::spawn(move || {
+        pump(from, to, &is_cut, |bytes| {
+            look_who_it_is(&watched, id, bytes);
+            there.pass();
+        });
+    });
     let ([to, from], shared) = (down, shared.clone());
     thread::spawn(move || {
-        pump(from, to, &cut, |_| {});
+        pump(from, to, &cut, |_| back.pass());
         if !cut.load(Ordering::SeqCst) {
             lock(&shared).open.retain(|way| way.id != id);
         }

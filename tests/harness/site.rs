@@ -53,6 +53,11 @@ impl Site {
         &self.proxies[number]
     }
 
+    /// The Sentinels.
+    pub fn sentinels(&self) -> &[Server] {
+        &self.sentinels
+    }
+
     /// How many servers there are.
     pub fn size(&self) -> usize {
         self.servers.len()
@@ -67,6 +72,13 @@ impl Site {
     pub fn primary(&self) -> usize {
         let port = primary_port(&self.sentinels[0]);
         self.proxies.iter().position(|proxy| proxy.port() == port).expect("it is one of ours")
+    }
+
+    /// Another server than that one, if any Sentinel takes it for the primary.
+    pub fn successor_of(&self, before: usize) -> Option<usize> {
+        let given_up = self.proxies[before].port();
+        let port = self.sentinels.iter().map(primary_port).find(|port| *port != given_up)?;
+        self.proxies.iter().position(|proxy| proxy.port() == port)
     }
 
     /// Has the Sentinels make another server the primary, and returns that.
@@ -108,6 +120,24 @@ impl Site {
         });
     }
 
+    /// Waits until there is one primary, whom the first Sentinel knows, and all others follow it.
+    pub fn wait_until_in_order(&self) {
+        // The Sentinels let one that was deposed be for some ten seconds.
+        wait::until("one is the primary and the others follow it", 2 * AGREEMENT, || {
+            let (primary, replicas) = (self.primary(), self.size() - 1);
+            let all = format!("connected_slaves:{replicas}\r");
+            let states: Vec<String> = self.servers.iter().map(replication).collect();
+            let in_order = states.iter().enumerate().all(|(number, state)| {
+                if number == primary {
+                    state.contains("role:master") && state.contains(&all)
+                } else {
+                    state.contains("role:slave") && state.contains("master_link_status:up")
+                }
+            });
+            if in_order { Ok(()) } else { Err(format!("primary {primary}: {states:#?}")) }
+        });
+    }
+
     /// Waits until so many replicas follow that server.
     pub fn wait_for_replicas(&self, number: usize, count: i64) {
         wait::until("so many replicas follow it", AGREEMENT, || {
@@ -118,4 +148,11 @@ impl Site {
             }
         });
     }
+}
+
+/// What a server says of its part; what went wrong if it does not.
+fn replication(server: &Server) -> String {
+    let Ok(mut server) = Connection::open(server.port()) else { return "gone".to_owned() };
+    server.send(cmd!["INFO", "replication"]);
+    server.receive(AGREEMENT).map_or_else(|gone| format!("{gone:?}"), |info| info.text())
 }

@@ -46,6 +46,7 @@ mod shared_load;
 mod timing;
 mod token_floor;
 mod tokens;
+mod topologies;
 mod transcripts;
 mod traps;
 mod unasked;

@@ -202,7 +202,9 @@ impl QuorumLock {
                     trouble.over();
                     pause_before_asking(limit, &mut polls).await;
                 }
-                Outcome::Trouble(error) => trouble.bear(error, bearable).await?,
+                Outcome::Trouble(error) => {
+                    trouble.bear(error, bearable, std::future::pending()).await?;
+                }
             }
         }
     }

@@ -213,3 +213,19 @@ async fn what_is_wrong_with_the_sentinels_is_told() {
     let told = Client::connect(format!("{at}&sentinelPassword=secret")).await.unwrap_err();
     assert!(matches!(told, Error::Connection(_)), "{told:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_names_a_server_that_is_gone_is_passed_over() {
+    let gone = Server::start();
+    let outdated = sentinel_of(&gone).start();
+    let named = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", harness::sentinel::NAME);
+    assert_eq!(outdated.connect().run(&named)[1].text(), gone.port().to_string());
+    gone.kill9();
+    let watched = Watched::start(0);
+    let first = format!("redis-sentinel://127.0.0.1:{},", outdated.port());
+    let url = watched.url().replace("redis-sentinel://", &first);
+    let client = soon(Client::connect(url)).await.unwrap();
+    let guard = soon(client.lock("k").acquire()).await.unwrap();
+    assert_eq!(watched.primary().connect().run("EXISTS k"), Value::Integer(1));
+    soon(guard.release()).await.unwrap();
+}

@@ -155,7 +155,7 @@ async fn replicas_of_each_node_confirm() {
     let client = builder.min_replicas(1, ample).connect(cluster.url()).await.unwrap();
     for key in a_key_of_each(&cluster) {
         let guard = soon(client.lock(&key).acquire()).await.unwrap();
-        let mut replica = replica_of(&cluster, cluster.node_for(&key)).connect();
+        let mut replica = cluster.replica_of(cluster.node_for(&key)).connect();
         replica.run("READONLY");
         assert_eq!(replica.call(cmd!["HGET", key, guard.owner()]), Value::bulk("1"));
         soon(guard.release()).await.unwrap();
@@ -166,7 +166,7 @@ async fn replicas_of_each_node_confirm() {
         soon(soon(all.lock(&key).acquire()).await.unwrap().release()).await.unwrap();
     }
     let key = early_key(&cluster);
-    replica_of(&cluster, cluster.node_for(&key)).kill9();
+    cluster.replica_of(cluster.node_for(&key)).kill9();
     let strict = Client::builder().min_replicas(1, Duration::from_millis(300));
     let strict = strict.connect(cluster.url()).await.unwrap();
     let told = soon(strict.lock(&key).acquire()).await.unwrap_err();

@@ -12,7 +12,7 @@ async fn holders_and_those_who_wait_go_on_at_the_replica_of_a_master_that_dies()
     let key = early_key(&cluster);
     let (kept, waited) = (format!("{{{key}}}kept"), format!("{{{key}}}waited"));
     let master = cluster.node_for(&key);
-    let replica = replica_of(&cluster, master);
+    let replica = cluster.replica_of(master);
     let mut eye = master.connect();
     eye.call(cmd!["LOCK.ACQUIRE", waited, "somebody", 600_000]);
     let guard = soon(client.lock(&kept).acquire()).await.unwrap();
@@ -24,7 +24,7 @@ async fn holders_and_those_who_wait_go_on_at_the_replica_of_a_master_that_dies()
     settle(master, replica);
 
     master.kill9();
-    meanwhile(|| wait_for_takeover(&cluster, replica));
+    meanwhile(|| cluster.wait_for_takeover(replica));
     let mut there = replica.connect();
     observe::wait_for_waiters(&mut there, &waited, 1);
     wait::until("the lease has been renewed there", SOON, || {
@@ -48,7 +48,7 @@ async fn a_lock_that_died_with_its_master_is_lost_at_once() {
     let client = client(&cluster).await;
     let key = early_key(&cluster);
     let master = cluster.node_for(&key);
-    let replica = replica_of(&cluster, master);
+    let replica = cluster.replica_of(master);
     // The same at another master is none of its business.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = soon(client.lock(other).acquire()).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_master_that_hangs_is_left_with_all_that_was_asked_of_it() {
     let client = client(&cluster).await;
     let key = early_key(&cluster);
     let master = cluster.node_for(&key);
-    let replica = replica_of(&cluster, master);
+    let replica = cluster.replica_of(master);
     let mut eye = master.connect();
     eye.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
     let lock = client.lock(&key);
@@ -85,7 +85,7 @@ async fn a_master_that_hangs_is_left_with_all_that_was_asked_of_it() {
 
     // No connection is closed, and no answer comes.
     master.signal(Signal::SIGSTOP);
-    meanwhile(|| wait_for_takeover(&cluster, replica));
+    meanwhile(|| cluster.wait_for_takeover(replica));
     let mut there = replica.connect();
     observe::wait_for_waiters(&mut there, &key, 1);
     assert_eq!(there.call(cmd!["LOCK.RELEASE", key, "somebody"]), Value::Integer(0));
@@ -117,9 +117,9 @@ async fn masters_are_killed_under_load() {
         meanwhile(|| {
             load.wait_for_progress();
             let master = cluster.node_for("k0");
-            let replica = replica_of(&cluster, master);
+            let replica = cluster.replica_of(master);
             master.kill9();
-            wait_for_takeover(&cluster, replica);
+            cluster.wait_for_takeover(replica);
             // It has to have a replica again before it grants anything.
             master.restart();
             cluster.wait_until_agreed();
@@ -142,7 +142,7 @@ async fn replicas_take_over_in_order_under_load() {
         meanwhile(|| {
             load.wait_for_progress();
             let master = cluster.node_for(format!("k{}", round / 2));
-            fail_over(&cluster, master);
+            cluster.fail_over(master);
             cluster.wait_until_agreed();
             load.wait_for_progress();
         });
@@ -163,7 +163,7 @@ async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
         meanwhile(|| {
             load.wait_for_progress();
             if is_master(node) {
-                fail_over(&cluster, node);
+                cluster.fail_over(node);
                 cluster.wait_until_agreed();
             }
             node.shut_down();

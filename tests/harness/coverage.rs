@@ -1,7 +1,8 @@
 //! Which operations were under way when which fault happened.
 
-use harness::history::{Call, Outcome, Request};
+use crate::history::{Call, Outcome, Request};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::time::Duration;
 
 /// How late a server may notice the end of a lease that somebody waits for.
@@ -9,14 +10,16 @@ const NOTICES: Duration = Duration::from_millis(20);
 
 /// What may be under way when a fault happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Operation {
+pub enum Operation {
     /// A try that does not wait.
     Acquire,
     /// A wait, from its sending to its answer.
     Wait,
     /// From what frees a lock to the answer of the waiter who gets it.
     HandOff,
+    /// Setting the lease anew.
     Renew,
+    /// Giving back.
     Release,
     /// Taking a wait back.
     Cancel,
@@ -36,9 +39,11 @@ const ALL: [Operation; 7] = [
 
 /// A stretch of time, ends included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) from: Duration,
-    pub(crate) to: Duration,
+pub struct Span {
+    /// Its beginning.
+    pub from: Duration,
+    /// Its end.
+    pub to: Duration,
 }
 
 impl Span {
@@ -49,21 +54,16 @@ impl Span {
 
 /// How often each fault met each operation.
 #[derive(Debug, Default)]
-pub(crate) struct Coverage(BTreeMap<&'static str, [u64; ALL.len()]>);
+pub struct Coverage(BTreeMap<&'static str, [u64; ALL.len()]>);
 
 impl Coverage {
     /// All these faults, which have met nothing yet.
-    pub(crate) fn of(faults: impl Iterator<Item = &'static str>) -> Self {
+    pub fn of(faults: impl Iterator<Item = &'static str>) -> Self {
         Self(faults.map(|name| (name, [0; ALL.len()])).collect())
     }
 
     /// Counts for each fault the operations that it met, each once.
-    pub(crate) fn add(
-        &mut self,
-        faults: &[(&'static str, Span)],
-        calls: &[Call],
-        cancels: &[Span],
-    ) {
+    pub fn add(&mut self, faults: &[(&'static str, Span)], calls: &[Call], cancels: &[Span]) {
         let spans = spans(calls, cancels);
         for (name, fault) in faults {
             let met = self.0.entry(name).or_default();
@@ -74,20 +74,28 @@ impl Coverage {
         }
     }
 
-    /// The least of all.
-    pub(crate) fn least(&self) -> u64 {
-        self.0.values().flatten().copied().min().unwrap_or(0)
+    /// How often that fault met what it met least.
+    pub fn least_of(&self, fault: &str) -> u64 {
+        self.0.get(fault).and_then(|met| met.iter().copied().min()).unwrap_or(0)
     }
 
-    pub(crate) fn print(&self) {
-        println!("how often a fault met an operation that was under way:");
+    /// The least of all.
+    pub fn least(&self) -> u64 {
+        self.0.values().flatten().copied().min().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Coverage {
+    /// The table, as lines.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "how often a fault met an operation that was under way:")?;
         let names = ALL.map(|operation| format!("{:>9}", format!("{operation:?}"))).concat();
-        println!("{:48}{names}", "");
+        writeln!(f, "{:48}{names}", "")?;
         for (fault, met) in &self.0 {
             let met = met.map(|count| format!("{count:>9}")).concat();
-            println!("{fault:48}{met}");
+            writeln!(f, "{fault:48}{met}")?;
         }
-        println!("{:48}{:>9}", "least of all", self.least());
+        writeln!(f, "{:48}{:>9}", "least of all", self.least())
     }
 }
 

@@ -1,0 +1,298 @@
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end; each writes to a store
+//! while it believes to hold the lock, and sometimes when it knows that it does not any more.
+
+use crate::round::Round;
+use crate::store::{Writer, Written};
+use crate::way::{Held, Term, Way};
+use harness::history::{Call, CallId, Outcome, Request};
+use harness::random::Random;
+use kvlock::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What comes back in the background from whoever is dropped may take so long.
+const DROPPED: Duration = Duration::from_millis(10);
+
+/// By so much a lease that a renewal has set ends later than before, at least.
+const RENEWED: Duration = Duration::from_millis(5);
+
+/// Nobody holds a lock for longer, unless nothing but its lease ends it.
+const LONG: Duration = ms(1500);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// How a lock is asked for.
+enum Manner {
+    Try,
+    Wait(Duration),
+    /// Given up after that time.
+    Cancel(Duration),
+}
+
+/// A task, until the round is over.
+pub(crate) async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
+    let mut turn = 0;
+    while !round.is_over() {
+        turn += 1;
+        let task = Task { round: &round, owner: format!("{number}:{turn}") };
+        task.take_turn(&way, &mut random).await;
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Task<'a> {
+    round: &'a Round,
+    owner: String,
+}
+
+/// What a task knows of the lock that it holds.
+struct Tenure<'a> {
+    key: &'a str,
+    call: CallId,
+    writer: Writer,
+    lease: Duration,
+    /// When the lease was last seen to be set, and until when the lock is held by that.
+    set: Duration,
+    until: Duration,
+    /// The last moment at which it was not lost.
+    seen: Duration,
+}
+
+impl Task<'_> {
+    async fn take_turn(&self, way: &Way, random: &mut Random) {
+        let round = self.round;
+        let key = random.pick(&round.keys).as_str();
+        let term = Term { lease: *random.pick(&round.leases), watched: random.percent(75) };
+        let manner = match random.below(100) {
+            0..=19 => Manner::Try,
+            20..=59 => Manner::Wait(ms(20 + random.below(1500))),
+            // Long enough for a failover.
+            60..=74 => Manner::Wait(ms(3000 + random.below(5000))),
+            _ => Manner::Cancel(ms(random.below(60))),
+        };
+        let timeout = match manner {
+            Manner::Try => None,
+            Manner::Wait(within) => Some(within),
+            Manner::Cancel(_) => Some(ms(5000)),
+        };
+        let request = Request::Acquire { lease: term.lease, timeout };
+        let sent = round.recorder.now();
+        let call = round.recorder.sent(key, &self.owner, request);
+        let acquire = way.acquire(key, term, timeout);
+        let answer = match manner {
+            Manner::Cancel(after) => tokio::select! {
+                answer = acquire => answer,
+                () = sleep(after) => {
+                    let now = round.recorder.now();
+                    round.recorder.answered(call, Outcome::Unknown);
+                    round.tally.cancel(now, now + DROPPED);
+                    return round.tally.add("given up while waiting", 1);
+                }
+            },
+            Manner::Try | Manner::Wait(_) => acquire.await,
+        };
+        match answer {
+            Ok(Some(held)) => self.granted(key, call, sent, term, held, random).await,
+            Ok(None) => {
+                round.recorder.answered(call, Outcome::Refused);
+                if timeout.is_none() {
+                    // Not to ask again and again.
+                    sleep(ms(random.below(10))).await;
+                }
+            }
+            Err(trouble) => {
+                // Whatever was granted is given back by now, or in a moment.
+                round.recorder.answered(call, Outcome::Unknown);
+                round.tally.trouble("acquire", &trouble);
+                sleep(ms(5 + random.below(20))).await;
+            }
+        }
+    }
+
+    async fn granted(
+        &self,
+        key: &str,
+        call: CallId,
+        sent: Duration,
+        term: Term,
+        held: Held,
+        random: &mut Random,
+    ) {
+        let round = self.round;
+        let token = held.token();
+        let mut tenure = {
+            // Nobody can write between this and the first write.
+            let mut store = round.store.open();
+            round.recorder.answered(call, Outcome::Granted { token, holds: 1 });
+            let granted = round.recorder.now();
+            let writer = Writer { owner: self.owner.clone(), token, sent, granted };
+            let mut tenure = Tenure {
+                key,
+                call,
+                writer,
+                lease: term.lease,
+                set: sent,
+                until: granted,
+                seen: granted,
+            };
+            if self.still_holds(&held, &mut tenure) {
+                let written = store.write(key, &tenure.writer);
+                drop(store);
+                self.wrote(written, &held, &tenure);
+            } else {
+                round.tally.add("granted too late to be of use", 1);
+            }
+            tenure
+        };
+        round.tally.add("grants", 1);
+        let time = match random.below(10) {
+            0..=5 => ms(random.below(10)),
+            6..=7 => ms(random.below(60)),
+            _ => term.lease.mul_f64(0.5 + random.below(100) as f64 / 100.0).min(LONG),
+        };
+        let end = round.recorder.now() + time;
+        while round.recorder.now() < end && self.still_holds(&held, &mut tenure) {
+            tokio::select! {
+                () = held.lost() => {}
+                () = sleep(ms(1 + random.below(8))) => {}
+            }
+            self.write_if_held(&held, &mut tenure);
+        }
+        let lets_it_end = !term.watched && random.percent(40);
+        if lets_it_end {
+            held.lost().await;
+        }
+        if self.still_holds(&held, &mut tenure) {
+            self.release(held, &tenure, random.percent(80)).await;
+        } else {
+            self.is_lost(&tenure, term.watched);
+            drop(held);
+        }
+        if random.percent(50) {
+            // Like one who has slept.
+            sleep(ms(random.below(30))).await;
+            self.write_too_late(&tenure);
+        }
+    }
+
+    /// Whether it is held at this moment; takes that down.
+    fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
+        let now = self.round.recorder.now();
+        let left = held.lease_left();
+        if held.is_lost() || left.is_zero() {
+            return false;
+        }
+        let until = now + left;
+        if until > tenure.until + RENEWED && tenure.until > tenure.writer.granted {
+            // From when it was due, or later.
+            let renewal = Request::Renew { lease: tenure.lease };
+            let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
+            self.round.tally.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
+            tenure.set = now;
+        }
+        tenure.until = tenure.until.max(until);
+        tenure.seen = now;
+        self.round.recorder.believed(tenure.call, tenure.until);
+        true
+    }
+
+    fn write_if_held(&self, held: &Held, tenure: &mut Tenure<'_>) {
+        if self.still_holds(held, tenure) {
+            let written = self.round.store.open().write(tenure.key, &tenure.writer);
+            self.wrote(written, held, tenure);
+        }
+    }
+
+    fn wrote(&self, written: Written, held: &Held, tenure: &Tenure<'_>) {
+        let tally = &self.round.tally;
+        match written {
+            Written::Accepted => tally.add("writes", 1),
+            Written::Stale(what) => tally.stale(format!("{}: {what}", tenure.key)),
+            // Somebody else has it, and the lock was lost just now.
+            Written::Refused if held.is_lost() => {}
+            Written::Refused => tally.refused_holder(format!(
+                "{}: {:?} may not write though it holds until {:?}",
+                tenure.key, tenure.writer, tenure.until
+            )),
+        }
+    }
+
+    fn write_too_late(&self, tenure: &Tenure<'_>) {
+        let tally = &self.round.tally;
+        match self.round.store.open().write(tenure.key, &tenure.writer) {
+            Written::Accepted => tally.add("late writes before anybody else's", 1),
+            Written::Refused => tally.add("late writes refused", 1),
+            Written::Stale(what) => tally.stale(format!("{}: {what}", tenure.key)),
+        }
+    }
+
+    /// The lock is found to be lost: whether that is because the lease was over, or earlier.
+    fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
+        let now = self.round.recorder.now();
+        let due = tenure.set + tenure.lease / 3;
+        if watched && due < now {
+            let renewal = Request::Renew { lease: tenure.lease };
+            self.round.tally.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
+        }
+        self.round.tally.add("leases that ended", 1);
+        if now < tenure.until {
+            self.round.recorder.believed(tenure.call, tenure.seen);
+            self.round.tally.lost_early(format!(
+                "{}: {:?} was told at {now:?}, held until {:?}",
+                tenure.key, tenure.writer, tenure.until
+            ));
+        }
+    }
+
+    async fn release(&self, held: Held, tenure: &Tenure<'_>, waits: bool) {
+        let recorder = &self.round.recorder;
+        let call = recorder.sent(tenure.key, &self.owner, Request::Release);
+        if !waits {
+            drop(held);
+            recorder.answered(call, Outcome::Unknown);
+            return;
+        }
+        match held.release().await {
+            Ok(()) => recorder.answered(call, Outcome::Released { left: 0 }),
+            Err(Error::Lost) => {
+                recorder.answered(call, Outcome::Unknown);
+                let now = recorder.now();
+                if now < tenure.until {
+                    self.round.tally.lost_early(format!(
+                        "{}: {:?} released at {now:?}, held until {:?}",
+                        tenure.key, tenure.writer, tenure.until
+                    ));
+                }
+            }
+            Err(trouble) => {
+                // It goes on in the background.
+                recorder.answered(call, Outcome::Unknown);
+                self.round.tally.trouble("release", &trouble);
+            }
+        }
+    }
+
+    fn call(
+        &self,
+        tenure: &Tenure<'_>,
+        request: Request,
+        sent: Duration,
+        at: Duration,
+        outcome: Outcome,
+    ) -> Call {
+        Call {
+            key: tenure.key.to_owned(),
+            owner: self.owner.clone(),
+            request,
+            sent,
+            queued: None,
+            in_line_at: None,
+            answer: Some((at, outcome)),
+            valid_until: None,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the locks guard: a store that looks at tokens, and knows besides what it should not know, in
+//! which order the locks were granted. So it can tell whether looking at tokens was enough.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A grant, and when it was asked for and given.
+#[derive(Clone, Debug)]
+pub(crate) struct Writer {
+    pub(crate) owner: String,
+    pub(crate) token: u64,
+    pub(crate) sent: Duration,
+    pub(crate) granted: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Store(Mutex<HashMap<String, Row>>);
+
+/// What was written under one lock.
+#[derive(Debug)]
+struct Row {
+    /// Who wrote with the largest token.
+    last: Writer,
+    /// Of all who wrote, the one whose grant was asked for last: nobody who was granted the lock
+    /// before that may write any more.
+    youngest: Writer,
+}
+
+/// What came of a write.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Accepted,
+    /// Another has written with a larger token, or with the same.
+    Refused,
+    /// It was accepted, although one has written who was granted the lock later: that one.
+    Stale(String),
+}
+
+impl Store {
+    /// For what has to be done at the same moment as a write.
+    pub(crate) fn open(&self) -> Open<'_> {
+        Open(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The store, with everybody else waiting.
+pub(crate) struct Open<'a>(MutexGuard<'a, HashMap<String, Row>>);
+
+impl Open<'_> {
+    pub(crate) fn write(&mut self, key: &str, writer: &Writer) -> Written {
+        let Some(row) = self.0.get_mut(key) else {
+            let row = Row { last: writer.clone(), youngest: writer.clone() };
+            self.0.insert(key.to_owned(), row);
+            return Written::Accepted;
+        };
+        let last = &row.last;
+        if writer.token < last.token || (writer.token == last.token && writer.owner != last.owner) {
+            return Written::Refused;
+        }
+        row.last = writer.clone();
+        if writer.granted < row.youngest.sent {
+            return Written::Stale(format!("{writer:?} after {:?}", row.youngest));
+        }
+        if writer.sent > row.youngest.sent {
+            row.youngest = writer.clone();
+        }
+        Written::Accepted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(owner: &str, token: u64, sent: u64, granted: u64) -> Writer {
+        let ms = Duration::from_millis;
+        Writer { owner: owner.to_owned(), token, sent: ms(sent), granted: ms(granted) }
+    }
+
+    #[test]
+    fn late_writes_are_refused() {
+        let store = Store::default();
+        let (first, next) = (writer("a", 1, 0, 1), writer("b", 2, 5, 6));
+        let write = |writer| store.open().write("k", writer);
+        assert_eq!(write(&first), Written::Accepted);
+        assert_eq!(write(&next), Written::Accepted);
+        assert_eq!(write(&first), Written::Refused);
+        assert_eq!(write(&next), Written::Accepted);
+        assert_eq!(write(&writer("c", 2, 9, 9)), Written::Refused);
+    }
+
+    #[test]
+    fn it_notices_when_tokens_let_a_stale_write_in() {
+        let store = Store::default();
+        let write = |writer: &Writer| store.open().write("k", writer);
+        let first = writer("a", 3, 0, 1);
+        assert_eq!(write(&writer("b", 2, 5, 6)), Written::Accepted);
+        assert!(matches!(write(&first), Written::Stale(_)));
+    }
+}
