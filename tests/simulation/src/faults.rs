@@ -342,7 +342,9 @@ impl Sim {
             old.cut_link(self, other, true);
         }
         drop(servers);
-        self.later(self.below(1_000 * MS), Fault::Follow(other));
+        // One that is cut off along with the old primary stays with it.
+        let longest = if self.has(Safeguard::NoReplicaAlong) { 1_000 * MS } else { 8_000 * MS };
+        self.later(self.below(longest), Fault::Follow(other));
     }
 
     /// A server that is not the primary any more, or never was, follows whoever is.

@@ -88,9 +88,10 @@ pub enum Safeguard {
     Fence,
     /// The largest token of a quorum's first majority is written back to a majority.
     WriteBack,
-    /// A server that gives a larger token after that of the quorum was decided does not count.
+    /// A server that gives a larger token after that of the quorum was decided does not count. No
+    /// seed has shown yet what happens without.
     LateBids,
-    /// A part of a quorum that is taken again counts only if the others are a majority.
+    /// A part of a quorum that is taken again counts only if the others are a majority. The same.
     Rejoin,
 }
 
@@ -200,13 +201,23 @@ impl Plan {
                 }
             }
         };
-        // Leases of failovers must outlast clocks that are apart and what a failover takes.
-        let lease_ms = if replicated { 1_500 } else { random.u64(300..=1_500) };
+        // Leases of failovers must outlast what a failover takes, and those that a quarantine keeps
+        // also what it takes until replicas follow who took over.
+        let quarantined = replicated && keeping == Keeping::Quarantine;
+        let lease_ms = match scene {
+            Scene::Failovers if quarantined => 4_000,
+            Scene::Failovers => 1_500,
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Quorum => {
+                random.u64(300..=1_500)
+            }
+        };
         // Without a margin clocks must agree better.
         let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
         let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
         let (max_lag_ms, tick_ms) =
             (1_000, if has(Safeguard::WholeSeconds) { 2_000 } else { 1_000 });
+        // A quarantine does not depend on the date of who takes over.
+        let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
             Scene::Single | Scene::Dates => false,
             Scene::Crashes | Scene::Failovers => keeping != Keeping::Replicas,

@@ -31,6 +31,10 @@ impl Server {
             let Some(line) = self.lines.get_mut(&conn) else { return };
             line.held_up = false;
             let Some((call, request)) = line.waiting.pop_front() else { return };
+            if self.is_paused(sim) {
+                self.postponed.push_back((conn, call, request));
+                continue;
+            }
             if let Some(reply) = self.execute(sim, conn, call, request) {
                 sim.answer(conn, call, reply);
             } else if self.lines.get(&conn).is_some_and(|line| line.held_up) {

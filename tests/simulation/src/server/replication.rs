@@ -17,6 +17,8 @@ pub(crate) struct Follower {
     link: u64,
     /// When what was sent last arrives.
     next: u64,
+    /// Whether it has everything that there was when it came.
+    online: bool,
     /// What it has, and the second in which it said so.
     has: u64,
     said_at_s: u64,
@@ -56,7 +58,7 @@ impl Server {
         let link = sim.now() * 8 + replica.id as u64;
         let next = sim.now() + sim.delay();
         let said_at_s = self.at(sim).unix_us / 1_000_000;
-        let follower = Follower { link, next, has: 0, said_at_s, cut: false };
+        let follower = Follower { link, next, online: false, has: 0, said_at_s, cut: false };
         self.followers.insert(replica.id, follower);
         replica.follows = Some((self.id, link));
         let (from, to, offset) = (self.id, replica.id, self.offset);
@@ -111,7 +113,7 @@ impl Server {
         if !self.up || follower.link != link || follower.cut {
             return;
         }
-        let first = follower.has == 0;
+        let first = !std::mem::replace(&mut follower.online, true);
         follower.has = follower.has.max(offset);
         follower.said_at_s = now.unix_us / 1_000_000;
         if first {
@@ -129,7 +131,8 @@ impl Server {
 
     /// How many replicas have everything up to there.
     pub(super) fn have(&self, offset: u64) -> usize {
-        self.followers.values().filter(|follower| follower.has >= offset).count()
+        let all = self.followers.values();
+        all.filter(|follower| follower.online && follower.has >= offset).count()
     }
 
     pub(super) fn said(&self, it: &Unconfirmed) -> Reply {
@@ -166,7 +169,7 @@ impl Server {
     pub(super) fn count_good(&mut self, now: Now) {
         let second = now.unix_us / 1_000_000;
         let lags = |follower: &&Follower| second.saturating_sub(follower.said_at_s) > 1;
-        let all = self.followers.values().filter(|follower| follower.has > 0);
+        let all = self.followers.values().filter(|follower| follower.online);
         self.good = all.filter(|follower| !lags(follower)).count();
     }
 
