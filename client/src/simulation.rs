@@ -141,17 +141,18 @@ impl Hold {
         self.0.not_renewed(&sole.0, length, moment(now));
     }
 
-    /// Another guard, asked for at `sent`; none if it was lost meanwhile.
+    /// Another guard, asked for at `sent`; none if it was lost meanwhile. Whether it `counts` is up
+    /// to the replicas.
     #[must_use]
     pub fn reentered(
         &self,
         sole: &Sole,
         sent: Time,
         lease: Duration,
-        watched: bool,
+        counts: bool,
     ) -> Option<Part> {
-        let term = Term { length: lease, watched };
-        self.0.reentered(&sole.0, moment(sent), term).map(Part)
+        let term = Term { length: lease, watched: true };
+        self.0.reentered(&sole.0, moment(sent), term, counts).map(Part)
     }
 
     /// The server has said that it is lost, or the client has found out.

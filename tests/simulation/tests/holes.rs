@@ -121,10 +121,8 @@ fn a_server_that_forgets_grants_again_unless_it_waits() {
 
 #[test]
 fn a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas() {
-    for off in [Safeguard::MinReplicas, Safeguard::NoReplicaAlong] {
-        let hole = hole(off, Scene::Failovers, Rule::Belief, 400);
-        is_found(&Hole { keeping: Keeping::Quarantine, ..hole });
-    }
+    let hole = hole(Safeguard::MinReplicas, Scene::Failovers, Rule::Belief, 400);
+    is_found(&Hole { keeping: Keeping::Quarantine, ..hole });
 }
 
 #[test]

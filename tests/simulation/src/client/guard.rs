@@ -138,7 +138,12 @@ impl Guard {
                         let text = format!("{owner:?} holds {key} {counted} times, not {holds}");
                         me.sim.judge.borrow_mut().fail(Rule::Holds, text);
                     }
-                    let part = held.hold.reentered(&sole, sent, held.lease, true)?;
+                    let part = held.hold.reentered(
+                        &sole,
+                        sent,
+                        held.lease,
+                        me.sim.plan.replicas.is_none(),
+                    )?;
                     me.sim.judge.borrow_mut().counts.reentered += 1;
                     let (me, held) = (me.clone(), Rc::clone(held));
                     return Some(Self { me, held, part: Some(part) });

@@ -87,7 +87,8 @@ impl Server {
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;
-        if self.data.floor == 0 && ahead && sim.has(Safeguard::DataOutlivesTokens) {
+        let took_over = sim.generations.get() > 0;
+        if self.data.floor == 0 && (ahead || took_over) && sim.has(Safeguard::DataOutlivesTokens) {
             judge.promises_tokens = false;
         }
     }
