@@ -2,9 +2,9 @@
 //! clock of the next server is behind and the lock itself is gone.
 //!
 //! A floor is a plain key with a number: a reservation. The server that wrote it issues tokens
-//! below it only; any other server that finds it starts above it. It is raised a minute ahead when
-//! less than half a minute is left, so it costs one small write in half a minute, and losing the
-//! last half minute of a replication stream cannot lower a token.
+//! below it only; any other server that finds it starts above it. It is raised a minute ahead of
+//! the clock when less than half a minute is left, so it costs one small write in half a minute, and
+//! losing the last half minute of a replication stream cannot lower a token.
 //!
 //! There is one per database, and in a cluster one per slot in use, named so that it lives in that
 //! slot and migrates with it.
@@ -19,11 +19,17 @@ use crate::slot;
 /// What all floors are called, or begin with. No lock may be called so.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
-/// How far ahead a floor is written, in microseconds.
+/// How far ahead of the clock a floor is written, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
 /// How much must be left of it, in microseconds.
 const LEFT_US: u64 = 30_000_000;
+
+/// The same for tokens that are ahead of the clock, and grow by one with each grant. No more than a
+/// moment of the clock: a floor that is further ahead of it than [`AHEAD_US`] tells who finds it
+/// nothing of those who have found it before. See [`above`].
+const AHEAD_TOKENS: u64 = 200_000;
+const LEFT_TOKENS: u64 = 100_000;
 
 /// What shares a floor: a database, and in a cluster a slot of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,11 +144,12 @@ impl Floors {
     /// Sees to it that this token is below what we have reserved, with room to spare.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
         let floor = self.at(ctx, place, now);
-        let needed = token.value().max(now.unix_us.min(TOKEN_STORED_MAX));
-        if floor.ours >= needed.saturating_add(LEFT_US) {
+        let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));
+        let least = |us, tokens| clock.saturating_add(us).max(token.saturating_add(tokens));
+        if floor.ours >= least(LEFT_US, LEFT_TOKENS) {
             return;
         }
-        let ahead = needed.saturating_add(AHEAD_US);
+        let ahead = least(AHEAD_US, AHEAD_TOKENS);
         if write(ctx, place, ahead) {
             floor.ours = ahead;
         }
@@ -154,7 +161,8 @@ impl Floors {
 /// The reservation alone would not do. Two servers that take over one after the other, of which the
 /// second has not heard of the first, find the same one and would begin at the same token. So each
 /// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
-/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. Whoever
+/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. What
+/// the one before has reserved is not much more than that, however many took over before it. Whoever
 /// was promoted does that also where nothing was reserved yet: the server before may still be about to
 /// grant its first lock there.
 fn above(found: u64, now: Now, promoted: bool) -> u64 {
