@@ -191,9 +191,10 @@ impl Sim {
             if conn.client_open { conn.slots.remove(&call) } else { None }
         };
         if let Some(slot) = slot {
-            let outcome = match reply {
-                Reply::Error(refusal) => Err(Trouble::Refused(refusal)),
-                other => Ok(other),
+            let outcome = if let Reply::Error(refusal) = reply {
+                Err(Trouble::Refused(refusal))
+            } else {
+                Ok(reply)
             };
             fill(&slot, outcome);
         }

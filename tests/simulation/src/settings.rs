@@ -179,6 +179,7 @@ impl Plan {
         self.off != Some(safeguard)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one setting after the other")]
     pub(crate) fn draw(settings: &Settings, seed: u64, random: &mut Rng) -> Self {
         let scene = settings.scene.unwrap_or(Scene::ALL[(seed % 5) as usize]);
         let off = settings.off;

@@ -362,7 +362,7 @@ impl Held {
         }
     }
 
-    async fn release(&self) {
+    fn release(&self) {
         if self.phase.get() == Phase::Held {
             self.phase.set(Phase::Released);
         }
@@ -434,5 +434,5 @@ pub(super) async fn visit(me: &Me, wanted: Wanted) {
         }
         me.sleep(Duration::from_micros(me.below(lease.as_micros() as u64 / 3))).await;
     }
-    held.release().await;
+    held.release();
 }

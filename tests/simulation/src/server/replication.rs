@@ -137,9 +137,10 @@ impl Server {
 
     pub(super) fn said(&self, it: &Unconfirmed) -> Reply {
         let confirmed = Some(Confirmed { by: self.have(it.offset), there: it.there });
-        match it.reply {
-            Reply::Lease { ms, .. } => Reply::Lease { ms, confirmed },
-            other => other,
+        if let Reply::Lease { ms, .. } = it.reply {
+            Reply::Lease { ms, confirmed }
+        } else {
+            it.reply
         }
     }
 
