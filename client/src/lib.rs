@@ -96,6 +96,7 @@
 //! |---|---|---|
 //! | the holder's process dies | | the next has the lock when the lease ends |
 //! | it is paused, or its machine suspended | less than the lease: nothing. More: `is_lost()` is true before any line of it runs, `lost()` wakes within a second | as above |
+//! | a task blocks a thread of the runtime | as if it were paused: even with other threads at leisure, tokio may look at no timer meanwhile. Use `spawn_blocking` | as above |
 //! | the network is cut | goes on until the lease, less the [`margin`](Builder::margin), is over; then it is lost | served as long as they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |

@@ -40,6 +40,6 @@ mod wake;
 mod writer;
 
 /// The server's allocator: what the module uses counts in the server's `used_memory`.
-#[cfg(not(test))]
+#[cfg(not(any(test, feature = "system-alloc")))]
 #[global_allocator]
 static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;

@@ -1,8 +1,10 @@
 //! What happens to the servers, one thing at a time.
 
+mod keys;
+
+use crate::Round;
 use crate::pair::ask;
-use crate::{Lock, Round, Sort};
-use harness::history::{CallId, Outcome, Request};
+use harness::history::Request;
 use harness::random::Random;
 use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd, observe, wait};
@@ -11,6 +13,12 @@ use std::time::{Duration, Instant};
 
 /// How long a failover may take.
 const FAILOVER: Duration = Duration::from_secs(30);
+
+/// How long a child of the server may take to write a few keys to the disk.
+const FORK: Duration = Duration::from_secs(30);
+
+/// How long writes are paused at most while somebody looks at the replica.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A waiter breaks its connection off.
 pub(crate) const RESET_BY_WAITER: &str = "connection reset by a waiter";
@@ -21,7 +29,7 @@ pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
-const FAULTS: [(&str, u64, Fault); 18] = [
+const FAULTS: [(&str, u64, Fault); 24] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
     ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
@@ -34,22 +42,30 @@ const FAULTS: [(&str, u64, Fault); 18] = [
     ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
     ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
     ("CLIENT PAUSE ALL", 2, |it| it.pause("ALL")),
-    ("FLUSHDB", 3, |it| it.on_all_keys(&[cmd!["FLUSHDB"]])),
+    ("FLUSHDB", 2, |it| it.on_wild_keys(&[cmd!["FLUSHDB"]])),
+    ("FLUSHDB ASYNC", 2, |it| it.on_wild_keys(&[cmd!["FLUSHDB", "ASYNC"]])),
+    ("FLUSHALL", 2, |it| it.on_all_keys(&[cmd!["FLUSHALL"]])),
     ("SWAPDB", 2, |it| it.swap()),
     ("DEBUG SLEEP", 2, |it| it.say(cmd!["DEBUG", "SLEEP", "0.15"])),
     ("DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload()),
+    ("BGSAVE", 3, |it| it.fork(cmd!["BGSAVE"])),
+    ("BGREWRITEAOF", 3, |it| it.fork(cmd!["BGREWRITEAOF"])),
+    ("eviction of keys", 3, |it| it.evict_keys()),
+    ("eviction of clients", 6, |it| it.evict_clients()),
     ("CONFIG SET", 8, |it| it.configure()),
     ("FAILOVER", 1, |it| it.fail_over()),
 ];
 
 /// Options, what they are set to for a moment, and what they are otherwise.
-const OPTIONS: [(&str, &str, &str); 9] = [
+const OPTIONS: [(&str, &str, &str); 11] = [
     ("kvlock.drain", "yes", "no"),
     ("kvlock.max-waiters-per-key", "3", "10000"),
     ("kvlock.max-waiters", "2", "10000"),
     ("kvlock.redisson-channel", "both", "auto"),
     ("min-replicas-to-write", "5", "0"),
     ("maxmemory", "1", "0"),
+    ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ("maxmemory-clients", "10gb", "0"),
     ("notify-keyspace-events", "KEA", ""),
     ("hz", "100", "10"),
     ("lazyfree-lazy-expire", "yes", "no"),
@@ -113,91 +129,32 @@ impl Injector<'_> {
         Ok(())
     }
 
-    fn key(&mut self) -> String {
-        let keys: Vec<&Lock> = self.round.wild().collect();
-        self.random.pick(&keys).key.clone()
+    /// Clients that take the most memory are disconnected, waiters among them.
+    fn evict_clients(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["CLIENT", "NO-EVICT", "ON"])?;
+        let few = 1 + self.random.below(16);
+        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", few * 20_000])?;
+        sleep(Duration::from_millis(1 + self.random.below(10)));
+        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", 0])
     }
 
-    /// The name of one that is a lock.
-    fn lock(&mut self) -> String {
-        let locks = self.round.wild().filter(|it| matches!(it.sort, Sort::Lock | Sort::Shared));
-        let keys: Vec<&Lock> = locks.collect();
-        self.random.pick(&keys).key.clone()
-    }
-
-    /// Does something to one key that may end whoever's hold.
-    fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
-        let key = self.key();
-        self.break_it(&key, command)
-    }
-
-    fn force_release(&mut self) -> Result<(), ReceiveError> {
-        let key = self.lock();
-        self.break_it(&key, |key| cmd!["LOCK.FORCERELEASE", key])
-    }
-
-    /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
-    /// it: it is over when the key is gone.
-    fn let_expire(&mut self) -> Result<(), ReceiveError> {
-        let key = self.key();
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let reply = self.ask(cmd!["PEXPIRE", key, 1, "LT"]);
-        sleep(Duration::from_millis(5));
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
-    }
-
-    fn break_it(
-        &mut self,
-        key: &str,
-        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
-    ) -> Result<(), ReceiveError> {
-        let call = self.round.recorder.sent(key, "stranger", Request::Break);
-        let command = command(key);
-        let reply = self.ask(command);
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
-    }
-
-    fn broken(&self, calls: &[CallId], sure: bool) {
-        let outcome = if sure { Outcome::Done } else { Outcome::Unknown };
-        calls.iter().for_each(|call| self.round.recorder.answered(*call, outcome));
-    }
-
-    /// Does something to all locks, and sees to it that the floor is there again.
-    fn on_all_keys(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
-        let sent = |it: &Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
-        let calls: Vec<CallId> = self.round.wild().map(sent).collect();
-        let replies: Result<Vec<Value>, _> =
-            commands.iter().map(|command| self.ask(command.clone())).collect();
-        self.broken(&calls, replies.is_ok());
-        replies?;
-        // A failover right now would find no trace of the tokens.
-        self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])
-    }
-
-    fn swap(&mut self) -> Result<(), ReceiveError> {
-        // The locks that were there must not come back: nobody could explain that.
-        let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
-        let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
-        self.on_all_keys(&[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
-    }
-
-    fn delete_owner(&mut self) -> Result<(), ReceiveError> {
-        let key = self.lock();
-        let fields = self.ask(cmd!["HKEYS", key])?;
-        let Value::Array(fields) = fields else { return Ok(()) };
-        let reserved = [&b"fencing-token"[..], b"lock-mode"];
-        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
-        let owners: Vec<String> = owners.map(Value::text).collect();
-        if owners.is_empty() {
-            return Ok(());
+    /// Has a child of the server write everything to the disk, while the load goes on.
+    fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
+        let reply = self.ask(command)?;
+        // A replica that synchronises may have begun one.
+        if reply.is_error() && !reply.to_string().contains("in progress") {
+            self.round.tally.surprise(format!("cannot fork: {reply}"));
         }
-        let owner = self.random.pick(&owners).clone();
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let reply = self.ask(cmd!["HDEL", key, owner]);
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
+        let end = Instant::now() + FORK;
+        while Instant::now() < end {
+            let info = self.ask(cmd!["INFO", "persistence"])?.text();
+            let at_work = |what| info.contains(&format!("{what}_in_progress:1"));
+            if !at_work("rdb_bgsave") && !at_work("aof_rewrite") {
+                return Ok(());
+            }
+        }
+        self.round.tally.surprise("a child of the server does not end".to_owned());
+        Ok(())
     }
 
     fn kill_one(&mut self) -> Result<(), ReceiveError> {
@@ -247,8 +204,10 @@ impl Injector<'_> {
 
     /// While nothing may be written the replica is the same as the primary.
     fn compare(&mut self) -> Result<(), ReceiveError> {
-        self.say(cmd!["CLIENT", "PAUSE", 1000, "WRITE"])?;
-        if let Some(difference) = self.round.pair.difference() {
+        let begun = Instant::now();
+        self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
+        let difference = self.round.pair.difference();
+        if let Some(difference) = difference.filter(|_| begun.elapsed() < LOOK) {
             self.round.tally.surprise(difference);
         }
         self.say(cmd!["CLIENT", "UNPAUSE"])

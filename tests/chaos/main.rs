@@ -10,8 +10,8 @@
 //! It goes on for so many seconds, and then until it has made so many calls, injected so many
 //! faults, and each fault has met each operation under way so many times.
 //!
-//! Ends with 0 when no round broke a rule and no server crashed; at the first that did, with 1 and
-//! what it was. The seed decides what is done, not how the threads meet.
+//! Ends with 0 when no round broke a rule, no server crashed and their memory did not grow; at the
+//! first that did, with 1 and what it was. The seed decides what is done, not how the threads meet.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,11 +29,13 @@ mod coverage;
 mod faults;
 mod latches;
 mod load;
+mod memory;
 mod pair;
 mod permits;
 mod tally;
 
 use crate::coverage::Coverage;
+use crate::memory::Memory;
 use crate::pair::Pair;
 use crate::tally::Tally;
 use harness::checker::{Limits, check};
@@ -197,7 +199,7 @@ fn main() -> ExitCode {
     let mut total = Tally::default();
     let mut violations = Vec::new();
     let mut coverage = Coverage::of(faults::names());
-    let (mut rounds, mut memory) = (0, Vec::new());
+    let (mut rounds, mut memory) = (0, Memory::default());
     loop {
         let (left, enough) =
             (end.saturating_duration_since(Instant::now()), options.suffices(&total, &coverage));
@@ -217,24 +219,17 @@ fn main() -> ExitCode {
         if !violations.is_empty() {
             keep(&calls, &round);
         }
-        memory.push(if round.pair.crashes() == 0 { round.pair.memory() } else { 0 });
+        if round.pair.crashes() == 0 {
+            memory.add(round.pair.memory());
+        }
         total.merge(&round.tally);
         pair = round.pair;
     }
     coverage.print();
-    print_memory(memory);
+    memory.print();
+    violations.extend(memory.growth());
     total.print(options.seed, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// What the servers used when nobody used them, in the first half of the rounds and in the second.
-fn print_memory(mut memory: Vec<u64>) {
-    let mut second = memory.split_off(memory.len() / 2);
-    for (which, half) in [("first", &mut memory), ("second", &mut second)] {
-        half.sort_unstable();
-        let median = half.get(half.len() / 2).copied().unwrap_or(0);
-        println!("{median:>10}  bytes used between rounds by both servers, {which} half (median)");
-    }
 }
 
 /// Leaves the calls and the faults of a round, and what the servers logged, where somebody can

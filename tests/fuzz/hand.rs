@@ -4,6 +4,7 @@ use crate::grammar::Grammar;
 use crate::words::{self, KEYS};
 use harness::cmd;
 use harness::random::Random;
+use std::cell::Cell;
 
 /// Options, and what they are set to. All are put back when a round is over.
 pub(crate) const OPTIONS: [(&str, &[&str]); 28] = [
@@ -61,6 +62,8 @@ pub(crate) struct Hand {
     /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up. Redis 8 did, with
     /// kvlock loaded, when it waited for the end of a flush.
     pub(crate) pauses: bool,
+    /// How many values were damaged before they were to be restored.
+    pub(crate) damaged: Cell<u64>,
 }
 
 type Words = Vec<Vec<u8>>;
@@ -79,7 +82,7 @@ impl Hand {
                 words.extend(grammar.one_of_ours(random));
                 words
             }
-            39..=50 => self.restore(key, random),
+            39..=50 => return self.restore_and_use(grammar, random),
             51..=62 => return self.configure(grammar, random),
             63..=66 => kill(id, random),
             67..=70 => cmd!["WATCH", *random.pick(&KEYS)],
@@ -157,9 +160,21 @@ impl Hand {
         words
     }
 
+    /// Values of locks, or nearly so, and what the module makes of them.
+    fn restore_and_use(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+        let times = 1 + random.below(12);
+        let both = |_| {
+            let ours = grammar.one_of_ours(random);
+            let key = ours.get(1).cloned().unwrap_or_else(|| random.pick(&KEYS).to_vec());
+            [self.restore(key, random), ours]
+        };
+        (0..times).flat_map(both).collect()
+    }
+
     /// A value of some lock, or nearly one.
     fn restore(&self, key: Vec<u8>, random: &mut Random) -> Words {
-        let mut payload = random.pick(&self.payloads).clone();
+        let whole = random.pick(&self.payloads);
+        let mut payload = whole.clone();
         if random.percent(60) {
             for _ in 0..1 + random.below(4) {
                 let at = random.below(payload.len() as u64) as usize;
@@ -169,6 +184,7 @@ impl Hand {
         if random.percent(10) {
             payload.truncate(random.below(payload.len() as u64) as usize);
         }
+        self.damaged.set(self.damaged.get() + u64::from(payload != *whole));
         let mut words = cmd!["RESTORE", key, random.pick(&[0_u64, 1, 30, 10_000]), payload];
         if random.percent(80) {
             words.push(b"REPLACE".to_vec());

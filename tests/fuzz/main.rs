@@ -32,6 +32,7 @@ use crate::hand::Hand;
 use crate::subject::Subject;
 use crate::wire::Wire;
 use harness::random::Random;
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -93,7 +94,8 @@ fn main() -> ExitCode {
         rounds += 1;
         let enough = ROUND.min(2 * (options.commands - total.executed));
         let (payloads, defaults) = (payloads.clone(), subject.options.clone());
-        let hand = Hand { payloads, options: defaults, pauses: rounds % 2 == 0 };
+        let hand =
+            Hand { payloads, options: defaults, pauses: rounds % 2 == 0, damaged: Cell::default() };
         let mut round = Round {
             grammar: &grammar,
             hand,
@@ -110,6 +112,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         total.sent += round.sent;
+        total.damaged += round.hand.damaged.get();
         total.executed = subject.called().iter().map(|(_, calls, _)| calls).sum();
         if rounds % 10 == 0 {
             let (executed, memory) = (total.executed, subject.memory);
@@ -123,6 +126,8 @@ fn main() -> ExitCode {
 #[derive(Default)]
 struct Total {
     sent: u64,
+    /// Of which so many to restore a damaged value.
+    damaged: u64,
     /// By the server's own count.
     executed: u64,
     replies: u64,
@@ -152,7 +157,7 @@ impl Total {
         let of_ours: u64 = ours.map(|(_, calls, _)| calls).sum();
         let kinds = self.errors.iter().filter(|(_, count)| **count >= self.sent / 1_000);
         let kinds: Vec<String> = kinds.map(|(code, count)| format!("{count} {code}")).collect();
-        let Self { sent, executed, replies, errors, connections, cut } = self;
+        let Self { sent, damaged, executed, replies, errors, connections, cut } = self;
         println!(
             "{sent} commands sent in {:.1?} over {connections} connections, of which the server cut {cut}; \
              {replies} replies, of which {} errors: {}",
@@ -160,6 +165,12 @@ impl Total {
             errors.values().sum::<u64>(),
             kinds.join(", ")
         );
+        let restored = called.iter().find(|(name, ..)| name == "restore");
+        if let Some((_, calls, failed)) = restored {
+            println!(
+                "{damaged} values damaged; {calls} restore executed, of which {failed} failed"
+            );
+        }
         println!(
             "{executed} commands executed, scripts included: {of_ours} of the module, {} different ones",
             called.len()

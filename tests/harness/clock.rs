@@ -1,17 +1,19 @@
-//! A wall clock of a server's own, which a test can set.
+//! A wall clock of a process's own, which a test can set.
 //!
 //! The date of the machine cannot be changed for one process, and tools that try make Redis hang.
-//! `clock_shim.c` beside this file is compiled when a test needs it and preloaded into the server:
-//! it moves the date and leaves all other clocks alone.
+//! `clock_shim.c` beside this file is compiled when a test needs it and preloaded into the process,
+//! a server or a client: it moves the date and leaves all other clocks alone.
 
 use crate::options::Options;
 use crate::shim;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
-/// A clock that can be set, of all servers that [`Options::clock`] was given it for.
+/// A clock that can be set, of all processes that it was given to: by [`Options::clock`] servers,
+/// by [`show_to`](Self::show_to) others.
 #[derive(Debug)]
 pub struct Clock {
     file: File,
@@ -41,13 +43,22 @@ impl Clock {
         let us = ahead_ms * 1000;
         self.file.write_all_at(&us.to_ne_bytes(), 0).expect("set a clock");
     }
+
+    /// Lets that program see this clock, which must outlive it.
+    pub fn show_to(&self, command: &mut Command) {
+        command.envs(self.variables());
+    }
+
+    fn variables(&self) -> [(&'static str, PathBuf); 2] {
+        let offset = offset_path(self.dir.path());
+        [("LD_PRELOAD", self.library.clone()), ("KVLOCK_CLOCK_FILE", offset)]
+    }
 }
 
 impl Options {
     /// Starts the server with that clock, which must outlive it.
     pub fn clock(self, clock: &Clock) -> Self {
-        let offset = offset_path(clock.dir.path());
-        self.env("LD_PRELOAD", &clock.library).env("KVLOCK_CLOCK_FILE", offset)
+        clock.variables().into_iter().fold(self, |options, (name, value)| options.env(name, value))
     }
 }
 

@@ -1,6 +1,6 @@
-/* Preloaded into a server, moves its wall clock and nothing else: adds the
+/* Preloaded into a process, moves its wall clock and nothing else: adds the
  * number of microseconds that stands in the file KVLOCK_CLOCK_FILE, eight bytes
- * in the machine's order, which may change while the server runs.
+ * in the machine's order, which may change while the process runs.
  *
  * Asks the kernel directly: the server's allocator reads clocks before the
  * dynamic linker is done, so looking up the real functions would hang. */

@@ -3,7 +3,7 @@
 //! `scripts/servers` brings each of them under a name, as a launcher at
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER`
 //! names the one that [`Server::start`](crate::Server::start) starts; without it that is
-//! `redis-7.0`. A server that is not there fails the test that asks for it: nothing is skipped.
+//! `redis-7.0`. `KVLOCK_SERVERS` names another folder. A server that is not there fails the test that asks for it: nothing is skipped.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -77,8 +77,10 @@ fn installed_version() -> Option<String> {
     text.split(" v=").nth(1)?.split(' ').next().map(str::to_owned)
 }
 
+/// The folder of the servers: what `KVLOCK_SERVERS` names, else where they were brought to.
 fn servers() -> PathBuf {
-    workspace().join("target/servers")
+    let named = std::env::var_os("KVLOCK_SERVERS").map(PathBuf::from);
+    named.unwrap_or_else(|| workspace().join("target/servers"))
 }
 
 /// The root of the repository.

@@ -25,7 +25,11 @@ static LAUNCHER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
 });
 
 /// Starts what [`killed_with_us`] made.
-pub(crate) fn launch(command: Command) -> io::Result<Child> {
+///
+/// # Errors
+///
+/// What [`Command::spawn`] says.
+pub fn launch(command: Command) -> io::Result<Child> {
     let (answer, result) = channel();
     LAUNCHER.lock().unwrap().send(Job { command, answer }).expect("the launching thread runs");
     result.recv().expect("the launching thread answers")
@@ -33,7 +37,7 @@ pub(crate) fn launch(command: Command) -> io::Result<Child> {
 
 /// A command that runs `program` so that the kernel kills it when the test process ends in
 /// whatever way. The process keeps its id: `setpriv` replaces itself.
-pub(crate) fn killed_with_us(program: &std::path::Path) -> Command {
+pub fn killed_with_us(program: &std::path::Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command

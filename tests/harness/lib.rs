@@ -22,6 +22,7 @@
 //! |---|---|
 //! | which servers there are | [`kind`] |
 //! | a server process | [`server`], [`options`] |
+//! | any other process, which ends with the test | [`launch`] |
 //! | several of them as a cluster | [`cluster`] |
 //! | a primary, its replicas and their Sentinels | [`sentinel`] |
 //! | a port that is free | [`port`] |
@@ -52,7 +53,7 @@ pub mod cluster;
 pub mod disk;
 pub mod history;
 pub mod kind;
-mod launch;
+pub mod launch;
 pub mod module_file;
 pub mod observe;
 pub mod options;

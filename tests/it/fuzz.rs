@@ -23,6 +23,9 @@ fn thousands_of_commands_of_any_sort_leave_nothing_behind() {
     for error in ["MISMATCH", "UNSET", "WRONGTYPE"] {
         assert!(text.contains(error), "never {error}: {text}");
     }
+    let damaged = text.lines().find_map(|line| line.split_once(" values damaged; "));
+    let damaged = damaged.and_then(|(count, _)| count.parse::<u64>().ok());
+    assert!(damaged.is_some_and(|damaged| damaged > 100), "{text}");
 }
 
 #[test]

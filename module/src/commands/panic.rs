@@ -1,6 +1,9 @@
-//! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only.
+//! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only. `LOCK.PANIC
+//! past-the-end` reads what it may not, so that whoever watches the memory has something to see.
 
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, Entry, Reply, provoke_at};
+use crate::redis::{
+    ArgSpec, Args, Command, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end,
+};
 
 pub(crate) struct LockPanic;
 
@@ -33,6 +36,9 @@ impl Command for LockPanic {
 
     fn run(_ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
         let [wanted] = args.all() else { return Reply::Nil };
+        if wanted.bytes() == b"past-the-end" {
+            return Reply::Number(read_past_the_end().into());
+        }
         let found = ENTRIES.iter().find(|(name, _)| *name == wanted.bytes());
         match found {
             Some((_, entry)) => {

@@ -33,6 +33,8 @@ mod guard;
 mod info;
 mod key;
 mod load;
+#[cfg(feature = "planted")]
+mod overrun;
 mod parked;
 mod reply;
 mod scan;
@@ -49,6 +51,8 @@ pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Key, KeyKind};
 pub(crate) use load::{Host, Registry};
+#[cfg(feature = "planted")]
+pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};
 pub(crate) use reply::Reply;
 pub(crate) use scan::Cursor;

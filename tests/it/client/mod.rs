@@ -4,7 +4,6 @@ mod cancel;
 mod cluster;
 mod crowd;
 mod family;
-mod frozen;
 mod input;
 mod latch;
 mod loss;

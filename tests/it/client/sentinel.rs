@@ -54,10 +54,23 @@ async fn a_held_lock_is_kept_through_a_failover() {
     let primary = tokio::task::block_in_place(|| watched.fail_over());
     wait_for_lease(primary, "k", 500_000);
     assert!(!guard.is_lost());
+    soon(talks_to(&client, primary)).await;
     let next = client.lock("l").acquire().await.unwrap();
     assert!(next.token() > guard.token());
     soon(guard.release()).await.unwrap();
     assert_eq!(primary.connect().run("EXISTS k"), Value::Integer(0));
+}
+
+/// Returns when the client has heard who the primary is: until then the deposed one may still be
+/// one for itself, and take a release that nobody else hears of.
+async fn talks_to(client: &Client, primary: &Server) {
+    loop {
+        let probe = client.lock("probe").acquire().await.unwrap();
+        if primary.connect().run("EXISTS probe") == Value::Integer(1) {
+            return soon(probe.release()).await.unwrap();
+        }
+        let _lost = probe.release().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

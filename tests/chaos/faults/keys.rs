@@ -1,0 +1,142 @@
+//! What strangers, and a server without memory, do to keys.
+
+use super::Injector;
+use crate::{CALM, Lock, Sort, WILD};
+use harness::history::{CallId, Outcome, Request};
+use harness::resp::ReceiveError;
+use harness::{Value, cmd};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// What a server that is full may do.
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+impl Injector<'_> {
+    fn key(&mut self) -> String {
+        let keys: Vec<&Lock> = self.round.wild().collect();
+        self.random.pick(&keys).key.clone()
+    }
+
+    /// The name of one that is a lock.
+    pub(super) fn lock(&mut self) -> String {
+        let locks = self.round.wild().filter(|it| matches!(it.sort, Sort::Lock | Sort::Shared));
+        let keys: Vec<&Lock> = locks.collect();
+        self.random.pick(&keys).key.clone()
+    }
+
+    /// Does something to one key that may end whoever's hold.
+    pub(super) fn on_key(
+        &mut self,
+        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<(), ReceiveError> {
+        let key = self.key();
+        self.break_it(&key, command)
+    }
+
+    pub(super) fn force_release(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        self.break_it(&key, |key| cmd!["LOCK.FORCERELEASE", key])
+    }
+
+    /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
+    /// it: it is over when the key is gone.
+    pub(super) fn let_expire(&mut self) -> Result<(), ReceiveError> {
+        let key = self.key();
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let reply = self.ask(cmd!["PEXPIRE", key, 1, "LT"]);
+        sleep(Duration::from_millis(5));
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn break_it(
+        &mut self,
+        key: &str,
+        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<(), ReceiveError> {
+        let call = self.round.recorder.sent(key, "stranger", Request::Break);
+        let command = command(key);
+        let reply = self.ask(command);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    pub(super) fn broken(&self, calls: &[CallId], sure: bool) {
+        let outcome = if sure { Outcome::Done } else { Outcome::Unknown };
+        calls.iter().for_each(|call| self.round.recorder.answered(*call, outcome));
+    }
+
+    pub(super) fn on_wild_keys(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
+        self.on_keys_of(&[WILD], commands)
+    }
+
+    pub(super) fn on_all_keys(&mut self, commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
+        self.on_keys_of(&[CALM, WILD], commands)
+    }
+
+    /// Does something to all locks of these databases, and sees to it that the floors are there
+    /// again. The wild one is the last, and stays selected.
+    fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
+        let sent = |it: &Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
+        let locks = self.round.locks.iter().filter(|lock| dbs.contains(&lock.db));
+        let calls: Vec<CallId> = locks.map(sent).collect();
+        let replies: Result<Vec<Value>, _> =
+            commands.iter().map(|command| self.ask(command.clone())).collect();
+        self.broken(&calls, replies.is_ok());
+        for reply in replies?.iter().filter(|reply| reply.is_error()) {
+            self.round.tally.surprise(format!("what was done to all keys was refused: {reply}"));
+        }
+        for db in dbs {
+            // A failover right now would find no trace of the tokens.
+            self.say(cmd!["SELECT", db])?;
+            self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
+        }
+        Ok(())
+    }
+
+    /// Any key may have to go, by any of the policies.
+    pub(super) fn evict_keys(&mut self) -> Result<(), ReceiveError> {
+        let policy = *self.random.pick(&POLICIES);
+        self.round.tally.add(&format!("policy of eviction: {policy}"), 1);
+        self.on_all_keys(&[
+            cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
+            // Those with a policy evict before they refuse, the others refuse.
+            cmd!["PING"],
+            cmd!["DEBUG", "SLEEP", "0.002"],
+            cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
+        ])
+    }
+
+    pub(super) fn swap(&mut self) -> Result<(), ReceiveError> {
+        // The locks that were there must not come back: nobody could explain that.
+        let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
+        let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
+        self.on_wild_keys(&[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
+    }
+
+    pub(super) fn delete_owner(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        let fields = self.ask(cmd!["HKEYS", key])?;
+        let Value::Array(fields) = fields else { return Ok(()) };
+        let reserved = [&b"fencing-token"[..], b"lock-mode"];
+        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
+        let owners: Vec<String> = owners.map(Value::text).collect();
+        if owners.is_empty() {
+            return Ok(());
+        }
+        let owner = self.random.pick(&owners).clone();
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let reply = self.ask(cmd!["HDEL", key, owner]);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+}

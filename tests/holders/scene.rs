@@ -1,0 +1,167 @@
+//! A server, the client processes at it, and what is made of what they said.
+
+use crate::beliefs::{self, Belief};
+use crate::process::{Circumstances, Process};
+use crate::role::Role;
+use crate::said::{End, Said};
+use crate::store::Store;
+use crate::tally::Tally;
+use harness::Server;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How fast the clock of a client runs that counts validity wrongly, in percent.
+const WRONG_CLOCK: u64 = 25;
+
+/// Where a scenario is played.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    pub(crate) name: &'static str,
+    pub(crate) server: Server,
+    seed: u64,
+    wrong_clock: bool,
+    started: AtomicU64,
+    processes: Mutex<Vec<Arc<Process>>>,
+}
+
+impl Scene {
+    /// With a server, and nobody at it.
+    pub(crate) fn set(name: &'static str, seed: u64, wrong_clock: bool) -> Self {
+        Self {
+            name,
+            server: Server::start(),
+            seed,
+            wrong_clock,
+            started: AtomicU64::new(0),
+            processes: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn processes(&self) -> Vec<Arc<Process>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// One more client process, which is connected.
+    pub(crate) fn enter(&self, role: &Role) -> Arc<Process> {
+        self.enter_under(role, Circumstances::default())
+    }
+
+    /// One more client process under circumstances of its own.
+    pub(crate) fn enter_under(&self, role: &Role, around: Circumstances<'_>) -> Arc<Process> {
+        let number = self.started.fetch_add(1, Ordering::SeqCst);
+        let mut role = role.clone();
+        role.address = self.server.url();
+        role.seed = self.seed.wrapping_add(number);
+        if self.wrong_clock {
+            role.clock = WRONG_CLOCK;
+        }
+        let process = Arc::new(Process::start(format!("client-{number}"), &role, around));
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.push(process.clone());
+        process
+    }
+
+    /// How many locks were granted so far.
+    pub(crate) fn grants(&self) -> u64 {
+        self.processes().iter().map(|process| process.grants()).sum()
+    }
+
+    /// Kills these clients; what they believed is judged at the end.
+    pub(crate) fn retire(&self, clients: &[Arc<Process>]) {
+        clients.iter().for_each(|client| client.kill9());
+    }
+
+    /// Kills all clients, and judges what they believed.
+    pub(crate) fn close(&self, tally: &Tally) {
+        let mut beliefs: Vec<Belief> = Vec::new();
+        let processes = self.processes();
+        for process in &processes {
+            process.kill9();
+            if process.gave_up() {
+                tally.wrong(format!("Ended: {} gave up by itself", process.name));
+            }
+            let killed = process.killed().expect("it was");
+            let said = process.said();
+            let (its, wrongs) = beliefs::of(&process.name, &said, killed);
+            beliefs.extend(its);
+            wrongs.into_iter().for_each(|wrong| tally.wrong(wrong));
+            said.iter().for_each(|said| count(said, tally));
+        }
+        tally.add("client processes", processes.len() as u64);
+        let empty = beliefs.iter().filter(|belief| belief.is_empty()).count();
+        tally.add("grants whose beliefs were checked", (beliefs.len() - empty) as u64);
+        tally.add("grants that were over when their process went on", empty as u64);
+        beliefs::check(beliefs).into_iter().for_each(|wrong| tally.wrong(wrong));
+        if !self.server.is_alive() {
+            tally.wrong("Server: it is dead or stuck");
+        }
+        if !tally.is_right() {
+            self.keep();
+        }
+    }
+
+    /// Leaves what all clients said where somebody can read it.
+    fn keep(&self) {
+        let name = format!("kvlock-holders-{}-{}.txt", self.name, std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut lines = vec![format!("seed {}", self.seed)];
+        for process in self.processes() {
+            lines.push(format!("{}, killed at {:?}", process.name, process.killed()));
+            lines.extend(process.said().iter().map(|said| format!("{}: {said}", process.name)));
+        }
+        lines.push(self.server.log());
+        match std::fs::write(&path, lines.join("\n")) {
+            Ok(()) => println!("what the clients said is in {}", path.display()),
+            Err(why) => println!("what the clients said is lost: {why}"),
+        }
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep();
+        }
+    }
+}
+
+fn count(said: &Said, tally: &Tally) {
+    match said {
+        Said::Until { .. } => tally.add("renewals", 1),
+        Said::Ends { why: End::Release, .. } => tally.add("released", 1),
+        Said::Ends { why: End::Lost, .. } => tally.add("lost", 1),
+        Said::Ends { why: End::Over, .. } => tally.add("leases that ended by themselves", 1),
+        Said::FalseLoss { .. } => tally.add("lost, while the server had it still", 1),
+        Said::Refused { .. } => tally.add("late writes of holders who had looked, refused", 1),
+        Said::Careless { tries, taken, .. } => {
+            tally.add("writes of careless holders after a loss", *tries);
+            // Who loses a lock that nobody has taken since writes nothing stale.
+            tally.add(
+                "writes of careless holders after a loss: taken, as nobody had come after them",
+                *taken,
+            );
+        }
+        Said::Waited { limit_ns, took_ns } => {
+            tally.add("waits that ended without the lock", 1);
+            tally.time("waits ended after their limit", late_us(*took_ns, *limit_ns));
+            if took_ns < limit_ns {
+                tally.wrong(format!("Early: a wait of {limit_ns} ns ended after {took_ns} ns"));
+            }
+        }
+        Said::Trouble { .. } => tally.add("acquires and releases that failed, and were let be", 1),
+        Said::Ready { .. } | Said::Holds { .. } => {}
+    }
+}
+
+/// So many microseconds later than expected, of times in nanoseconds.
+pub(crate) fn late_us(at: u64, expected: u64) -> i64 {
+    let late = i128::from(at) - i128::from(expected);
+    i64::try_from(late / 1000).expect("not for centuries")
+}
+
+/// A scene with a store.
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) scene: Scene,
+    pub(crate) store: Store,
+}

@@ -1,0 +1,244 @@
+//! What locks protect: a process with counters, which clients read, and write one more.
+//!
+//! For each lock there are two. One looks at tokens and refuses those that are smaller than one it
+//! has seen; the other takes what comes. What it acknowledged stays acknowledged: so an increment
+//! that is acknowledged and not in the number at the end is lost.
+
+use crate::said::Grant;
+use harness::launch::{killed_with_us, launch};
+use harness::wait;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The numbers of a lock as somebody read them: the one of the store that looks, and the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell {
+    looks: u64,
+    takes: u64,
+}
+
+impl Cell {
+    /// Both counted on by one.
+    pub(crate) fn next(self) -> Self {
+        Self { looks: self.looks + 1, takes: self.takes + 1 }
+    }
+}
+
+/// What became of a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counter {
+    pub(crate) number: u64,
+    pub(crate) acknowledged: u64,
+    /// Acknowledged writes of a token that is smaller than one seen before.
+    pub(crate) stale: u64,
+    pub(crate) refused: u64,
+}
+
+impl Counter {
+    /// Increments that were acknowledged and are not there.
+    pub(crate) fn lost(&self) -> u64 {
+        self.acknowledged.saturating_sub(self.number)
+    }
+}
+
+/// All of one lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sheet {
+    /// The largest token seen.
+    pub(crate) largest: u64,
+    pub(crate) looks: Counter,
+    pub(crate) takes: Counter,
+}
+
+impl Sheet {
+    fn read(&mut self, token: u64) -> Cell {
+        self.largest = self.largest.max(token);
+        Cell { looks: self.looks.number, takes: self.takes.number }
+    }
+
+    /// Whether both counters took it.
+    fn write(&mut self, token: u64, cell: Cell) -> bool {
+        let stale = token < self.largest;
+        self.largest = self.largest.max(token);
+        self.takes.number = cell.takes;
+        self.takes.acknowledged += 1;
+        self.takes.stale += u64::from(stale);
+        if stale {
+            self.looks.refused += 1;
+        } else {
+            self.looks.number = cell.looks;
+            self.looks.acknowledged += 1;
+        }
+        !stale
+    }
+}
+
+impl fmt::Display for Sheet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.largest)?;
+        for Counter { number, acknowledged, stale, refused } in [self.looks, self.takes] {
+            write!(f, " {number} {acknowledged} {stale} {refused}")?;
+        }
+        Ok(())
+    }
+}
+
+type Sheets = Arc<Mutex<BTreeMap<String, Sheet>>>;
+
+/// Answers all who come to that socket, until it is killed.
+pub(crate) fn serve(socket: &Path) {
+    let sheets = Sheets::default();
+    let listener = UnixListener::bind(socket).expect("the socket is free");
+    for stream in listener.incoming() {
+        let (stream, sheets) = (stream.expect("a client"), sheets.clone());
+        thread::spawn(move || {
+            let mut answers = stream.try_clone().expect("one more descriptor");
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                let answer = answer(&sheets, &line).expect("a request");
+                // Who is gone does not want it.
+                let _gone = answers.write_all(format!("{answer}\n").as_bytes());
+            }
+        });
+    }
+}
+
+/// `read KEY TOKEN`, `write KEY TOKEN LOOKS TAKES` or `show KEY`.
+fn answer(sheets: &Sheets, line: &str) -> Option<String> {
+    let mut words = line.split(' ');
+    let (what, key) = (words.next()?, words.next()?);
+    let numbers: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+    let mut sheets = sheets.lock().unwrap_or_else(PoisonError::into_inner);
+    let sheet = sheets.entry(key.to_owned()).or_default();
+    match (what, numbers.as_slice()) {
+        ("read", &[token]) => {
+            let Cell { looks, takes } = sheet.read(token);
+            Some(format!("{looks} {takes}"))
+        }
+        ("write", &[token, looks, takes]) => {
+            Some(u64::from(sheet.write(token, Cell { looks, takes })).to_string())
+        }
+        ("show", []) => Some(sheet.to_string()),
+        _ => None,
+    }
+}
+
+/// A connection to a store.
+#[derive(Debug)]
+pub(crate) struct Till {
+    requests: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Till {
+    /// Connects to the store at that socket.
+    pub(crate) fn open(socket: impl AsRef<Path>) -> Self {
+        let requests = UnixStream::connect(socket).expect("the store is there");
+        let answers = BufReader::new(requests.try_clone().expect("one more descriptor"));
+        Self { requests, answers }
+    }
+
+    fn ask(&mut self, request: &str) -> Vec<u64> {
+        self.requests.write_all(format!("{request}\n").as_bytes()).expect("the store listens");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("the store answers");
+        line.split_whitespace().map(|word| word.parse().expect("a number")).collect()
+    }
+
+    /// What both counters say.
+    pub(crate) fn read(&mut self, grant: &Grant) -> Cell {
+        match *self.ask(&format!("read {grant}")) {
+            [looks, takes] => Cell { looks, takes },
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether the store that looks at tokens took it; the other one did.
+    pub(crate) fn write(&mut self, grant: &Grant, cell: Cell) -> bool {
+        let Cell { looks, takes } = cell;
+        self.ask(&format!("write {grant} {looks} {takes}")) == [1]
+    }
+
+    /// Counts on from there, so many times, without looking. Returns how many the store took that
+    /// looks at tokens.
+    pub(crate) fn write_on(&mut self, grant: &Grant, mut cell: Cell, times: u64) -> u64 {
+        let mut taken = 0;
+        for _ in 0..times {
+            cell = cell.next();
+            taken += u64::from(self.write(grant, cell));
+        }
+        taken
+    }
+
+    /// All that is known of a lock's counters.
+    pub(crate) fn show(&mut self, key: &str) -> Sheet {
+        let numbers = self.ask(&format!("show {key}"));
+        let counter = |from: usize| Counter {
+            number: numbers[from],
+            acknowledged: numbers[from + 1],
+            stale: numbers[from + 2],
+            refused: numbers[from + 3],
+        };
+        Sheet { largest: numbers[0], looks: counter(1), takes: counter(5) }
+    }
+}
+
+/// A store that runs.
+#[derive(Debug)]
+pub(crate) struct Store {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Store {
+    pub(crate) fn start() -> Self {
+        let dir = TempDir::with_prefix("kvlock-store-").expect("a temporary folder");
+        let mut command = killed_with_us(&std::env::current_exe().expect("this program"));
+        command.arg("store").arg(dir.path().join("socket")).stdin(Stdio::null());
+        let child = launch(command).expect("start the store");
+        let store = Self { child, dir };
+        wait::until("the store listens", Duration::from_secs(30), || {
+            UnixStream::connect(store.socket()).map_err(|e| e.to_string())
+        });
+        store
+    }
+
+    pub(crate) fn socket(&self) -> String {
+        self.dir.path().join("socket").display().to_string()
+    }
+
+    pub(crate) fn till(&self) -> Till {
+        Till::open(self.socket())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_write_is_refused_by_one_and_undoes_the_others_work_in_the_other() {
+        let mut sheet = Sheet::default();
+        let early = sheet.read(1);
+        let next = sheet.read(2);
+        assert!(sheet.write(2, next.next()));
+        assert!(sheet.write(2, next.next().next()));
+        assert!(!sheet.write(1, early.next()));
+        assert_eq!((sheet.looks.number, sheet.looks.lost(), sheet.looks.refused), (2, 0, 1));
+        assert_eq!((sheet.takes.number, sheet.takes.lost(), sheet.takes.stale), (1, 2, 1));
+    }
+}

@@ -1,0 +1,121 @@
+//! What was done and seen, how often, how long it took, and what must not have been.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// How many violations of a kind are shown; the first few tell the story.
+const SHOWN: usize = 5;
+
+/// Of a scenario, or of all.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    counts: BTreeMap<String, u64>,
+    /// In microseconds.
+    times: BTreeMap<String, Vec<i64>>,
+    wrongs: Vec<String>,
+}
+
+impl Tally {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts so many of that.
+    pub(crate) fn add(&self, what: &str, count: u64) {
+        *self.seen().counts.entry(what.to_owned()).or_default() += count;
+    }
+
+    /// How many of that there were.
+    pub(crate) fn count(&self, what: &str) -> u64 {
+        self.seen().counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Notes a time in microseconds.
+    pub(crate) fn time(&self, what: &str, us: i64) {
+        self.seen().times.entry(what.to_owned()).or_default().push(us);
+    }
+
+    /// Notes what must not be: its kind, a colon, and what it was.
+    pub(crate) fn wrong(&self, what: impl Into<String>) {
+        self.seen().wrongs.push(what.into());
+    }
+
+    /// A fault that was to be tried so often.
+    pub(crate) fn wants(&self, what: &str, least: u64) {
+        let count = self.count(what);
+        if count < least {
+            self.wrong(format!("Little: {what}: {count} instead of {least}"));
+        }
+    }
+
+    pub(crate) fn is_right(&self) -> bool {
+        self.seen().wrongs.is_empty()
+    }
+
+    /// Adds all that another one has seen.
+    pub(crate) fn merge(&self, other: &Self) {
+        let Seen { counts, times, wrongs } = other.seen().clone();
+        for (what, count) in counts {
+            self.add(&what, count);
+        }
+        let mut seen = self.seen();
+        for (what, more) in times {
+            seen.times.entry(what).or_default().extend(more);
+        }
+        seen.wrongs.extend(wrongs);
+    }
+
+    /// All of it, a line for each.
+    pub(crate) fn print(&self) {
+        let mut seen = self.seen();
+        for (what, count) in &seen.counts {
+            println!("{count:>10}  {what}");
+        }
+        for (what, times) in &mut seen.times {
+            times.sort_unstable();
+            println!("{:>10}  {what}: {}", times.len(), spread(times));
+        }
+        let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for wrong in &seen.wrongs {
+            kinds.entry(wrong.split(':').next().unwrap_or_default()).or_default().push(wrong);
+        }
+        for (kind, wrongs) in kinds {
+            println!("{:>10}  violations: {kind}", wrongs.len());
+            wrongs.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
+        }
+    }
+
+    pub(crate) fn wrongs(&self) -> usize {
+        self.seen().wrongs.len()
+    }
+}
+
+/// Where the smallest, the middle, 99 of a hundred and the largest of sorted times are.
+fn spread(sorted: &[i64]) -> String {
+    let last = sorted.len().saturating_sub(1);
+    let at = |percent: usize| sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0);
+    let ms = |us: i64| format!("{}.{:03} ms", us / 1000, us.unsigned_abs() % 1000);
+    let names = ["least", "p50", "p99", "max"].into_iter().zip([0, 50, 99, 100]);
+    names
+        .map(|(name, percent)| format!("{name} {}", ms(at(percent))))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_times() {
+        let times: Vec<i64> = (1..=200).map(|ms| ms * 1000).collect();
+        let all = "least 1.000 ms, p50 101.000 ms, p99 199.000 ms, max 200.000 ms";
+        assert_eq!(spread(&times), all);
+        assert_eq!(spread(&[1500]), "least 1.500 ms, p50 1.500 ms, p99 1.500 ms, max 1.500 ms");
+    }
+}
