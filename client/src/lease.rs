@@ -185,15 +185,27 @@ impl Lease {
     }
 
     /// Another hold, asked for at `sent`: the server's lease is now the longer of both. None if it
-    /// was lost meanwhile.
-    pub(crate) fn reentered(&self, _turn: &Turn, sent: Moment, term: Term) -> Option<ShareId> {
+    /// was lost meanwhile. Unless it `counts`, because replicas have yet to confirm it, no more is
+    /// believed than before, and it is renewed at once.
+    pub(crate) fn reentered(
+        &self,
+        _turn: &Turn,
+        sent: Moment,
+        term: Term,
+        counts: bool,
+    ) -> Option<ShareId> {
         let mut state = self.state();
         if state.phase != Phase::Held {
             return None;
         }
-        let until = self.caution.until(sent, term.length);
-        self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
-        Some(state.share(sent, term))
+        let share = state.share(sent, term);
+        if counts {
+            let until = self.caution.until(sent, term.length);
+            self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+        } else {
+            state.renew_at = sent;
+        }
+        Some(share)
     }
 
     /// Whether the holder must stop. Reads the clock: after a suspend no timer has run yet.

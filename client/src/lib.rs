@@ -228,6 +228,9 @@ mod request;
 mod router;
 mod semaphore;
 mod sentinel;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod slots;
 mod sync;
 mod wait;

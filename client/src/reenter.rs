@@ -50,7 +50,8 @@ pub(crate) async fn reenter(
         Err(trouble) => return Err(trouble),
     }
     let turn = addition.turn.as_ref();
-    let Some(share) = turn.and_then(|turn| lease.reentered(turn, sent, first)) else {
+    let counts = inner.settings.replicas.is_none();
+    let Some(share) = turn.and_then(|turn| lease.reentered(turn, sent, first, counts)) else {
         return Err(Error::Lost);
     };
     addition.turn = None;

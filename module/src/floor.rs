@@ -2,9 +2,9 @@
 //! clock of the next server is behind and the lock itself is gone.
 //!
 //! A floor is a plain key with a number: a reservation. The server that wrote it issues tokens
-//! below it only; any other server that finds it starts above it. It is raised a minute ahead when
-//! less than half a minute is left, so it costs one small write in half a minute, and losing the
-//! last half minute of a replication stream cannot lower a token.
+//! below it only; any other server that finds it starts above it. It is raised a minute ahead of
+//! the clock when less than half a minute is left, so it costs one small write in half a minute, and
+//! losing the last half minute of a replication stream cannot lower a token.
 //!
 //! There is one per database, and in a cluster one per slot in use, named so that it lives in that
 //! slot and migrates with it.
@@ -19,11 +19,17 @@ use crate::slot;
 /// What all floors are called, or begin with. No lock may be called so.
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
-/// How far ahead a floor is written, in microseconds: at most that, and at least a second less.
+/// How far ahead of the clock a floor is written, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
 /// How much must be left of it, in microseconds.
 const LEFT_US: u64 = 30_000_000;
+
+/// The same for tokens that are ahead of the clock, and grow by one with each grant. No more than a
+/// moment of the clock: a floor that is further ahead of it than [`AHEAD_US`] tells who finds it
+/// nothing of those who have found it before. See [`above`].
+const AHEAD_TOKENS: u64 = 20_000;
+const LEFT_TOKENS: u64 = 10_000;
 
 /// What shares a floor: a database, and in a cluster a slot of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,9 +74,9 @@ struct Floor {
 impl Floor {
     /// A floor as it is found. Anything but a number that a server of ours can have written is
     /// ignored, and replaced by the next reservation.
-    fn find(ctx: &Ctx<'_>, place: Place, now: Now, promoted: bool) -> Self {
+    fn find(ctx: &Ctx<'_>, place: Place, now: Now, reign: Reign) -> Self {
         let found = read(ctx, place);
-        Self { found, others: above(found, now, promoted), ours: 0, checked: now.mono }
+        Self { found, others: above(found, reign), ours: 0, checked: now.mono }
     }
 
     /// What the key should say.
@@ -79,20 +85,33 @@ impl Floor {
     }
 }
 
+/// When this server became one that grants, in microseconds of its date, and how.
+#[derive(Clone, Copy, Debug)]
+struct Reign {
+    since_us: u64,
+    /// It took over from another, and was not just started.
+    promoted: bool,
+}
+
 /// The floors of this server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Floors {
     /// The one that was used last, which most often is the next one.
     recent: Option<(Place, Floor)>,
     others: HashMap<Place, Floor>,
-    /// Whether this server took over from another since it was started.
-    promoted: bool,
+    reign: Reign,
 }
 
 impl Floors {
+    /// Those of a server that starts.
+    pub(crate) fn new(now: Now) -> Self {
+        let reign = Reign { since_us: now.unix_us, promoted: false };
+        Self { recent: None, others: HashMap::new(), reign }
+    }
+
     /// This server takes over from another, which may not know it yet and go on granting.
-    pub(crate) fn promoted(&mut self) {
-        self.promoted = true;
+    pub(crate) fn promoted(&mut self, now: Now) {
+        self.reign = Reign { since_us: now.unix_us, promoted: true };
     }
 
     /// Forgets one of them: something happened to its key.
@@ -111,10 +130,10 @@ impl Floors {
         if let Some((other, floor)) = self.recent.take_if(|(recent, _)| *recent != place) {
             self.others.insert(other, floor);
         }
-        let (others, promoted) = (&mut self.others, self.promoted);
+        let (others, reign) = (&mut self.others, self.reign);
         let (_, floor) = self.recent.get_or_insert_with(|| {
             let floor = others.remove(&place);
-            (place, floor.unwrap_or_else(|| Floor::find(ctx, place, now, promoted)))
+            (place, floor.unwrap_or_else(|| Floor::find(ctx, place, now, reign)))
         });
         floor
     }
@@ -123,12 +142,12 @@ impl Floors {
     /// because the slot is being imported and its floor is still to come. The place's database
     /// must be selected.
     pub(crate) fn of(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> Option<u64> {
-        let promoted = self.promoted;
+        let reign = self.reign;
         let floor = self.at(ctx, place, now);
         if now.mono.since(floor.checked).0 >= CHECK_MS {
             floor.checked = now.mono;
             if read(ctx, place) != floor.expected() {
-                *floor = Floor::find(ctx, place, now, promoted);
+                *floor = Floor::find(ctx, place, now, reign);
             }
         }
         let known = floor.expected() > 0 || place.is_served(ctx);
@@ -138,51 +157,35 @@ impl Floors {
     /// Sees to it that this token is below what we have reserved, with room to spare.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
         let floor = self.at(ctx, place, now);
-        let unix_us = now.unix_us.min(TOKEN_STORED_MAX);
-        let needed = token.value().max(unix_us);
-        if floor.ours >= needed.saturating_add(LEFT_US) {
+        let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));
+        let least = |us, tokens| clock.saturating_add(us).max(token.saturating_add(tokens));
+        if floor.ours >= least(LEFT_US, LEFT_TOKENS) {
             return;
         }
-        let ahead = reservation(needed, unix_us);
+        let ahead = least(AHEAD_US, AHEAD_TOKENS);
         if write(ctx, place, ahead) {
             floor.ours = ahead;
         }
     }
 }
 
-/// A reservation says in its last bits how many minutes it is ahead of the clock of who wrote it:
-/// that is 1, and more when tokens are ahead of the clock themselves, because of somebody before.
-/// Enough of them for the day by which a holder may raise its token.
-const MINUTES: u64 = 1 << 11;
-
-/// The number to write when tokens up to `needed` are in use.
-fn reservation(needed: u64, unix_us: u64) -> u64 {
-    // A second of slack, lest whoever begins there needs two minutes more than the one before.
-    let end = needed.saturating_add(AHEAD_US - 1_000_000);
-    let minutes = end.saturating_sub(unix_us).div_ceil(AHEAD_US).max(1);
-    if minutes >= MINUTES {
-        // Further ahead than servers of ours get: 0 minutes says nothing.
-        return end.next_multiple_of(MINUTES);
-    }
-    // The largest number up to there that ends as it is to end.
-    let most = unix_us + minutes * AHEAD_US;
-    most - (most - minutes) % MINUTES
-}
-
 /// Where to begin when somebody else has reserved tokens up to `found`.
 ///
 /// The reservation alone would not do. Two servers that take over one after the other, of which the
 /// second has not heard of the first, find the same one and would begin at the same token. So each
-/// begins as far ahead of its own clock as the reservation was of that of its writer: the one that
-/// comes later begins higher, as long as their clocks agree, and does so for as long as the one
-/// before was ahead. Whoever was promoted does that also where nothing was reserved yet: the server
-/// before may still be about to grant its first lock there.
-fn above(found: u64, now: Now, promoted: bool) -> u64 {
-    if (found == 0 && !promoted) || Bug::FloorAlone.is_planted() {
+/// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
+/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. What
+/// the one before has reserved is not much more than that, however many took over before it.
+///
+/// What counts is when it took over, not when it grants here for the first time: that it may do
+/// after it was deposed itself, and after the next one has granted. Whoever was promoted does that
+/// also where nothing was reserved yet: the server before may still be about to grant its first
+/// lock there.
+fn above(found: u64, reign: Reign) -> u64 {
+    if (found == 0 && !reign.promoted) || Bug::FloorAlone.is_planted() {
         return found;
     }
-    let ahead = (found % MINUTES).max(1) * AHEAD_US;
-    found.max(now.unix_us.saturating_add(ahead)).min(TOKEN_STORED_MAX)
+    found.max(reign.since_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)
 }
 
 /// What the key says; 0 if it says nothing to us.
@@ -210,49 +213,4 @@ fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
     ctx.replicate(c"SET", &[name, value.lend()]);
     ctx.notify(KeyEventKind::String, c"set", name);
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINUTE: u64 = AHEAD_US;
-    const DATE: u64 = 1_795_290_198_162_386;
-
-    fn at(unix_us: u64) -> Now {
-        Now { unix_us, mono: MonoMillis(0) }
-    }
-
-    #[test]
-    fn a_reservation_is_a_minute_or_so_above_what_is_needed_and_says_of_whose_clock() {
-        for ahead in [0, 1, 500_000, 59 * MINUTE, 60 * MINUTE + 1_000, 24 * 60 * MINUTE] {
-            let found = reservation(DATE + ahead, DATE);
-            assert!(found >= DATE + ahead + MINUTE - 1_010_000, "{ahead}: {found}");
-            assert!(found <= DATE + ahead + 2 * MINUTE, "{ahead}: {found}");
-            // The later somebody finds it the higher he begins, and never below.
-            assert!(above(found, at(DATE), false) >= found, "{ahead}: {found}");
-            let later = [1, 1_000, 5 * MINUTE].map(|later| above(found, at(DATE + later), false));
-            assert!(later.is_sorted_by(|one, next| one < next), "{ahead}: {later:?}");
-        }
-    }
-
-    #[test]
-    fn each_start_is_a_minute_further_ahead_of_the_clock_if_they_follow_each_other_fast() {
-        let mut found = reservation(DATE, DATE);
-        for start in 1..2_000 {
-            let now = DATE + start * 1_000_000;
-            let begin = above(found, at(now), false);
-            assert_eq!(begin, now + start * MINUTE);
-            found = reservation(begin + 100_000, now);
-        }
-    }
-
-    #[test]
-    fn what_no_server_of_ours_has_written_lifts_and_no_more() {
-        let far = DATE + 3_000 * MINUTE;
-        let found = reservation(far, DATE);
-        assert!((far..far + 2 * MINUTE).contains(&found));
-        assert_eq!(above(found, at(DATE), false), found);
-        assert_eq!(above(TOKEN_STORED_MAX, at(u64::MAX), true), TOKEN_STORED_MAX);
-    }
 }

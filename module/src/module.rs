@@ -104,7 +104,7 @@ impl Host for Module {
             match event {
                 ServerEvent::BecamePrimary => {
                     server.primary = true;
-                    server.floors.promoted();
+                    server.floors.promoted(now);
                     begin_quarantine(server, now);
                 }
                 ServerEvent::ReplicasChanged => server.has_replicas = ctx.has_replicas(),

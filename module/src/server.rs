@@ -77,7 +77,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         table,
         parked: HashMap::new(),
         lost: Vec::new(),
-        floors: Floors::default(),
+        floors: Floors::new(crate::clock::now()),
         config: Config::default(),
         primary: ctx.is_primary(),
         in_cluster: ctx.is_cluster(),

@@ -153,6 +153,25 @@ fn who_takes_over_before_anything_was_granted_is_above_the_one_before(kind: Kind
     assert!(ours < theirs, "{ours} of the deposed primary, {theirs} of its successor");
 }
 
+/// Two that take over one after the other, of which the first grants nothing before the second does:
+/// what counts is who was there first, not who grants first.
+fn who_was_deposed_before_it_granted_anything_is_below_its_successor(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let replica = || Server::options().kind(&kind).replica_of(&primary).start();
+    let (first, second) = (replica(), replica());
+    acquire(&mut primary.connect(), "k", "alice");
+    release(&mut primary.connect(), "k", "alice");
+    for replica in [&first, &second] {
+        observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+        assert_eq!(replica.connect().run("REPLICAOF NO ONE"), Value::Status("OK".into()));
+        // The date goes on in between.
+        observe::let_pass(&mut replica.connect(), Duration::from_millis(10));
+    }
+    let theirs = token(&acquire(&mut second.connect(), "k", "carol"));
+    let ours = token(&acquire(&mut first.connect(), "k", "bob"));
+    assert!(ours < theirs, "{ours} of the deposed primary, {theirs} of its successor");
+}
+
 fn replicas_that_come_and_go_lift_no_token(kind: Kind) {
     let primary = Server::options().kind(&kind).start();
     let mut p = primary.connect();
@@ -311,6 +330,7 @@ on_each_server!(
     who_takes_over_without_having_heard_of_the_one_before_is_above_it,
     who_starts_without_what_the_start_before_had_reserved_is_above_it,
     who_takes_over_before_anything_was_granted_is_above_the_one_before,
+    who_was_deposed_before_it_granted_anything_is_below_its_successor,
     replicas_that_come_and_go_lift_no_token,
     a_poisoned_token_of_a_free_lock_is_ignored,
     a_poisoned_token_of_a_held_lock_is_ignored_and_replaced,

@@ -171,7 +171,7 @@ impl World {
             self.lease.lose(true);
             return None;
         }
-        self.lease.reentered(&turn, sent, Term { length: LEASE, watched: true })
+        self.lease.reentered(&turn, sent, Term { length: LEASE, watched: true }, true)
     }
 }
 

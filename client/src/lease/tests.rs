@@ -137,7 +137,7 @@ fn a_shorter_renewal_counts_from_when_it_is_sent() {
 fn guards_of_one_owner_get_the_longest_of_their_leases() {
     let stage = granted(watched(3_000));
     let turn = stage.turn();
-    let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000)).expect("held");
+    let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000), true).expect("held");
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, millis(60_000 - 600 - 2 - 500)));
     // What the fixed one has left is not taken from it.
     assert_eq!(stage.lease.duty(at(30_000)), Duty::Later(at(30_005)), "the turn is taken");
@@ -154,7 +154,7 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
 fn leaving_twice_takes_one_share() {
     let stage = granted(watched(3_000));
     let turn = stage.turn();
-    let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000)).expect("held");
+    let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000), true).expect("held");
     for _ in 0..2 {
         let parting = stage.lease.leave(&turn, inner);
         assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
@@ -174,7 +174,7 @@ fn what_the_server_has_taken_away_is_not_released() {
     stage.lease.lose(true);
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
-    assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000)).is_none());
+    assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000), true).is_none());
     assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Silent));
 }
 
@@ -197,4 +197,15 @@ fn a_change_that_the_server_refuses_is_forgotten() {
     drop(turn);
     assert_eq!(stage.lease.left(), millis(29_198));
     assert_eq!(stage.lease.duty(at(12_000)), Duty::Renew(millis(30_000)));
+}
+
+#[test]
+fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_at_once() {
+    let stage = granted(watched(30_000));
+    stage.time_is(15_000);
+    let (turn, before) = (stage.turn(), stage.lease.left());
+    stage.lease.reentered(&turn, at(15_000), watched(30_000), false).expect("held");
+    drop(turn);
+    assert_eq!((stage.lease.holds(), stage.lease.left()), (2, before));
+    assert_eq!(stage.lease.duty(at(15_000)), Duty::Renew(millis(30_000)));
 }

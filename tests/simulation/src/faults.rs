@@ -1,0 +1,414 @@
+//! What goes wrong, drawn from the seed.
+
+use crate::clock::{MS, SECOND};
+use crate::server::Memory;
+use crate::settings::{Keeping, Safeguard, Scene};
+use crate::sim::{Event, Sim, Who};
+use crate::wire::{ClientId, ConnId, ServerId};
+use std::rc::Rc;
+
+/// The end of a fault, or its next part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    Break(ConnId),
+    GoOn(Who),
+    Heal(ClientId, ServerId),
+    Kill(ServerId),
+    /// A server that was killed comes back.
+    ComeBack(ServerId, Memory),
+    /// Somebody takes over from that server.
+    TakeOver(ServerId),
+    /// That server hears that it was replaced, and follows whoever is the primary.
+    Follow(ServerId),
+    /// A coordinated change of roles, if the replica has caught up.
+    Swap(ServerId, ServerId),
+    /// The next change of roles may begin.
+    Settled,
+}
+
+/// What may go wrong, and how often, in parts of a hundred or so.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Break,
+    StopClient,
+    KillClient,
+    Cut,
+    Pause,
+    StopServer,
+    Crash,
+    Date,
+    Failover,
+}
+
+impl Sim {
+    fn later(&self, after: u64, fault: Fault) {
+        self.at(self.now() + after, Event::Later(fault));
+    }
+
+    pub(crate) fn next_fault(self: &Rc<Self>) {
+        if self.calm.get() {
+            return;
+        }
+        self.judge.borrow_mut().counts.faults += 1;
+        let kind = self.draw();
+        self.log(|| format!("fault: {kind:?}"));
+        match kind {
+            Kind::Break => self.break_one(),
+            Kind::StopClient => self.stop_for_a_while(Who::Client(self.one_client())),
+            Kind::KillClient => self.kill_one(),
+            Kind::Cut => self.cut_one(),
+            Kind::Pause => self.pause_writes(),
+            Kind::StopServer => self.stop_for_a_while(Who::Server(self.one_server())),
+            Kind::Crash => self.crash_one(),
+            Kind::Date => self.set_a_date(),
+            Kind::Failover => self.fail_over(),
+        }
+        let pause = 20 * MS + self.below(600 * MS);
+        self.at(self.now() + pause, Event::Fault);
+    }
+
+    fn draw(&self) -> Kind {
+        let plan = &self.plan;
+        let mut kinds =
+            vec![(25, Kind::Break), (15, Kind::StopClient), (6, Kind::KillClient), (8, Kind::Cut)];
+        match plan.scene {
+            Scene::Single => kinds.extend([(10, Kind::StopServer), (12, Kind::Pause)]),
+            Scene::Crashes => {
+                kinds.extend([(8, Kind::StopServer), (8, Kind::Pause), (20, Kind::Crash)]);
+            }
+            Scene::Dates => kinds.extend([(8, Kind::Pause), (25, Kind::Date)]),
+            // That a primary stands still is not promised to be harmless with a quarantine.
+            Scene::Failovers if plan.keeping == Keeping::Quarantine => {
+                kinds.push((35, Kind::Failover));
+            }
+            Scene::Failovers => kinds.extend([(5, Kind::StopServer), (35, Kind::Failover)]),
+            Scene::Quorum => kinds.extend([(15, Kind::StopServer), (20, Kind::Crash)]),
+        }
+        let all: u64 = kinds.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.below(all);
+        for (weight, kind) in &kinds {
+            if at < *weight {
+                return *kind;
+            }
+            at -= weight;
+        }
+        Kind::Break
+    }
+
+    fn one_client(&self) -> ClientId {
+        self.below(self.plan.clients as u64) as usize
+    }
+
+    fn one_server(&self) -> ServerId {
+        self.below(self.plan.servers as u64) as usize
+    }
+
+    fn break_one(&self) {
+        let open = self.net.borrow().open_ones(None, None);
+        if !open.is_empty() {
+            let conn = open[self.below(open.len() as u64) as usize];
+            self.break_connection(conn);
+        }
+    }
+
+    fn stop_for_a_while(&self, who: Who) {
+        if !self.is_stopped(who) {
+            self.stop(who);
+            let most = if self.percent(70) { 400 * MS } else { 3_000 * MS };
+            self.later(self.below(most), Fault::GoOn(who));
+        }
+    }
+
+    fn kill_one(&self) {
+        let client = self.one_client();
+        self.kill(client);
+        let after = self.below(2_000 * MS);
+        self.at(self.now() + after, Event::Life { client });
+    }
+
+    fn cut_one(&self) {
+        let (client, server) = (self.one_client(), self.one_server());
+        self.cut(client, server);
+        self.later(self.below(3_000 * MS), Fault::Heal(client, server));
+    }
+
+    fn pause_writes(&self) {
+        let server = self.latest.get();
+        let until = self.now() + 10 * MS + self.below(1_500 * MS);
+        self.servers.borrow_mut()[server].paused = Some(until);
+        self.at(until, Event::Unpause { server });
+    }
+
+    fn set_a_date(&self) {
+        let most = match self.below(4) {
+            0 => 100 * MS,
+            1 => SECOND,
+            2 => 60 * SECOND,
+            _ => 3_600 * SECOND,
+        };
+        let by = self.below(most).cast_signed();
+        let by = if self.percent(50) { by } else { -by };
+        self.log(|| format!("the date is set by {by} us"));
+        self.servers.borrow_mut()[0].set_date(self, by);
+    }
+
+    fn crash_one(&self) {
+        let server = self.one_server();
+        if !self.server_is_up(server) || self.is_stopped(Who::Server(server)) {
+            return;
+        }
+        self.servers.borrow_mut()[server].dies(self);
+        self.judge.borrow_mut().counts.crashes += 1;
+        let memory = self.memory();
+        self.later(self.below(2_000 * MS), Fault::ComeBack(server, memory));
+    }
+
+    fn memory(&self) -> Memory {
+        match self.below(3) {
+            _ if !self.plan.forgets => Memory::Everything,
+            0 => Memory::Everything,
+            1 => Memory::Disk,
+            _ => Memory::Nothing,
+        }
+    }
+
+    /// A change of primaries of one kind or another. One at a time.
+    fn fail_over(&self) {
+        if self.changing.replace(true) {
+            return;
+        }
+        let old = self.latest.get();
+        let until = self.below(1_500 * MS);
+        match self.below(6) {
+            0 => self.lose_and_replace(old, until),
+            1 => self.part_and_replace(old, until),
+            2 if self.plan.keeping != Keeping::Quarantine => {
+                self.stop(Who::Server(old));
+                self.later(until, Fault::TakeOver(old));
+                let back = until + self.below(4_000 * MS);
+                self.later(back, Fault::GoOn(Who::Server(old)));
+                self.later(back + 1 + self.below(2_000 * MS), Fault::Follow(old));
+                self.later(back + 2_500 * MS, Fault::Settled);
+            }
+            3 => {
+                self.cut_links(old);
+                let replica = (old + 1) % self.plan.servers;
+                self.later(until, Fault::Follow(replica));
+                self.later(until, Fault::Follow((old + 2) % self.plan.servers));
+                self.later(until + 500 * MS, Fault::Settled);
+            }
+            4 => {
+                // It comes back by itself, as the primary.
+                self.servers.borrow_mut()[old].dies(self);
+                self.judge.borrow_mut().counts.crashes += 1;
+                self.later(until, Fault::ComeBack(old, self.memory()));
+                self.later(until + 1_000 * MS, Fault::Settled);
+            }
+            _ => {
+                let paused = self.now() + 2_000 * MS;
+                self.servers.borrow_mut()[old].paused = Some(paused);
+                self.at(paused, Event::Unpause { server: old });
+                let next = (old + 1 + self.below(2) as usize) % self.plan.servers;
+                self.later(self.below(300 * MS), Fault::Swap(old, next));
+                self.later(2_500 * MS, Fault::Settled);
+            }
+        }
+    }
+
+    /// The links to the replicas are cut, or not; the primary is killed, and replaced.
+    fn lose_and_replace(&self, old: ServerId, until: u64) {
+        if self.percent(60) {
+            self.cut_links(old);
+        }
+        let dies = self.below(300 * MS);
+        self.later(dies, Fault::Kill(old));
+        self.later(dies + until, Fault::TakeOver(old));
+        let back = dies + until + self.below(3_000 * MS);
+        self.later(back, Fault::ComeBack(old, self.memory()));
+        self.later(back + 1, Fault::Follow(old));
+        self.later(back + 500 * MS, Fault::Settled);
+    }
+
+    /// The primary is cut off with some of its clients, replaced, and goes on for a while.
+    fn part_and_replace(&self, old: ServerId, until: u64) {
+        self.cut_links(old);
+        let back = until + self.below(6_000 * MS);
+        for client in 0..self.plan.clients {
+            let with_it = self.percent(40);
+            for server in 0..self.plan.servers {
+                if with_it != (server == old) {
+                    self.cut(client, server);
+                    self.later(back, Fault::Heal(client, server));
+                }
+            }
+        }
+        self.later(until, Fault::TakeOver(old));
+        self.later(back + 1 + self.below(1_000 * MS), Fault::Follow(old));
+        self.later(back + 1_500 * MS, Fault::Settled);
+    }
+
+    /// Whether a primary that is cut off has no replica with it.
+    fn none_goes_along(&self) -> bool {
+        self.plan.keeping == Keeping::Quarantine && self.has(Safeguard::NoReplicaAlong)
+    }
+
+    /// Cuts the links to one replica or both.
+    fn cut_links(&self, primary: ServerId) {
+        let both = self.percent(60) || self.none_goes_along();
+        let mut servers = self.servers.borrow_mut();
+        for step in 1..=if both { 2 } else { 1 } {
+            let keeps_sent = self.percent(50);
+            let replica = (primary + step) % self.plan.servers;
+            if let Ok([primary, replica]) = servers.get_disjoint_mut([primary, replica]) {
+                primary.cut_link(self, replica, keeps_sent);
+            }
+        }
+    }
+
+    pub(crate) fn finish(self: &Rc<Self>, fault: Fault) {
+        match fault {
+            Fault::Break(conn) => self.break_connection(conn),
+            Fault::GoOn(who) => self.go_on(who),
+            Fault::Heal(client, server) => self.heal(client, server),
+            Fault::Kill(server) => {
+                self.servers.borrow_mut()[server].dies(self);
+                self.judge.borrow_mut().counts.crashes += 1;
+            }
+            Fault::ComeBack(server, memory) if self.may_begin(fault) => {
+                self.bring_back(server, memory);
+            }
+            Fault::TakeOver(old) if self.may_begin(fault) => self.take_over(old),
+            Fault::Follow(server) => self.follow(server),
+            Fault::Swap(old, next) if self.may_begin(fault) => self.swap(old, next),
+            Fault::ComeBack(..) | Fault::TakeOver(_) | Fault::Swap(..) => {}
+            Fault::Settled => {
+                self.changing.set(false);
+                self.relink();
+            }
+        }
+    }
+
+    /// Whoever begins does so a second after the one before him at least: tokens depend on it,
+    /// since clocks are not quite the same. If it is too early, it is tried again.
+    fn may_begin(&self, fault: Fault) -> bool {
+        let left = (self.began.get() + SECOND).saturating_sub(self.now());
+        if left > 0 && !self.calm.get() {
+            self.later(left, fault);
+            return false;
+        }
+        self.began.set(self.now());
+        true
+    }
+
+    fn bring_back(&self, server: ServerId, memory: Memory) {
+        if self.server_is_up(server) {
+            return;
+        }
+        self.servers.borrow_mut()[server].comes_back(self, memory);
+        if self.plan.scene == Scene::Failovers && self.latest.get() == server {
+            // Its replicas find it again.
+            for step in 1..self.plan.servers {
+                self.later(
+                    self.below(500 * MS),
+                    Fault::Follow((server + step) % self.plan.servers),
+                );
+            }
+        }
+    }
+
+    fn take_over(&self, old: ServerId) {
+        let mut servers = self.servers.borrow_mut();
+        let fit: Vec<ServerId> = servers
+            .iter()
+            .filter(|it| it.up && !it.primary && it.synced && it.id != old)
+            .map(|it| it.id)
+            .collect();
+        if fit.is_empty() || self.latest.get() != old {
+            return;
+        }
+        let next = fit[self.below(fit.len() as u64) as usize];
+        servers[next].promoted(self);
+        // Who hears of it lets go of the replica.
+        if let Ok([old, next]) = servers.get_disjoint_mut([old, next])
+            && old.up
+            && !old.is_cut_off(next.id)
+        {
+            old.loses(self, next.id);
+        }
+        let other = 3 - old - next;
+        if self.none_goes_along()
+            && let Ok([old, other]) = servers.get_disjoint_mut([old, other])
+        {
+            old.cut_link(self, other, true);
+        }
+        drop(servers);
+        // One that is cut off along with the old primary stays with it.
+        let longest = if self.has(Safeguard::NoReplicaAlong) { 1_000 * MS } else { 8_000 * MS };
+        self.later(self.below(longest), Fault::Follow(other));
+    }
+
+    /// A server that is not the primary any more, or never was, follows whoever is.
+    fn follow(&self, server: ServerId) {
+        let latest = self.latest.get();
+        let mut servers = self.servers.borrow_mut();
+        let Ok([primary, replica]) = servers.get_disjoint_mut([latest, server]) else { return };
+        if !replica.up {
+            return;
+        }
+        replica.deposed(self);
+        if primary.up && primary.primary {
+            primary.takes_on(self, replica);
+        }
+    }
+
+    /// Links that were cut come back, and replicas whose primary is none any more find the latest.
+    fn relink(&self) {
+        let latest = self.latest.get();
+        for server in (0..self.plan.servers).filter(|server| *server != latest) {
+            let linked = {
+                let servers = self.servers.borrow();
+                let follows = servers[server].follows.is_some_and(|(whom, _)| whom == latest);
+                follows && servers[latest].is_linked_to(server)
+            };
+            if !linked {
+                self.follow(server);
+            }
+        }
+    }
+
+    fn swap(&self, old: ServerId, next: ServerId) {
+        let mut servers = self.servers.borrow_mut();
+        let Ok([primary, replica]) = servers.get_disjoint_mut([old, next]) else { return };
+        let fits = primary.up && primary.primary && self.latest.get() == old && replica.up;
+        if fits && primary.is_followed_up_to_date(next) {
+            primary.deposed(self);
+            replica.promoted(self);
+        }
+        primary.paused = Some(self.now());
+        self.at(self.now(), Event::Unpause { server: old });
+        drop(servers);
+        for server in [old, 3 - old - next] {
+            self.later(self.below(300 * MS), Fault::Follow(server));
+        }
+    }
+
+    /// All faults end, and what is broken is mended.
+    pub(crate) fn calm_down(self: &Rc<Self>) {
+        self.calm.set(true);
+        self.all_go_on();
+        self.heal_everything();
+        for server in 0..self.plan.servers {
+            self.bring_back(server, Memory::Everything);
+        }
+        if self.plan.scene == Scene::Failovers {
+            let latest = self.latest.get();
+            for server in (0..self.plan.servers).filter(|server| *server != latest) {
+                self.follow(server);
+            }
+        }
+        if self.plan.scene == Scene::Dates {
+            // Leases that were set by a later date end when that has come.
+            self.servers.borrow_mut()[0].set_date(self, 24 * 3_600 * SECOND.cast_signed());
+        }
+    }
+}

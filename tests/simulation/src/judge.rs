@@ -1,0 +1,263 @@
+//! What must never be, looked at after every step.
+
+use crate::wire::{CallId, ClientId, Key, Owner, ServerId};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::rc::Rc;
+
+/// What was promised and broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// S1: a server gave a lock to somebody else while it was held.
+    Exclusion,
+    /// S2: two clients believed to hold a lock at the same moment.
+    Belief,
+    /// S3: a token was not larger than all before it.
+    Tokens,
+    /// S4: somebody released, renewed or re-entered what another held.
+    Ownership,
+    /// S5: a waiter was lost, answered twice, or granted although it was known to be gone.
+    Waiters,
+    /// L2: a later waiter was served first.
+    Order,
+    /// R6: an owner holds a lock more or less often than it thinks.
+    Holds,
+    /// The resource took a write of an earlier grant after one of a later grant.
+    Stale,
+    /// Something was written unasked where the server forbids it, which crashes it.
+    Forbidden,
+    /// The lock table contradicts itself: see `Table::check`.
+    Table,
+    /// With all faults off, somebody was not served, or something was left behind.
+    Left,
+}
+
+/// The first thing that went wrong in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What was broken.
+    pub rule: Rule,
+    /// In which step.
+    pub step: u64,
+    /// For people.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} in step {}: {}", self.rule, self.step, self.text)
+    }
+}
+
+/// How much happened: a world in which nothing does proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is a number of what it is called")]
+pub struct Counts {
+    pub steps: u64,
+    pub faults: u64,
+    pub promotions: u64,
+    pub crashes: u64,
+    pub granted: u64,
+    pub handed_off: u64,
+    pub taken_back: u64,
+    pub believed: u64,
+    pub reentered: u64,
+    pub renewed: u64,
+    pub lost: u64,
+    pub writes: u64,
+    pub writes_refused: u64,
+    pub quorums: u64,
+    pub cancelled: u64,
+}
+
+impl Counts {
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        let Self { steps, faults, promotions, crashes, granted, handed_off, taken_back, .. } =
+            other;
+        self.steps += steps;
+        self.faults += faults;
+        self.promotions += promotions;
+        self.crashes += crashes;
+        self.granted += granted;
+        self.handed_off += handed_off;
+        self.taken_back += taken_back;
+        self.believed += other.believed;
+        self.reentered += other.reentered;
+        self.renewed += other.renewed;
+        self.lost += other.lost;
+        self.writes += other.writes;
+        self.writes_refused += other.writes_refused;
+        self.quorums += other.quorums;
+        self.cancelled += other.cancelled;
+    }
+}
+
+/// Somebody who may believe to hold a lock.
+pub(crate) trait Believer {
+    fn believes(&self) -> bool;
+}
+
+pub(crate) struct Belief {
+    pub(crate) client: ClientId,
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) shared: bool,
+    pub(crate) token: u64,
+    pub(crate) holder: Rc<dyn Believer>,
+}
+
+/// The tokens that a lock was given while one server was the primary.
+#[derive(Clone, Copy, Debug)]
+struct Band {
+    generation: u64,
+    least: u64,
+    most: u64,
+}
+
+/// When a grant was given: under which primary, and which of its grants it was.
+type Rank = (u64, u64);
+
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    token: u64,
+    owner: Owner,
+    rank: Rank,
+}
+
+#[derive(Default)]
+pub(crate) struct Judge {
+    pub(crate) first: Option<Violation>,
+    pub(crate) counts: Counts,
+    pub(crate) beliefs: Vec<Belief>,
+    pub(crate) promises_belief: bool,
+    pub(crate) promises_tokens: bool,
+    pub(crate) fence: bool,
+    /// By line of servers and key.
+    bands: BTreeMap<(ServerId, Key), Vec<Band>>,
+    ranks: HashMap<(Owner, u64), Rank>,
+    held: BTreeMap<Key, u64>,
+    written: BTreeMap<Key, Written>,
+    /// Waits that are in line, by call.
+    in_line: BTreeMap<CallId, Key>,
+}
+
+impl Judge {
+    pub(crate) fn fail(&mut self, rule: Rule, text: String) {
+        let step = self.counts.steps;
+        self.first.get_or_insert(Violation { rule, step, text });
+    }
+
+    /// A token was given by a server that became the primary as that one of its line.
+    pub(crate) fn issued(&mut self, line: ServerId, generation: u64, key: Key, token: u64) {
+        let bands = self.bands.entry((line, key)).or_default();
+        let wrong = bands.iter().any(|band| {
+            let not_above = band.generation <= generation && token <= band.most;
+            not_above || (band.generation > generation && token >= band.least)
+        });
+        match bands.iter_mut().find(|band| band.generation == generation) {
+            Some(band) => band.most = band.most.max(token),
+            None => bands.push(Band { generation, least: token, most: token }),
+        }
+        if wrong && self.promises_tokens {
+            let text = format!("token {token} of lock {key} under primary {generation}: {bands:?}");
+            self.fail(Rule::Tokens, text);
+        }
+    }
+
+    pub(crate) fn largest_token(&self) -> u64 {
+        self.bands.values().flatten().map(|band| band.most).max().unwrap_or(0)
+    }
+
+    /// A grant to that owner.
+    pub(crate) fn granted(&mut self, generation: u64, owner: Owner, token: u64) {
+        self.counts.granted += 1;
+        self.ranks.entry((owner, token)).or_insert((generation, self.counts.granted));
+    }
+
+    /// A majority holds a lock.
+    pub(crate) fn held_by_quorum(&mut self, key: Key, owner: Owner, token: u64) {
+        self.counts.quorums += 1;
+        self.ranks.insert((owner, token), (u64::MAX, self.counts.quorums));
+        let before = self.held.insert(key, token).unwrap_or(0);
+        if token <= before && self.promises_tokens {
+            self.fail(Rule::Tokens, format!("a quorum's token {token} of {key} after {before}"));
+        }
+    }
+
+    /// A write arrives at the resource. Says whether it was taken.
+    pub(crate) fn lands(&mut self, key: Key, owner: Owner, token: u64) -> bool {
+        self.counts.writes += 1;
+        let before = self.written.get(&key).copied();
+        let smaller = |before: Written| {
+            token < before.token || (token == before.token && owner != before.owner)
+        };
+        if self.fence && before.is_some_and(smaller) {
+            self.counts.writes_refused += 1;
+            return false;
+        }
+        let rank = self.ranks.get(&(owner, token)).copied().unwrap_or_default();
+        if let Some(before) = before.filter(|before| rank < before.rank && self.promises_tokens) {
+            self.fail(
+                Rule::Stale,
+                format!("{owner:?} with {token} wrote to {key} after {before:?}"),
+            );
+        }
+        self.written.insert(key, Written { token, owner, rank });
+        true
+    }
+
+    pub(crate) fn joins_line(&mut self, call: CallId, key: Key) {
+        if self.in_line.insert(call, key).is_some() {
+            self.fail(Rule::Waiters, format!("wait {call} stands in line twice"));
+        }
+    }
+
+    /// A wait has its answer, or its client is gone.
+    pub(crate) fn leaves_line(&mut self, call: CallId) {
+        if self.in_line.remove(&call).is_none() {
+            self.fail(Rule::Waiters, format!("wait {call} left a line in which it did not stand"));
+        }
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.in_line.len()
+    }
+
+    /// No two believe to hold the same lock, but who shares it.
+    pub(crate) fn look_at_beliefs(&mut self) {
+        if !self.promises_belief {
+            return;
+        }
+        self.look_at_old_tokens();
+        let found = self.beliefs.iter().enumerate().find_map(|(at, one)| {
+            let others = self.beliefs.iter().skip(at + 1);
+            let mut same = others.filter(|other| {
+                other.key == one.key && other.owner != one.owner && !(other.shared && one.shared)
+            });
+            let other = same.find(|other| one.holder.believes() && other.holder.believes())?;
+            Some(format!(
+                "clients {} as {:?} with {} and {} as {:?} with {} believe to hold {}",
+                one.client, one.owner, one.token, other.client, other.owner, other.token, one.key
+            ))
+        });
+        if let Some(text) = found {
+            self.fail(Rule::Belief, text);
+        }
+    }
+
+    /// Nobody believes to hold with a token that is smaller than that of a later majority.
+    pub(crate) fn look_at_old_tokens(&mut self) {
+        let old = self.beliefs.iter().find(|belief| {
+            let latest = self.held.get(&belief.key).copied().unwrap_or(0);
+            belief.token < latest && belief.holder.believes()
+        });
+        let text = old.map(|old| {
+            let Belief { client, key, token, .. } = old;
+            format!("client {client} believes to hold {key} with {token} after {:?}", self.held)
+        });
+        if let Some(text) = text.filter(|_| self.promises_tokens) {
+            self.fail(Rule::Belief, text);
+        }
+    }
+}

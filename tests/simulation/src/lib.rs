@@ -1,0 +1,178 @@
+//! Servers and clients in one thread, in virtual time: one seed decides everything that happens, so
+//! that a run can be repeated exactly.
+//!
+//! ```text
+//!   clients                          network                     servers
+//!   the crate's own count of leases  connections in order,       the core's own lock table
+//!   clocks at their own rates        late, broken, cut           keyspace, floors, two clocks
+//!   stopped, killed                                              replication, promotions, crashes
+//!        │                                                            │
+//!        └──── what they believe ───►  judge  ◄──── what they grant ──┘
+//! ```
+//!
+//! A *step* is one thing that happens: a message that arrives, a timer, a fault. After each the
+//! [judge](Rule) looks whether something is so that must never be. After the last one all faults
+//! end, and everything must come to rest: whoever waits is served, and nothing is left.
+//!
+//! How a lease is counted, renewed and given up by a holder is the code of the crate `kvlock`
+//! itself; how a lock is decided on, that of `kvlock-core`. What is around both, the sockets and the
+//! server, is said again here, next to the name of the file that it follows.
+//!
+//! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found.
+
+#![allow(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "clients, servers and locks are few, and a panic is how a simulation fails"
+)]
+
+mod client;
+mod clock;
+mod faults;
+mod judge;
+mod keyspace;
+mod net;
+mod server;
+mod settings;
+mod sim;
+mod tasks;
+mod wire;
+
+pub use judge::{Counts, Rule, Violation};
+pub use settings::{Keeping, Safeguard, Scene, Settings};
+
+use client::Client;
+use clock::{MS, Rate, SECOND};
+use fastrand::Rng;
+use server::Server;
+use settings::Plan;
+use sim::{Event, Sim};
+use std::rc::Rc;
+
+/// How long it may take until everything has come to rest, by the true clock.
+const REST: u64 = 120 * SECOND;
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What was wrong first, if anything was.
+    pub violation: Option<Violation>,
+    /// How much happened.
+    pub counts: Counts,
+    /// What happened, if that was asked for.
+    pub log: Vec<String>,
+}
+
+/// Lets so many steps happen, and then everything come to rest.
+#[must_use]
+pub fn run(seed: u64, steps: u64, settings: &Settings, logs: bool) -> Report {
+    let mut random = Rng::with_seed(seed);
+    let plan = Plan::draw(settings, seed, &mut random);
+    let sim = Sim::new(plan, random, logs);
+    sim.log(|| format!("{plan:?}"));
+    populate(&sim);
+    while sim.judge.borrow().counts.steps < steps && sim.judge.borrow().first.is_none() {
+        if !sim.step(u64::MAX) {
+            break;
+        }
+    }
+    if sim.judge.borrow().first.is_none() {
+        come_to_rest(&sim);
+    }
+    let (violation, counts) = {
+        let judge = sim.judge.borrow();
+        (judge.first.clone(), judge.counts)
+    };
+    sim.end();
+    Report { violation, counts, log: sim.take_log() }
+}
+
+/// The least number of steps after which a seed shows something wrong, and the log of that run.
+///
+/// # Panics
+///
+/// If nothing is wrong after so many steps.
+#[must_use]
+pub fn shrink(seed: u64, steps: u64, settings: &Settings) -> (u64, Report) {
+    let fails = |steps| run(seed, steps, settings, false).violation;
+    let (mut good, mut bad) = (0, steps);
+    while good + 1 < bad {
+        let middle = good + (bad - good) / 2;
+        match fails(middle) {
+            Some(violation) => bad = middle.min(violation.step.max(good + 1)),
+            None => good = middle,
+        }
+    }
+    let report = run(seed, bad, settings, true);
+    assert!(report.violation.is_some(), "nothing is wrong after {bad} steps");
+    (bad, report)
+}
+
+fn populate(sim: &Rc<Sim>) {
+    let plan = sim.plan;
+    let rate =
+        || Rate(sim.below(plan.rates_ppm.unsigned_abs() * 2 + 1).cast_signed() - plan.rates_ppm);
+    for id in 0..plan.servers {
+        let apart = match plan.scene {
+            // What depends on servers that replace each other having the same date is not promised.
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers => 0,
+            Scene::Quorum => sim.below(3_600 * SECOND).cast_signed(),
+        };
+        let primary = id == 0 || plan.scene == Scene::Quorum;
+        // The dates of servers that replace each other are kept together.
+        let rate = if plan.scene == Scene::Failovers { Rate(0) } else { rate() };
+        let mut server = Server::new(&plan, id, rate, apart);
+        server.primary = primary;
+        server.begins(sim, false);
+        sim.servers.borrow_mut().push(server);
+    }
+    if plan.scene == Scene::Failovers {
+        let mut servers = sim.servers.borrow_mut();
+        for replica in 1..plan.servers {
+            if let Ok([primary, replica]) = servers.get_disjoint_mut([0, replica]) {
+                primary.takes_on(sim, replica);
+            }
+        }
+    }
+    for id in 0..plan.clients {
+        let client = Client::new(sim, rate());
+        sim.clients.borrow_mut().push(client);
+        sim.begin_life(id);
+    }
+    sim.at(500 * MS, Event::Fault);
+}
+
+/// Ends all faults, and looks whether everything comes to an end.
+fn come_to_rest(sim: &Rc<Sim>) {
+    sim.calm_down();
+    let end = sim.now() + REST;
+    loop {
+        for _ in 0..32 {
+            if !sim.step(end) || sim.judge.borrow().first.is_some() {
+                break;
+            }
+        }
+        if sim.judge.borrow().first.is_some() || is_at_rest(sim) {
+            return;
+        }
+        if sim.now() + 2 * SECOND > end {
+            break;
+        }
+    }
+    let servers = sim.servers.borrow();
+    let locks: Vec<_> = servers.iter().flat_map(|server| server.data.locks()).collect();
+    let mut judge = sim.judge.borrow_mut();
+    let (tasks, waiting) = (sim.tasks.borrow().len(), judge.waiting());
+    let text = format!("{tasks} tasks, {waiting} in line, {locks:?}");
+    judge.fail(Rule::Left, text);
+}
+
+/// Nobody is at it, nobody waits, and nothing is held.
+fn is_at_rest(sim: &Sim) -> bool {
+    let free = sim.servers.borrow().iter().filter(|server| server.primary).all(|server| {
+        let now = server.at(sim).unix();
+        server.data.locks().all(|lock| lock.holders(now).is_empty())
+    });
+    free && sim.judge.borrow().waiting() == 0 && sim.tasks.borrow().len() == 0
+}

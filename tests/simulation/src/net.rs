@@ -1,0 +1,266 @@
+//! Connections: what is sent over one arrives in order, after any time, or not at all once it is
+//! broken. Nothing is known of the order between two of them.
+
+use crate::sim::{Event, Sim};
+use crate::wire::{CallId, ClientId, ConnId, Reply, Request, ServerId, Trouble};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Where the answer to a call is put.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    outcome: Option<Result<Reply, Trouble>>,
+    waker: Option<Waker>,
+}
+
+/// The answer to a call, some time.
+#[derive(Debug)]
+pub(crate) struct Call(Rc<RefCell<Slot>>);
+
+impl Future for Call {
+    type Output = Result<Reply, Trouble>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = self.0.borrow_mut();
+        match slot.outcome {
+            Some(outcome) => Poll::Ready(outcome),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+fn fill(slot: &RefCell<Slot>, outcome: Result<Reply, Trouble>) {
+    let mut slot = slot.borrow_mut();
+    slot.outcome = Some(outcome);
+    if let Some(waker) = slot.waker.take() {
+        waker.wake();
+    }
+}
+
+/// The two ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Client,
+    Server,
+}
+
+#[derive(Debug)]
+struct Conn {
+    client: ClientId,
+    server: ServerId,
+    client_open: bool,
+    server_open: bool,
+    /// Nothing that arrives at the server after this is taken any more.
+    lost_after: u64,
+    /// When the last thing that was sent arrives, at the server and at the client.
+    next: [u64; 2],
+    slots: BTreeMap<CallId, Rc<RefCell<Slot>>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    conns: Vec<Conn>,
+    last_call: CallId,
+    /// Between whom nothing gets through, and what is sent meanwhile.
+    cut: BTreeSet<(ClientId, ServerId)>,
+    limbo: Vec<(ConnId, End, Event)>,
+}
+
+impl Network {
+    pub(crate) fn is_cut(&self, client: ClientId, server: ServerId) -> bool {
+        self.cut.contains(&(client, server))
+    }
+
+    pub(crate) fn client_of(&self, conn: ConnId) -> ClientId {
+        self.conns[conn].client
+    }
+
+    pub(crate) fn server_of(&self, conn: ConnId) -> ServerId {
+        self.conns[conn].server
+    }
+
+    pub(crate) fn is_open(&self, conn: ConnId, end: End) -> bool {
+        match end {
+            End::Client => self.conns[conn].client_open,
+            End::Server => self.conns[conn].server_open,
+        }
+    }
+
+    /// Whether a request that arrives now still gets in.
+    pub(crate) fn lets_in(&self, conn: ConnId, now: u64) -> bool {
+        let conn = &self.conns[conn];
+        conn.server_open && now <= conn.lost_after
+    }
+
+    /// The server's end is closed.
+    pub(crate) fn server_closes(&mut self, conn: ConnId) {
+        self.conns[conn].server_open = false;
+    }
+
+    /// All that are open at either end, of a client or to a server.
+    pub(crate) fn open_ones(
+        &self,
+        client: Option<ClientId>,
+        server: Option<ServerId>,
+    ) -> Vec<ConnId> {
+        let all = self.conns.iter().enumerate();
+        let fits = all.filter(|(_, conn)| {
+            (conn.client_open || conn.server_open)
+                && client.is_none_or(|client| client == conn.client)
+                && server.is_none_or(|server| server == conn.server)
+        });
+        fits.map(|(id, _)| id).collect()
+    }
+}
+
+impl Sim {
+    /// A connection to a server; none if it cannot be reached.
+    pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<ConnId> {
+        let mut net = self.net.borrow_mut();
+        if net.is_cut(client, server) || !self.server_is_up(server) {
+            return None;
+        }
+        net.conns.push(Conn {
+            client,
+            server,
+            client_open: true,
+            server_open: true,
+            lost_after: u64::MAX,
+            next: [0, 0],
+            slots: BTreeMap::new(),
+        });
+        Some(net.conns.len() - 1)
+    }
+
+    /// Sends a request, and says where its answer will be.
+    pub(crate) fn ask(&self, conn: ConnId, request: Request) -> Call {
+        let slot = Rc::default();
+        let mut net = self.net.borrow_mut();
+        net.last_call += 1;
+        let call = net.last_call;
+        if net.conns[conn].client_open {
+            net.conns[conn].slots.insert(call, Rc::clone(&slot));
+            self.log(|| {
+                let Conn { client, server, .. } = &net.conns[conn];
+                format!("client {client} → server {server}, connection {conn}, {call}: {request:?}")
+            });
+            self.deliver(&mut net, conn, End::Server, Event::Arrive { conn, call, request });
+        } else {
+            fill(&slot, Err(Trouble::Broken));
+        }
+        Call(slot)
+    }
+
+    /// Sends an answer.
+    pub(crate) fn answer(&self, conn: ConnId, call: CallId, reply: Reply) {
+        let mut net = self.net.borrow_mut();
+        self.log(|| {
+            let Conn { client, server, .. } = &net.conns[conn];
+            format!("server {server} answers client {client}, {call}: {reply:?}")
+        });
+        if net.conns[conn].server_open {
+            self.deliver(&mut net, conn, End::Client, Event::Answer { conn, call, reply });
+        }
+    }
+
+    fn deliver(&self, net: &mut Network, conn: ConnId, to: End, event: Event) {
+        let Conn { client, server, .. } = net.conns[conn];
+        if net.is_cut(client, server) {
+            net.limbo.push((conn, to, event));
+            return;
+        }
+        let delay = self.delay();
+        let next = &mut net.conns[conn].next[usize::from(to == End::Client)];
+        let at = (self.now() + delay).max(*next + 1);
+        *next = at;
+        self.at(at, event);
+    }
+
+    /// An answer has come.
+    pub(crate) fn answered(&self, conn: ConnId, call: CallId, reply: Reply) {
+        let slot = {
+            let mut net = self.net.borrow_mut();
+            let conn = &mut net.conns[conn];
+            if conn.client_open { conn.slots.remove(&call) } else { None }
+        };
+        if let Some(slot) = slot {
+            let outcome = if let Reply::Error(refusal) = reply {
+                Err(Trouble::Refused(refusal))
+            } else {
+                Ok(reply)
+            };
+            fill(&slot, outcome);
+        }
+    }
+
+    /// The client's end is closed: by itself, or because it has heard of a break.
+    pub(crate) fn client_closes(&self, conn: ConnId) {
+        let mut net = self.net.borrow_mut();
+        let open = std::mem::replace(&mut net.conns[conn].client_open, false);
+        if !open {
+            return;
+        }
+        let slots = std::mem::take(&mut net.conns[conn].slots);
+        self.deliver(&mut net, conn, End::Server, Event::Gone { conn });
+        drop(net);
+        for slot in slots.into_values() {
+            fill(&slot, Err(Trouble::Broken));
+        }
+    }
+
+    /// Somebody between the two cuts it. What is under way arrives or does not; both ends hear of
+    /// it some time.
+    pub(crate) fn break_connection(&self, conn: ConnId) {
+        let now = self.now();
+        let after = {
+            let mut net = self.net.borrow_mut();
+            let conn = &mut net.conns[conn];
+            let under_way = conn.next[0].saturating_sub(now) + 1;
+            conn.lost_after = now + self.below(under_way + 1);
+            conn.lost_after
+        };
+        let late = if self.percent(10) { self.below(3_000_000) } else { self.below(5_000) };
+        self.at(after + 1 + late, Event::Gone { conn });
+        self.at(now + self.delay(), Event::Broken { conn });
+    }
+
+    /// The server's end is gone, and the client finds out late.
+    pub(crate) fn break_silently(&self, conn: ConnId) {
+        self.at(self.now() + self.below(15_000_000), Event::Broken { conn });
+    }
+
+    /// Nothing gets through between the two, until that is healed.
+    pub(crate) fn cut(&self, client: ClientId, server: ServerId) {
+        self.net.borrow_mut().cut.insert((client, server));
+    }
+
+    /// What was sent meanwhile arrives now.
+    pub(crate) fn heal(&self, client: ClientId, server: ServerId) {
+        let mut net = self.net.borrow_mut();
+        if !net.cut.remove(&(client, server)) {
+            return;
+        }
+        let limbo = std::mem::take(&mut net.limbo);
+        for (conn, to, event) in limbo {
+            if (net.conns[conn].client, net.conns[conn].server) == (client, server) {
+                self.deliver(&mut net, conn, to, event);
+            } else {
+                net.limbo.push((conn, to, event));
+            }
+        }
+    }
+
+    pub(crate) fn heal_everything(&self) {
+        let cut = self.net.borrow().cut.clone();
+        for (client, server) in cut {
+            self.heal(client, server);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! How the table is asked about a lock, and what it decides is carried out: `module/src/operate.rs`.
+//! With it what the judge wants to know of each change.
+
+use super::{Lost, Parked, Server, named};
+use crate::judge::Rule;
+use crate::keyspace::{Asked, Effect};
+use crate::net::End;
+use crate::settings::Scene;
+use crate::sim::Sim;
+use crate::wire::{Key, Owner, Reply};
+use kvlock_core::{Cause, Change, HandOff, Millis, Now, Situation, Table};
+
+/// What a lock is changed for: who is entitled to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Acquire,
+    Release,
+    Renew,
+    Look,
+    TakeBack,
+}
+
+impl Server {
+    /// Does one operation on a lock for that owner. If the lock can be had although somebody
+    /// waits, the first waiter gets it before anything else happens.
+    pub(super) fn on_lock<R>(
+        &mut self,
+        sim: &Sim,
+        key: Key,
+        owner: Owner,
+        living: bool,
+        why: Why,
+        operate: impl FnOnce(&mut Table<Parked>, &Situation<'_>) -> (R, Change<Parked>),
+    ) -> R {
+        let now = self.at(sim);
+        self.expire(sim, key, now);
+        let floor = self.floor(sim, now);
+        let asked = Asked { owner, living: false };
+        let seen = self.data.observe(key, &asked, now.unix());
+        let at = Situation { key: named(key), seen, now, floor };
+        if self.table.owes_a_grant(&at) {
+            let cause = self.table.cause_of_freedom(named(key));
+            self.look_at(sim, key, cause, now);
+        }
+        let living = living && self.table.waiters_of(named(key)) == 0;
+        let asked = Asked { owner, living };
+        let seen = self.data.observe(key, &asked, now.unix());
+        let at = Situation { key: named(key), seen, now, floor };
+        let (outcome, change) = operate(&mut self.table, &at);
+        self.carry_out(sim, key, owner, change, why, now);
+        outcome
+    }
+
+    /// Looks at a lock that somebody waits for.
+    pub(super) fn look_at(&mut self, sim: &Sim, key: Key, cause: Cause, now: Now) {
+        self.expire(sim, key, now);
+        let floor = self.floor(sim, now);
+        let nobody = Owner::new(0);
+        let mut asked = Asked { owner: nobody, living: false };
+        let seen = self.data.observe(key, &asked, now.unix());
+        let at = Situation { key: named(key), seen, now, floor };
+        let living = self.table.must_find_the_living(&at);
+        asked.living = living;
+        let seen = self.data.observe(key, &asked, now.unix());
+        let at = Situation { key: named(key), seen, now, floor };
+        let change = self.table.look(&at, cause);
+        self.carry_out(sim, key, nobody, change, Why::Look, now);
+    }
+
+    fn expire(&mut self, sim: &Sim, key: Key, now: Now) {
+        if self.data.expire(key, now.unix()) {
+            self.replicate(sim, Effect::Lock(key, None));
+        }
+    }
+
+    pub(super) fn carry_out(
+        &mut self,
+        sim: &Sim,
+        key: Key,
+        caller: Owner,
+        change: Change<Parked>,
+        why: Why,
+        now: Now,
+    ) {
+        if matches!(change, Change::None) {
+            return self.plan(sim, now);
+        }
+        self.judge(sim, key, caller, &change, why, now);
+        let issued = change.issued();
+        let left = matches!(change, Change::Leave);
+        if let Some(effect) = self.data.write(key, caller, &change) {
+            self.replicate(sim, effect);
+        } else {
+            let text = format!("{change:?} does not fit {:?}", self.data.lock(key));
+            sim.judge.borrow_mut().fail(Rule::Exclusion, text);
+        }
+        sim.log(|| format!("server {}: {key} is {:?}", self.id, self.data.lock(key)));
+        if let Some(token) = issued {
+            let line = if sim.plan.scene == Scene::Quorum { self.id } else { 0 };
+            sim.judge.borrow_mut().issued(line, self.generation, key, token.value());
+            self.reserve(sim, token, now);
+        }
+        match change {
+            Change::HandOff(hand_off) => self.tell(sim, key, hand_off),
+            Change::Share(sharers) => {
+                sharers.joined.into_iter().for_each(|hand_off| self.tell(sim, key, hand_off));
+            }
+            Change::None
+            | Change::Take { .. }
+            | Change::Update { .. }
+            | Change::Free
+            | Change::Leave
+            | Change::Beside { .. } => {}
+        }
+        if left && self.table.waiters_of(named(key)) > 0 {
+            self.look_at(sim, key, Cause::Release, now);
+        }
+        self.plan(sim, now);
+    }
+
+    /// Answers a waiter that was granted the lock.
+    fn tell(&mut self, sim: &Sim, key: Key, hand_off: HandOff<Parked>) {
+        let HandOff { id, owner, token, client, .. } = hand_off;
+        let owner = Owner::read(&owner);
+        if self.order[key].front() != Some(&client.call) {
+            let text = format!("{owner:?} by {} before {:?}", client.call, self.order[key]);
+            sim.judge.borrow_mut().fail(Rule::Order, text);
+        }
+        sim.judge.borrow_mut().counts.handed_off += 1;
+        if Self::is_known_to_be_gone(sim, client.conn) {
+            let text = format!("{owner:?} was granted {key} although it is known to be gone");
+            sim.judge.borrow_mut().fail(Rule::Waiters, text);
+        }
+        let hung_up = !sim.net.borrow().is_open(client.conn, End::Client);
+        let reply = Reply::Granted { token: token.value(), holds: 1 };
+        self.answer(sim, client, reply);
+        if hung_up && sim.percent(50) {
+            // The server hears of it while it writes the reply.
+            self.lost.push(Lost { id, key, owner, token });
+            let now = self.at(sim);
+            self.arm(sim, now, Millis(0));
+        } else {
+            self.table.delivered(named(key), id, owner.bytes(), token);
+        }
+    }
+
+    /// Whether what is changed was the caller's to change.
+    fn judge(
+        &self,
+        sim: &Sim,
+        key: Key,
+        caller: Owner,
+        change: &Change<Parked>,
+        why: Why,
+        now: Now,
+    ) {
+        let lock = self.data.lock(key);
+        let holders = lock.map(|lock| lock.holders(now.unix())).unwrap_or_default();
+        let shared = lock.is_some_and(|lock| lock.is_shared());
+        let mut judge = sim.judge.borrow_mut();
+        let mut joins = Vec::new();
+        // Who may hold it still when it is given to others.
+        let gives_up = matches!(why, Why::Release | Why::TakeBack).then_some(caller);
+        let in_the_way = holders.iter().any(|holder| Some(*holder) != gives_up);
+        let excluded = match change {
+            Change::Take { .. } => {
+                joins.push(caller);
+                in_the_way
+            }
+            Change::HandOff(hand_off) => {
+                joins.push(Owner::read(&hand_off.owner));
+                in_the_way
+            }
+            Change::Share(sharers) => {
+                joins.extend(sharers.joined.iter().map(|hand_off| Owner::read(&hand_off.owner)));
+                joins.extend(sharers.own.filter(|_| !holders.contains(&caller)).map(|_| caller));
+                in_the_way && !shared
+            }
+            Change::Free => in_the_way && !(shared && gives_up.is_some() && holders.len() == 1),
+            Change::None | Change::Update { .. } | Change::Leave | Change::Beside { .. } => false,
+        };
+        if excluded {
+            let text = format!("server {}: {change:?} of {key} held by {holders:?}", self.id);
+            judge.fail(Rule::Exclusion, text);
+        }
+        let owns = holders.contains(&caller) || caller == Owner::new(0);
+        let takes_part = joins.contains(&caller);
+        if !owns && !takes_part {
+            let text = format!("server {}: {why:?} {caller:?}: {change:?} of {holders:?}", self.id);
+            judge.fail(Rule::Ownership, text);
+        }
+        let token = change.issued().map_or(0, |token| token.value());
+        for owner in joins {
+            judge.granted(self.generation, owner, token);
+        }
+    }
+}

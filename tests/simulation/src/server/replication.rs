@@ -1,0 +1,200 @@
+//! What a primary tells its replicas, and how it hears that they have it. Everything that a server
+//! changes goes through here.
+//!
+//! As Redis does it: `min-replicas-to-write` counts those whose last acknowledgement is not older
+//! than so many seconds, in whole seconds of the clock, and counts them once a second
+//! (`refreshGoodSlavesCount` in `replication.c`).
+
+use super::Server;
+use crate::keyspace::{Effect, Keyspace};
+use crate::sim::{Event, Sim};
+use crate::wire::{CallId, Confirmed, ConnId, Refusal, Reply, ServerId};
+use kvlock_core::Now;
+
+/// A replica, as its primary sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Follower {
+    link: u64,
+    /// When what was sent last arrives.
+    next: u64,
+    /// Whether it has everything that there was when it came.
+    online: bool,
+    /// What it has, and the second in which it said so.
+    has: u64,
+    said_at_s: u64,
+    /// Nothing gets through.
+    cut: bool,
+}
+
+/// A renewal that is carried out, and not yet confirmed by enough replicas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unconfirmed {
+    pub(super) conn: ConnId,
+    pub(super) call: CallId,
+    pub(super) reply: Reply,
+    pub(super) offset: u64,
+    pub(super) wanted: usize,
+    pub(super) there: usize,
+}
+
+impl Server {
+    /// Tells the replicas of a change.
+    pub(super) fn replicate(&mut self, sim: &Sim, effect: Effect) {
+        self.is_forbidden(sim);
+        self.offset += 1;
+        for (to, follower) in &mut self.followers {
+            if follower.cut {
+                continue;
+            }
+            follower.next = (sim.now() + sim.delay()).max(follower.next + 1);
+            let (from, to, link, offset) = (self.id, *to, follower.link, self.offset);
+            let effect = effect.clone();
+            sim.at(follower.next, Event::Copy { from, to, link, offset, effect });
+        }
+    }
+
+    /// A replica follows this server from now on, and gets everything first.
+    pub(crate) fn takes_on(&mut self, sim: &Sim, replica: &mut Self) {
+        let link = sim.now() * 8 + replica.id as u64;
+        let next = sim.now() + sim.delay();
+        let said_at_s = self.at(sim).unix_us / 1_000_000;
+        let follower = Follower { link, next, online: false, has: 0, said_at_s, cut: false };
+        self.followers.insert(replica.id, follower);
+        replica.follows = Some((self.id, link));
+        let (from, to, offset) = (self.id, replica.id, self.offset);
+        let data = Box::new(self.data.clone());
+        sim.at(next, Event::Sync { from, to, link, offset, data });
+    }
+
+    /// What is on its way to a replica is lost, and nothing more gets there.
+    pub(crate) fn cut_link(&mut self, sim: &Sim, replica: &mut Self, keeps_sent: bool) {
+        if let Some(follower) = self.followers.get_mut(&replica.id) {
+            follower.cut = true;
+            sim.log(|| format!("link from {} to {} is cut", self.id, replica.id));
+            if !keeps_sent {
+                // No copy over it is taken any more.
+                replica.follows = Some((self.id, 0));
+            }
+        }
+    }
+
+    /// A replica is gone, and the primary hears of it.
+    pub(crate) fn loses(&mut self, sim: &Sim, replica: ServerId) {
+        self.followers.remove(&replica);
+        let now = self.at(sim);
+        self.count_good(now);
+    }
+
+    pub(super) fn copy(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, effect: Effect) {
+        if self.up && self.follows == Some(over) && self.synced {
+            self.data.apply(effect);
+            self.copied = offset;
+            self.acknowledge(sim, over.0, over.1);
+        }
+    }
+
+    pub(super) fn sync(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, data: Keyspace) {
+        if self.up && self.follows == Some(over) {
+            self.data = data;
+            self.copied = offset;
+            self.synced = true;
+            self.acknowledge(sim, over.0, over.1);
+        }
+    }
+
+    pub(super) fn acknowledge(&self, sim: &Sim, to: ServerId, link: u64) {
+        let event = Event::Ack { from: self.id, to, link, offset: self.copied };
+        sim.at(sim.now() + sim.delay(), event);
+    }
+
+    pub(super) fn acknowledged(&mut self, sim: &Sim, from: ServerId, link: u64, offset: u64) {
+        let now = self.at(sim);
+        let Some(follower) = self.followers.get_mut(&from) else { return };
+        if !self.up || follower.link != link || follower.cut {
+            return;
+        }
+        let first = !std::mem::replace(&mut follower.online, true);
+        follower.has = follower.has.max(offset);
+        follower.said_at_s = now.unix_us / 1_000_000;
+        if first {
+            self.count_good(now);
+        }
+        let waiting: Vec<_> = self.unconfirmed.iter().map(|(id, it)| (*id, *it)).collect();
+        for (id, it) in waiting {
+            if self.have(it.offset) >= it.wanted {
+                self.unconfirmed.remove(&id);
+                sim.answer(it.conn, it.call, self.said(&it));
+                self.goes_on(sim, it.conn);
+            }
+        }
+    }
+
+    /// How many replicas have everything up to there.
+    pub(super) fn have(&self, offset: u64) -> usize {
+        let all = self.followers.values();
+        all.filter(|follower| follower.online && follower.has >= offset).count()
+    }
+
+    pub(super) fn said(&self, it: &Unconfirmed) -> Reply {
+        let confirmed = Some(Confirmed { by: self.have(it.offset), there: it.there });
+        if let Reply::Lease { ms, .. } = it.reply {
+            Reply::Lease { ms, confirmed }
+        } else {
+            it.reply
+        }
+    }
+
+    pub(super) fn hold_up(&mut self, sim: &Sim, it: Unconfirmed, timeout_ms: u64) {
+        self.last_unconfirmed += 1;
+        let number = self.last_unconfirmed;
+        self.unconfirmed.insert(number, it);
+        let event = Event::Overdue { server: self.id, number };
+        sim.at(sim.now() + timeout_ms * 1_000, event);
+    }
+
+    pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
+        if let Some(it) = self.unconfirmed.remove(&number).filter(|_| self.up) {
+            sim.answer(it.conn, it.call, self.said(&it));
+            self.goes_on(sim, it.conn);
+        }
+    }
+
+    /// Those who wait for replicas hear that this server has none any more.
+    pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
+        for it in std::mem::take(&mut self.unconfirmed).into_values() {
+            sim.answer(it.conn, it.call, Reply::Error(Refusal::Unblocked));
+            self.goes_on(sim, it.conn);
+        }
+    }
+
+    pub(super) fn count_good(&mut self, now: Now) {
+        let second = now.unix_us / 1_000_000;
+        let lags = |follower: &&Follower| second.saturating_sub(follower.said_at_s) > 1;
+        let all = self.followers.values().filter(|follower| follower.online);
+        self.good = all.filter(|follower| !lags(follower)).count();
+    }
+
+    /// `NOREPLICAS`.
+    pub(super) fn lacks_replicas(&self, sim: &Sim) -> bool {
+        self.good < sim.plan.min_replicas
+    }
+
+    /// Whether a replica has all that this server has written.
+    pub(crate) fn is_followed_up_to_date(&self, replica: ServerId) -> bool {
+        self.followers.get(&replica).is_some_and(|it| it.has == self.offset && !it.cut)
+    }
+
+    /// Whether a replica follows it, over a link that is whole.
+    pub(crate) fn is_linked_to(&self, replica: ServerId) -> bool {
+        self.followers.get(&replica).is_some_and(|it| !it.cut)
+    }
+
+    /// Whether it hears nothing of a replica.
+    pub(crate) fn is_cut_off(&self, replica: ServerId) -> bool {
+        self.followers.get(&replica).is_some_and(|it| it.cut)
+    }
+
+    pub(crate) fn forgets_followers(&mut self) {
+        self.followers.clear();
+    }
+}

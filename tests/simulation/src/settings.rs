@@ -1,0 +1,262 @@
+//! What a run is about: its scene, the settings of servers and clients, and what is switched off.
+
+use crate::wire::Replicas;
+use fastrand::Rng;
+
+/// Which faults there are, and between which servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// One server that forgets nothing. Connections break, clients and server stop for a while,
+    /// writes are paused.
+    Single,
+    /// The same, and the server crashes: its memory is lost, or comes back as it was, or as it was
+    /// when it was last written to the disk.
+    Crashes,
+    /// The same without losing anything, and the date jumps, up to an hour ahead or back.
+    Dates,
+    /// A primary with two replicas, cut off, killed, stopped, replaced.
+    Failovers,
+    /// Three or five servers that share nothing.
+    Quorum,
+}
+
+impl Scene {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Single, Self::Crashes, Self::Dates, Self::Failovers, Self::Quorum];
+}
+
+impl Keeping {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nothing, Self::Replicas, Self::Quarantine];
+}
+
+/// What keeps grants over the loss of a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// Nothing.
+    Nothing,
+    /// `all_replicas(2)`: both have each grant and each renewal.
+    Replicas,
+    /// `min-replicas-to-write` and a quarantine longer than all leases.
+    Quarantine,
+}
+
+/// A rule that is observed; off, the hole that it closes is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safeguard {
+    /// R1: a lease is counted from before the sending of what set it.
+    FromSending,
+    /// R2: who has waited is offered a short lease, and renews it.
+    Offer,
+    /// R4: a holder looks at its clock, not only at what it was told.
+    LooksAtClock,
+    /// A holder believes in a hundredth less than the server grants.
+    RateMargin,
+    /// R5: a renewal that was not answered has not happened.
+    UnansweredIsNothing,
+    /// R6: repeated commands say `HOLDS`.
+    Holds,
+    /// A server that may have forgotten grants nothing new for a while.
+    Quarantine,
+    /// A primary without replicas takes no writes.
+    MinReplicas,
+    /// The quarantine is longer than all leases by the lag that `min-replicas-to-write` allows and
+    /// two seconds, not one: whole seconds are counted, once a second.
+    WholeSeconds,
+    /// No primary is cut off together with a replica, which would be enough for it to go on.
+    NoReplicaAlong,
+    /// A grant counts when the replicas have it.
+    ReplicasConfirm,
+    /// A renewal, too.
+    RenewalsConfirm,
+    /// All replicas must have it, not only one.
+    AllReplicas,
+    /// Who takes over begins above the tokens that are reserved.
+    Floors,
+    /// Tokens that are ahead of the clock are reserved a little ahead, not a minute: who takes over
+    /// next begins above them by its clock.
+    FloorsByClock,
+    /// No server loses all of its data while its tokens are ahead of its clock: if it does, they
+    /// may go back.
+    DataOutlivesTokens,
+    /// Nothing is written unasked while writes are paused.
+    PauseGuard,
+    /// A deposed primary answers those who wait.
+    DismissDeposed,
+    /// The resource refuses tokens that are too small.
+    Fence,
+    /// The largest token of a quorum's first majority is written back to a majority.
+    WriteBack,
+    /// A server that gives a larger token after that of the quorum was decided does not count. No
+    /// seed has shown yet what happens without.
+    LateBids,
+    /// A part of a quorum that is taken again counts only if the others are a majority. The same.
+    Rejoin,
+}
+
+impl Safeguard {
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::FromSending,
+        Self::Offer,
+        Self::LooksAtClock,
+        Self::RateMargin,
+        Self::UnansweredIsNothing,
+        Self::Holds,
+        Self::Quarantine,
+        Self::MinReplicas,
+        Self::WholeSeconds,
+        Self::NoReplicaAlong,
+        Self::ReplicasConfirm,
+        Self::RenewalsConfirm,
+        Self::AllReplicas,
+        Self::Floors,
+        Self::FloorsByClock,
+        Self::DataOutlivesTokens,
+        Self::PauseGuard,
+        Self::DismissDeposed,
+        Self::Fence,
+        Self::WriteBack,
+        Self::LateBids,
+        Self::Rejoin,
+    ];
+}
+
+/// Everything that decides a run, but the seed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// None: the seed decides.
+    pub scene: Option<Scene>,
+    /// None: the seed decides.
+    pub keeping: Option<Keeping>,
+    /// What is switched off.
+    pub off: Option<Safeguard>,
+}
+
+impl Settings {
+    /// With all safeguards, the seed deciding everything else.
+    #[must_use]
+    pub fn all() -> Self {
+        Self { scene: None, keeping: None, off: None }
+    }
+
+    /// One scene with all safeguards.
+    #[must_use]
+    pub fn of(scene: Scene) -> Self {
+        Self { scene: Some(scene), ..Self::all() }
+    }
+}
+
+/// The settings of one run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) scene: Scene,
+    pub(crate) keeping: Keeping,
+    pub(crate) off: Option<Safeguard>,
+    pub(crate) clients: usize,
+    pub(crate) servers: usize,
+    pub(crate) keys: usize,
+    /// Whether locks are shared, too.
+    pub(crate) shared: bool,
+    /// The longest lease, and the margin that clients leave.
+    pub(crate) lease_ms: u64,
+    pub(crate) margin_ms: u64,
+    /// Clocks run at most so much faster or slower than they should, in parts per million.
+    pub(crate) rates_ppm: i64,
+    pub(crate) quarantine_ms: u64,
+    pub(crate) min_replicas: usize,
+    pub(crate) replicas: Option<Replicas>,
+    /// Whether a server may forget all that it knew.
+    pub(crate) forgets: bool,
+    /// Whether it is promised that beliefs do not overlap, and that tokens grow.
+    pub(crate) promises_belief: bool,
+    pub(crate) promises_tokens: bool,
+}
+
+impl Plan {
+    pub(crate) fn has(&self, safeguard: Safeguard) -> bool {
+        self.off != Some(safeguard)
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one setting after the other")]
+    pub(crate) fn draw(settings: &Settings, seed: u64, random: &mut Rng) -> Self {
+        let scene = settings.scene.unwrap_or(Scene::ALL[(seed % 5) as usize]);
+        let off = settings.off;
+        let has = |safeguard| off != Some(safeguard);
+        let drawn = match random.u8(0..5) {
+            0 => Keeping::Nothing,
+            1 | 2 => Keeping::Replicas,
+            _ => Keeping::Quarantine,
+        };
+        let keeping = settings.keeping.unwrap_or(drawn);
+        let replicated = scene == Scene::Failovers;
+        let servers = match scene {
+            Scene::Single | Scene::Crashes | Scene::Dates => 1,
+            Scene::Failovers => 3,
+            Scene::Quorum => {
+                if random.bool() {
+                    3
+                } else {
+                    5
+                }
+            }
+        };
+        // Leases of failovers must outlast what a failover takes, and those that a quarantine keeps
+        // also what it takes until replicas follow who took over.
+        let quarantined = replicated && keeping == Keeping::Quarantine;
+        let lease_ms = match scene {
+            Scene::Failovers if quarantined => 4_000,
+            Scene::Failovers => 1_500,
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Quorum => {
+                random.u64(300..=1_500)
+            }
+        };
+        // Without a margin clocks must agree better.
+        let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
+        let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
+        let (max_lag_ms, tick_ms) =
+            (1_000, if has(Safeguard::WholeSeconds) { 2_000 } else { 1_000 });
+        // A quarantine does not depend on the date of who takes over.
+        let margin_ms = if quarantined { 50 } else { margin_ms };
+        let forgets = match scene {
+            Scene::Single | Scene::Dates => false,
+            Scene::Crashes | Scene::Failovers => keeping != Keeping::Replicas,
+            Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
+        };
+        let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
+        // What is promised, and 1 % for the rate of the clock it is counted with.
+        let longest = lease_ms + if replicated { max_lag_ms + tick_ms } else { 0 };
+        let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
+        let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);
+        let all = has(Safeguard::AllReplicas);
+        let replicas = (replicated && confirms).then_some(Replicas {
+            at_least: if all { 2 } else { 1 },
+            all,
+            timeout_ms: 200,
+        });
+        let guarded = keeping == Keeping::Quarantine && has(Safeguard::MinReplicas);
+        Self {
+            scene,
+            keeping,
+            off,
+            clients: random.usize(2..=4),
+            servers,
+            keys: if random.bool() { 1 } else { 2 },
+            shared: !replicated && scene != Scene::Quorum && random.u8(0..3) == 0,
+            lease_ms,
+            margin_ms,
+            rates_ppm: if replicated { 1_000 } else { rates_ppm },
+            quarantine_ms,
+            min_replicas: usize::from(replicated && guarded),
+            replicas,
+            forgets,
+            promises_belief: match scene {
+                Scene::Single | Scene::Quorum => true,
+                Scene::Dates => false,
+                Scene::Crashes | Scene::Failovers => keeping != Keeping::Nothing,
+            },
+            promises_tokens: !(scene == Scene::Quorum && forgets),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! The one thread, its agenda, and what it does with each thing that is on it.
+
+use crate::client::Client;
+use crate::clock::{MS, Truth};
+use crate::faults::Fault;
+use crate::judge::Judge;
+use crate::keyspace::{Effect, Keyspace};
+use crate::net::Network;
+use crate::server::Server;
+use crate::settings::{Plan, Safeguard};
+use crate::tasks::Tasks;
+use crate::wire::{CallId, ClientId, ConnId, Key, Owner, Reply, Request, ServerId};
+use fastrand::Rng;
+use futures_util::future::LocalBoxFuture;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Something that happens at a certain time.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A request arrives at a server.
+    Arrive {
+        conn: ConnId,
+        call: CallId,
+        request: Request,
+    },
+    /// A server hears that a connection is gone.
+    Gone {
+        conn: ConnId,
+    },
+    /// An answer arrives.
+    Answer {
+        conn: ConnId,
+        call: CallId,
+        reply: Reply,
+    },
+    /// A client hears that a connection is gone.
+    Broken {
+        conn: ConnId,
+    },
+    /// A client's task slept long enough.
+    Alarm {
+        client: ClientId,
+        alarm: Rc<Alarm>,
+    },
+    /// A server's timer.
+    Timer {
+        server: ServerId,
+        number: u64,
+    },
+    /// A server's regular round.
+    Round {
+        server: ServerId,
+        number: u64,
+    },
+    /// The replicas had their time to confirm.
+    Overdue {
+        server: ServerId,
+        number: u64,
+    },
+    /// A replica hears of a change, or of everything.
+    Copy {
+        from: ServerId,
+        to: ServerId,
+        link: u64,
+        offset: u64,
+        effect: Effect,
+    },
+    Sync {
+        from: ServerId,
+        to: ServerId,
+        link: u64,
+        offset: u64,
+        data: Box<Keyspace>,
+    },
+    /// A primary hears how far a replica is.
+    Ack {
+        from: ServerId,
+        to: ServerId,
+        link: u64,
+        offset: u64,
+    },
+    /// A write arrives at the resource.
+    Landing {
+        key: Key,
+        owner: Owner,
+        token: u64,
+    },
+    /// The time of a pause of writes is over.
+    Unpause {
+        server: ServerId,
+    },
+    /// A client's next life begins.
+    Life {
+        client: ClientId,
+    },
+    /// The next fault, and what a fault leaves to be done later.
+    Fault,
+    Later(Fault),
+}
+
+/// Whose business an event is: if he is stopped, it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Who {
+    Client(ClientId),
+    Server(ServerId),
+    Nobody,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    rang: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Alarm {
+    fn ring(&self) {
+        self.rang.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A sleep.
+pub(crate) struct Sleep(Rc<Alarm>);
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0.rang.get() {
+            return Poll::Ready(());
+        }
+        *self.0.waker.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[derive(Default)]
+struct Agenda {
+    events: BTreeMap<(u64, u64), Event>,
+    last: u64,
+}
+
+pub(crate) struct Sim {
+    pub(crate) plan: Plan,
+    pub(crate) truth: Truth,
+    pub(crate) net: RefCell<Network>,
+    pub(crate) servers: RefCell<Vec<Server>>,
+    pub(crate) clients: RefCell<Vec<Client>>,
+    pub(crate) judge: RefCell<Judge>,
+    pub(crate) tasks: RefCell<Tasks>,
+    /// Which server became the primary last, and how many did.
+    pub(crate) latest: Cell<ServerId>,
+    pub(crate) generations: Cell<u64>,
+    /// Faults are over: whatever is open is to come to an end.
+    pub(crate) calm: Cell<bool>,
+    /// When a server began to grant last: it was started, or took over.
+    pub(crate) began: Cell<u64>,
+    /// A change of primaries is going on.
+    pub(crate) changing: Cell<bool>,
+    pub(crate) last_owner: Cell<u64>,
+    random: RefCell<Rng>,
+    agenda: RefCell<Agenda>,
+    /// Who is stopped, and what waits for him.
+    stopped: RefCell<BTreeMap<Who, Vec<Event>>>,
+    lines: RefCell<Option<Vec<String>>>,
+}
+
+impl Sim {
+    pub(crate) fn new(plan: Plan, random: Rng, logs: bool) -> Rc<Self> {
+        let mut judge = Judge::default();
+        judge.promises_belief = plan.promises_belief;
+        judge.promises_tokens = plan.promises_tokens;
+        judge.fence = plan.has(Safeguard::Fence);
+        Rc::new(Self {
+            plan,
+            truth: Truth::default(),
+            net: RefCell::default(),
+            servers: RefCell::default(),
+            clients: RefCell::default(),
+            judge: RefCell::new(judge),
+            tasks: RefCell::default(),
+            latest: Cell::new(0),
+            generations: Cell::new(0),
+            calm: Cell::new(false),
+            began: Cell::new(0),
+            changing: Cell::new(false),
+            last_owner: Cell::new(0),
+            random: RefCell::new(random),
+            agenda: RefCell::default(),
+            stopped: RefCell::default(),
+            lines: RefCell::new(logs.then(Vec::new)),
+        })
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.truth.now()
+    }
+
+    pub(crate) fn has(&self, safeguard: Safeguard) -> bool {
+        self.plan.has(safeguard)
+    }
+
+    /// A number below that; zero if there is none.
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.random.borrow_mut().u64(0..end.max(1))
+    }
+
+    pub(crate) fn percent(&self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// How long something is under way: mostly a moment, now and then longer than a lease.
+    pub(crate) fn delay(&self) -> u64 {
+        match self.below(100) {
+            0 if !self.calm.get() => self.below(2_000 * MS),
+            1..=4 => self.below(60 * MS),
+            _ => 50 + self.below(2 * MS),
+        }
+    }
+
+    pub(crate) fn at(&self, time: u64, event: Event) {
+        let mut agenda = self.agenda.borrow_mut();
+        agenda.last += 1;
+        let key = (time.max(self.now()), agenda.last);
+        agenda.events.insert(key, event);
+    }
+
+    pub(crate) fn log(&self, line: impl FnOnce() -> String) {
+        if let Some(lines) = &mut *self.lines.borrow_mut() {
+            let (now, step) = (self.now(), self.judge.try_borrow().map_or(0, |j| j.counts.steps));
+            lines.push(format!("{step:>5} {:>12.3} ms  {}", now as f64 / 1_000.0, line()));
+        }
+    }
+
+    pub(crate) fn take_log(&self) -> Vec<String> {
+        self.lines.borrow_mut().take().unwrap_or_default()
+    }
+
+    pub(crate) fn fresh_owner(&self) -> Owner {
+        self.last_owner.set(self.last_owner.get() + 1);
+        Owner::new(self.last_owner.get())
+    }
+
+    pub(crate) fn spawn(&self, client: ClientId, work: LocalBoxFuture<'static, ()>) {
+        self.tasks.borrow_mut().spawn(client, work);
+    }
+
+    /// Sleeps for so long by the true clock.
+    pub(crate) fn sleep(&self, client: ClientId, time: u64) -> Sleep {
+        let alarm = Rc::<Alarm>::default();
+        let event = Event::Alarm { client, alarm: Rc::clone(&alarm) };
+        self.at(self.now().saturating_add(time), event);
+        Sleep(alarm)
+    }
+
+    /// Stops somebody. What is for him waits, until he goes on.
+    pub(crate) fn stop(&self, who: Who) {
+        self.stopped.borrow_mut().entry(who).or_default();
+    }
+
+    pub(crate) fn is_stopped(&self, who: Who) -> bool {
+        self.stopped.borrow().contains_key(&who)
+    }
+
+    /// Somebody goes on; or, if he died meanwhile, what waited for him is forgotten.
+    pub(crate) fn go_on(&self, who: Who) {
+        let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
+        for event in waited {
+            self.at(self.now(), event);
+        }
+    }
+
+    pub(crate) fn all_go_on(&self) {
+        let stopped: Vec<_> = self.stopped.borrow().keys().copied().collect();
+        stopped.into_iter().for_each(|who| self.go_on(who));
+    }
+
+    fn whose(&self, event: &Event) -> Who {
+        match event {
+            Event::Arrive { conn, .. } | Event::Gone { conn } => {
+                Who::Server(self.net.borrow().server_of(*conn))
+            }
+            Event::Answer { conn, .. } | Event::Broken { conn } => {
+                Who::Client(self.net.borrow().client_of(*conn))
+            }
+            Event::Alarm { client, .. } => Who::Client(*client),
+            Event::Timer { server, .. }
+            | Event::Round { server, .. }
+            | Event::Overdue { server, .. }
+            | Event::Unpause { server } => Who::Server(*server),
+            Event::Copy { to, .. } | Event::Sync { to, .. } | Event::Ack { to, .. } => {
+                Who::Server(*to)
+            }
+            Event::Landing { .. } | Event::Life { .. } | Event::Fault | Event::Later(_) => {
+                Who::Nobody
+            }
+        }
+    }
+
+    /// Lets the next thing happen. `false`: nothing is left, or not before that time.
+    pub(crate) fn step(self: &Rc<Self>, end: u64) -> bool {
+        let next = {
+            let mut agenda = self.agenda.borrow_mut();
+            let Some(entry) = agenda.events.first_entry() else { return false };
+            if entry.key().0 > end {
+                return false;
+            }
+            entry.remove_entry()
+        };
+        let ((time, _), event) = next;
+        self.truth.set(time);
+        let who = self.whose(&event);
+        if let Some(waiting) = self.stopped.borrow_mut().get_mut(&who) {
+            waiting.push(event);
+            return true;
+        }
+        self.judge.borrow_mut().counts.steps += 1;
+        self.happen(event);
+        self.run_tasks();
+        self.judge.borrow_mut().look_at_beliefs();
+        true
+    }
+
+    fn happen(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Answer { conn, call, reply } => self.answered(conn, call, reply),
+            Event::Broken { conn } => self.client_closes(conn),
+            Event::Alarm { alarm, .. } => alarm.ring(),
+            Event::Landing { key, owner, token } => {
+                let taken = self.judge.borrow_mut().lands(key, owner, token);
+                self.log(|| format!("write to {key} by {owner:?} with {token}: {taken}"));
+            }
+            Event::Life { client } => self.begin_life(client),
+            Event::Fault => self.next_fault(),
+            Event::Later(fault) => self.finish(fault),
+            Event::Arrive { .. }
+            | Event::Gone { .. }
+            | Event::Timer { .. }
+            | Event::Round { .. }
+            | Event::Overdue { .. }
+            | Event::Copy { .. }
+            | Event::Sync { .. }
+            | Event::Ack { .. }
+            | Event::Unpause { .. } => self.happen_at_server(event),
+        }
+    }
+
+    /// Forgets everything that refers to this, so that it can be freed.
+    pub(crate) fn end(&self) {
+        for client in self.clients.borrow_mut().iter_mut() {
+            client.die();
+        }
+        for client in 0..self.plan.clients {
+            let work = self.tasks.borrow_mut().take_all_of(client);
+            drop(work);
+        }
+        let beliefs = std::mem::take(&mut self.judge.borrow_mut().beliefs);
+        drop(beliefs);
+        self.agenda.borrow_mut().events.clear();
+        self.stopped.borrow_mut().clear();
+    }
+
+    /// Lets all tasks run that something happened for.
+    fn run_tasks(&self) {
+        loop {
+            let next = self.tasks.borrow_mut().next();
+            let Some(mut turn) = next else { return };
+            let done = turn.poll();
+            if done {
+                self.tasks.borrow_mut().done(&turn);
+            } else {
+                self.tasks.borrow_mut().put_back(turn);
+            }
+        }
+    }
+}
