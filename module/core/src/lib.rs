@@ -50,6 +50,7 @@
 
 mod agenda;
 pub mod arguments;
+mod floor;
 mod grant;
 mod key;
 mod latch;
@@ -70,6 +71,7 @@ mod token;
 mod types;
 mod waiting;
 
+pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use key::{KeyRef, Kind, LockKey};
 pub use latch::{CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
