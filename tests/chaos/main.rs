@@ -3,12 +3,8 @@
 //! deleted by strangers, databases are flushed, reloaded and swapped, the roles change. What the
 //! clients saw is checked after every round.
 //!
-//! ```text
-//! chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]
-//! ```
-//!
 //! It goes on for so many seconds, and then until it has made so many calls, injected so many
-//! faults, and each fault has met each operation under way so many times.
+//! faults, and each fault has met each operation under way so many times: see `--help`.
 //!
 //! Ends with 0 when no round broke a rule, no server crashed and their memory did not grow; at the
 //! first that did, with 1 and what it was. The seed decides what is done, not how the threads meet.
@@ -36,15 +32,16 @@ mod tally;
 use crate::memory::Memory;
 use crate::pair::Pair;
 use crate::tally::Tally;
+use clap::Parser;
 use harness::checker::{Limits, check};
 use harness::coverage::Coverage;
 use harness::history::{Call, Outcome, Recorder, Request};
-use harness::random::Random;
+use harness::random::{Random, Seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long the clients work before what they saw is checked.
 const ROUND: Duration = Duration::from_secs(3);
@@ -94,35 +91,30 @@ pub(crate) struct Lock {
     pub(crate) db: u32,
 }
 
+/// Loads a primary and its replica while everything that may happen to a server happens
+#[derive(Parser)]
+#[command(name = "chaos", args_override_self = true)]
 struct Options {
+    /// Goes on for so long, at least
+    #[arg(long, value_name = "N", default_value_t = 300)]
     seconds: u64,
-    seed: u64,
+    #[command(flatten)]
+    seed: Seed,
+    /// So many clients at a time
+    #[arg(long, value_name = "C", default_value_t = 32)]
     clients: u64,
+    /// Goes on until so many calls are made
+    #[arg(long, value_name = "N", default_value_t = 0)]
     calls: u64,
+    /// Goes on until so many faults have happened
+    #[arg(long, value_name = "N", default_value_t = 0)]
     faults: u64,
+    /// Goes on until each fault has met each operation under way so many times
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
 }
 
 impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let seed = u64::from(clock.subsec_nanos());
-        let mut options = Self { seconds: 300, seed, clients: 32, calls: 0, faults: 0, pairs: 0 };
-        while let Some(word) = words.next() {
-            let value = match word.as_str() {
-                "--seconds" => &mut options.seconds,
-                "--seed" => &mut options.seed,
-                "--clients" => &mut options.clients,
-                "--calls" => &mut options.calls,
-                "--faults" => &mut options.faults,
-                "--pairs" => &mut options.pairs,
-                _ => return None,
-            };
-            *value = words.next()?.parse().ok()?;
-        }
-        Some(options)
-    }
-
     /// Whether there was enough of everything but time.
     fn suffices(&self, total: &Tally, coverage: &Coverage) -> bool {
         let (calls, faults) = total.totals();
@@ -185,16 +177,11 @@ impl Round {
 }
 
 fn main() -> ExitCode {
-    let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!(
-            "usage: chaos [--seconds N] [--seed S] [--clients C] [--calls N] [--faults N] [--pairs N]"
-        );
-        return ExitCode::from(2);
-    };
+    let options = Options::parse();
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let random = Random::new(options.seed);
+    let random = Random::new(options.seed.number);
     let mut pair = Pair::start();
-    println!("seed {}, {} clients, {}", options.seed, options.clients, pair.names());
+    println!("seed {}, {} clients, {}", options.seed.number, options.clients, pair.names());
     let mut total = Tally::default();
     let mut violations = Vec::new();
     let mut coverage = Coverage::of(faults::names());
@@ -227,7 +214,7 @@ fn main() -> ExitCode {
     print!("{coverage}");
     memory.print();
     violations.extend(memory.growth());
-    total.print(options.seed, rounds, &violations, pair.crashes());
+    total.print(options.seed.number, rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

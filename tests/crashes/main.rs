@@ -1,10 +1,6 @@
 //! What the death of a server costs: counts the grants that are lost, those that are given to a
 //! second, and tokens that do not grow.
 //!
-//! ```text
-//! crashes [--times N] [--grants N] [--seed S] [--only NAME] [--jobs N]
-//! ```
-//!
 //! A real server dies in the middle of a load and is started again, so many times for each way to
 //! keep grants; each time its clients know of about so many of them. `--only` takes the rows whose
 //! name has that in it, and so many rows are tried at a time. Prints a table, and ends with 1 if
@@ -30,55 +26,66 @@ mod trial;
 use crate::keeping::Keeping;
 use crate::seen::Seen;
 use crate::trial::Trial;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, value_parser};
 use harness::Kind;
-use harness::random::Random;
+use harness::random::{Random, Seed};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
-use std::time::SystemTime;
 
+/// Counts what the death of a server costs: grants that are lost, or given to a second
+#[derive(Parser)]
+#[command(name = "crashes", args_override_self = true)]
 struct Options {
+    /// How often a server dies, for each way to keep grants
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = value_parser!(u64).range(1..),
+    )]
     times: u64,
+    /// About how many grants clients know of, each time
+    #[arg(long, value_name = "N", default_value_t = 750)]
     grants: u64,
-    seed: u64,
-    jobs: usize,
-    rows: Vec<Keeping>,
+    #[command(flatten)]
+    seed: Seed,
+    /// So many rows are tried at a time
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2,
+        value_parser = value_parser!(u64).range(1..),
+    )]
+    jobs: u64,
+    /// Only the rows whose name has that in it, such as kill/everysec+quarantine
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
 }
 
 impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let seed = u64::from(clock.subsec_nanos());
-        let mut options = Self { times: 20, grants: 750, seed, jobs: 2, rows: Keeping::all() };
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
-                "--times" => options.times = value.parse().ok()?,
-                "--grants" => options.grants = value.parse().ok()?,
-                "--seed" => options.seed = value.parse().ok()?,
-                "--jobs" => options.jobs = value.parse().ok().filter(|jobs| *jobs > 0)?,
-                "--only" => options.rows.retain(|row| row.name().contains(&value)),
-                _ => return None,
-            }
+    /// The rows that are tried: at least one.
+    fn rows(&self) -> Vec<Keeping> {
+        let mut rows = Keeping::all();
+        rows.retain(|row| self.only.iter().all(|part| row.name().contains(part)));
+        if rows.is_empty() {
+            let names: Vec<String> = Keeping::all().into_iter().map(Keeping::name).collect();
+            let what = format!("no row is named like that; there are {}", names.join(", "));
+            Self::command().error(ErrorKind::ValueValidation, what).exit()
         }
-        (options.times > 0 && !options.rows.is_empty()).then_some(options)
+        rows
     }
 }
 
 fn main() -> ExitCode {
-    let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!(
-            "usage: crashes [--times N] [--grants N] [--seed S] [--only NAME] [--jobs N]\n       \
-             names: {}",
-            Keeping::all().into_iter().map(Keeping::name).collect::<Vec<_>>().join(", ")
-        );
-        return ExitCode::from(2);
-    };
-    println!("seed {}, on {}", options.seed, Kind::chosen());
+    let options = Options::parse();
+    let rows = options.rows();
+    println!("seed {}, on {}", options.seed.number, Kind::chosen());
     let mut wrongs = Vec::new();
     println!("| keeping | crashes | granted | standing | lost | granted twice | tokens back |");
     println!("|---|---|---|---|---|---|---|");
-    for (row, seen) in run(&options) {
+    for (row, seen) in run(&options, &rows) {
         let name = row.name();
         let Some(seen) = seen else {
             wrongs.push(format!("{name}: it gave up, see above"));
@@ -95,9 +102,9 @@ fn main() -> ExitCode {
 }
 
 /// Each row, and what was seen, unless a thread of it panicked.
-fn run(options: &Options) -> Vec<(Keeping, Option<Seen>)> {
-    let random = Random::new(options.seed);
-    let todo = Mutex::new((0..).zip(&options.rows));
+fn run(options: &Options, rows: &[Keeping]) -> Vec<(Keeping, Option<Seen>)> {
+    let random = Random::new(options.seed.number);
+    let todo = Mutex::new((0..).zip(rows));
     let next = || todo.lock().unwrap().next();
     let done = Mutex::new(Vec::new());
     let work = || {

@@ -1,16 +1,11 @@
 //! What each setting buys in failovers: counts the grants that two clients believe to have at the
 //! same time, those that are lost, and tokens that do not grow.
 //!
-//! ```text
-//! failovers [--tries N] [--scenario NAME] [--setting NAME] [--zeros]
-//! failovers --service [--seconds N]
-//! ```
-//!
 //! Real servers and Sentinels, each server behind a proxy that can cut it off. The settings run side
 //! by side. Prints the table of `docs/guarantees.md`, and ends with 1 if a zero that is promised is
 //! none, or if a fault that was to happen did not. With `--zeros` it may be that locks are not
 //! granted twice where that is expected, as on a machine so busy that a failover takes longer than a
-//! lease.
+//! lease. With `--service` a service goes on through failovers instead, and what it sees is printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,6 +30,7 @@ mod split;
 use crate::scenario::Scenario;
 use crate::seen::Seen;
 use crate::setting::{Expected, Setting};
+use clap::Parser;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -43,56 +39,44 @@ use tokio::runtime::Runtime;
 /// The leases of what is held through a failover: longer than one takes.
 const LEASE: Duration = Duration::from_secs(12);
 
+/// Counts what each setting buys in failovers
+#[derive(Parser)]
+#[command(name = "failovers", args_override_self = true)]
 struct Options {
+    /// How often each scenario is tried under each setting
+    #[arg(long, value_name = "N", default_value_t = 1)]
     tries: u64,
+    /// Only this scenario
+    #[arg(
+        long = "scenario",
+        value_enum,
+        value_name = "NAME",
+        default_values_t = Scenario::ALL,
+        hide_default_value = true,
+    )]
     scenarios: Vec<Scenario>,
+    /// Only this setting
+    #[arg(
+        long = "setting",
+        value_enum,
+        value_name = "NAME",
+        default_values_t = Setting::ALL,
+        hide_default_value = true,
+    )]
     settings: Vec<Setting>,
+    /// Only the zeros are asked for: locks need not be granted twice where that is expected
+    #[arg(long)]
     zeros: bool,
+    /// A service goes on through a failover every ten seconds instead
+    #[arg(long)]
     service: bool,
+    /// The service goes on for so long
+    #[arg(long, value_name = "N", default_value_t = 300)]
     seconds: u64,
 }
 
-impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut options = Self {
-            tries: 1,
-            scenarios: Scenario::ALL.to_vec(),
-            settings: Setting::ALL.to_vec(),
-            zeros: false,
-            service: false,
-            seconds: 300,
-        };
-        while let Some(word) = words.next() {
-            match word.as_str() {
-                "--service" => options.service = true,
-                "--zeros" => options.zeros = true,
-                _ => options.set(&word, &words.next()?)?,
-            }
-        }
-        let some = !options.scenarios.is_empty() && !options.settings.is_empty();
-        some.then_some(options)
-    }
-
-    fn set(&mut self, option: &str, value: &str) -> Option<()> {
-        match option {
-            "--tries" => self.tries = value.parse().ok()?,
-            "--seconds" => self.seconds = value.parse().ok()?,
-            "--scenario" => self.scenarios.retain(|scenario| scenario.name() == value),
-            "--setting" => self.settings.retain(|setting| setting.name() == value),
-            _ => return None,
-        }
-        Some(())
-    }
-}
-
 fn main() -> ExitCode {
-    let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!(
-            "usage: failovers [--tries N] [--scenario NAME] [--setting NAME] [--zeros]\n       \
-             failovers --service [--seconds N]"
-        );
-        return ExitCode::from(2);
-    };
+    let options = Options::parse();
     if options.service {
         return service::run(Duration::from_secs(options.seconds));
     }

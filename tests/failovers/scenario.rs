@@ -3,6 +3,8 @@
 use crate::seen::Seen;
 use crate::setting::Setting;
 use crate::{clocks, load, lost, split};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use tokio::runtime::Runtime;
 
 /// What is done to the servers in a try.
@@ -15,6 +17,16 @@ pub(crate) enum Scenario {
     Coordinated,
     Rolling,
     Clocks,
+}
+
+impl ValueEnum for Scenario {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
 }
 
 impl Scenario {

@@ -1,6 +1,8 @@
 //! The settings that are compared, and what is promised of each.
 
 use crate::scenario::Scenario;
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use harness::{Kind, Options, Server};
 use kvlock::{Builder, Client};
 use std::time::Duration;
@@ -31,6 +33,16 @@ pub(crate) enum Expected {
     Each,
     /// That is not said.
     Any,
+}
+
+impl ValueEnum for Setting {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
 }
 
 impl Setting {

@@ -3,12 +3,9 @@
 //! connections that break off in the middle. The server has to stay up, and when everybody has
 //! left, nothing may be left behind.
 //!
-//! ```text
-//! fuzz [--commands N] [--seed S] [--connections C]
-//! ```
-//!
-//! Goes on until the server has executed that many. Ends with 0 when nothing was wrong; at the first thing that was, with 1 and what it was. The
-//! seed decides what is sent, not how the connections meet.
+//! Goes on until the server has executed so many. Ends with 0 when nothing was wrong; at the first
+//! thing that was, with 1 and what it was. The seed decides what is sent, not how the connections
+//! meet.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,11 +28,12 @@ use crate::grammar::Grammar;
 use crate::hand::Hand;
 use crate::subject::Subject;
 use crate::wire::Wire;
-use harness::random::Random;
+use clap::{Parser, value_parser};
+use harness::random::{Random, Seed};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 /// How many commands make a round, after which everything is put back and looked at.
 const ROUND: u64 = 20_000;
@@ -43,40 +41,32 @@ const ROUND: u64 = 20_000;
 /// How many of the latest commands are shown when something is wrong.
 const REMEMBERED: usize = 4_000;
 
+/// Throws commands of any sort at a live server, which has to stay up
+#[derive(Parser)]
+#[command(name = "fuzz", args_override_self = true)]
 struct Options {
+    /// Goes on until the server has executed so many
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     commands: u64,
-    seed: u64,
+    #[command(flatten)]
+    seed: Seed,
+    /// So many connections at a time
+    #[arg(
+        long,
+        value_name = "C",
+        default_value_t = 24,
+        value_parser = value_parser!(u64).range(1..),
+    )]
     connections: u64,
 }
 
-impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let seed = u64::from(clock.subsec_nanos());
-        let mut options = Self { commands: 1_000_000, seed, connections: 24 };
-        while let Some(word) = words.next() {
-            let value = match word.as_str() {
-                "--commands" => &mut options.commands,
-                "--seed" => &mut options.seed,
-                "--connections" => &mut options.connections,
-                _ => return None,
-            };
-            *value = words.next()?.parse().ok()?;
-        }
-        (options.connections > 0).then_some(options)
-    }
-}
-
 fn main() -> ExitCode {
-    let Some(options) = Options::parse(std::env::args().skip(1)) else {
-        println!("usage: fuzz [--commands N] [--seed S] [--connections C]");
-        return ExitCode::from(2);
-    };
+    let options = Options::parse();
     let began = Instant::now();
     let mut subject = Subject::start();
     println!(
         "seed {}, {} connections, {} on port {}",
-        options.seed,
+        options.seed.number,
         options.connections,
         subject.server.kind(),
         subject.server.port()
@@ -88,7 +78,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let base = subject.memory;
-    let random = Random::new(options.seed);
+    let random = Random::new(options.seed.number);
     let (mut total, mut rounds) = (Total::default(), 0);
     while total.executed < options.commands {
         rounds += 1;
@@ -107,7 +97,7 @@ fn main() -> ExitCode {
         };
         let went = round.run(enough, options.connections, &mut total);
         if let Err(why) = went.and_then(|()| subject.settle()) {
-            println!("WRONG in round {rounds} of seed {}: {why}", options.seed);
+            println!("WRONG in round {rounds} of seed {}: {why}", options.seed.number);
             round.keep(&subject);
             return ExitCode::FAILURE;
         }

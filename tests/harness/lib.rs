@@ -32,7 +32,7 @@
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
 //! | the only sleep | [`wait`] |
-//! | random numbers that a seed decides | [`random`] |
+//! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
 //! | which fault met which operation | [`coverage`] |

@@ -1,6 +1,8 @@
 //! Random numbers that a seed decides, so that a run can be repeated.
 
+use clap::Args;
 use fastrand::Rng;
+use std::time::SystemTime;
 
 /// A stream of numbers.
 #[derive(Clone, Debug)]
@@ -35,6 +37,25 @@ impl Random {
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.numbers.usize(..choices.len())]
     }
+}
+
+/// The option `--seed` of a program.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Seed {
+    /// Decides what is done, but not how threads meet; of the clock unless it is given
+    #[arg(
+        long = "seed",
+        value_name = "S",
+        default_value_t = of_the_clock(),
+        hide_default_value = true,
+    )]
+    pub number: u64,
+}
+
+/// Another one each time, and short enough to be typed.
+fn of_the_clock() -> u64 {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::from(clock.subsec_nanos())
 }
 
 #[cfg(test)]

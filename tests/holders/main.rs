@@ -1,11 +1,6 @@
 //! What the faults of client processes do to each other's locks: holders and waiters that are
 //! killed, stopped, starved, cut off, or whose date jumps.
 //!
-//! ```text
-//! holders [--seed S] [--scenario NAME] [--kills N] [--stops N] [--tries N] [--grants N]
-//!         [--seconds N] [--at-once N] [--wrong-clock]
-//! ```
-//!
 //! The clients are processes of their own, on one real server, and use the crate `kvlock`. Each
 //! says when it believes to hold which lock; they all read the same clock. At the end that must be
 //! what a lock allows: see [`beliefs`].
@@ -42,73 +37,56 @@ use crate::role::Role;
 use crate::scene::{Scene, Shop};
 use crate::store::Store;
 use crate::tally::Tally;
-use harness::random::Random;
+use clap::{Parser, value_parser};
+use harness::random::{Random, Seed};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
-
-const USAGE: &str = "usage: holders [--seed S] [--scenario killed|stopped|waiting|dates|starved|\
-     blocked|mixture] [--kills N] [--stops N] [--tries N] [--grants N] [--seconds N] [--at-once N] \
-     [--wrong-clock]";
+use std::time::{Duration, Instant};
 
 const SCENARIOS: [&str; 7] =
     ["killed", "stopped", "waiting", "dates", "starved", "blocked", "mixture"];
 
+/// Kills, stops, starves and cuts off client processes, and looks whether two held a lock
+#[derive(Parser)]
+#[command(name = "holders", args_override_self = true)]
 struct Options {
-    seed: u64,
-    scenarios: Vec<&'static str>,
-    /// Holders that are killed with ten in line.
+    #[command(flatten)]
+    seed: Seed,
+    /// Only this scenario
+    #[arg(long, value_name = "NAME", value_parser = SCENARIOS)]
+    scenario: Option<String>,
+    /// Holders that are killed with ten in line
+    #[arg(long, value_name = "N", default_value_t = 200)]
     kills: u64,
-    /// Holders and waiters that are stopped, each.
+    /// Holders and waiters that are stopped, each
+    #[arg(long, value_name = "N", default_value_t = 200)]
     stops: u64,
-    /// Stale writes after each stop of a careless holder.
+    /// Stale writes after each stop of a careless holder
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     tries: u64,
-    /// Grants in the mixture of faults.
+    /// Grants in the mixture of faults
+    #[arg(long, value_name = "N", default_value_t = 50_000)]
     grants: u64,
-    /// What goes on for a time goes on for so long, at least.
+    /// What goes on for a time goes on for so long, at least
+    #[arg(long, value_name = "N", default_value_t = 20)]
     seconds: u64,
-    /// How many locks are worked on at a time, where each is apart from the others.
+    /// How many locks are worked on at a time, where each is apart from the others
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        value_parser = value_parser!(u64).range(1..),
+    )]
     at_once: u64,
+    /// The clients count validity by a clock that is too slow: that must be seen
+    #[arg(long)]
     wrong_clock: bool,
 }
 
 impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let mut options = Self {
-            seed: u64::from(clock.subsec_nanos()),
-            scenarios: SCENARIOS.to_vec(),
-            kills: 200,
-            stops: 200,
-            tries: 1000,
-            grants: 50_000,
-            seconds: 20,
-            at_once: 4,
-            wrong_clock: false,
-        };
-        while let Some(word) = words.next() {
-            let number = match word.as_str() {
-                "--wrong-clock" => {
-                    options.wrong_clock = true;
-                    continue;
-                }
-                "--scenario" => {
-                    let name = words.next()?;
-                    options.scenarios.retain(|scenario| *scenario == name);
-                    continue;
-                }
-                "--seed" => &mut options.seed,
-                "--kills" => &mut options.kills,
-                "--stops" => &mut options.stops,
-                "--tries" => &mut options.tries,
-                "--grants" => &mut options.grants,
-                "--seconds" => &mut options.seconds,
-                "--at-once" => &mut options.at_once,
-                _ => return None,
-            };
-            *number = words.next()?.parse().ok()?;
-        }
-        (!options.scenarios.is_empty() && options.at_once > 0).then_some(options)
+    fn scenarios(&self) -> impl Iterator<Item = &'static str> {
+        let wanted = |name: &&str| self.scenario.as_deref().is_none_or(|only| only == *name);
+        SCENARIOS.into_iter().filter(wanted)
     }
 
     fn time(&self) -> Duration {
@@ -135,13 +113,10 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let Some(options) = Options::parse(words) else {
-        println!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    println!("seed {}", options.seed);
+    let options = Options::parse();
+    println!("seed {}", options.seed.number);
     let total = Tally::default();
-    for name in &options.scenarios {
+    for name in options.scenarios() {
         let (tally, begun) = (Tally::default(), Instant::now());
         play(name, &options, &tally);
         println!("\n{name}, {} s", begun.elapsed().as_secs());
@@ -150,7 +125,7 @@ fn main() -> ExitCode {
     }
     println!(
         "\nseed {}: {} grants whose beliefs were checked, {} violations",
-        options.seed,
+        options.seed.number,
         total.count("grants whose beliefs were checked"),
         total.wrongs(),
     );
@@ -167,8 +142,8 @@ fn burn(time: Duration) {
 
 /// Plays a scenario on a server of its own.
 fn play(name: &'static str, options: &Options, tally: &Tally) {
-    let scene = Scene::set(name, options.seed, options.wrong_clock);
-    let mut random = Random::new(options.seed);
+    let scene = Scene::set(name, options.seed.number, options.wrong_clock);
+    let mut random = Random::new(options.seed.number);
     let (time, at_once) = (options.time(), options.at_once);
     match name {
         "killed" => killed::run(&scene, options.kills, at_once, &random, tally),

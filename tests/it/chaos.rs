@@ -99,5 +99,5 @@ fn it_sees_a_participant_count_twice() {
 fn a_wrong_option_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos")).arg("--sed").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("usage: chaos"));
+    assert!(text(&output).contains("Usage: chaos"));
 }

@@ -61,5 +61,6 @@ fn a_service_goes_on_through_failovers() {
 fn a_wrong_option_is_refused() {
     let output = run(&["--scenario", "none"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("usage: failovers"));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("[possible values: lost-link, stale, "), "{err}");
 }

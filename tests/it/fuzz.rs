@@ -42,5 +42,5 @@ fn it_sees_a_server_that_crashes() {
 fn a_wrong_option_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_fuzz")).arg("--sed").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("usage: fuzz"));
+    assert!(text(&output).contains("Usage: fuzz"));
 }

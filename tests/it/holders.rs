@@ -100,5 +100,5 @@ fn the_last_in_line_being_served_first_is_found() {
 fn a_wrong_option_is_refused() {
     let (output, text) = run(&["none"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text.contains("usage: holders"));
+    assert!(text.contains("[possible values: killed, stopped, waiting, "));
 }

@@ -60,9 +60,14 @@ fn it_sees_two_holders_where_nothing_is_done_against_it_and_still_nothing_stale_
 
 #[test]
 fn a_wrong_option_is_refused() {
-    for arguments in [&["--on", "six"][..], &["--on", "five", "--setting", "none"], &[]] {
+    for (arguments, why) in [
+        (&["--on", "six"][..], "[possible values: sentinel, cluster, five]"),
+        (&["--on", "five", "--setting", "none"], "five has no setting"),
+        (&["--on", "five", "--promotions", "1"], "five has no promotions"),
+        (&[], "Usage: topologies"),
+    ] {
         let output = topologies(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output).contains("usage: topologies"), "{arguments:?}");
+        assert!(text(&output).contains(why), "{arguments:?}: {}", text(&output));
     }
 }

@@ -2,12 +2,6 @@
 //! and replaced: whether two ever believe to hold the same lock, whether tokens grow, and whether
 //! anybody is forgotten.
 //!
-//! ```text
-//! topologies --on sentinel|cluster|five [--setting NAME] [--seconds N] [--seed S] [--pairs N]
-//!            [--fault WORDS]
-//! topologies --on sentinel|cluster --promotions N
-//! ```
-//!
 //! | on | settings, the first unless it is said |
 //! |---|---|
 //! | `sentinel`: a primary, two replicas, three Sentinels | `replicas`, `quarantine`, `default` |
@@ -15,8 +9,8 @@
 //! | `five`: a quorum of five servers | `quarantine`, `jumps`, `forgetful` |
 //!
 //! Goes on for so many seconds, and then until each fault has met each operation under way so many
-//! times. With `--fault` only those happen in whose names these words are. What is promised of a setting must hold, or it ends with 1; what is not is counted. The
-//! seed decides what is done, not how the tasks meet.
+//! times: see `--help`. What is promised of a setting must hold, or it ends with 1; what is not is
+//! counted. The seed decides what is done, not how the tasks meet.
 //!
 //! With `--promotions` it measures instead how long after the death of a primary the first lock is
 //! granted, and the first plain write is done.
@@ -49,10 +43,12 @@ mod way;
 
 use crate::ground::Ground;
 use crate::tally::Tally;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser};
 use harness::coverage::Coverage;
-use harness::random::Random;
+use harness::random::{Random, Seed};
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How long a round may begin new faults.
 const ROUND: Duration = Duration::from_secs(30);
@@ -60,56 +56,48 @@ const ROUND: Duration = Duration::from_secs(30);
 /// How many violations are shown; the first few tell the story.
 const SHOWN: usize = 20;
 
+/// Loads several servers that are something to each other while they are killed, stopped, cut off
+/// and replaced
+#[derive(Parser)]
+#[command(name = "topologies", args_override_self = true)]
 struct Options {
+    /// What the servers are to each other: a quorum, if five
+    #[arg(long, value_name = "WHAT", value_parser = ["sentinel", "cluster", "five"])]
     on: String,
+    /// What is done against lost grants: replicas (the first unless it is said), quarantine or
+    /// default with Sentinels; replicas or default in a cluster; quarantine, jumps or forgetful on
+    /// five
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     setting: String,
+    /// Goes on for so long, at least
+    #[arg(long, value_name = "N", default_value_t = 300)]
     seconds: u64,
-    seed: u64,
+    #[command(flatten)]
+    seed: Seed,
+    /// Goes on until each fault has met each operation under way so many times
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
+    /// Only the faults in whose names these words are
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
+    /// Kills so many primaries instead, and measures how long until the next one grants; not on
+    /// five
+    #[arg(long, value_name = "N", default_value_t = 0)]
     promotions: u64,
 }
 
-impl Options {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let mut options = Self {
-            on: String::new(),
-            setting: String::new(),
-            seconds: 300,
-            seed: u64::from(clock.subsec_nanos()),
-            pairs: 0,
-            fault: String::new(),
-            promotions: 0,
-        };
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
-                "--on" => options.on = value,
-                "--setting" => options.setting = value,
-                "--seconds" => options.seconds = value.parse().ok()?,
-                "--seed" => options.seed = value.parse().ok()?,
-                "--fault" => options.fault = value,
-                "--pairs" => options.pairs = value.parse().ok()?,
-                "--promotions" => options.promotions = value.parse().ok()?,
-                _ => return None,
-            }
-        }
-        Some(options)
-    }
-}
-
 fn main() -> ExitCode {
-    let done = Options::parse(std::env::args().skip(1)).and_then(|options| run(&options));
-    done.unwrap_or_else(|| {
-        println!(
-            "usage: topologies --on sentinel|cluster|five [--setting NAME] [--seconds N] [--seed S] \
-             [--pairs N] [--fault WORDS] [--promotions N]"
-        );
-        ExitCode::from(2)
+    let options = Options::parse();
+    run(&options).unwrap_or_else(|| {
+        let what = match options.promotions {
+            0 => format!("{} has no setting {:?}", options.on, options.setting),
+            _ => format!("{} has no promotions", options.on),
+        };
+        Options::command().error(ErrorKind::ValueValidation, what).exit()
     })
 }
 
+/// Nothing if there is no such setting, or if nobody is promoted there.
 fn run(options: &Options) -> Option<ExitCode> {
     let code = match (options.on.as_str(), options.promotions) {
         ("sentinel", 0) => campaign(options, &sentinel::Watched::start(&options.setting)?),
@@ -124,8 +112,8 @@ fn run(options: &Options) -> Option<ExitCode> {
 
 fn campaign<G: Ground>(options: &Options, ground: &G) -> ExitCode {
     let end = Instant::now() + Duration::from_secs(options.seconds);
-    let random = Random::new(options.seed);
-    println!("seed {}, on {} {}", options.seed, options.on, options.setting);
+    let random = Random::new(options.seed.number);
+    println!("seed {}, on {} {}", options.seed.number, options.on, options.setting);
     let total = Tally::default();
     let happens = |fault: &&str| ground.happens(fault) && fault.contains(&options.fault);
     let faults: Vec<&'static str> =
@@ -152,7 +140,7 @@ fn campaign<G: Ground>(options: &Options, ground: &G) -> ExitCode {
          out of order, {} stale writes, {} wrongs",
         options.on,
         options.setting,
-        options.seed,
+        options.seed.number,
         total.count("calls"),
         total.count("grants"),
         total.count("faults"),

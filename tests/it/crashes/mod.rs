@@ -32,5 +32,6 @@ fn a_loss_of_power_costs_no_more_than_it_may() {
 fn a_wrong_option_is_refused() {
     let output = run(&["--only", "nothing"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("usage: crashes"));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("kill/no-file, ") && err.contains("Usage: crashes"), "{err}");
 }
