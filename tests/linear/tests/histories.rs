@@ -144,15 +144,15 @@ fn what_a_server_must_not_answer_cannot_be_explained() {
     let calls = history(8, 250, 0);
     explains(&calls);
 
-    // Two grants next to each other have each other's tokens.
+    // Two grants, one after the other, have each other's tokens.
     let mut tokens: Vec<(u64, usize)> =
         calls.iter().enumerate().filter_map(|(at, call)| Some((granted(call)?, at))).collect();
     tokens.sort_unstable();
-    let apart = |pair: &&[(u64, usize)]| {
-        let [first, second] = [pair[0], pair[1]].map(|(_, at)| &calls[at]);
-        first.answer.unwrap().0 < second.sent
-    };
-    let pair = tokens.windows(2).find(apart).expect("two that do not overlap");
+    let first = tokens[0];
+    let told = calls[first.1].answer.unwrap().0;
+    let after = |(_, at): &&(u64, usize)| told < calls[*at].sent;
+    let second = *tokens.iter().find(after).expect("one that was asked for after the first");
+    let pair = [first, second];
     let mut swapped = calls.clone();
     for ((token, _), (_, at)) in pair.iter().zip(pair.iter().rev()) {
         let (when, _) = swapped[*at].answer.unwrap();
