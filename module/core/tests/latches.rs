@@ -5,6 +5,7 @@
 
 #[path = "latch/ops.rs"]
 mod ops;
+mod prove;
 mod source;
 #[path = "latch/world.rs"]
 mod world;
@@ -12,39 +13,26 @@ mod world;
 use kvlock_core::{
     CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table, Want,
 };
-use proptest::arbitrary::any;
-use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use crate::world::{KEY, World};
 
 #[test]
 fn a_latch_does_what_the_contract_says() {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = 1_000;
-    }
-    let run = TestRunner::new(config).run(&ops::walk(), |ops| {
+    prove::for_all(&ops::walk(), |ops| {
         let mut world = World::new();
         ops.iter().try_for_each(|op| world.step(op))
     });
-    if let Err(failure) = run {
-        panic!("{failure}");
-    }
 }
 
 /// The fuzzer of `scripts/fuzz` finds its way through bytes.
 #[test]
 fn a_latch_does_what_the_contract_says_whatever_bytes_say() {
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let run = TestRunner::new(config).run(&vec(any::<u8>(), 1..400), |bytes| {
+    prove::for_all_bytes(|bytes| {
         let mut world = World::new();
-        ops::walk_of(&bytes, 80).iter().try_for_each(|op| world.step(op))
+        ops::walk_of(bytes, 80).iter().try_for_each(|op| world.step(op))
     });
-    if let Err(failure) = run {
-        panic!("{failure}");
-    }
 }
 
 /// A test that finds nothing must have looked everywhere.

@@ -27,6 +27,7 @@ mod meddling;
 mod naive;
 #[path = "model/ops.rs"]
 mod ops;
+mod prove;
 #[path = "model/sharing.rs"]
 mod sharing;
 mod sim;
@@ -34,16 +35,13 @@ mod source;
 #[path = "model/world.rs"]
 mod world;
 
-use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::strategy::{Just, Strategy, ValueTree};
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 use crate::ops::Op;
 use crate::world::World;
-
-const CASES: u32 = 1_000;
 
 /// How often each lock is looked at anyway, and what happens.
 fn walk() -> impl Strategy<Value = (Option<u64>, Vec<Op>)> {
@@ -52,31 +50,20 @@ fn walk() -> impl Strategy<Value = (Option<u64>, Vec<Op>)> {
 
 #[test]
 fn whatever_happens_the_table_does_what_the_contract_says() {
-    let mut config = Config { failure_persistence: None, ..Config::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
-        config.cases = CASES;
-    }
-    let run = TestRunner::new(config).run(&walk(), |(look_every, ops)| {
+    prove::for_all(&walk(), |(look_every, ops)| {
         let mut world = World::new(look_every);
         ops.iter().try_for_each(|op| world.step(op))
     });
-    if let Err(failure) = run {
-        panic!("{failure}");
-    }
 }
 
 /// The fuzzer of `scripts/fuzz` finds its way through bytes.
 #[test]
 fn whatever_bytes_say_the_table_does_what_the_contract_says() {
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let run = TestRunner::new(config).run(&vec(any::<u8>(), 1..400), |bytes| {
-        let (look_every, ops) = bytes::walk(&bytes, 100);
+    prove::for_all_bytes(|bytes| {
+        let (look_every, ops) = bytes::walk(bytes, 100);
         let mut world = World::new(look_every);
         ops.iter().try_for_each(|op| world.step(op))
     });
-    if let Err(failure) = run {
-        panic!("{failure}");
-    }
 }
 
 /// A test that finds nothing must have looked everywhere.
