@@ -28,7 +28,8 @@ packages=()
 packages_to_build() {
     command -v cargo >/dev/null || die "needs Rust 1.88 or later, with rustfmt and clippy: https://rustup.rs"
     command -v cc >/dev/null || packages+=(build-essential)
-    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || packages+=(libclang-dev)
+    # libclang-cpp alone is another library.
+    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*' >/dev/null || packages+=(libclang-dev)
 }
 
 # install_packages: $packages, as root or by sudo; without either it says what to install.
