@@ -52,6 +52,8 @@ struct Found {
     living: Option<(Box<[u8]>, UnixMillis)>,
     dead: BTreeSet<Box<[u8]>>,
     is_lock: bool,
+    /// It went through the hash from end to end.
+    all: bool,
 }
 
 impl Sharers {
@@ -105,6 +107,11 @@ impl Sharers {
                 }
                 return;
             }
+            if found.all && found.dead.is_empty() {
+                // Fields with a TTL of their own that is over count, and are not shown.
+                *seen = Seen::Free { stored: shared.token, remnant: true };
+                return;
+            }
         }
         // There is more to go through: at once, but not now.
         shared.living = Some(now);
@@ -132,7 +139,7 @@ impl Sharers {
                 }
                 return Some(until);
             }
-            if !found.is_lock || found.dead.len() >= shared.holders {
+            if !found.is_lock || found.all || found.dead.len() >= shared.holders {
                 return None;
             }
         }
@@ -165,7 +172,8 @@ impl Sharers {
         only_dead: bool,
         steps: usize,
     ) -> Found {
-        let mut found = Found { living: None, dead: BTreeSet::new(), is_lock: true };
+        let mut found = Found { living: None, dead: BTreeSet::new(), is_lock: true, all: false };
+        let mut ends = 0;
         for _ in 0..steps {
             let more = key.scan(&mut self.cursor, &mut |field, value| {
                 if field == TOKEN_FIELD || field == MODE_FIELD {
@@ -183,10 +191,13 @@ impl Sharers {
             });
             if !more {
                 self.cursor.restart();
+                ends += 1;
+                // The first may have begun in the middle.
+                found.all = ends == 2;
             }
             let enough = found.dead.len() >= holders.min(DEAD_MAX);
             let seen = if only_dead { !more } else { found.living.is_some() };
-            if seen || enough || !found.is_lock {
+            if seen || enough || found.all || !found.is_lock {
                 break;
             }
         }

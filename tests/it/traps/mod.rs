@@ -19,6 +19,7 @@ mod redisson;
 mod refused_writes;
 mod replication;
 mod roles;
+mod searches;
 mod semaphores;
 mod stage;
 mod trail;
