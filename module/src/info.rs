@@ -33,6 +33,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("latches_opened", counted.latches_opened);
     info.field("released_by_latches", counted.released_by_latches);
     info.field("grants_taken_back", counted.grants_taken_back);
+    info.field("turns", server.turns);
     info.field(
         "longest_turn_us",
         u64::try_from(server.longest_turn.as_micros()).unwrap_or(u64::MAX),

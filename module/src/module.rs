@@ -69,6 +69,7 @@ impl Host for Module {
         server::with(|server| {
             server.timer.fired();
             server.run_due(ctx);
+            server.turns = server.turns.saturating_add(1);
             server.goes_on = server.timer.is_due();
             server.longest_turn = server.longest_turn.max(begun.elapsed());
         });

@@ -51,6 +51,8 @@ pub(crate) struct Server {
     pub(crate) timer: Timer<Module>,
     /// There is more to do in the next turn of the event loop.
     pub(crate) goes_on: bool,
+    /// How many turns of the event loop had something that was due outside commands.
+    pub(crate) turns: u64,
     /// The longest time that one turn was kept for what is due outside commands.
     pub(crate) longest_turn: Duration,
     /// The wall clock in the server's regular round before.
@@ -84,6 +86,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         has_replicas: ctx.has_replicas(),
         timer: Timer::new(),
         goes_on: false,
+        turns: 0,
         longest_turn: Duration::ZERO,
         last_round_unix_us: 0,
         words: Words::default(),

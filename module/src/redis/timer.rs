@@ -15,6 +15,10 @@ use super::load::Host;
 /// A timer that is late by this much was moved by a step of the wall clock.
 const OVERDUE: Duration = Duration::from_millis(50);
 
+/// The longest time that is asked of the server, which adds it to its clock in microseconds: a longer
+/// one can wrap around, and then it fires at once, again and again.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// At most one timer, which calls [`Host::timer`].
 ///
 /// While it is armed the module cannot be unloaded.
@@ -30,10 +34,11 @@ impl<H: Host> Timer<H> {
         Self { armed: None, host: PhantomData }
     }
 
-    /// Sees to it that the timer fires in `delay` or earlier. One that is armed for earlier is
+    /// Sees to it that the timer fires in `delay` or earlier: after an hour at the latest. One that is armed for earlier is
     /// left alone: whoever is called too early looks and arms it again.
     pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
         let now = Instant::now();
+        let delay = delay.min(LONGEST);
         let at = now + delay;
         if let Some((_, armed_for)) = self.armed {
             let overdue = now.saturating_duration_since(armed_for) > OVERDUE;

@@ -3,6 +3,7 @@
 
 use super::stage::{LONG, SOON, Stage, token_of};
 use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+use std::time::Duration;
 
 fn a_lease_that_was_made_longer_does_not_end_early(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -250,6 +251,26 @@ fn a_lock_taken_in_the_moment_of_its_end_goes_to_one_only(kind: Kind) {
     stage.check();
 }
 
+/// Ends that the server's timers cannot count to: they add them to its clock in microseconds.
+fn a_lease_that_ends_in_ages_keeps_the_server_idle(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let now_ms = stage.eye.run("PEXPIRETIME k").integer() - LONG.cast_signed();
+    for later_ms in [18_446_744_073_709_552, 9_223_372_036_854_775, 1 << 61, i64::MAX - now_ms] {
+        let end = now_ms + later_ms;
+        assert_eq!(stage.run(&format!("PEXPIREAT k {end}")), Value::Integer(1), "{later_ms}");
+        let before = stage.counted("turns");
+        observe::let_pass(&mut stage.eye, Duration::from_millis(500));
+        let turns = stage.counted("turns") - before;
+        assert!(turns < 20, "{turns} turns in half a second, with an end at {end}");
+    }
+    stage.expect_in_line(&mut [&mut bob]);
+    stage.run("PEXPIRE k 50");
+    stage.granted(&mut bob);
+    stage.check();
+}
+
 on_each_server!(
     a_lease_that_was_made_longer_does_not_end_early,
     a_lease_that_was_made_longer_ends_at_its_new_end,
@@ -262,4 +283,5 @@ on_each_server!(
     a_lock_deleted_and_taken_in_one_go_is_granted_to_nobody_else,
     a_lock_deleted_and_acquired_in_one_transaction_goes_to_the_first_waiter,
     a_lock_taken_in_the_moment_of_its_end_goes_to_one_only,
+    a_lease_that_ends_in_ages_keeps_the_server_idle,
 );
