@@ -1,7 +1,7 @@
 //! The section of `INFO`.
 
 use crate::clock;
-use crate::redis::{InfoWriter, caught_panics};
+use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
 
 /// What a waiter costs the server, in bytes: the blocked client with its two helper clients, as
@@ -41,6 +41,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("quarantines", counted.quarantines);
     let left = server.table.quarantine_left(clock::now());
     info.field("quarantine_left_ms", left.map_or(0, |left| left.0));
+    info.field("not_replicated", not_replicated());
     info.field("caught_panics", caught_panics());
     info.field("waiters_memory_bytes", waiters * BYTES_PER_WAITER);
 }

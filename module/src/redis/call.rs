@@ -95,6 +95,20 @@ impl Ctx<'_> {
         CallReply(raw).error()
     }
 
+    /// Says whether the server knows a command by this name, rather than having it renamed.
+    pub(super) fn knows_command(&self, name: &CStr) -> bool {
+        let call = required!(RedisModule_Call);
+        // SAFETY: the context is alive; there are no arguments. That is too few for each command
+        // that we ask for: none is executed.
+        let raw = unsafe { call(self.raw, name.as_ptr(), c"".as_ptr()) };
+        let unknown = std::io::Error::last_os_error().kind() == std::io::ErrorKind::NotFound;
+        if !raw.is_null() {
+            drop(CallReply(raw));
+            return true;
+        }
+        !unknown
+    }
+
     /// A setting of the server; `None` if it has none of that name or does not tell.
     pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);

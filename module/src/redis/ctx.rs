@@ -3,10 +3,12 @@
 use std::ffi::{CStr, c_int, c_longlong};
 use std::marker::PhantomData;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis_module::raw;
 
 use super::api::{OK, required};
+use super::guard::log_line;
 use super::text::Arg;
 
 /// What the server gives us to talk to it, for the length of one callback.
@@ -34,6 +36,20 @@ impl KeyEventKind {
             Self::String => raw::REDISMODULE_NOTIFY_STRING,
             Self::Hash => raw::REDISMODULE_NOTIFY_HASH,
         }
+    }
+}
+
+static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
+
+/// How many changes the server did not pass on to replicas and files. Loading checks that it knows
+/// the commands for it.
+pub(crate) fn not_replicated() -> u64 {
+    NOT_REPLICATED.load(Ordering::Relaxed)
+}
+
+fn sent_or_counted(sent: c_int, command: &CStr) {
+    if sent != OK && NOT_REPLICATED.fetch_add(1, Ordering::Relaxed) == 0 {
+        log_line(&format!("the server did not replicate {command:?}: replicas differ from here"));
     }
 }
 
@@ -115,9 +131,10 @@ impl Ctx<'_> {
         let replicate = required!(RedisModule_Replicate);
         // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
         // takes an array of these and its length. The strings are only retained, not changed.
-        unsafe {
-            replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len());
-        }
+        let sent = unsafe {
+            replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len())
+        };
+        sent_or_counted(sent, command);
     }
 
     /// As [`Self::replicate`], a command of a key and a number.
@@ -125,7 +142,9 @@ impl Ctx<'_> {
         let replicate = required!(RedisModule_Replicate);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: "s" takes a live string and "l" a number.
-        unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
+        let sent =
+            unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
+        sent_or_counted(sent, command);
     }
 
     /// Tells the replicas, and no file, of a message that was published here: what
@@ -133,9 +152,10 @@ impl Ctx<'_> {
     pub(crate) fn relay(&self, command: &CStr, channel: Arg<'_>, message: Arg<'_>) {
         let replicate = required!(RedisModule_Replicate);
         // SAFETY: "s" takes a live string each; "A" takes nothing and leaves the file out.
-        unsafe {
-            replicate(self.raw, command.as_ptr(), c"ssA".as_ptr(), channel.raw, message.raw);
-        }
+        let sent = unsafe {
+            replicate(self.raw, command.as_ptr(), c"ssA".as_ptr(), channel.raw, message.raw)
+        };
+        sent_or_counted(sent, command);
     }
 
     /// Says whether replicas are attached. Asks the server's `INFO`: not for every command.

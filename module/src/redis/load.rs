@@ -1,7 +1,7 @@
 //! The two functions that the server calls when the module comes and goes, and what the rest of
 //! the module is to the server.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use redis_module::raw;
 
@@ -61,11 +61,16 @@ pub(crate) trait Host: Sized + 'static {
 #[derive(Debug)]
 pub(crate) struct Registry<'a> {
     ctx: &'a Ctx<'a>,
-    refused: Option<&'static std::ffi::CStr>,
+    refused: Option<&'static CStr>,
 }
 
 /// See [`super::Key`] for who signals a modified key instead of the server.
 const SIGNAL_BY_HAND: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed();
+
+/// The commands that replicas and files are told, and those that we ask the server with.
+const NEEDED: [&CStr; 9] = [
+    c"HSET", c"HDEL", c"PEXPIREAT", c"DEL", c"UNLINK", c"SET", c"PUBLISH", c"SPUBLISH", c"EXISTS",
+];
 
 impl Registry<'_> {
     /// Declares a command.
@@ -163,6 +168,12 @@ unsafe fn load_guarded<H: Host>(
         // this function there are `argc` of them.
         unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) }
     };
+    if let Some(renamed) = NEEDED.into_iter().find(|name| !ctx.knows_command(name)) {
+        return Err(format!(
+            "this server knows no command {renamed:?}: rename-command must leave those alone by which \
+             kvlock tells replicas and append-only files what it does"
+        ));
+    }
     let args = provoked_by(args);
     provoke(Entry::Load);
     let set_options = required!(RedisModule_SetModuleOptions);

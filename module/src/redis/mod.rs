@@ -43,7 +43,7 @@ mod timer;
 
 pub(crate) use command::{ArgSpec, Args, Command, CommandSpec, KeyUse};
 pub(crate) use config::{ConfigKind, ConfigSpec};
-pub(crate) use ctx::{Ctx, KeyEventKind};
+pub(crate) use ctx::{Ctx, KeyEventKind, not_replicated};
 pub(crate) use events::{KeyEvent, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use guard::{Entry, provoke_at};

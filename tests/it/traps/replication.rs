@@ -256,7 +256,23 @@ fn waiting_for_replicas_covers_a_grant_that_was_waited_for(kind: Kind) {
     stage.check();
 }
 
+/// What a command does is told to replicas and files as commands of the server. A server on which one
+/// of these has another name could not do that: the module must not seem to work there.
+fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
+    let path = harness::module_file::path();
+    for name in ["HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"] {
+        let renamed = Server::options().kind(&kind).without_module();
+        let server = renamed.config("rename-command", format!("{name} \"\"")).start();
+        let reply = server.connect().call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+        assert!(reply.is_error(), "{name}: {reply}");
+        let line = format!("not loaded: this server knows no command \"{name}\"");
+        assert!(server.log().contains(&line), "{}", server.log());
+        server.assert_alive();
+    }
+}
+
 on_each_server!(
+    a_server_that_has_renamed_what_is_replicated_refuses_the_module,
     waiting_for_replicas_covers_a_grant_that_was_waited_for,
     one_command_is_one_transaction_of_core_commands,
     a_hand_off_is_one_transaction_of_core_commands,

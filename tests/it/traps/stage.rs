@@ -262,7 +262,7 @@ impl Stage {
     /// The same without a look at the replica.
     pub(super) fn check_server(&mut self) {
         assert_eq!(self.counted("granted"), self.grants, "the number of grants");
-        assert_eq!(self.counted("caught_panics"), 0);
+        assert_eq!((self.counted("caught_panics"), self.counted("not_replicated")), (0, 0));
         expect_unharmed(&self.server);
     }
 }
