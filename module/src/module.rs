@@ -98,6 +98,17 @@ impl Host for Module {
 
     fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
+            match event {
+                ServerEvent::TurnBegan => return server.turn_began(),
+                ServerEvent::ClientClosed(client) => return server.client_closed(ctx, client),
+                ServerEvent::BecamePrimary
+                | ServerEvent::BecameReplica
+                | ServerEvent::ReplicasChanged
+                | ServerEvent::Flushed(_)
+                | ServerEvent::Swapped(..)
+                | ServerEvent::Loaded
+                | ServerEvent::Cron => {}
+            }
             let now = clock::now();
             if !matches!(event, ServerEvent::Cron | ServerEvent::ReplicasChanged) {
                 server.floors.forget();
@@ -125,6 +136,7 @@ impl Host for Module {
                 }
                 ServerEvent::Loaded => server.table.look_at_all_soon(None, now),
                 ServerEvent::Cron => return cron(server, ctx),
+                ServerEvent::TurnBegan | ServerEvent::ClientClosed(_) => {}
             }
             server.plan(ctx, now);
         });
@@ -144,21 +156,14 @@ impl Host for Module {
             if std::mem::take(&mut server.goes_on) {
                 server.timer.hasten(ctx);
             }
-            if let Some(grant) = grant {
-                server.delivered(&grant);
-            }
+            server.written.extend(grant.map(|grant| (grant.client_id, grant)));
         });
     }
 
     fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
         server::with(|server| {
-            let Some(grant) = grant else { return };
-            if !server.primary {
-                // Its lease ends it, on whichever server is the primary now.
-                server.delivered(&grant);
-            } else if !Bug::GrantToTheDead.is_planted() {
-                server.lost.push(grant);
-                server.timer.arm(ctx, Duration::ZERO);
+            if let Some(grant) = grant {
+                server.never_arrived(ctx, grant);
             }
         });
     }

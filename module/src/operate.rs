@@ -170,7 +170,8 @@ impl Server {
         let HandOff { id, owner, token, client, .. } = hand_off;
         let key = case.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        self.answer(client, reply, Some(Grant { id, key, owner, token, permits: 0 }));
+        let client_id = client.client_id;
+        self.answer(client, reply, Some(Grant { id, client_id, key, owner, token, permits: 0 }));
     }
 }
 

@@ -334,7 +334,8 @@ impl Server {
         let now = open.now;
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
-            let grant = Grant { id, key: at.keep(), owner, token, permits };
+            let client_id = client.client_id;
+            let grant = Grant { id, client_id, key: at.keep(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));
         }
         if !all {

@@ -28,6 +28,8 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) id: GrantId,
+    /// The number of the client that is told of it.
+    pub(crate) client_id: u64,
     pub(crate) key: LockKey,
     pub(crate) owner: Rc<[u8]>,
     pub(crate) token: Token,
@@ -41,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
     /// Which waiter a parked client is.
     pub(crate) parked: HashMap<Handle, WaiterId>,
+    /// Grants whose reply was handed to the server in this turn of its event loop, by client.
+    pub(crate) written: HashMap<u64, Grant>,
     /// Grants whose client was gone, to be taken back as soon as something may be written.
     pub(crate) lost: Vec<Grant>,
     pub(crate) floors: Floors,
@@ -78,6 +82,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
     let server = Server {
         table,
         parked: HashMap::new(),
+        written: HashMap::new(),
         lost: Vec::new(),
         floors: Floors::new(crate::clock::now()),
         config: Config::default(),
@@ -131,7 +136,41 @@ impl Server {
         waiting.client.answer(reply, grant);
     }
 
-    /// The reply of a grant was written, or only its lease can end it.
+    /// What was answered in the turn before is on its way to its client.
+    pub(crate) fn turn_began(&mut self) {
+        if !self.written.is_empty() {
+            for (_, grant) in std::mem::take(&mut self.written) {
+                self.delivered(&grant);
+            }
+        }
+    }
+
+    /// The server closes the connection of a client. If it was given a grant in this same turn, the
+    /// reply was dropped: the server sends nothing to a client that it has condemned, because its
+    /// user was deleted or its end was read, and does not say so.
+    pub(crate) fn client_closed(&mut self, ctx: &Ctx<'_>, client_id: u64) {
+        if !self.written.contains_key(&client_id) || Bug::GrantToTheCondemned.is_planted() {
+            return;
+        }
+        if ctx.dropped_its_reply(client_id)
+            && let Some(grant) = self.written.remove(&client_id)
+        {
+            self.never_arrived(ctx, grant);
+        }
+    }
+
+    /// A grant's client was gone before it could hear of it.
+    pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Grant) {
+        if !self.primary {
+            // Its lease ends it, on whichever server is the primary now.
+            self.delivered(&grant);
+        } else if !Bug::GrantToTheDead.is_planted() {
+            self.lost.push(grant);
+            self.timer.arm(ctx, Duration::ZERO);
+        }
+    }
+
+    /// The reply of a grant is on its way, or only its lease can end it.
     pub(crate) fn delivered(&mut self, grant: &Grant) {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }

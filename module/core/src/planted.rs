@@ -62,6 +62,8 @@ bugs! {
     WriteInNotification "write-in-notification"
     /// A grant to a client that was gone stays.
     GrantToTheDead "grant-to-the-dead"
+    /// A grant stays whose reply the server dropped, because it had condemned the client.
+    GrantToTheCondemned "grant-to-the-condemned"
     /// A waiter whose client is gone stays in the queue.
     GhostWaiter "ghost-waiter"
     /// The token floor is not read after a start.

@@ -38,6 +38,10 @@ pub(crate) enum ServerEvent {
     Loaded,
     /// The server's regular round, about ten times a second.
     Cron,
+    /// The connection of the client with this number is being closed.
+    ClientClosed(u64),
+    /// A turn of the event loop begins: all that was answered in the one before is on its way.
+    TurnBegan,
 }
 
 /// # Safety
@@ -59,6 +63,8 @@ pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_SWAPDB,
         raw::REDISMODULE_EVENT_LOADING,
         raw::REDISMODULE_EVENT_CRON_LOOP,
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+        raw::REDISMODULE_EVENT_EVENTLOOP,
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: likewise.
@@ -125,6 +131,17 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
             Some(ServerEvent::Loaded)
         }
         (raw::REDISMODULE_EVENT_CRON_LOOP, _) => Some(ServerEvent::Cron),
+        (
+            raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+            raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED,
+        ) => {
+            // SAFETY: a change of a client comes with this structure.
+            let client = unsafe { data.cast::<raw::RedisModuleClientInfoV1>().as_ref() }?;
+            Some(ServerEvent::ClientClosed(client.id))
+        }
+        (raw::REDISMODULE_EVENT_EVENTLOOP, raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP) => {
+            Some(ServerEvent::TurnBegan)
+        }
         _ => None,
     }
 }

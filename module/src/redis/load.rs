@@ -68,9 +68,8 @@ pub(crate) struct Registry<'a> {
 const SIGNAL_BY_HAND: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed();
 
 /// The commands that replicas and files are told, and those that we ask the server with.
-const NEEDED: [&CStr; 9] = [
-    c"HSET", c"HDEL", c"PEXPIREAT", c"DEL", c"UNLINK", c"SET", c"PUBLISH", c"SPUBLISH", c"EXISTS",
-];
+const NEEDED: [&CStr; 9] =
+    [c"HSET", c"HDEL", c"PEXPIREAT", c"DEL", c"UNLINK", c"SET", c"PUBLISH", c"SPUBLISH", c"EXISTS"];
 
 impl Registry<'_> {
     /// Declares a command.
