@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, SIGNALLED};
 use crate::keeper::Keeper;
-use crate::starter;
+use crate::{say, starter};
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -45,21 +45,31 @@ pub(crate) struct Child {
     pub(crate) id: Pid,
     /// `None` once somebody has killed it.
     keeper: Option<Keeper>,
+    /// When another may be started: keepers that end at once must not keep us busy.
+    next_keeper: Duration,
+    /// It has been said that there is none.
+    unguarded: bool,
 }
 
+/// Between the starts of two keepers.
+const KEEPERS: Duration = Duration::from_secs(1);
+
 impl Child {
-    /// Runs the command, with the variables added to its environment.
+    /// Runs the command, with the variables added to its environment. It may run until then; see
+    /// [`may_run_until`](Self::may_run_until).
     pub(crate) fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        until: Duration,
     ) -> Result<Self, Failure> {
-        Self::try_start(command, variables)
+        Self::try_start(command, variables, until)
             .map_err(|error| Failure::trouble(format!("cannot start a process: {error}")))
     }
 
     fn try_start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        until: Duration,
     ) -> io::Result<Self> {
         // Whoever loses its parent becomes ours, to be waited for: so a group whose processes have
         // all ended is seen to be empty, whatever runs as process 1.
@@ -72,13 +82,21 @@ impl Child {
             .process_group(0)
             .spawn()?;
         let id = Pid::from_raw(i32::try_from(starter.id()).map_err(io::Error::other)?);
-        match until_stopped(id).and_then(|()| Keeper::on_guard(id)) {
+        // The keeper is on guard, and knows until when, before the first line of the command runs.
+        let guarded = until_stopped(id).and_then(|()| {
+            let mut keeper = Keeper::start(id, until)?;
+            keeper.until_ready().inspect_err(|_| keeper.dismiss())?;
+            Ok(keeper)
+        });
+        match guarded {
             Ok(keeper) => {
                 kill(id, Signal::SIGCONT)?;
-                Ok(Self { id, keeper: Some(keeper) })
+                Ok(Self { id, keeper: Some(keeper), next_keeper: Duration::ZERO, unguarded: false })
             }
             Err(error) => {
                 let _gone = killpg(id, Signal::SIGKILL);
+                // So that it is nobody's zombie, whatever runs as process 1.
+                let _waited = waitpid(id, None);
                 Err(error)
             }
         }
@@ -89,10 +107,21 @@ impl Child {
         let _gone = killpg(self.id, signal);
     }
 
-    /// See [`Keeper::may_run_until`].
-    pub(crate) fn may_run_until(&mut self, until: Duration) {
+    /// Tells the keeper, or another in place of one that is gone: see [`Keeper::may_run_until`].
+    pub(crate) fn may_run_until(&mut self, until: Duration, now: Duration) {
         if let Some(keeper) = &mut self.keeper {
             keeper.may_run_until(until);
+        } else if now >= self.next_keeper {
+            // It is not waited for until it is ready: should that take long, the lock would be lost.
+            match Keeper::start(self.id, until) {
+                Ok(keeper) => (self.keeper, self.unguarded) = (Some(keeper), false),
+                Err(_) if self.unguarded => {}
+                Err(error) => {
+                    self.unguarded = true;
+                    say(&format!("the keeper is gone, and no other can be started: {error}"));
+                }
+            }
+            self.next_keeper = now + KEEPERS;
         }
     }
 
@@ -111,11 +140,15 @@ impl Child {
                 Ok(WaitStatus::Stopped(id, signal)) if id == self.id => {
                     return Some(News::Stopped(signal));
                 }
-                // Without it the parent-death signal is left. Its id may be another's from now on.
+                // Its id may be another's from now on.
                 Ok(WaitStatus::Exited(id, _) | WaitStatus::Signaled(id, ..))
                     if self.keeper.as_ref().is_some_and(|keeper| keeper.id == id) =>
                 {
                     self.keeper = None;
+                }
+                Ok(WaitStatus::Stopped(id, _)) => {
+                    // It cannot do what it is there for.
+                    self.keeper.iter().filter(|keeper| keeper.id == id).for_each(Keeper::kill);
                 }
                 Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
                 _ => {}
@@ -131,9 +164,7 @@ impl Child {
     /// Ends the keeper: what the command has left behind may go on.
     pub(crate) fn dismiss(self) {
         if let Some(keeper) = &self.keeper {
-            let _gone = kill(keeper.id, Signal::SIGKILL);
-            // So that it is nobody's zombie, whatever runs as process 1.
-            let _waited = waitpid(keeper.id, None);
+            keeper.dismiss();
         }
     }
 }

@@ -96,7 +96,9 @@ fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Tells the user. That stderr is closed keeps nobody from anything.
+/// Tells the user, in one line. That stderr is closed keeps nobody from anything.
 fn say(what: &str) {
+    // What a server has answered may have more.
+    let what = what.trim_end().replace(['\r', '\n'], " ");
     let _unheard = writeln!(std::io::stderr().lock(), "kvlock: {what}");
 }

@@ -6,10 +6,11 @@ use crate::failure::{Failure, LOST, SIGNALLED};
 use crate::held::Held;
 use crate::say;
 use crate::server::Server;
-use crate::show::text;
+use crate::show::name;
 use crate::signals::{Came, Signals, suffer};
 use crate::supervise::{Outcome, Terms, Watch};
 use crate::terminal::{self, Terminal};
+use crate::time::since_boot;
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::io;
@@ -17,10 +18,16 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Less leaves no time to stop a command before the lease ends.
 const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// How long a server may take to answer, however short the wait is to be.
+const PROMPT: Duration = Duration::from_secs(2);
+
+/// How much later than asked for a server may say that the time to wait is over.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How long to wait for what a wait that was given up leaves to be done.
 const SETTLING: Duration = Duration::from_secs(2);
@@ -45,7 +52,7 @@ pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let exit = runtime.map_err(of_the_system)?.block_on(async {
         let signals = Signals::listen(&wanted).map_err(of_the_system)?;
-        Job { name: text(task.key.as_bytes()), task, server, signals }.run().await
+        Job { name: name(task.key.as_bytes()), task, server, signals }.run().await
     })?;
     Ok(ExitCode::from(match exit {
         Exit::Code(code) => code,
@@ -72,22 +79,34 @@ impl Job {
     async fn run(mut self) -> Result<Exit, Failure> {
         let terms = Terms::new(self.task.lease, self.task.kill_after);
         let settings = Client::builder().lease(self.task.lease).margin(terms.margin);
+        let limit = Limit::of(&self.task);
         let client = tokio::select! {
-            client = self.server.connect(settings) => client?,
+            client = limit.keep(Duration::ZERO, self.server.connect(settings)) => {
+                client.unwrap_or_else(|| Err(Failure::of(&self.server.name, &Error::Timeout)))?
+            }
             came = self.signals.end() => return Ok(ended_by(came.map_err(of_the_system)?)),
         };
         let guard = tokio::select! {
-            guard = acquire(&self.task, &client) => guard,
+            guard = limit.keep(LATE, acquire(&self.task, &client, limit)) => {
+                guard.unwrap_or(Err(Error::Timeout))
+            }
             came = self.signals.end() => {
                 // The wait is given up; somebody else gets what was granted in this moment.
                 let _late = timeout(SETTLING, client.settled()).await;
                 return Ok(ended_by(came.map_err(of_the_system)?));
             }
         };
-        let guard = guard.map_err(|error| match error {
-            Error::NotALock | Error::Invalid(_) => Failure::of(&self.name, &error),
-            _ => Failure::of(&self.server.name, &error),
-        })?;
+        let guard = match guard {
+            Ok(guard) => guard,
+            Err(error @ (Error::NotALock | Error::Invalid(_))) => {
+                return Err(Failure::of(&self.name, &error));
+            }
+            Err(error) => {
+                // It may have been granted all the same.
+                let _late = timeout(SETTLING, client.settled()).await;
+                return Err(Failure::of(&self.server.name, &error));
+            }
+        };
         let Some(guard) = guard else {
             let _late = timeout(SETTLING, client.settled()).await;
             return Ok(self.not_acquired());
@@ -123,7 +142,9 @@ impl Job {
         let variables =
             [("KVLOCK_KEY", self.task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
         let variables = variables.into_iter().chain(token);
-        let mut child = Child::start(&self.task.command, variables)?;
+        let until =
+            since_boot().map_or(Duration::MAX, |now| terms.keepers(now, guard.lease_left()));
+        let mut child = Child::start(&self.task.command, variables, until)?;
         let mut watch = Watch {
             guard,
             child: &mut child,
@@ -176,13 +197,42 @@ impl Job {
     }
 }
 
-async fn acquire(task: &Run, client: &Client) -> Result<Option<Held>, Error> {
+/// How long it may take to have the lock, with the connection and with a server that does not answer.
+#[derive(Clone, Copy)]
+struct Limit {
+    began: Instant,
+    /// `None` if as long as it takes.
+    wait: Option<Duration>,
+}
+
+impl Limit {
+    fn of(task: &Run) -> Self {
+        let wait = if task.nonblock { Some(Duration::ZERO) } else { task.wait };
+        Self { began: Instant::now(), wait }
+    }
+
+    /// `None` when the time is over, or so much more.
+    async fn keep<T>(self, late: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let span = self.wait.map(|wait| wait.max(PROMPT).saturating_add(late));
+        // A time that is too far away to be counted is none.
+        match span.and_then(|span| self.began.checked_add(span)) {
+            Some(end) => timeout_at(end, work).await.ok(),
+            None => Some(work.await),
+        }
+    }
+
+    fn left(self) -> Option<Duration> {
+        self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
+    }
+}
+
+async fn acquire(task: &Run, client: &Client, limit: Limit) -> Result<Option<Held>, Error> {
     let key = task.key.as_bytes();
     if let Some(Share { wanted, of }) = task.permits {
         let pool = client.semaphore(key);
         pool.set_once(of).await?;
         let pool = pool.permits(wanted);
-        let permits = match task.wait {
+        let permits = match limit.left() {
             _ if task.nonblock => pool.try_acquire().await?,
             Some(wait) => pool.acquire_within(wait).await?,
             None => Some(pool.acquire().await?),
@@ -191,7 +241,7 @@ async fn acquire(task: &Run, client: &Client) -> Result<Option<Held>, Error> {
     }
     let lock = client.lock(key);
     let lock = if task.shared { lock.shared() } else { lock };
-    let guard = match task.wait {
+    let guard = match limit.left() {
         _ if task.nonblock => lock.try_acquire().await?,
         Some(wait) => lock.acquire_within(wait).await?,
         None => Some(lock.acquire().await?),

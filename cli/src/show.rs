@@ -13,6 +13,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// In letters.
+const NAME_MAX: usize = 100;
+
 pub(crate) fn info(address: &Address, task: &Info) -> Result<ExitCode, Failure> {
     let key = task.key.as_bytes();
     if key.is_empty() {
@@ -72,7 +75,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Some errors are about the key, others about the server.
 fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {
-        Error::NotALock | Error::Invalid(_) => Failure::of(&text(key), error),
+        Error::NotALock | Error::Invalid(_) => Failure::of(&name(key), error),
         _ => Failure::of(&server.name, error),
     }
 }
@@ -179,6 +182,15 @@ pub(crate) fn text(bytes: &[u8]) -> String {
         let _written = write!(shown, "{}", chunk.invalid().escape_ascii());
     }
     if shown.is_empty() { "''".to_owned() } else { shown }
+}
+
+/// A key in a message, where the beginning of a long one does.
+pub(crate) fn name(key: &[u8]) -> String {
+    let shown = text(key);
+    match shown.char_indices().nth(NAME_MAX).and_then(|(end, _)| shown.get(..end)) {
+        Some(beginning) => format!("{beginning}…"),
+        None => shown,
+    }
 }
 
 #[cfg(test)]

@@ -48,9 +48,10 @@ impl Terms {
         Self { margin, grace: margin - slack, tick }
     }
 
-    /// When the keeper acts, if we have not: in the middle of the slack.
-    fn keepers(&self) -> Duration {
-        self.grace + (self.margin - self.grace) / 2
+    /// When the keeper acts, if we have not: in the middle of the slack of a lease that is ours for
+    /// so much longer.
+    pub(crate) fn keepers(&self, now: Duration, left: Duration) -> Duration {
+        now + left + self.grace + (self.margin - self.grace) / 2
     }
 }
 
@@ -97,7 +98,7 @@ impl Watch<'_> {
         let left = self.guard.lease_left();
         if let (Some(now), false) = (since_boot(), left.is_zero()) {
             self.kill_by = Some(now + left + self.terms.grace);
-            self.child.may_run_until(now + left + self.terms.keepers());
+            self.child.may_run_until(self.terms.keepers(now, left), now);
         }
     }
 
@@ -222,7 +223,8 @@ mod tests {
             for kill_after in [0, 100, 5_000, u64::MAX] {
                 let terms =
                     Terms::new(Duration::from_millis(lease), Duration::from_millis(kill_after));
-                assert!(terms.grace < terms.keepers() && terms.keepers() < terms.margin);
+                let keepers = terms.keepers(Duration::ZERO, Duration::ZERO);
+                assert!(terms.grace < keepers && keepers < terms.margin);
                 assert!(terms.tick < Duration::from_millis(lease) / 4);
             }
         }

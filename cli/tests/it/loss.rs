@@ -1,8 +1,8 @@
 //! A lock that is lost, a server that is gone, a program that is killed: the command ends before
 //! anybody else can have the lock.
 
-use super::{Stage, granted};
-use harness::Value;
+use super::{SOON, Stage, granted};
+use harness::{Value, observe, wait};
 use nix::sys::signal::Signal;
 
 /// Notes each SIGTERM and goes on, as does what it has started.
@@ -123,11 +123,87 @@ fn killed_with_its_keeper_the_program_takes_the_command_with_it() {
     let stage = Stage::set();
     let run = stage.run(&[], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    // Else it would start another.
+    run.signal(Signal::SIGSTOP);
     run.keeper().end();
     assert!(command.is_alive() && grandchild.is_alive());
     run.signal(Signal::SIGKILL);
     run.done().assert_signal(Signal::SIGKILL);
     command.wait_until_gone();
+}
+
+#[test]
+fn killed_by_name_the_program_takes_the_group_with_it() {
+    let stage = Stage::set();
+    let run = stage.run(&[], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    // As `pkill -KILL -f kvlock` does.
+    let namesakes = run.called("kvlock");
+    run.signal(Signal::SIGKILL);
+    namesakes.iter().for_each(|process| process.signal(Signal::SIGKILL));
+    command.wait_until_gone();
+    grandchild.wait_until_gone();
+}
+
+#[test]
+fn a_keeper_that_was_killed_or_stopped_is_replaced() {
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let mut stage = Stage::set();
+        let run = stage.run(&["--lease", "4s"], STUBBORN);
+        let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+        let mut next = stage.next_in_line();
+        let keeper = run.keeper();
+        keeper.signal(signal);
+        keeper.wait_until_gone();
+        wait::until("there is another keeper", SOON, || match run.called("lock-keeper").len() {
+            1 => Ok(()),
+            other => Err(other.to_string()),
+        });
+        assert!(command.is_alive() && grandchild.is_alive());
+        run.signal(Signal::SIGSTOP);
+        granted(&mut next);
+        assert!(!command.is_alive() && !grandchild.is_alive());
+        run.signal(Signal::SIGCONT);
+        let done = run.done();
+        done.assert_code(123);
+        // Nor is anything said of keepers.
+        assert!(done.err.starts_with("kvlock: k: the lock is lost"), "{done:?}");
+        assert_eq!(done.err.lines().count(), 1, "{done:?}");
+    }
+}
+
+/// Stopped after the one system call that lets the command run, and before the next.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn stopped_right_after_it_has_started_the_command_the_program_loses_it() {
+    use nix::libc::{ENOSYS, SYS_kill};
+    use nix::sys::ptrace;
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    let mut stage = Stage::set();
+    stage.taken();
+    let run = stage.run(&["--lease", "4s"], STUBBORN);
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    ptrace::attach(run.id()).unwrap();
+    assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGSTOP))));
+    assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+    loop {
+        ptrace::syscall(run.id(), None).unwrap();
+        assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGTRAP))));
+        let at = ptrace::getregs(run.id()).unwrap();
+        let continues = at.orig_rax == SYS_kill.unsigned_abs() && at.rsi == Signal::SIGCONT as u64;
+        // What is returned stands there when the call is over.
+        if continues && at.rax.cast_signed() != -i64::from(ENOSYS) {
+            break;
+        }
+    }
+    ptrace::detach(run.id(), Signal::SIGSTOP).unwrap();
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    let mut next = stage.next_in_line();
+    granted(&mut next);
+    assert!(!command.is_alive() && !grandchild.is_alive());
+    run.signal(Signal::SIGCONT);
+    run.done().assert_code(123);
 }
 
 #[test]

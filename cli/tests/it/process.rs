@@ -86,15 +86,27 @@ impl Started {
 
     /// The keeper that it has started.
     pub(crate) fn keeper(&self) -> Process {
-        let id = self.id().as_raw();
-        let mut ids = fs::read_dir("/proc")
-            .unwrap()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let keeper = ids.find(|each| {
-            stat(*each).is_some_and(|stat| stat.parent == id && stat.name == "kvlock-keeper")
-        });
-        Process::of(keeper.expect("there is a keeper"))
+        let keepers = self.called("lock-keeper");
+        keepers.into_iter().next().expect("there is a keeper")
     }
+
+    /// Those of its children that have this in their name or command line, as `pkill -f` finds them.
+    pub(crate) fn called(&self, what: &str) -> Vec<Process> {
+        let is_meant = |(id, stat): &(i32, Stat)| {
+            let line = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            stat.name.contains(what) || line.contains(what)
+        };
+        let children = children_of(self.id().as_raw()).filter(is_meant);
+        children.map(|(id, _)| Process::of(id)).collect()
+    }
+}
+
+/// The children of a process.
+pub(crate) fn children_of(parent: i32) -> impl Iterator<Item = (i32, Stat)> {
+    let ids = fs::read_dir("/proc").unwrap();
+    let ids = ids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let children = ids.filter_map(|id| Some((id, stat(id)?)));
+    children.filter(move |(_, stat)| stat.parent == parent)
 }
 
 impl Drop for Started {
@@ -122,7 +134,7 @@ pub(crate) struct Process {
 
 #[derive(Debug)]
 pub(crate) struct Stat {
-    name: String,
+    pub(crate) name: String,
     pub(crate) state: char,
     parent: i32,
     /// The foreground group of its terminal.
@@ -165,8 +177,12 @@ impl Process {
         self.stat().is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.id), signal).unwrap();
+    }
+
     pub(crate) fn end(&self) {
-        kill(Pid::from_raw(self.id), Signal::SIGKILL).unwrap();
+        self.signal(Signal::SIGKILL);
         self.wait_until_gone();
     }
 

@@ -1,8 +1,11 @@
 //! What stands in the way is said, without secrets.
 
-use super::{Stage, Started, process::Done};
+use super::process::{Done, children_of};
+use super::{Stage, Started};
 use harness::Server;
 use harness::wait;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::process::Command;
 
 const SECRET: &str = "correct-horse";
@@ -12,12 +15,17 @@ const EACH: [&[&str]; 4] =
     [&["run", "k", "true"], &["info", "k"], &["list"], &["release", "--force", "k"]];
 
 fn ends(url: &str, arguments: &[&str]) -> Done {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
-    command.args(arguments).env("KVLOCK_URL", url);
-    let done = Started::new(command).done();
+    let done = started(url, arguments).done();
     assert!(!done.err.contains(SECRET) && !done.out.contains(SECRET), "{done:?}");
     assert!(done.err.starts_with("kvlock: ") && done.err.lines().count() == 1, "{done:?}");
     done
+}
+
+/// The program with these arguments, at this address.
+fn started(url: &str, arguments: &[&str]) -> Started {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
+    command.args(arguments).env("KVLOCK_URL", url);
+    Started::new(command)
 }
 
 fn with_password(server: &Server) -> String {
@@ -61,9 +69,7 @@ fn a_wrong_password() {
 #[test]
 fn the_right_password() {
     let server = Server::options().config("requirepass", SECRET).start();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
-    command.args(["run", "k", "true"]).env("KVLOCK_URL", with_password(&server));
-    Started::new(command).done().assert_code(0);
+    started(&with_password(&server), &["run", "k", "true"]).done().assert_code(0);
 }
 
 #[test]
@@ -84,6 +90,76 @@ fn something_that_is_no_lock() {
         done.assert_code(125);
         assert_eq!(done.err, "kvlock: k: the key holds something that is not a lock\n");
     }
+}
+
+#[test]
+fn a_server_that_is_no_redis() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    // Ends with the test binary.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _asked = stream.read(&mut [0; 1024]);
+            let _told = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        }
+    });
+    for arguments in EACH {
+        ends(&url, arguments).assert_code(125);
+    }
+}
+
+#[test]
+fn a_server_that_never_answers_is_not_waited_for_longer_than_asked_for() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", mute.local_addr().unwrap());
+    let run = |options: &[&str]| started(&url, &[&["run"], options, &["k", "true"]].concat());
+    let mut patient = [run(&[]), run(&["--wait", "9s"])];
+    for hasty in [run(&["--wait", "1s"]), run(&["--nonblock"])] {
+        let done = hasty.done();
+        done.assert_code(125);
+        assert!(done.err.ends_with(": the server did not answer in time\n"), "{done:?}");
+    }
+    // These end as well, later than that.
+    assert!(patient.iter_mut().all(|run| run.child.try_wait().unwrap().is_none()));
+    for run in patient {
+        run.done().assert_code(125);
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_not_repeated() {
+    let stage = Stage::set();
+    let key = "k".repeat(100_000);
+    for arguments in [&["run", &key, "true"][..], &["info", &key], &["release", "--force", &key]] {
+        let done = ends(&stage.server.url(), arguments);
+        done.assert_code(2);
+        assert!(done.err.contains("kkk…: ") && done.err.len() < 300, "{done:?}");
+    }
+}
+
+#[test]
+fn when_there_is_no_room_for_another_process_nothing_is_left_behind() {
+    let mut stage = Stage::set();
+    // What the program leaves behind becomes a child of this process.
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    let mut refused = 0;
+    // Each time there is room for one file more.
+    for files in 8..24 {
+        let program = stage.kvlock(&["run", "k", "true"]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
+        shell.arg(program.get_program()).args(program.get_args());
+        shell.env("KVLOCK_URL", stage.server.url());
+        let done = Started::new(shell).done();
+        refused += usize::from(done.err.contains("cannot start a process"));
+        assert!(stage.is_free(), "{done:?}");
+    }
+    assert!(refused > 0);
+    let me = std::process::id().try_into().unwrap();
+    // The name of what has not become the command yet.
+    let left: Vec<_> = children_of(me).filter(|(_, stat)| stat.name == "exe").collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
