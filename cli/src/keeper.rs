@@ -42,6 +42,8 @@ impl Keeper {
         let mut keeper = Command::new("/proc/self/exe")
             .arg0(NAME)
             .arg(group.to_string())
+            // Said with its start, so that it never has to be without it.
+            .arg(nanos(until).to_string())
             .env_clear()
             .current_dir("/")
             // Away from the keys of the terminal, and from signals to the command.
@@ -54,16 +56,15 @@ impl Keeper {
         let (Some(pipe), Some(ready)) = (keeper.stdin.take(), keeper.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        let mut keeper = Self { id, pipe, ready };
+        let keeper = Self { id, pipe, ready };
         // Should it not read, the pipe fills up one day; that must not stop us.
         match fcntl(&keeper.pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)) {
-            Ok(_) => keeper.may_run_until(until),
+            Ok(_) => Ok(keeper),
             Err(error) => {
                 keeper.dismiss();
-                return Err(error.into());
+                Err(error.into())
             }
         }
-        Ok(keeper)
     }
 
     /// Returns when it is on guard.
@@ -74,8 +75,7 @@ impl Keeper {
     /// The group may run until then, by the clock of [`since_boot`]. A keeper that does not read
     /// what it is told is of no use: it is killed, to be replaced like one that somebody else has killed.
     pub(crate) fn may_run_until(&mut self, until: Duration) {
-        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
-        if self.pipe.write(&nanos.to_le_bytes()).is_err() {
+        if self.pipe.write(&nanos(until).to_le_bytes()).is_err() {
             self.kill();
         }
     }
@@ -93,10 +93,15 @@ impl Keeper {
     }
 }
 
-/// `lock-keeper <id of the group>`, with the pipe as its input.
+fn nanos(until: Duration) -> u64 {
+    u64::try_from(until.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `lock-keeper <id of the group> <until when it may run>`, with the pipe as its input.
 pub(crate) fn keep(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let group = words.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
-    let Some(group) = group else {
+    let until = words.next().and_then(|nanos| nanos.to_str()?.parse().ok());
+    let (Some(group), Some(until)) = (group, until.map(Duration::from_nanos)) else {
         return ExitCode::FAILURE;
     };
     // Its name would be that of the link by which it was started. Nobody depends on it.
@@ -106,22 +111,21 @@ pub(crate) fn keep(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let mut out = io::stdout();
     // It fails when `kvlock` is gone, and then the pipe has ended too.
     let _told = out.write_all(b"!").and_then(|()| out.flush());
-    until_high_time(&io::stdin());
+    until_high_time(&io::stdin(), until);
     // Gone already is what was wanted.
     let _gone = killpg(group, Signal::SIGKILL);
     ExitCode::SUCCESS
 }
 
 /// Returns when the pipe has ended or the last time that was named has come.
-fn until_high_time(pipe: &impl AsFd) {
-    let mut until = None;
+fn until_high_time(pipe: &impl AsFd, mut until: Duration) {
     let mut pause = PollTimeout::ZERO;
     loop {
         let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
         // What was said while this process could not read it counts before the clock does.
         if let Ok(1..) = poll(&mut ready, pause) {
             let Some(said) = last_said(pipe) else { return };
-            until = Some(said);
+            until = said;
         }
         let left = left(until);
         if left.is_zero() {
@@ -141,10 +145,8 @@ fn last_said(pipe: &impl AsFd) -> Option<Duration> {
 }
 
 /// How long the group may run; rounded up, since a poll of no time would be a busy loop.
-fn left(until: Option<Duration>) -> Duration {
-    let (Some(until), Some(now)) = (until, since_boot()) else {
-        return TICK;
-    };
+fn left(until: Duration) -> Duration {
+    let Some(now) = since_boot() else { return TICK };
     let left = until.saturating_sub(now);
     if left.is_zero() { left } else { left.max(Duration::from_millis(1)) }
 }
@@ -157,12 +159,12 @@ mod tests {
     #[test]
     fn what_was_said_in_the_meantime_counts_before_the_clock() {
         let (reader, writer) = pipe().unwrap();
-        for until in [Duration::from_nanos(1), since_boot().unwrap() + TICK * 3600] {
-            let nanos = u64::try_from(until.as_nanos()).unwrap();
-            write(&writer, &nanos.to_le_bytes()).unwrap();
+        let past = Duration::from_nanos(1);
+        for until in [past, since_boot().unwrap() + TICK * 3600] {
+            write(&writer, &nanos(until).to_le_bytes()).unwrap();
         }
         drop(writer);
-        until_high_time(&reader);
+        until_high_time(&reader, past);
         assert_eq!(read(&reader, &mut [0; 8]), Ok(0), "it has gone before it had heard all");
     }
 }

@@ -90,11 +90,11 @@ impl Started {
         keepers.into_iter().next().expect("there is a keeper")
     }
 
-    /// Those of its children that have this in their name or command line, as `pkill -f` finds them.
+    /// Those of its living children that have this in their name or command line, as `pkill -f` finds them.
     pub(crate) fn called(&self, what: &str) -> Vec<Process> {
         let is_meant = |(id, stat): &(i32, Stat)| {
             let line = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            stat.name.contains(what) || line.contains(what)
+            stat.is_alive() && (stat.name.contains(what) || line.contains(what))
         };
         let children = children_of(self.id().as_raw()).filter(is_meant);
         children.map(|(id, _)| Process::of(id)).collect()
@@ -142,6 +142,13 @@ pub(crate) struct Stat {
     began: u64,
 }
 
+impl Stat {
+    /// Whether the process can still do anything.
+    fn is_alive(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
 /// What the kernel says about a process, if there is one.
 fn stat(id: i32) -> Option<Stat> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
@@ -172,9 +179,8 @@ impl Process {
         stat(self.id).filter(|stat| self.began == Some(stat.began))
     }
 
-    /// Whether it can still do anything.
     pub(crate) fn is_alive(&self) -> bool {
-        self.stat().is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
+        self.stat().is_some_and(|stat| stat.is_alive())
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
