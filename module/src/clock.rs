@@ -5,13 +5,20 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use kvlock_core::{MonoMillis, Now};
 
+use crate::redis::Ctx;
+
 /// What time it is.
 pub(crate) fn now() -> Now {
     static START: OnceLock<Instant> = OnceLock::new();
     let running = START.get_or_init(Instant::now).elapsed().as_millis();
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
     Now {
-        unix_us: u64::try_from(unix).unwrap_or(u64::MAX),
+        unix_us: Ctx::date_us().unwrap_or_else(machine_us),
         mono: MonoMillis(u64::try_from(running).unwrap_or(u64::MAX)),
     }
+}
+
+/// The machine's date, in microseconds since 1970.
+fn machine_us() -> u64 {
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    u64::try_from(unix).unwrap_or(u64::MAX)
 }

@@ -5,12 +5,16 @@
 //! a server or a client: it moves the date and leaves all other clocks alone.
 
 use crate::options::Options;
-use crate::shim;
+use crate::{shim, wait};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// Valkey 9 looks at the clock once in a millisecond.
+const LAG: Duration = Duration::from_millis(2);
 
 /// A clock that can be set, of all processes that it was given to: by [`Options::clock`] servers,
 /// by [`show_to`](Self::show_to) others.
@@ -38,8 +42,15 @@ impl Clock {
         Self::default()
     }
 
-    /// Sets it to so many milliseconds ahead of the machine's, or behind. It takes effect at once.
+    /// Sets it to so many milliseconds ahead of the machine's, or behind, and returns when
+    /// whoever looks sees that.
     pub fn set(&self, ahead_ms: i64) {
+        self.begin_to_set(ahead_ms);
+        wait::pass(LAG);
+    }
+
+    /// Sets it and returns at once: a server may go by the date of before for another moment.
+    pub fn begin_to_set(&self, ahead_ms: i64) {
         let us = ahead_ms * 1000;
         self.file.write_all_at(&us.to_ne_bytes(), 0).expect("set a clock");
     }

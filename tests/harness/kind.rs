@@ -2,8 +2,8 @@
 //!
 //! `scripts/servers` brings each of them under a name, as a launcher at
 //! `target/servers/<name>/redis-server` with `redis-cli` beside it. The variable `KVLOCK_SERVER`
-//! names the one that [`Server::start`](crate::Server::start) starts; without it that is
-//! `redis-7.0`. `KVLOCK_SERVERS` names another folder. A server that is not there fails the test that asks for it: nothing is skipped.
+//! names the one that all tests run on; without it, [`Server::start`](crate::Server::start) starts
+//! `redis-7.0`, and [`on_each_server!`](crate::on_each_server) goes through [`EACH`]. `KVLOCK_SERVERS` names another folder. A server that is not there fails the test that asks for it: nothing is skipped.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -88,27 +88,36 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the workspace")
 }
 
-/// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`].
+/// Makes one `#[test]` for each of [`EACH`] out of functions that take a [`Kind`]. With
+/// `KVLOCK_SERVER` set it makes one on that server alone: tests/build.rs builds them anew.
 ///
 /// ```
 /// # use harness::{Kind, on_each_server};
 /// fn a_grant_beats_the_timeout(kind: Kind) { /* … */ }
 ///
 /// on_each_server!(a_grant_beats_the_timeout);
-/// // a_grant_beats_the_timeout::redis_7_0, ::redis_8 and ::valkey_8_1
+/// // a_grant_beats_the_timeout::redis_7_0, ::redis_8 and ::valkey_8_1, or ::kvlock_server
 /// ```
 #[macro_export]
 macro_rules! on_each_server {
     ($($body:ident),+ $(,)?) => {$(
         mod $body {
+            #[cfg(one_server)]
+            #[test]
+            fn kvlock_server() {
+                super::$body($crate::Kind::chosen());
+            }
+            #[cfg(not(one_server))]
             #[test]
             fn redis_7_0() {
                 super::$body($crate::Kind::named("redis-7.0"));
             }
+            #[cfg(not(one_server))]
             #[test]
             fn redis_8() {
                 super::$body($crate::Kind::named("redis-8"));
             }
+            #[cfg(not(one_server))]
             #[test]
             fn valkey_8_1() {
                 super::$body($crate::Kind::named("valkey-8.1"));

@@ -31,7 +31,7 @@
 //! | a disk that a test slows down, and a loss of power | [`disk`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
-//! | the only sleep | [`wait`] |
+//! | waiting for what a server shows | [`wait`] |
 //! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |

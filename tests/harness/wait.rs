@@ -1,7 +1,8 @@
 //! Waiting for something that a server shows.
 //!
-//! This is the only place that sleeps, and only between two looks. A test that slept "long enough"
-//! instead would be slow on a fast machine and wrong on a slow one.
+//! A test that slept "long enough" for something to happen would be slow on a fast machine and
+//! wrong on a slow one. So this sleeps between two looks only. What sleeps elsewhere paces a load,
+//! or gives something that must *not* happen the time to happen: [`observe::let_pass`](crate::observe::let_pass).
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,4 +22,9 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result
             Err(_) => sleep(BETWEEN_LOOKS),
         }
     }
+}
+
+/// Lets a time pass that is a fact of the system, and no guess of how long something takes.
+pub fn pass(time: Duration) {
+    sleep(time);
 }

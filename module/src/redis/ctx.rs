@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis_module::raw;
 
-use super::api::{OK, required};
+use super::api::{OK, optional, required};
 use super::guard::log_line;
-use super::text::Arg;
+use super::text::{Arg, Text};
 
 /// What the server gives us to talk to it, for the length of one callback.
 #[derive(Debug)]
@@ -102,9 +102,10 @@ impl Ctx<'_> {
     /// Says whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
     /// the server made for a module's call.
     fn has_connection(&self) -> bool {
-        let info = required!(RedisModule_GetClientInfoById);
-        // SAFETY: asked for no information, the function only looks whether the client is there.
-        unsafe { info(ptr::null_mut(), self.client_id()) == OK }
+        // `GetClientInfoById` finds the stand-in too, on Valkey 9.1. This one does not.
+        let user = required!(RedisModule_GetClientUserNameById);
+        // SAFETY: the context is alive, and without automatic memory the name is ours.
+        unsafe { Text::from_raw(user(self.raw, self.client_id())) }.is_some()
     }
 
     /// Says whether this server is a primary.
@@ -115,6 +116,15 @@ impl Ctx<'_> {
     /// Says whether this server is part of a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+
+    /// The server's own date in microseconds since 1970, where it tells. Valkey 9 looks at the
+    /// machine's clock once in a millisecond: until then, a lease set by that clock would be over
+    /// for the server if the date had just gone back.
+    pub(crate) fn date_us() -> Option<u64> {
+        let date = optional!(RedisModule_Microseconds)?;
+        // SAFETY: takes nothing and may be called at any time.
+        u64::try_from(unsafe { date() }).ok()
     }
 
     /// Says whether something may be written that no client asked for just now: not while the
