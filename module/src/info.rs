@@ -44,4 +44,5 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("not_replicated", not_replicated());
     info.field("caught_panics", caught_panics());
     info.field("waiters_memory_bytes", waiters * BYTES_PER_WAITER);
+    info.text(c"sources", env!("KVLOCK_SOURCES"));
 }

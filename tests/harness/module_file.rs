@@ -1,30 +1,50 @@
 //! Where the module under test is.
 
 use crate::kind::workspace;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+#[path = "../../module/sources.rs"]
+mod sources;
 
 /// The `kvlock.so` that servers load: what `KVLOCK_MODULE` names, else the one that
-/// `scripts/build` left in cargo's target folder. A missing file is a panic that says what to run,
-/// never a skipped test.
+/// `scripts/build` left in cargo's target folder. One that is missing, or was not built from the
+/// sources that are there now, is a panic that says what to run, never a skipped test.
 pub fn path() -> PathBuf {
-    find("KVLOCK_MODULE", "kvlock.so", "scripts/build")
+    static BUILT: LazyLock<PathBuf> =
+        LazyLock::new(|| built(&target(), "kvlock.so", "scripts/build"));
+    named("KVLOCK_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
 /// The same with the feature `planted`, for tests of what happens when the module has a bug: what
 /// `KVLOCK_PLANTED_MODULE` names, else what `scripts/build --planted` left.
 pub fn planted_path() -> PathBuf {
-    find("KVLOCK_PLANTED_MODULE", "kvlock-planted.so", "scripts/build --planted")
+    static BUILT: LazyLock<PathBuf> =
+        LazyLock::new(|| built(&target(), "kvlock-planted.so", "scripts/build --planted"));
+    named("KVLOCK_PLANTED_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-fn find(variable: &str, name: &str, built_by: &str) -> PathBuf {
-    let path = std::env::var_os(variable).map_or_else(|| in_target(name), PathBuf::from);
-    assert!(path.exists(), "{} is not there: run `{built_by}`", path.display());
+/// Whoever names a file knows what is in it.
+fn named(variable: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(std::env::var_os(variable)?);
     // The server resolves it in a folder of its own.
-    path.canonicalize().expect("the path of the module")
+    Some(path.canonicalize().unwrap_or_else(|e| panic!("{variable}: {}: {e}", path.display())))
 }
 
-fn in_target(name: &str) -> PathBuf {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    workspace().join(target).join(name)
+fn target() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    workspace().join(named.unwrap_or_else(|| PathBuf::from("target")))
+}
+
+/// The module of that name in that folder, if it was built from the sources that are there now.
+pub fn built(target: &Path, name: &str, built_by: &str) -> PathBuf {
+    let path = target.join(name);
+    let Ok(module) = fs::read(&path) else {
+        panic!("{} is not there: run `{built_by}`", path.display())
+    };
+    let now = sources::fingerprint(&workspace().join("module")).expect("read the sources");
+    let says = module.windows(now.len()).any(|bytes| bytes == now.as_bytes());
+    assert!(says, "{} is not of the module's sources now: run `{built_by}`", path.display());
+    path.canonicalize().expect("the path of the module")
 }

@@ -1,10 +1,11 @@
-//! The harness does what the other tests rely on. Nothing here loads the module.
+//! The harness does what the other tests rely on.
 
 use harness::cluster::{Cluster, is_redirect};
 use harness::transcript::{Transcript, play};
-use harness::{Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
+use harness::{Kind, Options, Server, Value, cmd, module_file, observe, on_each_server, wait};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 fn plain() -> Options {
     Server::options().without_module()
@@ -76,6 +77,24 @@ fn a_server_that_was_not_brought_names_the_script() {
         std::thread::spawn(|| plain().kind(&Kind::named("redis-1")).start()).join().unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     assert!(text.contains("scripts/servers redis-1"), "{text}");
+}
+
+#[test]
+fn a_module_of_other_sources_is_not_tested() {
+    let folder = TempDir::with_prefix("kvlock-old-").unwrap();
+    let file = folder.path().join("kvlock.so");
+    std::fs::copy(module_file::path(), &file).unwrap();
+    let build = || module_file::built(folder.path(), "kvlock.so", "scripts/build");
+    assert_eq!(build(), file);
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The same file, but for what it says of itself.
+    let says = observe::info_field(&mut Server::start().connect(), "kvlock_sources").unwrap();
+    let at = bytes.windows(says.len()).position(|bytes| bytes == says.as_bytes()).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let panic = std::panic::catch_unwind(build).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("run `scripts/build`"), "{text}");
 }
 
 #[test]

@@ -69,6 +69,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_RegisterNumericConfig RedisModule_RegisterEnumConfig
         RedisModule_RegisterBoolConfig RedisModule_LoadConfigs
         RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong
+        RedisModule_InfoAddFieldCString
         RedisModule_SubscribeToKeyspaceEvents RedisModule_SubscribeToServerEvent
         RedisModule_GetNotifyKeyspaceEvents RedisModule_NotifyKeyspaceEvent
         RedisModule_GetServerInfo RedisModule_ServerInfoGetFieldUnsigned RedisModule_FreeServerInfo
@@ -79,7 +80,8 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_DeleteKey RedisModule_UnlinkKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
         RedisModule_ScanCursorRestart RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
-        RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId RedisModule_GetClientInfoById
+        RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId
+        RedisModule_GetClientUserNameById
         RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
         RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType
         RedisModule_CallReplyStringPtr RedisModule_CallReplyArrayElement

@@ -1,6 +1,6 @@
 //! The module's section of `INFO`.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, CString, c_int};
 
 use redis_module::raw;
 
@@ -21,6 +21,14 @@ impl InfoWriter {
         let add = required!(RedisModule_InfoAddFieldULongLong);
         // SAFETY: the info context is alive; the name is copied.
         unsafe { add(self.raw, name.as_ptr(), value) };
+    }
+
+    /// Adds a field that is text.
+    pub(crate) fn text(&self, name: &CStr, value: &str) {
+        let Ok(value) = CString::new(value) else { return };
+        let add = required!(RedisModule_InfoAddFieldCString);
+        // SAFETY: the info context is alive; name and value are copied.
+        unsafe { add(self.raw, name.as_ptr(), value.as_ptr()) };
     }
 }
 
