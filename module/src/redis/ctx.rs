@@ -104,8 +104,10 @@ impl Ctx<'_> {
     fn has_connection(&self) -> bool {
         // `GetClientInfoById` finds the stand-in too, on Valkey 9.1. This one does not.
         let user = required!(RedisModule_GetClientUserNameById);
-        // SAFETY: the context is alive, and without automatic memory the name is ours.
-        unsafe { Text::from_raw(user(self.raw, self.client_id())) }.is_some()
+        // SAFETY: the context is alive.
+        let user = unsafe { user(self.raw, self.client_id()) };
+        // SAFETY: the context has no automatic memory, so the name is ours.
+        unsafe { Text::from_raw(user) }.is_some()
     }
 
     /// Says whether this server is a primary.
