@@ -124,11 +124,14 @@ impl Acquisition<'_> {
             Limit::Until(_) => self.limit.left().unwrap_or(full).max(LEAST_PATIENCE).min(full),
         };
         let mut sent = self.inner.now();
-        let via = |live: &Arc<Live>| {
-            claim.sending(Some(live.clone()));
-            sent = self.inner.now();
+        let answer = {
+            let mut sending = claim.sending_via();
+            let via = |live: &Arc<Live>| {
+                sending(live);
+                sent = self.inner.now();
+            };
+            self.inner.router.call_via(self.key, &request, patience, via).await
         };
-        let answer = self.inner.router.call_via(self.key, &request, patience, via).await;
         let answer = answer
             .and_then(|value| Ok(reply::granted(self.mode, value).map_err(RedisError::from)?));
         match answer {

@@ -89,7 +89,14 @@ impl Builder {
     /// nodes together: 32 by default, at least 1. Each takes a connection while somebody waits.
     ///
     /// If more are wanted, those ask again and again at random intervals, and are served when they
-    /// happen to find the lock free, not in order of arrival.
+    /// happen to find the lock free and nobody in line, not in order of arrival. Under constant load
+    /// that may take long: with 600 tasks at 100 locks and 32 connections the mean was 76 ms and the
+    /// longest wait 2.7 s. So where more locks than this are contended at a time, raise it.
+    ///
+    /// Those of this client who want the same lock are in line here, and only the first of them at
+    /// the server: also those who could [share](crate::Lock::shared) it, or hold a permit of a
+    /// semaphore at the same time. They come in one after the other, a round trip or two apart, and
+    /// a writer of another client that has come meanwhile gets in between.
     ///
     /// ```
     /// let builder = kvlock::Client::builder().waits(100);
@@ -100,7 +107,8 @@ impl Builder {
         self
     }
 
-    /// How long the server may take to answer, or to let us connect: 5 s by default.
+    /// How long the server may take to answer, or to let us connect: 5 s by default. By no more than
+    /// this an acquire passes the limit that it was given, whatever goes wrong.
     ///
     /// ```
     /// # use std::time::Duration;

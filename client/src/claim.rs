@@ -59,11 +59,26 @@ impl Claim {
         &self.inner
     }
 
-    /// A command that may be granted is about to be sent there; `None`: not over the link.
+    /// A command that may be granted is about to be sent there; `None`: not over the link. One that
+    /// was not answered may arrive after it, unless both go over the same connection.
     pub(crate) fn sending(&mut self, via: Option<Arc<Live>>) {
+        if let Some(before) = &self.via {
+            self.strays |= via.as_ref().is_none_or(|via| !Arc::ptr_eq(via, before));
+        }
         self.in_line = via.is_none().then(Instant::now);
         self.via = via;
         self.armed = true;
+    }
+
+    /// Takes note of where a command goes that may be sent on: whoever did so has done nothing.
+    pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
+        let mut sent_on = false;
+        move |live| {
+            if std::mem::replace(&mut sent_on, true) {
+                self.refused();
+            }
+            self.sending(Some(live.clone()));
+        }
     }
 
     /// The answer has come: the lock is granted, and will have to be released.
@@ -81,10 +96,11 @@ impl Claim {
 
     /// Takes in how a command failed.
     pub(crate) fn failed(&mut self, trouble: &Error) {
-        if trouble.leaves_outcome_unknown() {
-            self.strays = true;
-        } else {
+        if !trouble.leaves_outcome_unknown() {
             self.refused();
+        } else if self.via.is_none() || !matches!(trouble, Error::Timeout) {
+            // What follows on a connection that is merely slow is carried out after it.
+            self.strays |= self.armed;
         }
     }
 

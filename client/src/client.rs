@@ -24,12 +24,14 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 /// Acquires locks of one server or cluster, and keeps them.
 ///
-/// Make one per process and clone it: clones share the connections and the watchdog. It belongs to
-/// the tokio runtime in which it is used; the runtime needs its timers and I/O enabled.
+/// Make one per process and clone it: clones share the connections and the watchdog. These run on
+/// the tokio runtime on which they are first needed, with its timers and I/O enabled; when it ends,
+/// on another on which the client was used.
 ///
 /// # Examples
 ///
@@ -302,6 +304,15 @@ impl Inner {
     /// See [`Background::spawn`].
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.background.spawn(|| self.router.runtime(), work);
+    }
+
+    /// See [`Background::spawn_on`].
+    pub(crate) fn spawn_on(
+        &self,
+        runtime: &Handle,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.background.spawn_on(runtime, work);
     }
 
     /// Asks for something about a key that changes nothing, once more if the connection turns out to

@@ -13,7 +13,7 @@
 
 use crate::connector::{Connector, Server, address};
 use crate::error::Error;
-use crate::link::Reign;
+use crate::link::{Reign, runtime_is_gone};
 use crate::node::{At, Node};
 use crate::slots::{SLOTS, View, read_view};
 use redis::aio::MultiplexedConnection;
@@ -44,15 +44,15 @@ pub(crate) struct Cluster {
     patience: Duration,
     own_renewals: bool,
     state: Mutex<State>,
-    /// When the last look began that succeeded, and the last that did not.
-    looks: tokio::sync::Mutex<Looks>,
+    looks: tokio::sync::Mutex<Option<Look>>,
     switched: Notify,
 }
 
-#[derive(Debug, Default)]
-struct Looks {
-    succeeded: Option<Instant>,
-    failed: Option<Instant>,
+/// The last look, and what came of it.
+#[derive(Debug)]
+struct Look {
+    began: Instant,
+    outcome: Result<(), Error>,
 }
 
 #[derive(Debug)]
@@ -107,14 +107,14 @@ impl Cluster {
 
     /// Who has the slot, after another look if there is doubt. Of a slot that nobody serves, any
     /// node: it says so.
-    pub(crate) async fn find(&self, slot: u16) -> Result<Arc<Node>, Error> {
+    pub(crate) async fn find(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, Error> {
         let believed = self.owner_of(slot);
         if let Some(node) = &believed
             && !node.is_troubled()
         {
             return Ok(node.clone());
         }
-        let looked = self.look(FRESH).await;
+        let looked = self.look_to_the_end(FRESH).await;
         let state = self.state();
         match (state.owner_of(slot), looked) {
             (Some(node), _) => Ok(node),
@@ -124,8 +124,8 @@ impl Cluster {
     }
 
     /// All that have slots.
-    pub(crate) async fn owners(&self) -> Result<Vec<Arc<Node>>, Error> {
-        let looked = self.look(FRESH).await;
+    pub(crate) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
+        let looked = self.look_to_the_end(FRESH).await;
         let owners = self.state().owners.clone();
         if owners.is_empty() {
             looked?;
@@ -177,7 +177,7 @@ impl Cluster {
     pub(crate) async fn keep_looking(&self) -> Infallible {
         loop {
             sleep(ROUND).await;
-            if let Err(trouble) = self.look(ROUND).await {
+            if let Err(trouble) = self.look(Instant::now(), ROUND).await {
                 tracing::debug!(%trouble, "no node of the cluster answers");
             }
         }
@@ -191,33 +191,34 @@ impl Cluster {
         }
         let looking = Looking(self.clone());
         runtime.spawn(async move {
-            if let Err(trouble) = looking.0.look(FRESH).await {
+            if let Err(trouble) = looking.0.look(Instant::now(), FRESH).await {
                 tracing::debug!(%trouble, "no node of the cluster answers");
             }
         });
     }
 
-    /// Finds out who has which slots, unless that was done within that time.
-    async fn look(&self, fresh: Duration) -> Result<(), Error> {
-        let mut looks = self.looks.lock().await;
-        let is_fresh = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < fresh);
-        if is_fresh(looks.succeeded) {
-            return Ok(());
-        }
-        if is_fresh(looks.failed) && !self.state().owners.is_empty() {
-            return Err(passing("no node of the cluster answers"));
+    /// Looks, and goes on with it when the caller gives up: others have trouble, too.
+    async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let (me, asked) = (self.clone(), Instant::now());
+        let looking = runtime.spawn(async move { me.look(asked, fresh).await });
+        looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
+    }
+
+    /// Finds out who has which slots, unless that was done at most so long before it was `asked` for.
+    async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
+        let mut last = self.looks.lock().await;
+        if let Some(Look { began, outcome }) = &*last
+            && *began + fresh > asked
+        {
+            return outcome.clone();
         }
         let began = Instant::now();
-        match self.see().await {
-            Ok(view) => {
-                looks.succeeded = Some(began);
-                self.believe(&view)
-            }
-            Err(trouble) => {
-                looks.failed = Some(began);
-                Err(trouble)
-            }
-        }
+        let outcome = match self.see().await {
+            Ok(view) => self.believe(&view),
+            Err(trouble) => Err(trouble),
+        };
+        last.insert(Look { began, outcome }).outcome.clone()
     }
 
     /// Asks one node after the other until one knows.
@@ -430,3 +431,6 @@ fn refused(error: RedisError) -> Error {
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,9 @@ use crate::claim::{Claim, FIRST_LEASE};
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::lease::{Lease, Tenure, Term};
-use crate::link::Live;
 use crate::reply::{self, Grant};
 use crate::request::{self, Mode};
 use redis::RedisError;
-use std::sync::Arc;
 
 impl Guard {
     /// Goes on sharing the lock, with those who [share](crate::Lock::shared) it, instead of holding
@@ -86,7 +84,7 @@ async fn share(claim: &mut Claim, term: Term) -> Result<Grant, Error> {
     loop {
         let inner = claim.inner().clone();
         let (key, patience) = (claim.key.clone(), inner.settings.reply_timeout);
-        let via = |live: &Arc<Live>| claim.sending(Some(live.clone()));
+        let via = claim.sending_via();
         let answer = inner.router.call_via(&key, &request, patience, via).await;
         match answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?)) {
             Ok(Some(grant)) => {

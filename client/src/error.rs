@@ -18,7 +18,7 @@ use std::fmt;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The lock is no longer held, and was not released by this client: its lease ended, or
@@ -222,8 +222,12 @@ impl From<RedisError> for Error {
         }
         let kind = error.kind();
         let is = |kinds: &[ErrorKind]| kinds.contains(&kind);
+        // What redis-rs says of a connection that was closed in the middle of an answer.
+        let cut = kind == ErrorKind::Parse && said(&error).contains("end of input");
         if error.is_timeout() {
             Self::Timeout
+        } else if cut {
+            Self::Connection(error)
         } else if is(&[ErrorKind::Parse, ErrorKind::UnexpectedReturnType]) {
             Self::Protocol(said(&error))
         } else if is(&[ErrorKind::AuthenticationFailed]) {

@@ -3,10 +3,12 @@
 use crate::builder::check_lease;
 use crate::claim;
 use crate::client::Inner;
+use crate::clock::Moment;
 use crate::error::Error;
-use crate::lease::{Lease, Parting, ShareId, Term};
+use crate::lease::{Lease, Parting, ShareId, Term, Turn};
 use crate::observe;
 use crate::owner::Visit;
+use crate::replicas::Way;
 use crate::reply::{self, Token};
 use crate::request::{self, GiveBack, Mode};
 use redis::{Cmd, RedisError};
@@ -181,7 +183,11 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) {
-        self.lease.lost().await;
+        let mut lost = pin!(self.lease.lost());
+        // The watchdog tells, unless nobody drives the runtime that it is on.
+        while tokio::time::timeout(self.lease_left(), &mut lost).await.is_err() {
+            self.inner.watchdog.keep_running();
+        }
     }
 
     /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
@@ -240,25 +246,15 @@ impl Guard {
         let way = inner.renewals.way(&self.lease.tenure.key).await?;
         let sent = inner.now();
         let (length, before) = self.lease.change(&turn, self.share, sent, lease);
-        self.lease.renewing(&turn, sent, length);
-        // Should this be dropped, the watchdog knows what is to be expected.
-        inner.watchdog.watch(&self.lease);
-        let request = self.lease.tenure.renewal(length)?;
-        match inner.renewals.send_one(way, &request, inner.settings.reply_timeout).await {
-            Ok(Some(runs)) => self.lease.renewed(&turn, sent, runs.min(length), inner.now()),
-            Ok(None) | Err(Error::NotALock) => self.lease.lose(true),
-            Err(trouble) => {
-                if let (false, Some(before)) = (trouble.leaves_outcome_unknown(), before) {
-                    self.lease.change_back(&turn, self.share, sent, before);
-                }
-                drop(turn);
-                inner.watchdog.watch(&self.lease);
-                return Err(trouble);
-            }
+        let outcome = renew(inner, &self.lease, &turn, way, sent, length).await;
+        if let (Err(trouble), Some(before)) = (&outcome, before)
+            && !trouble.leaves_outcome_unknown()
+        {
+            self.lease.change_back(&turn, self.share, sent, before);
         }
         drop(turn);
         inner.watchdog.watch(&self.lease);
-        if self.is_lost() { Err(Error::Lost) } else { Ok(()) }
+        outcome
     }
 
     /// Releases the lock, or one hold of it, and waits until the server has done so.
@@ -307,6 +303,8 @@ impl Drop for Guard {
         if self.released {
             return;
         }
+        // Nobody may live to release it: then it ends by itself.
+        self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
         self.inner.spawn(async move {
             if let Err(trouble) = give_back(&inner, &lease, share).await {
@@ -333,6 +331,27 @@ pub(crate) async fn run_until<F: Future>(
     .await
 }
 
+/// Sends a renewal, and takes in what comes of it.
+pub(crate) async fn renew(
+    inner: &Arc<Inner>,
+    lease: &Arc<Lease>,
+    turn: &Turn,
+    way: Way,
+    sent: Moment,
+    length: Duration,
+) -> Result<(), Error> {
+    let request = lease.tenure.renewal(length)?;
+    lease.renewing(turn, sent, length);
+    // Should this be dropped, the watchdog knows what is to be expected.
+    inner.watchdog.watch(lease);
+    match inner.renewals.send_one(way, &request, inner.settings.reply_timeout).await {
+        Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
+        Ok(None) | Err(Error::NotALock) => lease.lose(true),
+        Err(trouble) => return Err(trouble),
+    }
+    if lease.is_lost() { Err(Error::Lost) } else { Ok(()) }
+}
+
 /// Takes one guard's share out of a lease, and tells the server.
 async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Result<(), Error> {
     let turn = lease.turn().await;
@@ -354,7 +373,12 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
         Err(_) => {}
     }
     let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
-    if unknown || (strays && matches!(give_back, GiveBack::All)) {
+    if !matches!(give_back, GiveBack::All) {
+        // Sent again, it could take a later hold away.
+        if unknown {
+            lease.strayed();
+        }
+    } else if unknown || strays {
         let (inner, key) = (inner.clone(), tenure.key.clone());
         inner.clone().spawn(async move { claim::free(&inner, &key, &request, None, true).await });
     }

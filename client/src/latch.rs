@@ -9,6 +9,7 @@ use crate::reply::{self, LatchInfo};
 use crate::router::{HOPS, Route};
 use crate::{observe, request};
 use redis::{RedisError, Value};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -206,6 +207,11 @@ impl Latch {
 
     async fn wait_by(&self, limit: Limit) -> Result<bool, Error> {
         check_name(&self.key)?;
+        let reply_timeout = self.client.inner.settings.reply_timeout;
+        limit.hold(reply_timeout, pin!(self.wait_until_open(limit))).await
+    }
+
+    async fn wait_until_open(&self, limit: Limit) -> Result<bool, Error> {
         let inner = &self.client.inner;
         let waiter = inner.fresh_owner();
         let mut trouble = Trouble::new(limit);
@@ -270,17 +276,7 @@ impl Latch {
         let live = seat.connection(&to.node).await?;
         observe::waiting();
         *in_line = Some(Instant::now());
-        let answer = inner.router.looking(async {
-            match limit {
-                // The server ends the wait; this is for a server that does not.
-                Some(limit) => {
-                    let patience = limit + inner.settings.reply_timeout;
-                    live.call(&request, to.asking, patience).await
-                }
-                None => live.call_unlimited(&request, to.asking).await,
-            }
-        });
-        let answer = answer.await;
+        let answer = inner.router.looking(live.call_unlimited(&request, to.asking)).await;
         if answer.as_ref().is_err_and(Error::leaves_outcome_unknown) {
             live.condemn();
         }

@@ -296,6 +296,14 @@ impl Lease {
         self.state().phase != Phase::Released
     }
 
+    /// The share's guard is gone: nobody renews for it any more, whether it gets to leave or not.
+    pub(crate) fn abandon(&self, share: ShareId) {
+        let mut state = self.state();
+        if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
+            share.term.watched = false;
+        }
+    }
+
     /// A command may have been carried out, or may be yet, that nobody waits for any more.
     pub(crate) fn strayed(&self) {
         self.state().strays = true;
@@ -316,6 +324,11 @@ impl Lease {
         }
         let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };
         Parting::Release { give_back, strays: state.strays }
+    }
+
+    /// The longest that a guard wants.
+    pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
+        self.state().longest(now)
     }
 
     /// What to do about it at `now`.

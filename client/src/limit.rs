@@ -2,8 +2,9 @@
 
 use crate::error::Error;
 use crate::observe;
+use std::pin::Pin;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// A wait that was in line for so long before its connection broke had reached the server: what came
 /// before is another trouble. Some networks cut silent connections every minute.
@@ -58,6 +59,17 @@ impl Limit {
             done = what => Some(done),
             () = self.passes() => None,
         }
+    }
+
+    /// Does something, but not for longer than an answer may take after the limit, whatever it waits
+    /// for. It is large, so it stays where it is.
+    pub(crate) async fn hold<T>(
+        self,
+        reply_timeout: Duration,
+        what: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        let Some(left) = self.left() else { return what.await };
+        timeout(left.saturating_add(reply_timeout), what).await.unwrap_or(Err(Error::Timeout))
     }
 
     async fn passes(self) {

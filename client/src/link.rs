@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time in which one server is the primary. Over, its connections are of no use any more, and
 /// what was asked over them may never be answered.
@@ -51,8 +51,6 @@ pub(crate) struct Live {
     reign: Option<Arc<Reign>>,
     /// A command there may need `ASKING` before it.
     clustered: bool,
-    /// The runtime that drives it; when that has ended, so has the connection.
-    pub(crate) runtime: Handle,
 }
 
 impl fmt::Debug for Live {
@@ -62,10 +60,9 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    /// To be called on the runtime that the connection was made on.
     pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
         let broken = AtomicBool::new(false);
-        Self { connection, broken, reign, clustered: false, runtime: Handle::current() }
+        Self { connection, broken, reign, clustered: false }
     }
 
     /// The same to a node of a cluster.
@@ -170,65 +167,122 @@ fn last(mut answers: Vec<Value>) -> Value {
     answers.pop().unwrap_or(Value::Nil)
 }
 
-/// The connection for commands that are answered at once. It is made again when it broke.
+/// The connection for commands that are answered at once. It is made again when it broke: once for
+/// all who need it, and to the end if they give up meanwhile.
 #[derive(Debug)]
 pub(crate) struct Link {
     connector: Arc<Connector>,
-    current: Mutex<Option<Arc<Live>>>,
-    /// One at a time.
-    dialling: tokio::sync::Mutex<()>,
+    last: Mutex<Option<Dial>>,
+}
+
+/// An attempt to connect, on the runtime of whoever began it.
+#[derive(Clone, Debug)]
+struct Dial {
+    outcome: watch::Receiver<Option<Result<Arc<Live>, Error>>>,
+    runtime: Handle,
+}
+
+impl Dial {
+    fn begin(connector: Arc<Connector>) -> Result<Self, Error> {
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let (done, outcome) = watch::channel(None);
+        runtime.spawn(async move {
+            let live = connector.dial().await;
+            tracing::debug!(connected = live.is_ok(), "dialled");
+            done.send_replace(Some(live.map(Arc::new)));
+        });
+        Ok(Self { outcome, runtime })
+    }
+
+    fn live(&self) -> Option<Arc<Live>> {
+        let outcome = self.outcome.borrow();
+        outcome.as_ref()?.as_ref().ok().filter(|live| !live.is_broken()).cloned()
+    }
+
+    fn is_under_way(&self) -> bool {
+        // Whoever is to say it has gone with the runtime otherwise.
+        self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
+    }
+
+    /// `None` if its runtime has ended.
+    async fn done(mut self) -> Option<Result<Arc<Live>, Error>> {
+        self.outcome.wait_for(Option::is_some).await.ok()?.clone()
+    }
 }
 
 impl Link {
     pub(crate) fn new(connector: Arc<Connector>) -> Self {
-        Self { connector, current: Mutex::default(), dialling: tokio::sync::Mutex::default() }
+        Self { connector, last: Mutex::default() }
     }
 
     /// The connection as it is, or a new one.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
-        if let Some(live) = self.current() {
-            return Ok(live);
+        // Somebody else's runtime may end, but not ours.
+        for _ in 0..2 {
+            let dial = {
+                let mut last = self.last();
+                if let Some(live) = last.as_ref().and_then(Dial::live) {
+                    return Ok(live);
+                }
+                match &*last {
+                    Some(dial) if dial.is_under_way() => dial.clone(),
+                    Some(_) | None => last.insert(Dial::begin(self.connector.clone())?).clone(),
+                }
+            };
+            if let Some(outcome) = dial.done().await {
+                return outcome;
+            }
         }
-        let _turn = self.dialling.lock().await;
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        let live = Arc::new(self.connector.dial().await?);
-        tracing::debug!("connected");
-        *self.last() = Some(live.clone());
-        Ok(live)
+        Err(runtime_is_gone())
+    }
+
+    /// The same, if it is there in time.
+    pub(crate) async fn live_by(&self, end: Instant) -> Result<Arc<Live>, Error> {
+        timeout_at(end, self.live()).await.map_err(|_| Error::Timeout)?
     }
 
     /// Sends over the connection as it is or a new one.
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
-        let live = self.live().await?;
-        let answer = live.call(cmd, false, patience).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        answer
+        let end = after(patience);
+        let live = self.live_by(end).await?;
+        condemned_if_mute(&live, live.call(cmd, false, left(end)).await)
     }
 
     /// The same for what is about a command that went to this server before.
     pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
-        let live = self.live().await?;
-        let answer = live.call_after(cmd, patience).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        answer
+        let end = after(patience);
+        let live = self.live_by(end).await?;
+        condemned_if_mute(&live, live.call_after(cmd, left(end)).await)
     }
 
     /// The runtime that the last connection lives on.
     pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.last().as_ref().map(|live| live.runtime.clone())
+        self.last().as_ref().map(|dial| dial.runtime.clone())
     }
 
-    fn current(&self) -> Option<Arc<Live>> {
-        self.last().as_ref().filter(|live| !live.is_broken()).cloned()
+    fn last(&self) -> MutexGuard<'_, Option<Dial>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn last(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+fn condemned_if_mute<T>(live: &Live, answer: Result<T, Error>) -> Result<T, Error> {
+    if matches!(answer, Err(Error::Timeout)) {
+        live.condemn();
     }
+    answer
+}
+
+/// The end of that time; of one that never ends, in thirty years.
+pub(crate) fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))
+}
+
+/// How long it is until then.
+pub(crate) fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
+pub(crate) fn runtime_is_gone() -> Error {
+    Error::Connection(RedisError::from(std::io::Error::other("the runtime is shutting down")))
 }

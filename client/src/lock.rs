@@ -13,6 +13,7 @@ use crate::reply::{self, LockInfo, LockState};
 use crate::request::Mode;
 use crate::{observe, reenter, request};
 use redis::RedisError;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
@@ -233,13 +234,19 @@ impl Lock {
         self.check()?;
         check_lease(self.term.length)?;
         let span = observe::acquire_span(&self.key);
-        let acquired = async {
+        let acquire = pin!(async {
             match &self.owner {
                 None => self.acquire_first(limit, None).await,
                 Some(owner) => self.acquire_for(owner, limit).await,
             }
-        };
+        });
+        let acquired = limit.hold(self.reply_timeout(), acquire);
         if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
+    }
+
+    /// By how much a limit may be passed.
+    pub(crate) fn reply_timeout(&self) -> Duration {
+        self.client.inner.settings.reply_timeout
     }
 
     async fn acquire_first(
@@ -419,6 +426,9 @@ impl Lock {
     }
 
     /// How many times that owner holds it at this moment, as the server counts; 0 if it does not.
+    ///
+    /// That may differ from the number of its [guards](Guard::holds) after a re-entry or a release
+    /// whose answer was lost: it has no effect, since the last guard gives back all there is.
     ///
     /// # Errors
     ///

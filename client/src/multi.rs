@@ -6,6 +6,7 @@ use crate::limit::Limit;
 use crate::lock::Lock;
 use crate::reply::Token;
 use futures_util::future::{join_all, select_all};
+use std::pin::pin;
 use std::time::Duration;
 
 /// Several locks as one: all are held, or none.
@@ -137,6 +138,11 @@ impl MultiLock {
     }
 
     async fn acquire_by(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
+        let reply_timeout = self.locks.iter().map(Lock::reply_timeout).max().unwrap_or_default();
+        limit.hold(reply_timeout, pin!(self.acquire_all(limit))).await
+    }
+
+    async fn acquire_all(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
         let mut held = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
         for lock in &self.locks {
             let next = if held.guards.is_empty() {

@@ -3,6 +3,7 @@
 use crate::claim::{self, FIRST_LEASE, Followed};
 use crate::client::Inner;
 use crate::error::Error;
+use crate::guard;
 use crate::lease::{Lease, ShareId, Term, Turn};
 use crate::link::Live;
 use crate::reply::{self, Grant};
@@ -34,7 +35,7 @@ pub(crate) async fn reenter(
     }
     let first = Term { length: term.length.min(FIRST_LEASE), ..term };
     let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
-    let (sent, answer) = addition.ask(first).await;
+    let (mut sent, answer) = addition.ask(first).await;
     let same = |grant: &Grant| grant.token == lease.tenure.token;
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
@@ -43,9 +44,9 @@ pub(crate) async fn reenter(
             lease.lose(false);
             return Err(Error::Lost);
         }
+        // A release that came late may have taken a hold away: what counts is that it is held.
         Err(trouble) if trouble.code() == Some("MISMATCH") => {
-            lease.lose(true);
-            return Err(Error::Lost);
+            sent = addition.renew(first).await?;
         }
         Err(trouble) => return Err(trouble),
     }
@@ -82,6 +83,17 @@ impl Addition<'_> {
             Ok(reply::grant(answer?).map_err(RedisError::from)?)
         };
         (sent, answer.await)
+    }
+
+    /// Renews it for as long as it and all others want. Says when that was sent.
+    async fn renew(&self, first: Term) -> Result<Moment, Error> {
+        let (inner, lease) = (self.inner, self.lease);
+        let Some(turn) = &self.turn else { return Err(Error::Lost) };
+        let way = inner.renewals.way(&lease.tenure.key).await?;
+        let sent = inner.now();
+        let length = lease.longest(sent).unwrap_or_default().max(first.length);
+        guard::renew(inner, lease, turn, way, sent, length).await?;
+        Ok(sent)
     }
 }
 

@@ -53,7 +53,7 @@ impl Renewals {
     }
 
     async fn connect(&self, route: Route) -> Result<Way, Error> {
-        match route.node.renewals().live().await {
+        match route.node.renewals().live_by(self.router.overdue()).await {
             Ok(live) => Ok(Way { route, live }),
             Err(trouble) => {
                 self.router.learn(&route.node, &trouble);

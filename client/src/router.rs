@@ -8,13 +8,14 @@ use crate::address::{Address, Place};
 use crate::cluster::Cluster;
 use crate::connector::Connector;
 use crate::error::Error;
-use crate::link::Live;
+use crate::link::{Live, after, left};
 use crate::node::Node;
 use crate::slots::{read_redirect, slot_of};
 use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 
 /// How often a command is sent on at most. More is a cluster that does not agree with itself yet.
 pub(crate) const HOPS: usize = 5;
@@ -135,7 +136,8 @@ impl Router {
         }
     }
 
-    /// Sends a command about a key that does not block, and waits for its answer for that long.
+    /// Sends a command about a key that does not block, and waits for its answer for that long; with
+    /// the way there it takes no longer than the reply timeout.
     pub(crate) async fn call(
         &self,
         key: &[u8],
@@ -154,10 +156,11 @@ impl Router {
         patience: Duration,
         mut via: impl FnMut(&Arc<Live>),
     ) -> Result<Value, Error> {
-        let mut route = self.route(key).await?;
+        let end = self.overdue();
+        let mut route = timeout_at(end, self.route(key)).await.map_err(|_| Error::Timeout)??;
         let mut hops = 0;
         loop {
-            let answer = self.call_at(&route, cmd, patience, &mut via).await;
+            let answer = self.call_at(&route, cmd, patience, end, &mut via).await;
             let Err(trouble) = answer else { return answer };
             match self.learn(&route.node, &trouble) {
                 Some(next) if hops < HOPS => route = next,
@@ -184,16 +187,24 @@ impl Router {
         route: &Route,
         cmd: &Cmd,
         patience: Duration,
+        end: Instant,
         via: &mut impl FnMut(&Arc<Live>),
     ) -> Result<Value, Error> {
-        let live = route.node.commands().live().await?;
+        let live = route.node.commands().live_by(end).await?;
         via(&live);
-        let answer = live.call(cmd, route.asking, patience).await;
+        let had = patience.min(left(end));
+        let answer = live.call(cmd, route.asking, had).await;
         // A shorter patience says little about the connection.
-        if matches!(answer, Err(Error::Timeout)) && patience >= self.reply_timeout {
+        let enough = patience >= self.reply_timeout && had >= patience / 2;
+        if matches!(answer, Err(Error::Timeout)) && enough {
             live.condemn();
         }
         answer
+    }
+
+    /// When what begins now will not be answered any more.
+    pub(crate) fn overdue(&self) -> Instant {
+        after(self.reply_timeout)
     }
 
     /// Waits for something, and looks meanwhile whether the servers are the same as before. If one

@@ -10,6 +10,7 @@ use crate::limit::Limit;
 use crate::lock::check_name;
 use crate::reply::{self, SemaphoreInfo};
 use crate::request::{self, Mode};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -255,7 +256,7 @@ impl Semaphore {
         check_lease(self.term.length)?;
         let (inner, key, term) = (&self.client.inner, &self.key, self.term);
         let acquisition = Acquisition { inner, mode, key, term, limit, visit: None };
-        let held = acquisition.run().await?;
+        let held = limit.hold(inner.settings.reply_timeout, pin!(acquisition.run())).await?;
         Ok(held.map(|(lease, share)| Permits {
             count: lease.tenure.mode.once(),
             guard: Guard::new(inner.clone(), lease, share, None),

@@ -155,6 +155,22 @@ impl Hold {
         self.0.reentered(&sole.0, moment(sent), term, counts).map(Part)
     }
 
+    /// A guard is gone, and has yet to leave.
+    pub fn abandon(&self, part: Part) {
+        self.0.abandon(part.0);
+    }
+
+    /// Something may have been carried out, or may be yet, that nobody waits for.
+    pub fn strayed(&self) {
+        self.0.strayed();
+    }
+
+    /// The longest lease that a guard wants.
+    #[must_use]
+    pub fn longest(&self, now: Time) -> Option<Duration> {
+        self.0.longest(moment(now))
+    }
+
     /// The server has said that it is lost, or the client has found out.
     pub fn lose(&self, told: bool) {
         self.0.lose(told);

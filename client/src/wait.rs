@@ -1,24 +1,27 @@
-//! How a wait is carried: by a task of its own, on a blocked connection of its own.
+//! How a wait is carried: on a blocked connection of its own.
 //!
-//! This is the only place that knows. The task outlives the caller who drops the wait, since the
-//! server has to be told; what it may have granted meanwhile is given back by the [`Claim`], which
-//! travels with the wait.
+//! This is the only place that knows. It goes on in the background when the caller drops it, since
+//! the server has to be told; what that may have granted meanwhile is given back by the [`Claim`],
+//! which travels with the wait.
 
 use crate::claim::Claim;
 use crate::client::Inner;
 use crate::error::Error;
+use crate::link::{after, runtime_is_gone};
 use crate::node::Node;
 use crate::pool::Seat;
 use crate::reply::{self, Grant};
 use crate::router::{HOPS, Route};
 use crate::{observe, request};
 use redis::{Cmd, RedisError, Value};
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 /// What came of a wait; the claim says whether anything may be held.
 pub(crate) type Outcome = (Claim, Result<Option<Grant>, Error>);
@@ -42,12 +45,41 @@ pub(crate) async fn wait(
     offer: Duration,
     limit: Option<Duration>,
 ) -> Result<Outcome, Error> {
-    let (answer, answered) = oneshot::channel();
-    let ends = limit.map(|limit| Instant::now() + limit);
-    let wait = Wait { inner: inner.clone(), seat, claim, offer, ends };
+    let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+    let (caller, here) = oneshot::channel();
+    let wait = Wait { inner: inner.clone(), seat, claim, offer, ends: limit.map(after) };
     wait.request()?;
-    inner.spawn(wait.carry(answer));
-    answered.await.map_err(|_| Error::Connection(runtime_is_gone()))
+    let wait = Box::pin(wait.carry(caller));
+    let mut attended =
+        Attended { wait, over: false, here: Some(here), inner: inner.clone(), runtime };
+    let outcome = attended.wait.as_mut().await;
+    attended.over = true;
+    Ok(outcome)
+}
+
+/// Whose caller is there is known by a channel that nothing goes through.
+type Caller = oneshot::Sender<Infallible>;
+
+/// A wait while its caller waits for it. Dropped, it goes on without him, to tell the server.
+struct Attended {
+    wait: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+    over: bool,
+    here: Option<oneshot::Receiver<Infallible>>,
+    inner: Arc<Inner>,
+    /// Its timers cannot go on elsewhere.
+    runtime: Handle,
+}
+
+impl Drop for Attended {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        self.here = None;
+        let wait = std::mem::replace(&mut self.wait, Box::pin(std::future::pending()));
+        // Nobody is there to take the outcome: the claim is dropped and does what is needed.
+        self.inner.spawn_on(&self.runtime, async move { drop(wait.await) });
+    }
 }
 
 struct Wait {
@@ -59,55 +91,45 @@ struct Wait {
 }
 
 impl Wait {
-    async fn carry(mut self, mut answer: oneshot::Sender<Outcome>) {
+    async fn carry(mut self, mut caller: Caller) -> Outcome {
+        let outcome = self.try_everywhere(&mut caller).await;
+        (self.claim, outcome)
+    }
+
+    async fn try_everywhere(&mut self, caller: &mut Caller) -> Result<Option<Grant>, Error> {
         let mut route = {
             let key = self.claim.key.clone();
             tokio::select! {
-                route = self.inner.router.route(&key) => route,
-                () = answer.closed() => return,
+                route = self.inner.router.route(&key) => route?,
+                () = caller.closed() => return Ok(None),
             }
         };
         for _ in 0..=HOPS {
-            let to = match route {
-                Ok(to) => to,
-                // Nothing was sent.
-                Err(trouble) => return self.conclude(answer, Err(trouble)),
-            };
-            let Some(outcome) = self.try_at(&to, &mut answer).await else { return };
-            let next = outcome.as_ref().err();
-            match next.and_then(|trouble| self.inner.router.learn(&to.node, trouble)) {
-                Some(next) => route = Ok(next),
-                None => return self.conclude(answer, outcome),
+            let outcome = self.try_at(&route, caller).await;
+            let Err(trouble) = outcome else { return outcome };
+            match self.inner.router.learn(&route.node, &trouble) {
+                Some(next) => route = next,
+                None => return Err(trouble),
             }
         }
-        self.conclude(answer, Err(Error::Timeout));
+        Err(Error::Timeout)
     }
 
-    /// Waits at one server. `None` if nobody waits for it any more, and nothing was sent.
-    async fn try_at(
-        &mut self,
-        to: &Route,
-        answer: &mut oneshot::Sender<Outcome>,
-    ) -> Option<Result<Option<Grant>, Error>> {
+    /// Waits at one server.
+    async fn try_at(&mut self, to: &Route, caller: &mut Caller) -> Result<Option<Grant>, Error> {
         let live = tokio::select! {
-            live = self.seat.connection(&to.node) => live,
-            () = answer.closed() => return None,
+            live = self.seat.connection(&to.node) => live?,
+            () = caller.closed() => return Ok(None),
         };
-        let (live, request) = match live.and_then(|live| Ok((live, self.request()?))) {
-            Ok(both) => both,
-            Err(trouble) => return Some(Err(trouble)),
-        };
+        let request = self.request()?;
         observe::waiting();
         self.claim.sending(None);
-        // The server ends the wait; this is for a server that does not.
-        let overdue = self.ends.map(|ends| ends + self.inner.settings.reply_timeout);
         let outcome = {
             let reply = live.call_unlimited(&request, to.asking);
             let mut reply = pin!(self.inner.router.looking(reply));
             let outcome = tokio::select! {
                 reply = &mut reply => Some(reply),
-                () = sleep_until_or_never(overdue) => None,
-                () = answer.closed() => None,
+                () = caller.closed() => None,
             };
             match outcome {
                 Some(reply) => reply,
@@ -120,7 +142,7 @@ impl Wait {
         }
         // Closing the connection removes the waiter, if there still is one.
         self.seat.put_back(to.node.clone(), live);
-        Some(outcome)
+        outcome
     }
 
     fn request(&self) -> Result<Cmd, Error> {
@@ -143,11 +165,6 @@ impl Wait {
         }
         outcome
     }
-
-    fn conclude(self, answer: oneshot::Sender<Outcome>, outcome: Result<Option<Grant>, Error>) {
-        // If nobody is there to take it, the claim is dropped here and does what is needed.
-        drop(answer.send((self.claim, outcome)));
-    }
 }
 
 /// Takes the waiter out of the queue, at the server where it waits, and returns what the wait was answered.
@@ -155,28 +172,22 @@ async fn withdraw(
     inner: &Inner,
     claim: &Claim,
     node: &Node,
-    mut reply: std::pin::Pin<&mut impl Future<Output = Result<Value, Error>>>,
+    mut reply: Pin<&mut impl Future<Output = Result<Value, Error>>>,
 ) -> Result<Value, Error> {
     let cancel = request::cancel(claim.mode, &*claim.key, &*claim.owner)?;
     for _ in 0..WITHDRAWALS {
         tokio::select! {
             reply = &mut reply => return reply,
-            _ = node.commands().call_after(&cancel, inner.settings.reply_timeout) => {}
+            cancelled = node.commands().call_after(&cancel, inner.settings.reply_timeout) => {
+                // Others need the seat.
+                if matches!(cancelled, Err(Error::Timeout)) {
+                    break;
+                }
+            }
         }
         if let Ok(reply) = timeout(PATIENCE, &mut reply).await {
             return reply;
         }
     }
     Err(Error::Timeout)
-}
-
-async fn sleep_until_or_never(end: Option<Instant>) {
-    match end {
-        Some(end) => sleep_until(end).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn runtime_is_gone() -> RedisError {
-    RedisError::from(std::io::Error::other("the runtime is shutting down"))
 }

@@ -7,6 +7,7 @@
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::lease::{Duty, Lease, Turn};
+use crate::link::{after, left};
 use crate::node::Node;
 use crate::replicas::Renewals;
 use crate::router::Route;
@@ -19,14 +20,17 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 /// Timers stand still while the machine is suspended, so none is longer than this.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Renewals that are sent together at most.
 const BATCH: usize = 500;
+
+/// Of so many runtimes it is remembered that the client was used on them.
+const RUNTIMES: usize = 8;
 
 /// A connection without an answer for this long is replaced. Short leases give up on an answer
 /// earlier, which says little about the connection.
@@ -40,7 +44,14 @@ pub(crate) struct Watchdog {
     agenda: Mutex<Agenda>,
     /// Something is to be done earlier than the task knows, or it is to end.
     woken: Notify,
-    task: Mutex<Option<JoinHandle<()>>>,
+    task: Mutex<Task>,
+}
+
+#[derive(Debug, Default)]
+struct Task {
+    runs: bool,
+    /// Where it can run: those on which locks were acquired or released, the latest last.
+    runtimes: Vec<Handle>,
 }
 
 /// When to look at which lease.
@@ -126,13 +137,31 @@ impl Watchdog {
         self.woken.notify_one();
     }
 
-    /// Starts the task, also when the runtime that it ran on has ended.
-    fn keep_running(self: &Arc<Self>) {
+    /// Starts the task unless it runs.
+    pub(crate) fn keep_running(self: &Arc<Self>) {
+        let Ok(here) = Handle::try_current() else { return };
         let mut task = lock(&self.task);
-        if task.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            *task = Some(runtime.spawn(self.clone().run()));
+        let runtimes = &mut task.runtimes;
+        if runtimes.last().is_none_or(|last| last.id() != here.id()) {
+            runtimes.retain(|other| other.id() != here.id());
+            if runtimes.len() == RUNTIMES {
+                runtimes.remove(0);
+            }
+            runtimes.push(here);
+        }
+        drop(task);
+        self.start();
+    }
+
+    /// Starts the task, unless it runs, on the runtime that was used last.
+    fn start(self: &Arc<Self>) {
+        let mut task = lock(&self.task);
+        let Some(runtime) = task.runtimes.last().cloned() else { return };
+        if !std::mem::replace(&mut task.runs, true) {
+            // A runtime that has ended drops what it is given at once.
+            drop(task);
+            let running = Running { watchdog: self.clone(), on: runtime.clone() };
+            runtime.spawn(running.run());
         }
     }
 
@@ -140,7 +169,7 @@ impl Watchdog {
         Moment::of(&*self.clock)
     }
 
-    async fn run(self: Arc<Self>) {
+    async fn run(self: &Arc<Self>) {
         // Renewals that an earlier task did not live to see are begun again.
         lock(&self.agenda).place_all(self.now());
         let mut under_way = FuturesUnordered::new();
@@ -280,9 +309,9 @@ impl Watchdog {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
-        let live = tokio::time::timeout(patience, node.renewals().live())
-            .await
-            .map_err(|_| Error::Timeout)??;
+        let end = after(patience);
+        let live = node.renewals().live_by(end).await?;
+        let patience = left(end);
         let sent = self.now();
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
@@ -294,6 +323,30 @@ impl Watchdog {
             live.condemn();
         }
         Ok((sent, answers?))
+    }
+}
+
+/// The task. When its runtime ends, it goes on with another.
+struct Running {
+    watchdog: Arc<Watchdog>,
+    on: Handle,
+}
+
+impl Running {
+    async fn run(self) {
+        self.watchdog.run().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut task = lock(&self.watchdog.task);
+        task.runs = false;
+        task.runtimes.retain(|other| other.id() != self.on.id());
+        drop(task);
+        if !lock(&self.watchdog.agenda).closed {
+            self.watchdog.start();
+        }
     }
 }
 

@@ -210,6 +210,21 @@ async fn a_release_that_is_dropped_goes_on_in_the_background() {
     assert!(stage.is_free("k"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_who_settles_waits_for_those_in_line() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let lock = stage.client.lock("k");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    drop(soon(stage.client.lock("other").acquire()).await.unwrap());
+    soon(stage.client.settled()).await;
+    assert!(stage.is_free("other") && !waiter.is_finished());
+    waiter.abort();
+    stage.control.run("LOCK.RELEASE k somebody");
+    stage.assert_nothing_is_left().await;
+}
+
 #[test]
 fn a_guard_can_be_dropped_outside_the_runtime_and_after_it() {
     let server = Server::start();

@@ -7,6 +7,7 @@ mod crowd;
 mod family;
 mod input;
 mod latch;
+mod limits;
 mod loss;
 mod multi;
 mod proxy;
@@ -14,6 +15,7 @@ mod quorum;
 mod reentrance;
 mod replicated;
 mod rlock;
+mod runtimes;
 mod semaphore;
 mod sentinel;
 mod shared;
@@ -65,9 +67,7 @@ impl Stage {
 
     /// How many renewals the server has been asked for.
     fn renewals(&mut self) -> usize {
-        let calls = observe::info_field(&mut self.control, "cmdstat_lock.renew");
-        let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
-        calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
+        calls(&mut self.control, "lock.renew")
     }
 
     fn wait_for_renewals(&mut self, count: usize) {
@@ -100,6 +100,13 @@ impl Stage {
             }
         });
     }
+}
+
+/// How often a server has carried out that command.
+fn calls(control: &mut Connection, command: &str) -> usize {
+    let calls = observe::info_field(control, &format!("cmdstat_{command}"));
+    let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
+    calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
 /// Waits for something of the client, but not for ever.

@@ -15,6 +15,8 @@ pub(super) enum Moment {
     BeforeTheServer,
     /// It carries the command out, and its answer is lost.
     BeforeTheAnswer,
+    /// The first half of the answer arrives.
+    InTheAnswer,
     /// The answer arrives, and then the connection breaks.
     AfterTheAnswer,
     /// The server has the command and has not answered it yet.
@@ -23,11 +25,12 @@ pub(super) enum Moment {
     OnItsWay,
 }
 
-/// To be done once to the first connection on which the command is seen.
+/// To be done to the next connections on which the command is seen, and how often.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     command: &'static str,
     moment: Moment,
+    times: usize,
 }
 
 #[derive(Debug)]
@@ -69,7 +72,12 @@ impl Proxy {
 
     /// Resets the next connection that carries this command, at that moment.
     pub(super) fn cut(&self, command: &'static str, moment: Moment) {
-        *self.cut.lock().unwrap() = Some(Cut { command, moment });
+        self.cut_times(command, moment, 1);
+    }
+
+    /// The same to so many connections, one after the other.
+    pub(super) fn cut_times(&self, command: &'static str, moment: Moment, times: usize) {
+        *self.cut.lock().unwrap() = Some(Cut { command, moment, times });
     }
 
     /// Whether it has happened.
@@ -143,7 +151,9 @@ async fn carry(
                 if pending == Some(Moment::BeforeTheAnswer) {
                     return reset(&client);
                 }
-                if client.write_all(&down[..length]).await.is_err() {
+                let half = pending == Some(Moment::InTheAnswer);
+                let arrives = if half { length / 2 } else { length };
+                if client.write_all(&down[..arrives]).await.is_err() || half {
                     return;
                 }
                 if pending == Some(Moment::AfterTheAnswer) {
@@ -155,9 +165,18 @@ async fn carry(
 }
 
 fn take(cut: &Mutex<Option<Cut>>, bytes: &[u8]) -> Option<Moment> {
-    let mut cut = cut.lock().unwrap();
-    let name = cut.as_ref()?.command.as_bytes();
-    bytes.windows(name.len()).any(|window| window == name).then(|| cut.take())?.map(|c| c.moment)
+    let mut next = cut.lock().unwrap();
+    let cut = next.as_mut()?;
+    let name = cut.command.as_bytes();
+    if !bytes.windows(name.len()).any(|window| window == name) {
+        return None;
+    }
+    let moment = cut.moment;
+    cut.times -= 1;
+    if cut.times == 0 {
+        *next = None;
+    }
+    Some(moment)
 }
 
 /// RST instead of FIN.

@@ -6,8 +6,8 @@ use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use std::time::{Duration, Instant};
 
-const EVERY: [Moment; 3] =
-    [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::AfterTheAnswer];
+const EVERY: [Moment; 4] =
+    [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
 
 /// A stage whose client talks through a proxy.
 async fn set(lease: Duration) -> (Stage, Proxy) {
@@ -119,6 +119,45 @@ async fn a_reset_around_a_release_counts_it_once() {
         proxy.cut("LOCK.RELEASE", moment);
         soon(outer.release()).await.unwrap();
         assert!(stage.is_free("k"), "{moment:?}");
+    }
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
+    let (mut stage, proxy) = set(LONG).await;
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me);
+    let first = soon(lock.acquire()).await.unwrap();
+    let second = soon(lock.acquire()).await.unwrap();
+    proxy.cut_times("LOCK.RELEASE", Moment::BeforeTheAnswer, 2);
+    let trouble = soon(second.release()).await.unwrap_err();
+    assert!(matches!(trouble, Error::Connection(_)), "{trouble:?}");
+    let third = soon(lock.acquire()).await.unwrap();
+    soon(stage.client.settled()).await;
+    assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 2);
+    for guard in [third, first] {
+        soon(guard.release()).await.unwrap();
+    }
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
+    let (mut stage, proxy) = set(LONG).await;
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me).lease(2 * LONG);
+    let first = soon(lock.acquire()).await.unwrap();
+    let second = soon(lock.acquire()).await.unwrap();
+    proxy.cut("LOCK.RELEASE", Moment::OnItsWay);
+    soon(second.release()).await.unwrap();
+    let third = soon(lock.acquire()).await.unwrap();
+    assert_eq!(soon(proxy.deliver()).await, b":1\r\n");
+    // The server counts one hold less than there are guards.
+    let fourth = soon(lock.lease(LONG).acquire()).await.unwrap();
+    assert!(fourth.lease_left() > LONG, "no shorter than what the others want: {fourth:?}");
+    for guard in [fourth, third, first] {
+        soon(guard.release()).await.unwrap();
     }
     stage.assert_nothing_is_left().await;
 }

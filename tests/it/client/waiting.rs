@@ -170,6 +170,7 @@ async fn a_connection_is_used_again_after_a_wait_that_was_given_up() {
         let waiter = tokio::spawn(begun(&stage.client, "k"));
         observe::wait_for_waiters(&mut stage.control, "k", 1);
         waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
         soon(stage.client.settled()).await;
         let now = connections(&mut stage);
         assert_eq!(*before.get_or_insert(now), now);

@@ -6,6 +6,7 @@
 mod everyday;
 mod failover;
 mod load;
+mod looks;
 mod moves;
 mod seeds;
 

@@ -78,6 +78,7 @@ impl Claim {
     }
 
     pub(super) fn sending(&mut self, via: Option<ConnId>) {
+        self.strays |= self.via.is_some() && self.via != via;
         self.via = via;
         self.armed = true;
     }
@@ -93,10 +94,10 @@ impl Claim {
     }
 
     pub(super) fn failed(&mut self, trouble: Trouble) {
-        if trouble.leaves_outcome_unknown() {
-            self.strays = true;
-        } else {
+        if !trouble.leaves_outcome_unknown() {
             self.refused();
+        } else if self.via.is_none() || trouble != Trouble::Timeout {
+            self.strays |= self.armed;
         }
     }
 
@@ -292,7 +293,8 @@ fn hold(me: &Me, claim: &Claim, wanted: Wanted, token: u64, sent: Duration) -> S
     }
 }
 
-/// `LOCK.WAIT`, in a task of its own, which outlives whoever waits for it.
+/// `LOCK.WAIT`. It goes on when whoever waits for it gives up: here in a task of its own from the
+/// beginning.
 async fn wait(me: &Me, claim: Claim, wanted: Wanted) -> (Claim, Step) {
     let (answer, answered) = oneshot::channel();
     me.spawn(carry(me.clone(), claim, wanted, answer));
@@ -368,8 +370,10 @@ async fn withdraw(
     let cancel = Request::Cancel { key: claim.key, owner: claim.owner };
     for _ in 0..WITHDRAWALS {
         let cancelled = pin!(me.ask(Way::Commands, cancel, REPLY_TIMEOUT, |_| ()));
-        if let Either::Left((reply, _)) = select(&mut reply, cancelled).await {
-            return reply;
+        match select(&mut reply, cancelled).await {
+            Either::Left((reply, _)) => return reply,
+            Either::Right((Err(Trouble::Timeout), _)) => break,
+            Either::Right(_) => {}
         }
         if let Some(reply) = me.within(WITHDRAWN, &mut reply).await {
             return reply;

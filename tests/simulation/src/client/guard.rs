@@ -6,7 +6,7 @@ use super::{Me, REPLY_TIMEOUT, Way};
 use crate::judge::{Belief, Believer, Rule};
 use crate::settings::Safeguard;
 use crate::wire::{Key, Owner, Refusal, Reply, Request, ServerId, Trouble};
-use kvlock::simulation::{Due, Granted, Hold, Leaving, Part};
+use kvlock::simulation::{Due, Granted, Hold, Leaving, Part, Sole};
 use kvlock_core::{Release, Want};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -138,29 +138,34 @@ impl Guard {
                         let text = format!("{owner:?} holds {key} {counted} times, not {holds}");
                         me.sim.judge.borrow_mut().fail(Rule::Holds, text);
                     }
-                    let part = held.hold.reentered(
-                        &sole,
-                        sent,
-                        held.lease,
-                        me.sim.plan.replicas.is_none(),
-                    )?;
-                    me.sim.judge.borrow_mut().counts.reentered += 1;
-                    let (me, held) = (me.clone(), Rc::clone(held));
-                    return Some(Self { me, held, part: Some(part) });
+                    return self.reentered(&sole, sent);
                 }
                 Ok(_) => {
                     held.lose(me, false);
                     return None;
                 }
                 Err(Trouble::Refused(Refusal::Mismatch)) => {
-                    held.lose(me, true);
-                    return None;
+                    // A release that came late may have taken a hold away.
+                    let length = held.hold.longest(me.now()).unwrap_or_default().max(held.lease);
+                    let sent = me.now();
+                    if !renew(me, held, &sole, length).await {
+                        return None;
+                    }
+                    return self.reentered(&sole, sent);
                 }
                 Err(trouble) if trouble.is_passing() => {}
                 Err(_) => return None,
             }
         }
         None
+    }
+
+    fn reentered(&self, sole: &Sole, sent: Duration) -> Option<Self> {
+        let (me, held) = (&self.me, &self.held);
+        let counts = me.sim.plan.replicas.is_none();
+        let part = held.hold.reentered(sole, sent, held.lease, counts)?;
+        me.sim.judge.borrow_mut().counts.reentered += 1;
+        Some(Self { me: me.clone(), held: Rc::clone(held), part: Some(part) })
     }
 
     /// Releases it, or one hold of it.
@@ -175,6 +180,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(part) = self.part.take() {
             let (me, held) = (self.me.clone(), Rc::clone(&self.held));
+            held.hold.abandon(part);
             self.me.spawn(async move { give_back(&me, &held, part).await });
         }
     }
@@ -208,7 +214,12 @@ async fn give_back(me: &Me, held: &Rc<Held>, part: Part) {
     let (key, owner, want) = (held.key, held.owner, held.want);
     let release = Request::Release { key, owner, want, amount };
     let known = send_release(me, release, held.server).await;
-    if !known || (strays && amount == Release::All) {
+    if amount != Release::All {
+        // Sent again, it could take a later hold away.
+        if !known {
+            held.hold.strayed();
+        }
+    } else if !known || strays {
         let (me, server) = (me.clone(), held.server);
         me.clone().spawn(async move { free(&me, release, None, true, server).await });
     }
@@ -236,12 +247,14 @@ async fn watch(me: Me, held: Rc<Held>) {
     }
 }
 
-async fn renew(me: &Me, held: &Held, sole: &kvlock::simulation::Sole, length: Duration) {
+/// Renews it; whether the server has said so.
+async fn renew(me: &Me, held: &Held, sole: &Sole, length: Duration) -> bool {
     let server = held.server.unwrap_or_else(|| me.home());
     let patience = REPLY_TIMEOUT.min(held.hold.left() / 2);
     let Some(conn) = me.connection(server, Way::Renewals) else {
         me.learn(Trouble::Unreachable);
-        return held.hold.not_renewed(sole, length, me.now());
+        held.hold.not_renewed(sole, length, me.now());
+        return false;
     };
     let sent = me.now();
     held.hold.renewing(sole, sent, length);
@@ -251,6 +264,7 @@ async fn renew(me: &Me, held: &Held, sole: &kvlock::simulation::Sole, length: Du
         Ok(Reply::Lease { .. }) => {
             me.sim.judge.borrow_mut().counts.renewed += 1;
             held.hold.renewed(sole, counted_from(me, sent), length, me.now());
+            return !held.hold.is_lost();
         }
         Ok(_) | Err(Trouble::Refused(Refusal::Other)) => held.lose(me, true),
         Err(Trouble::Timeout | Trouble::Broken) if !me.has(Safeguard::UnansweredIsNothing) => {
@@ -261,6 +275,7 @@ async fn renew(me: &Me, held: &Held, sole: &kvlock::simulation::Sole, length: Du
             held.hold.not_renewed(sole, length, me.now());
         }
     }
+    false
 }
 
 /// What sets the lease anew, and what replicas must have it.

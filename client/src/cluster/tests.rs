@@ -1,0 +1,46 @@
+//! Looks at a cluster none of whose nodes answers.
+
+use super::*;
+use futures_util::future::join_all;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Takes connections, and answers nothing. Counts them.
+fn mute() -> (ConnectionInfo, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("redis://{}/", listener.local_addr().unwrap());
+    let taken = Arc::<AtomicUsize>::default();
+    let counts = taken.clone();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for connection in listener.incoming() {
+            counts.fetch_add(1, Ordering::SeqCst);
+            kept.push(connection);
+        }
+    });
+    (redis::IntoConnectionInfo::into_connection_info(address.as_str()).unwrap(), taken)
+}
+
+fn cluster(node: ConnectionInfo, patience: Duration) -> Arc<Cluster> {
+    Arc::new(Cluster::new(vec![node], patience, false).unwrap())
+}
+
+#[tokio::test]
+async fn all_who_have_to_look_at_the_same_time_share_one_look() {
+    let (node, taken) = mute();
+    let cluster = cluster(node, Duration::from_millis(300));
+    for outcome in join_all((0..10).map(|slot| cluster.find(slot))).await {
+        assert!(outcome.is_err());
+    }
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_look_goes_on_when_those_who_need_it_give_up() {
+    let (node, taken) = mute();
+    let cluster = cluster(node, Duration::from_secs(60));
+    for slot in 0..5 {
+        assert!(timeout(Duration::from_millis(20), cluster.find(slot)).await.is_err());
+    }
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
+}

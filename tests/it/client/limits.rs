@@ -1,0 +1,98 @@
+//! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
+
+use super::proxy::Proxy;
+use super::{Stage, calls, soon};
+use harness::{Server, cmd, observe};
+use kvlock::{Client, Error};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const REPLY: Duration = Duration::from_millis(500);
+
+/// Much more than a limit with the reply timeout, much less than several of them one after the
+/// other.
+const IN_TIME: Duration = Duration::from_secs(3);
+
+/// A stage whose client gives up on answers early, and has no connection yet.
+fn set() -> Stage {
+    let server = Server::start();
+    let client = unconnected(&server.url());
+    Stage { control: server.connect(), server, client }
+}
+
+fn unconnected(url: &str) -> Client {
+    let redis = redis::Client::open(url).unwrap();
+    Client::builder().reply_timeout(REPLY).build(&redis).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tries_at_a_server_that_stands_still_fail_together() {
+    let mut stage = set();
+    stage.server.stand_still();
+    let began = Instant::now();
+    let mut tries = JoinSet::new();
+    for number in 0..12 {
+        let lock = stage.client.lock(format!("k{number}"));
+        tries.spawn(async move { lock.try_acquire().await.unwrap_err() });
+    }
+    while let Some(trouble) = soon(tries.join_next()).await {
+        let trouble = trouble.unwrap();
+        assert!(matches!(trouble, Error::Timeout), "{trouble:?}");
+    }
+    assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
+    stage.server.signal(Signal::SIGCONT);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_at_a_server_that_stands_still_ends_in_time() {
+    let mut stage = set();
+    stage.taken("k");
+    let lock = stage.client.lock("k");
+    let waiter = tokio::spawn(async move {
+        let outcome = lock.acquire_within(REPLY).await;
+        (outcome, Instant::now())
+    });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.server.stand_still();
+    let began = Instant::now();
+    let (outcome, ended) = soon(waiter).await.unwrap();
+    assert!(matches!(outcome, Err(Error::Timeout)), "{outcome:?}");
+    assert!(ended - began < IN_TIME, "{:?}", ended - began);
+    stage.server.signal(Signal::SIGCONT);
+    stage.control.run("LOCK.RELEASE k somebody");
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dial_goes_on_when_those_who_need_it_give_up() {
+    let server = Server::start();
+    let (proxy, mut control) = (Proxy::before(&server).await, server.connect());
+    let client = unconnected(&proxy.url());
+    let count = |control: &mut _| observe::info_number(control, "total_connections_received");
+    let before = count(&mut control);
+    proxy.freeze(true);
+    for _ in 0..5 {
+        let lock = client.lock("k");
+        let given_up = timeout(Duration::from_millis(20), lock.try_acquire()).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+    }
+    proxy.freeze(false);
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    assert_eq!(count(&mut control), before + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_timed_out_costs_one_release() {
+    let mut stage = set();
+    soon(stage.client.lock("other").try_acquire()).await.unwrap().unwrap().release().await.unwrap();
+    let before = calls(&mut stage.control, "lock.release");
+    stage.control.call(cmd!["CLIENT", "PAUSE", 600_000, "WRITE"]);
+    let trouble = soon(stage.client.lock("k").acquire_within(REPLY / 5)).await.unwrap_err();
+    assert!(matches!(trouble, Error::Timeout), "{trouble:?}");
+    stage.control.run("CLIENT UNPAUSE");
+    stage.assert_nothing_is_left().await;
+    assert_eq!(calls(&mut stage.control, "lock.release"), before + 1);
+}
