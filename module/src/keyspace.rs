@@ -1,8 +1,8 @@
 //! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    Holding, KeyRef, MODE_FIELD, Mode, Now, Observed, RELEASE_MESSAGE, Share, Sharing, Situation,
-    TOKEN_FIELD, Token, UnixMillis,
+    COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, Observed, RELEASE_MESSAGE, Share, Sharing,
+    Situation, TOKEN_FIELD, Token, UnixMillis,
 };
 
 use crate::floor::FLOOR_PREFIX;
@@ -15,6 +15,7 @@ pub(crate) struct Words {
     pub(crate) mode_field: Text,
     pub(crate) shared: Text,
     pub(crate) one: Text,
+    pub(crate) counted: Text,
     pub(crate) message: Text,
 }
 
@@ -25,6 +26,7 @@ impl Default for Words {
             mode_field: Text::new(MODE_FIELD),
             shared: Text::new(Mode::Shared.text().as_bytes()),
             one: Text::new(b"1"),
+            counted: Text::new(COUNTED),
             message: Text::new(RELEASE_MESSAGE),
         }
     }
@@ -153,7 +155,7 @@ fn read_own(
     let [holds, token] = key.get_two(asked, words.token_field.lend());
     let holds = Observed::read_holds(holds?.lend().bytes())?;
     let alone = fields == 1 + usize::from(token.is_some());
-    let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
+    let token = token.and_then(|token| Token::read(token.lend().bytes()));
     alone.then_some(Seen::Own { holds, shared: 0, token, until })
 }
 
@@ -171,7 +173,7 @@ fn read_moded(
     let own = own.filter(|_| asked.is_some());
     let mode = mode.and_then(|mode| Mode::read(mode.lend().bytes()));
     let others = fields - 1 - usize::from(token.is_some());
-    let token = token.and_then(|token| Observed::read_token(token.lend().bytes()));
+    let token = token.and_then(|token| Token::read(token.lend().bytes()));
     match (mode, own) {
         (Some(Mode::Shared), _) if others == 0 => Seen::Free { stored: token, remnant: true },
         (Some(Mode::Shared), own) => {

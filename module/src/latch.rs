@@ -90,12 +90,13 @@ impl Server {
                 }
             }
             LatchChange::Count { left } => {
-                let (left, one) = (Text::new(Latch::text(left).as_bytes()), self.words.one.lend());
+                let (left, counted) =
+                    (Text::new(Latch::text(left).as_bytes()), self.words.counted.lend());
                 let mut args = vec![name, mode_field, left.lend()];
                 key.set(mode_field, left.lend());
                 if let Some(participant) = participant {
-                    key.set(participant, one);
-                    args.extend([participant, one]);
+                    key.set(participant, counted);
+                    args.extend([participant, counted]);
                 }
                 drop(key);
                 ctx.replicate(c"HSET", &args);

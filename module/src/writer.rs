@@ -46,7 +46,7 @@ impl Writer<'_> {
         until: UnixMillis,
     ) {
         let (one, field) = (self.words.one.lend(), self.words.token_field.lend());
-        let token = Text::number(token.value());
+        let token = stored(token);
         if let Before::Many = before {
             key.unlink();
         }
@@ -76,7 +76,7 @@ impl Writer<'_> {
         until: Option<UnixMillis>,
     ) {
         let holds = holds.map(Text::number);
-        let token = token.map(|token| Text::number(token.value()));
+        let token = token.map(stored);
         let mut args = vec![self.key];
         if let Some(holds) = &holds {
             key.set(owner, holds.lend());
@@ -130,7 +130,7 @@ impl Writer<'_> {
         }
         if let Some(token) = sharers.token {
             let field = self.words.token_field.lend();
-            fields.push((Text::new(field.bytes()), Text::number(token.value())));
+            fields.push((Text::new(field.bytes()), stored(token)));
         }
         if let Some(share) = sharers.own {
             fields.push((Text::new(own.bytes()), Text::new(share.text().as_bytes())));
@@ -182,7 +182,7 @@ impl Writer<'_> {
     ) {
         let (field, token_field) = (self.words.mode_field.lend(), self.words.token_field.lend());
         let mode = (holds > 0).then(|| Text::new(Mode::Exclusive(holds).text().as_bytes()));
-        let token = token.map(|token| Text::number(token.value()));
+        let token = token.map(stored);
         let mut args = vec![self.key];
         match &mode {
             Some(mode) => args.extend([field, mode.lend()]),
@@ -244,6 +244,10 @@ impl Writer<'_> {
         self.ctx.replicate_number(c"PEXPIREAT", self.key, until.0);
         self.ctx.notify(KeyEventKind::Generic, c"expire", self.key);
     }
+}
+
+fn stored(token: Token) -> Text {
+    Text::new(token.text().as_bytes())
 }
 
 /// The channel on which Redisson waits for a lock. A name with a hash tag keeps it; any other

@@ -107,7 +107,7 @@ fn count_lost(eye: &mut Connection, book: &Recorder, seen: &mut Seen) {
             continue;
         }
         let fields = eye.call(cmd!["HMGET", grant.key, grant.owner, "fencing-token"]);
-        let known = [Value::bulk("1"), Value::bulk(token.to_string())];
+        let known = [Value::bulk("1"), Value::bulk(format!("t{token}"))];
         let Request::Acquire { lease, .. } = grant.request else { continue };
         // Its lease began later, and so is not over yet.
         if book.now() < grant.sent + lease {

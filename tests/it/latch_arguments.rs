@@ -99,7 +99,7 @@ fn what_is_not_a_latch_is_refused_and_left_alone() {
         "RPUSH x alice",
         "ZADD x 1 alice",
         "HSET x alice 1",
-        "HSET x alice 1 fencing-token 5",
+        "HSET x alice 1 fencing-token t5",
         "HSET x lock-mode shared alice '1 5'",
         "HSET x lock-mode latch",
         "HSET x lock-mode 'latch 0'",

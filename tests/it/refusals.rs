@@ -196,7 +196,7 @@ fn a_replica_and_a_file_need_no_module(kind: Kind) {
     observe::wait_for_replica(&mut p, &mut r);
     let lock = |connection: &mut Connection| {
         let fields = connection.run("HMGET k bob alice fencing-token");
-        assert_eq!(fields.to_string(), format!("1) \"1\"\n2) (nil)\n3) \"{granted}\""));
+        assert_eq!(fields.to_string(), format!("1) \"1\"\n2) (nil)\n3) \"t{granted}\""));
         assert_eq!(connection.run("EXISTS gone"), Value::Integer(0));
         connection.run("PEXPIRETIME k").integer()
     };

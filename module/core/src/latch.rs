@@ -16,6 +16,10 @@ use crate::table::Table;
 use crate::types::{Now, UnixMillis};
 use crate::waiting::Join;
 
+/// The value of the field of each participant that has counted. Not a number, as nothing here but the
+/// holds of an owner: see [`crate::Token::text`].
+pub const COUNTED: &[u8] = b"counted";
+
 /// What a key says of a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Latch {

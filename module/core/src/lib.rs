@@ -74,7 +74,7 @@ mod waiting;
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use key::{KeyRef, Kind, LockKey};
-pub use latch::{CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
+pub use latch::{COUNTED, CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
 pub use lock::{
     Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
     TOKEN_FIELD,
@@ -87,6 +87,6 @@ pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use table::{Situation, Table};
-pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource};
+pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use waiting::Join;

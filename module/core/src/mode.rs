@@ -1,9 +1,9 @@
 //! The modes of a lock: held by one, or shared by many. How a hash tells them apart.
 //!
 //! ```text
-//! held by one           alice → 2                         fencing-token → 17
-//! … who also shares it  alice → 2   lock-mode → exclusive 1   fencing-token → 17
-//! shared by two         lock-mode → shared                fencing-token → 18
+//! held by one           alice → 2                         fencing-token → t17
+//! … who also shares it  alice → 2   lock-mode → exclusive 1   fencing-token → t17
+//! shared by two         lock-mode → shared                fencing-token → t18
 //!                       bob → 1 1795202270794   carol → 2 1795202275000
 //! ```
 //!

@@ -52,7 +52,7 @@ impl<'a> Observed<'a> {
         let (mut token, mut mode, mut holder) = (None, None, None);
         for (field, value) in fields {
             if field == TOKEN_FIELD {
-                token = Self::read_token(value);
+                token = Token::read(value);
                 continue;
             }
             let read = (field == MODE_FIELD).then(|| Mode::read(value)).flatten();
@@ -93,12 +93,6 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Reads the value of the token field; `None` where it cannot be believed.
-    #[must_use]
-    pub fn read_token(value: &[u8]) -> Option<Token> {
-        strict_decimal(value).and_then(Token::from_stored)
-    }
-
     /// Reads the value of an owner's field; `None` unless it is a positive integer.
     #[must_use]
     pub fn read_holds(value: &[u8]) -> Option<u64> {
@@ -130,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_lock_of_ours_is_read() {
-        let Observed::Held(holding) = fields(&[("alice", "2"), ("fencing-token", "17")]) else {
+        let Observed::Held(holding) = fields(&[("alice", "2"), ("fencing-token", "t17")]) else {
             panic!("held");
         };
         assert_eq!((holding.owner, holding.holds), (&b"alice"[..], 2));
@@ -146,23 +140,23 @@ mod tests {
     #[test]
     fn a_remnant_is_free() {
         assert_eq!(fields(&[]), Observed::Free { stored: None });
-        let seen = fields(&[("fencing-token", "9")]);
+        let seen = fields(&[("fencing-token", "t9")]);
         assert_eq!(seen, Observed::Free { stored: Token::from_stored(9) });
     }
 
     #[test]
     fn a_lock_that_its_one_holder_also_shares_is_read() {
-        let seen = fields(&[("alice", "2"), ("lock-mode", "exclusive 3"), ("fencing-token", "7")]);
+        let seen = fields(&[("alice", "2"), ("lock-mode", "exclusive 3"), ("fencing-token", "t7")]);
         let Observed::Held(holding) = seen else { panic!("{seen:?}") };
         assert_eq!((holding.owner, holding.holds, holding.shared), (&b"alice"[..], 2, 3));
     }
 
     #[test]
     fn a_shared_lock_is_read_and_without_holders_it_is_free() {
-        let seen = fields(&[("lock-mode", "shared"), ("alice", "2 50"), ("fencing-token", "7")]);
+        let seen = fields(&[("lock-mode", "shared"), ("alice", "2 50"), ("fencing-token", "t7")]);
         let Observed::Shared(sharing) = seen else { panic!("{seen:?}") };
         assert_eq!(sharing.own, Some(Share { holds: 2, until: UnixMillis(50) }));
-        let left = fields(&[("lock-mode", "shared"), ("fencing-token", "7")]);
+        let left = fields(&[("lock-mode", "shared"), ("fencing-token", "t7")]);
         assert_eq!(left, Observed::Free { stored: Token::from_stored(7) });
     }
 
@@ -186,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_token_that_cannot_be_ours_is_ignored() {
-        for token in ["", "x", "-5", "9007199254740993", "0"] {
+        for token in ["", "x", "t", "tt5", "T5", "17", "t-5", "t9007199254740993", "t0", "t05"] {
             let Observed::Held(holding) = fields(&[("a", "1"), ("fencing-token", token)]) else {
                 panic!("held");
             };

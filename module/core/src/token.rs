@@ -1,5 +1,7 @@
 //! Fencing tokens.
 
+use crate::parse::strict_decimal;
+
 /// The largest token in the keyspace that lifts the tokens after it.
 ///
 /// Anybody may write a hash. A poisoned value near the end of the number range would leave no room
@@ -10,6 +12,11 @@ pub const TOKEN_STORED_MAX: u64 = 1 << 52;
 /// far clocks that are set to the wrong time zone, or leap, may be apart; and whatever a client asks
 /// for, over and over, no token is further ahead than this because of it.
 pub const RAISE_AHEAD_US: u64 = 24 * 60 * 60 * 1_000_000;
+
+/// What a stored token begins with, so that it does not read as a number. Redisson's script that
+/// unlocks a read lock counts down from every number in the hash, whatever it belongs to: from a token
+/// that would take years, in which the server does nothing else.
+const TEXT_PREFIX: &[u8] = b"t";
 
 /// A fencing token: a number that is larger for each new grant of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +30,31 @@ impl Token {
         (1..1 << 53).contains(&value).then_some(Self(value))
     }
 
+    /// Reads the value of a hash's token field; `None` where it cannot be believed.
+    #[must_use]
+    pub fn read(value: &[u8]) -> Option<Self> {
+        strict_decimal(value.strip_prefix(TEXT_PREFIX)?).and_then(Self::from_stored)
+    }
+
+    /// The value of a hash's token field.
+    #[must_use]
+    pub fn text(self) -> TokenText {
+        let mut text = TokenText { bytes: [0; 17], start: 17 };
+        let mut rest = self.0;
+        for byte in text.bytes.iter_mut().rev() {
+            text.start = text.start.saturating_sub(1);
+            // What is a digit fits into a byte.
+            *byte = u8::try_from(rest % 10).unwrap_or(0).saturating_add(b'0');
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        text.start = text.start.saturating_sub(1);
+        text.bytes.iter_mut().skip(text.start).zip(TEXT_PREFIX).for_each(|(to, from)| *to = *from);
+        text
+    }
+
     /// A token that no lock ever has, because the clock is past it.
     pub(crate) const fn smallest() -> Option<Self> {
         Some(Self(1))
@@ -32,6 +64,21 @@ impl Token {
     #[must_use]
     pub fn value(self) -> u64 {
         self.0
+    }
+}
+
+/// A token as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenText {
+    bytes: [u8; 17],
+    start: usize,
+}
+
+impl TokenText {
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
     }
 }
 
@@ -125,6 +172,21 @@ mod tests {
         assert_eq!(source.most(None, 1_000), most);
         assert_eq!(source.most(Some(most + 5), 1_000), most + 5);
         assert_eq!(source.most(None, u64::MAX), TOKEN_STORED_MAX);
+    }
+
+    #[test]
+    fn a_stored_token_reads_as_it_was_written_and_not_as_a_number() {
+        for (value, text) in [(1, "t1"), (10, "t10"), (1_795_202_270_794_123, "t1795202270794123")]
+        {
+            let token = Token(value);
+            assert_eq!(token.text().as_bytes(), text.as_bytes());
+            assert_eq!(Token::read(text.as_bytes()), Some(token));
+        }
+        let largest = Token((1 << 53) - 1);
+        assert_eq!(Token::read(largest.text().as_bytes()), Some(largest));
+        for other in ["", "t", "5", "T5", "t05", "tt5", "t5 ", "t9007199254740992"] {
+            assert_eq!(Token::read(other.as_bytes()), None, "{other}");
+        }
     }
 
     #[test]

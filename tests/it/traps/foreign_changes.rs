@@ -63,7 +63,7 @@ fn a_lock_without_its_owner_is_free_and_its_token_counts(kind: Kind) {
     // A remnant from a server whose clock was ahead by an hour.
     let alices = stage.hold("k", "alice", LONG);
     let ahead = alices + 3_600_000_000;
-    let remnant = format!("HSET k fencing-token {ahead}");
+    let remnant = format!("HSET k fencing-token t{ahead}");
     assert!(serves_the_next(&mut stage, &[&remnant, "HDEL k alice"], alices) > ahead);
 }
 

@@ -68,7 +68,7 @@ fn effects_of_latches_are_core_commands(kind: Kind) {
         ("LATCH.SET k 3", vec!["HSET k lock-mode latch 3"]),
         ("LATCH.SET k 5", vec![]),
         ("LATCH.COUNTDOWN k", vec!["HSET k lock-mode latch 2"]),
-        ("LATCH.COUNTDOWN k bob", vec!["HSET k lock-mode latch 1 bob 1"]),
+        ("LATCH.COUNTDOWN k bob", vec!["HSET k lock-mode latch 1 bob counted"]),
         ("LATCH.COUNTDOWN k bob", vec![]),
         (
             "LATCH.SET k 1 REPLACE PX 600000",

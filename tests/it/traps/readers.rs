@@ -25,7 +25,7 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
     stage.run("DEBUG SET-ACTIVE-EXPIRE 0");
     let mut read = 0;
     let begun =
-        "{HSET k lock-mode shared fencing-token # alice 1 #; PEXPIREAT k #; SET kvlock:floor #}";
+        "{HSET k lock-mode shared fencing-token t# alice 1 #; PEXPIREAT k #; SET kvlock:floor #}";
     for (line, expected) in [
         ("LOCK.ACQUIRE k alice 600000 SHARED", begun),
         ("LOCK.ACQUIRE k bob 900000 SHARED", "{HSET k bob 1 #; PEXPIREAT k #}"),
@@ -36,14 +36,14 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
         ("LOCK.RELEASE k bob SHARED", "HDEL k bob"),
         ("LOCK.RELEASE k carol SHARED", "HDEL k carol"),
         ("LOCK.RELEASE k alice SHARED", "DEL k"),
-        ("LOCK.ACQUIRE k alice 600000", "{HSET k alice 1 fencing-token #; PEXPIREAT k #}"),
+        ("LOCK.ACQUIRE k alice 600000", "{HSET k alice 1 fencing-token t#; PEXPIREAT k #}"),
         ("LOCK.ACQUIRE k alice 60000 SHARED", "HSET k lock-mode exclusive 1"),
         ("LOCK.ACQUIRE k alice 900000 SHARED", "{HSET k lock-mode exclusive 2; PEXPIREAT k #}"),
         ("LOCK.RELEASE k alice SHARED ALL", "HDEL k lock-mode"),
         ("LOCK.ACQUIRE k alice 60000 SHARED", "HSET k lock-mode exclusive 1"),
         (
             "LOCK.RELEASE k alice",
-            "{DEL k; HSET k lock-mode shared fencing-token # alice 1 #; PEXPIREAT k #}",
+            "{DEL k; HSET k lock-mode shared fencing-token t# alice 1 #; PEXPIREAT k #}",
         ),
     ] {
         assert!(!stage.run(line).is_error(), "{line}");
@@ -60,9 +60,9 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
     stage.release("k", "writer");
     let tokens = readers.each_mut().map(|reader| stage.granted_elsewhere(reader));
     assert_eq!(tokens[0], tokens[1]);
-    let begun = "HSET k lock-mode shared fencing-token # bob 1 # carol 1 #; PEXPIREAT k #";
+    let begun = "HSET k lock-mode shared fencing-token t# bob 1 # carol 1 #; PEXPIREAT k #";
     let expected = [
-        "{DEL k; HSET k writer 1 fencing-token #; PEXPIREAT k #}".to_owned(),
+        "{DEL k; HSET k writer 1 fencing-token t#; PEXPIREAT k #}".to_owned(),
         format!("{{DEL k; {begun}}}"),
     ];
     assert_eq!(trail(&stage.server)[read..], expected);

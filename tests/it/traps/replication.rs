@@ -40,10 +40,12 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     // The floor of the tokens goes with the first grant.
     scribe.writes(
         "LOCK.ACQUIRE k alice 600000",
-        &["{HSET k alice 1 fencing-token #; PEXPIREAT k #; SET kvlock:floor #}"],
+        &["{HSET k alice 1 fencing-token t#; PEXPIREAT k #; SET kvlock:floor #}"],
     );
-    scribe
-        .writes("LOCK.WAIT l alice 600000 0", &["{HSET l alice 1 fencing-token #; PEXPIREAT l #}"]);
+    scribe.writes(
+        "LOCK.WAIT l alice 600000 0",
+        &["{HSET l alice 1 fencing-token t#; PEXPIREAT l #}"],
+    );
     scribe.writes("LOCK.ACQUIRE k alice 1000", &["HSET k alice 2"]);
     scribe.writes("LOCK.ACQUIRE k alice 900000", &["{HSET k alice 3; PEXPIREAT k #}"]);
     scribe.writes("LOCK.ACQUIRE k alice 1000 HOLDS 3", &[]);
@@ -61,12 +63,12 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     scribe.stage.run("HSET k redisson 1");
     scribe.writes("PEXPIRE k 600000", &["HSET k redisson 1", "PEXPIREAT k #"]);
     scribe.writes("LOCK.ACQUIRE k bob 1000", &[]);
-    scribe.writes("LOCK.ACQUIRE k redisson 1000", &["HSET k redisson 2 fencing-token #"]);
+    scribe.writes("LOCK.ACQUIRE k redisson 1000", &["HSET k redisson 2 fencing-token t#"]);
     // What a transaction or a script does is one as a whole.
     for line in ["MULTI", "LOCK.RELEASE k redisson ALL", "SET x y", "LOCK.ACQUIRE k bob 600000"] {
         scribe.stage.run(line);
     }
-    scribe.writes("EXEC", &["{DEL k; SET x y; HSET k bob 1 fencing-token #; PEXPIREAT k #}"]);
+    scribe.writes("EXEC", &["{DEL k; SET x y; HSET k bob 1 fencing-token t#; PEXPIREAT k #}"]);
     scribe.writes(
         "EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k",
         &["{PEXPIREAT k #; DEL k}"],
@@ -76,14 +78,14 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
 fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
     let mut scribe = Scribe::new(&kind);
     let unlink = if kind.name().starts_with("valkey") { "UNLINK" } else { "DEL" };
-    let to = |owner: &str| format!("HSET k {owner} 1 fencing-token #; PEXPIREAT k #");
+    let to = |owner: &str| format!("HSET k {owner} 1 fencing-token t#; PEXPIREAT k #");
     scribe.stage.hold("k", "alice", LONG);
     let [mut bob, mut carol, mut dave, mut erin, mut frank, mut grace] =
         ["bob", "carol", "dave", "erin", "frank", "grace"]
             .map(|owner| scribe.stage.wait("k", owner));
     scribe.expect(
         "waiting",
-        &["{HSET k alice 1 fencing-token #; PEXPIREAT k #; SET kvlock:floor #}"],
+        &["{HSET k alice 1 fencing-token t#; PEXPIREAT k #; SET kvlock:floor #}"],
     );
 
     scribe.writes("LOCK.RELEASE k alice", &[&format!("{{DEL k; {}}}", to("bob"))]);

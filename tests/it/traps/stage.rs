@@ -179,7 +179,7 @@ impl Stage {
     /// Sees that the key is a lock that this owner holds, with a lease.
     pub(super) fn expect_holder(&mut self, key: &str, owner: &str, holds: u64, token: Option<i64>) {
         let mut expected = BTreeMap::from([(owner.to_owned(), holds.to_string())]);
-        expected.extend(token.map(|token| ("fencing-token".to_owned(), token.to_string())));
+        expected.extend(token.map(|token| ("fencing-token".to_owned(), format!("t{token}"))));
         assert_eq!(hash(&mut self.eye, key), expected, "{key}");
         let left = self.eye.call(cmd!["PTTL", key]).integer();
         assert!(left > 0, "{key} has a TTL of {left}");
@@ -187,7 +187,8 @@ impl Stage {
 
     /// The token that the key says.
     pub(super) fn token(&mut self, key: &str) -> i64 {
-        self.eye.call(cmd!["HGET", key, "fencing-token"]).text().parse().expect("a token")
+        let stored = self.eye.call(cmd!["HGET", key, "fencing-token"]).text();
+        stored.strip_prefix('t').and_then(|token| token.parse().ok()).expect("a token")
     }
 
     /// Sends these lines in one write, which arrives in one read and runs in one turn of the event

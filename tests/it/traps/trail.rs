@@ -57,6 +57,9 @@ fn masked(word: &str) -> String {
     if let Some((count, until)) = word.rsplit_once(' ') {
         return format!("{count} {}", masked(until));
     }
+    if let Some(token) = word.strip_prefix('t').filter(|token| token.len() >= 13) {
+        return format!("t{}", masked(token));
+    }
     let long = word.len() >= 13 && word.bytes().all(|byte| byte.is_ascii_digit());
     if long { "#".to_owned() } else { word.to_owned() }
 }

@@ -73,7 +73,7 @@ impl Meddling {
             (Self::SwapHolder(new), Some(old)) if new == old => vec![hset(new, "1")],
             (Self::SwapHolder(new), Some(old)) => vec![hset(new, "1"), hdel(old)],
             (Self::TokenAhead(by), Some(_)) => {
-                vec![hset("fencing-token", &(us + by).to_string())]
+                vec![hset("fencing-token", &format!("t{}", us + by))]
             }
             (Self::TokenSpoilt(token), Some(_)) => vec![hset("fencing-token", token)],
             (Self::SecondField(field), Some(_)) => vec![hset(field, "1")],

@@ -77,7 +77,7 @@ fn shared<'a>(
     until: Option<UnixMillis>,
     asked: Asked<'a>,
 ) -> Observed<'a> {
-    let token = fields.get(TOKEN_FIELD).and_then(|token| Observed::read_token(token));
+    let token = fields.get(TOKEN_FIELD).and_then(|token| Token::read(token));
     let reserved = |field: &[u8]| field == TOKEN_FIELD || field == MODE_FIELD;
     let holders = fields.iter().filter(|(field, _)| !reserved(field));
     let shares: Option<Vec<_>> = holders.map(|(_, value)| Share::read(value)).collect();
@@ -213,7 +213,7 @@ impl Keyspace {
             self.set(name, MODE_FIELD, Some(Mode::Shared.text().into_bytes()));
         }
         if let Some(token) = sharers.token {
-            self.set(name, TOKEN_FIELD, Some(token.value().to_string().into_bytes()));
+            self.set(name, TOKEN_FIELD, Some(token.text().as_bytes().to_vec()));
         }
         if let Some(share) = sharers.own {
             self.set(name, caller.as_bytes(), Some(share.text().into_bytes()));
@@ -239,7 +239,7 @@ impl Keyspace {
     fn put(&mut self, name: &Name, owner: &[u8], token: Token, until: UnixMillis) {
         let fields = BTreeMap::from([
             (owner.to_vec(), b"1".to_vec()),
-            (TOKEN_FIELD.to_vec(), token.value().to_string().into_bytes()),
+            (TOKEN_FIELD.to_vec(), token.text().as_bytes().to_vec()),
         ]);
         let entry = Entry { value: Value::Hash(fields), until: Some(until) };
         self.entries.insert(name.clone(), entry);
@@ -257,7 +257,7 @@ impl Keyspace {
             self.set(name, holder.as_bytes(), Some(holds.to_string().into_bytes()));
         }
         if let Some(token) = token {
-            self.set(name, TOKEN_FIELD, Some(token.value().to_string().into_bytes()));
+            self.set(name, TOKEN_FIELD, Some(token.text().as_bytes().to_vec()));
         }
         if let Some(entry) = self.entries.get_mut(name) {
             entry.until = until.or(entry.until);

@@ -61,14 +61,14 @@ pub(crate) fn cause(cause: Cause) -> &'static str {
 pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now) -> String {
     let new = |owner: &str, token: Token, until: UnixMillis| {
         let (token, left) = (token.value(), until.since(now.unix()).0);
-        format!("{owner} 1, fencing-token {token}, expires in {left}")
+        format!("{owner} 1, fencing-token t{token}, expires in {left}")
     };
     let what = match change {
         Change::None => return String::new(),
         Change::Take { token, until } => new(caller, *token, *until),
         Change::Update { holds, token, until } => {
             let holds = holds.map(|holds| format!("{caller} {holds}"));
-            let token = token.map(|token| format!("fencing-token {}", token.value()));
+            let token = token.map(|token| format!("fencing-token t{}", token.value()));
             let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));
             Vec::from_iter([holds, token, until].into_iter().flatten()).join(", ")
         }
@@ -80,7 +80,7 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
                 0 => "without lock-mode".to_owned(),
                 holds => format!("lock-mode exclusive {holds}"),
             };
-            let token = token.map(|token| format!("fencing-token {}", token.value()));
+            let token = token.map(|token| format!("fencing-token t{}", token.value()));
             let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));
             Vec::from_iter([Some(mode), token, until].into_iter().flatten()).join(", ")
         }
@@ -91,7 +91,7 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
 
 fn shared<P>(caller: &str, sharers: &Sharers<P>, now: Now) -> String {
     let mode = sharers.begins.then(|| "lock-mode shared".to_owned());
-    let token = sharers.token.map(|token| format!("fencing-token {}", token.value()));
+    let token = sharers.token.map(|token| format!("fencing-token t{}", token.value()));
     let own = sharers.own.map(|own| format!("{caller} {}", share(own, now)));
     let joined = sharers.joined.iter().map(|to| {
         let joined = Share { holds: 1, until: to.until };

@@ -39,7 +39,7 @@ async fn what_a_majority_has_forgotten_is_lost_though_it_could_be_taken_again() 
     wait::until("it is taken again", super::SOON, || {
         let token = one.run("HGET k fencing-token");
         let raised =
-            !token.is_nil() && token.text().parse::<u64>().unwrap() >= guard.token().value();
+            !token.is_nil() && token.text()[1..].parse::<u64>().unwrap() >= guard.token().value();
         if raised { Ok(()) } else { Err(token.to_string()) }
     });
     wait_for_servers(&guard, 5);
