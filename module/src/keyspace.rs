@@ -16,6 +16,7 @@ pub(crate) struct Words {
     pub(crate) shared: Text,
     pub(crate) one: Text,
     pub(crate) counted: Text,
+    pub(crate) redisson_mode: Text,
     pub(crate) message: Text,
 }
 
@@ -27,6 +28,7 @@ impl Default for Words {
             shared: Text::new(Mode::Shared.text().as_bytes()),
             one: Text::new(b"1"),
             counted: Text::new(COUNTED),
+            redisson_mode: Text::new(b"mode"),
             message: Text::new(RELEASE_MESSAGE),
         }
     }
@@ -169,7 +171,14 @@ fn read_moded(
 ) -> Seen {
     let (mode_field, token_field) = (words.mode_field.lend(), words.token_field.lend());
     let asked_for = asked.unwrap_or(token_field);
-    let [mode, token, own] = key.get_three([mode_field, token_field, asked_for]);
+    let theirs = words.redisson_mode.lend();
+    let [mode, token, own, theirs] = key.get_four([mode_field, token_field, asked_for, theirs]);
+    // A read-write lock of Redisson has moved in, which does not look at what is there.
+    let is_theirs =
+        theirs.is_some_and(|mode| [&b"read"[..], b"write"].contains(&mode.lend().bytes()));
+    if is_theirs {
+        return Seen::NotALock { until };
+    }
     let own = own.filter(|_| asked.is_some());
     let mode = mode.and_then(|mode| Mode::read(mode.lend().bytes()));
     let others = fields - 1 - usize::from(token.is_some());

@@ -1,13 +1,20 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
-use kvlock_core::{Cause, Change, HandOff, KeyRef, Now, Observed, Sharers, Situation, Table};
+use kvlock_core::{
+    Bug, Cause, Change, HandOff, KeyRef, Millis, Now, Observed, Sharers, Situation, Table,
+    UnixMillis,
+};
 
 use crate::clock;
 use crate::floor::Place;
-use crate::keyspace::{self, Seen};
+use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Arg, Ctx, Key, Reply, Text};
 use crate::server::{Grant, Server, Waiting};
+use crate::sharers::{self, LastEnd};
 use crate::writer::{Audience, Before, Writer};
+
+/// Leases that begin one after the other end so: nobody is told that it is a moment sooner.
+const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 
 /// A lock at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -81,17 +88,16 @@ impl Server {
 
     /// Looks at a lock that somebody waits for.
     pub(crate) fn look_at(&mut self, case: &Case<'_>, cause: Cause) {
-        let open = case.ctx.open_to_read(case.name);
+        // Opened once: what is read and what is written must be the same, and a key may expire
+        // between two openings.
+        let open = case.ctx.open_to_write(case.name);
         let mut seen = keyspace::read(open.as_ref(), &self.words, case.name, None);
-        drop(open);
-        if self.table.must_find_the_living(&case.as_seen(&seen, case.name))
-            && let Some(key) = case.ctx.open_to_write(case.name)
+        if let Some(key) = &open
+            && self.table.must_find_the_living(&case.as_seen(&seen, case.name))
         {
-            self.find_living(case, &key, &mut seen);
+            self.find_living(case, key, &mut seen);
         }
         let change = self.table.look(&case.as_seen(&seen, case.name), cause);
-        let open =
-            if matches!(change, Change::None) { None } else { case.ctx.open_to_write(case.name) };
         self.carry_out(case, open, &seen, case.name, change);
     }
 
@@ -109,12 +115,20 @@ impl Server {
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         let goes_on = matches!(change, Change::Share(Sharers { begins: false, .. }));
+        let may_end_sooner = seen.may_end_sooner(&change);
+        let ends_sooner = seen.ends_sooner(&change);
         if let Some(key) = open.filter(|_| !matches!(change, Change::None)) {
             self.write(case, key, seen, requester, change);
+        }
+        if ends_sooner {
+            self.writer(case).announce(self.audience());
         }
         if let Some(token) = issued {
             let place = Place::of(case.key.db, case.key.name, self.in_cluster);
             self.floors.reserve(case.ctx, place, token, case.now);
+        }
+        if may_end_sooner {
+            self.end_with_the_last(case);
         }
         if left && self.table.waiters_of(case.key) > 0 {
             // Whether those who still share it live is seen by a look.
@@ -127,6 +141,47 @@ impl Server {
         self.plan(case.ctx, case.now);
     }
 
+    /// Lets the key of a shared lock end when the last lease in it does, after the longest of them
+    /// was given back or made shorter: Redisson knows of no other end. Without a lease it is gone.
+    fn end_with_the_last(&mut self, case: &Case<'_>) {
+        let Some(key) = case.ctx.open_to_write(case.name) else { return };
+        let seen = keyspace::read(Some(&key), &self.words, case.name, None);
+        let Seen::Shared(shared) = &seen else { return };
+        match sharers::last_end(&key, case.now.unix()) {
+            LastEnd::Unknown => return,
+            LastEnd::Nobody if self.table.waiters_of(case.key) > 0 => return,
+            LastEnd::Nobody => self.writer(case).free(key, Before::Many),
+            LastEnd::At(last) => {
+                let Some(until) = shared.until.filter(|until| last < *until) else { return };
+                self.writer(case).set_end(key, last);
+                if !is_sooner(last, until) {
+                    return;
+                }
+            }
+        }
+        self.writer(case).announce(self.audience());
+    }
+
+    /// Deletes what earlier grants have left at the key of a free lock, and tells those who take it
+    /// for a lock.
+    pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
+        let case = self.case(ctx, ctx.db(), name, clock::now());
+        let Some(key) = ctx.open_to_write(name) else { return };
+        if keyspace::read(Some(&key), &self.words, name, None).is_remnant() {
+            self.writer(&case).free(key, Before::Many);
+            self.writer(&case).announce(self.audience());
+        }
+    }
+
+    fn writer<'w>(&'w self, case: &'w Case<'_>) -> Writer<'w> {
+        Writer { ctx: case.ctx, words: &self.words, key: case.name }
+    }
+
+    fn audience(&self) -> Audience {
+        let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
+        Audience { how, in_cluster, has_replicas: self.has_replicas }
+    }
+
     fn write(
         &mut self,
         case: &Case<'_>,
@@ -135,7 +190,7 @@ impl Server {
         requester: Arg<'_>,
         change: Change<Waiting>,
     ) {
-        let writer = Writer { ctx: case.ctx, words: &self.words, key: case.name };
+        let writer = self.writer(case);
         let before = seen.before(requester);
         match change {
             Change::None => {}
@@ -147,11 +202,7 @@ impl Server {
             Change::Leave => writer.remove(&open, [requester]),
             Change::Free => {
                 writer.free(open, before);
-                writer.announce(Audience {
-                    how: self.config.redisson_channel,
-                    in_cluster: self.in_cluster,
-                    has_replicas: self.has_replicas,
-                });
+                writer.announce(self.audience());
             }
             Change::HandOff(hand_off) => {
                 let owner = Text::new(&hand_off.owner);
@@ -185,7 +236,41 @@ impl<'a> Case<'a> {
     }
 }
 
+/// Says whether an end is so much sooner than another that those who wait for the other are told.
+fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
+    end.plus(NOT_WORTH_A_MESSAGE) < than
+}
+
 impl Seen {
+    /// Says whether somebody who waits until the key ends would wait too long after this change.
+    fn ends_sooner<P>(&self, change: &Change<P>) -> bool {
+        let before = match self {
+            Self::Own { until, .. } | Self::Other { until, .. } => *until,
+            Self::Shared(shared) => shared.until,
+            Self::Free { .. } | Self::NotALock { .. } => return false,
+        };
+        let sooner = |until: UnixMillis| before.is_none_or(|before| is_sooner(until, before));
+        change.until().is_some_and(sooner) && !Bug::SoonerUntold.is_planted()
+    }
+
+    /// Says whether the longest of the leases in a shared lock goes by this change, or gets shorter.
+    fn may_end_sooner<P>(&self, change: &Change<P>) -> bool {
+        let Self::Shared(Shared { own: Some(own), until: Some(until), .. }) = self else {
+            return false;
+        };
+        let gives_way = match change {
+            Change::Leave => true,
+            Change::Share(sharers) => sharers.own.is_some_and(|now| now.until < own.until),
+            Change::None
+            | Change::Take { .. }
+            | Change::Update { .. }
+            | Change::Free
+            | Change::HandOff(_)
+            | Change::Beside { .. } => false,
+        };
+        gives_way && own.until >= *until && !Bug::LongestOutlivesItself.is_planted()
+    }
+
     /// What is in the way of a grant. `asked` is the owner that was asked for.
     fn before<'a>(&'a self, asked: Arg<'a>) -> Before<'a> {
         match self.observed(asked.bytes()) {

@@ -29,6 +29,9 @@ const ROUNDS_MAX: usize = 8;
 const SWEEP_STEPS: usize = 128;
 const SWEEP_EVERY: u64 = 32;
 
+/// How many steps are taken to find the last lease to end.
+const LAST_END_STEPS: usize = 256;
+
 /// For how many locks the holder that was last found alive is remembered.
 const WITNESSES: usize = 64;
 
@@ -238,6 +241,41 @@ impl Sharers {
         self.swept += u64::try_from(dead.len()).unwrap_or(0);
         Writer { ctx, words, key: name }.remove(key, dead.iter().map(Text::lend));
     }
+}
+
+/// When the last of the leases in a shared lock ends.
+pub(crate) enum LastEnd {
+    /// All have ended.
+    Nobody,
+    /// Then, and not before.
+    At(UnixMillis),
+    /// Too many share it to look at all of them, or one of them is no share.
+    Unknown,
+}
+
+/// Finds the last lease to end in a shared lock of not too many.
+pub(crate) fn last_end(key: &Key<'_>, now: UnixMillis) -> LastEnd {
+    let (mut cursor, mut last, mut is_lock) = (Cursor::new(), None::<UnixMillis>, true);
+    for _ in 0..LAST_END_STEPS {
+        let more = key.scan(&mut cursor, &mut |field, value| {
+            if field == TOKEN_FIELD || field == MODE_FIELD {
+                return;
+            }
+            match Share::read(value) {
+                None => is_lock = false,
+                Some(share) if share.is_live(now) => last = last.max(Some(share.until)),
+                Some(_) => {}
+            }
+        });
+        if !more {
+            return match last {
+                _ if !is_lock => LastEnd::Unknown,
+                None => LastEnd::Nobody,
+                Some(last) => LastEnd::At(last),
+            };
+        }
+    }
+    LastEnd::Unknown
 }
 
 /// Lists some of the living who share a lock, without changing anything; `None` if one of those

@@ -111,6 +111,13 @@ impl Writer<'_> {
         self.tell_deletion();
     }
 
+    /// Sets when the key ends, and nothing else.
+    pub(crate) fn set_end(&self, key: Key<'_>, until: UnixMillis) {
+        key.set_expires(until.0);
+        drop(key);
+        self.tell_expiry(until);
+    }
+
     /// Lets the caller, `own`, and others share the lock.
     pub(crate) fn share<P>(
         &self,

@@ -62,6 +62,18 @@ impl<P> Change<P> {
         }
     }
 
+    /// When the key ends after it; none if it does not say.
+    #[must_use]
+    pub fn until(&self) -> Option<UnixMillis> {
+        match self {
+            Self::Take { until, .. } | Self::HandOff(HandOff { until, .. }) => Some(*until),
+            Self::Update { until, .. }
+            | Self::Share(Sharers { until, .. })
+            | Self::Beside { until, .. } => *until,
+            Self::None | Self::Free | Self::Leave => None,
+        }
+    }
+
     /// The same change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
         match self {

@@ -70,6 +70,10 @@ bugs! {
     FloorIgnored "floor-ignored"
     /// Whoever takes over begins right above the floor that it finds.
     FloorAlone "floor-alone"
+    /// Those who wait with Redisson are not told that a lock ends sooner than they have seen.
+    SoonerUntold "sooner-untold"
+    /// The key of a shared lock lives on when its longest lease was given back.
+    LongestOutlivesItself "longest-outlives-itself"
     /// Those who wait with Redisson are not told.
     PublishMissing "publish-missing"
     /// The same, on the replicas only.

@@ -27,6 +27,9 @@ impl Command for LockForceRelease {
             }
             let held =
                 server.on_lock(ctx, *key, None, Need::Living, |table, at| table.force_release(at));
+            if held == Some(false) {
+                server.delete_remnant(ctx, *key);
+            }
             held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held)))
         })
     }

@@ -98,15 +98,16 @@ impl Key<'_> {
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
 
-    /// Reads three fields of a hash at once.
-    pub(crate) fn get_three(&self, names: [Arg<'_>; 3]) -> [Option<Text>; 3] {
+    /// Reads four fields of a hash at once.
+    pub(crate) fn get_four(&self, names: [Arg<'_>; 4]) -> [Option<Text>; 4] {
         let get = required!(RedisModule_HashGet);
-        let mut found: [*mut raw::RedisModuleString; 3] = [null_mut(); 3];
-        let [one, two, three] = &mut found;
-        let (one, two, three) = (&raw mut *one, &raw mut *two, &raw mut *three);
-        let ([a, b, c], end) = (names, null_mut::<c_void>());
-        // SAFETY: as in `get_two`, with one name and one place more.
-        unsafe { get(self.raw, PLAIN, a.raw, one, b.raw, two, c.raw, three, end) };
+        let mut found: [*mut raw::RedisModuleString; 4] = [null_mut(); 4];
+        let [one, two, three, four] = found.each_mut().map(std::ptr::from_mut);
+        let ([a, b, c, d], end) = (names, null_mut::<c_void>());
+        // SAFETY: as in `get_two`, with two names and two places more.
+        unsafe {
+            get(self.raw, PLAIN, a.raw, one, b.raw, two, c.raw, three, d.raw, four, end);
+        }
         // SAFETY: the values are new strings, or null, that the caller frees.
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }

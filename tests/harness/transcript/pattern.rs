@@ -62,14 +62,16 @@ enum Piece<'a> {
     Placeholder(&'a str),
 }
 
-/// Braces count outside of quotes, and in quotes around the whole string.
+/// Braces count outside of quotes, and in quotes around the whole string, or all of it but the `t` with
+/// which a stored token begins.
 fn pieces(expected: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut rest = expected;
     let mut quoted = false;
     while let Some((before, inside, after)) = braces(rest) {
         quoted ^= before.matches('"').count() % 2 == 1;
-        if quoted && !(before.ends_with('"') && after.starts_with('"')) {
+        let whole = before.ends_with('"') || before.ends_with("\"t");
+        if quoted && !(whole && after.starts_with('"')) {
             let end = before.len() + inside.len() + 2;
             pieces.push(Piece::Text(&rest[..end]));
         } else {

@@ -33,7 +33,7 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
         ("LOCK.RENEW k carol 70000", "HSET k carol 1 #"),
         ("LOCK.ACQUIRE k carol 1000 SHARED", "HSET k carol 2 #"),
         ("LOCK.RELEASE k carol SHARED", "HSET k carol 1 #"),
-        ("LOCK.RELEASE k bob SHARED", "HDEL k bob"),
+        ("LOCK.RELEASE k bob SHARED", "{HDEL k bob; PEXPIREAT k #}"),
         ("LOCK.RELEASE k carol SHARED", "HDEL k carol"),
         ("LOCK.RELEASE k alice SHARED", "DEL k"),
         ("LOCK.ACQUIRE k alice 600000", "{HSET k alice 1 fencing-token t#; PEXPIREAT k #}"),

@@ -152,9 +152,9 @@ fn only_a_lock_that_became_free_is_announced(kind: Kind) {
     stage.granted(&mut bob);
     assert_eq!(stage.run("LOCK.FORCERELEASE k"), Value::Integer(1));
     stage.granted(&mut carol);
-    stage.run("LOCK.RENEW k carol 50");
+    stage.run("PEXPIRE k 50");
     stage.granted(&mut dave);
-    stage.at_once(&["LOCK.RENEW k dave 1", "LOCK.CANCEL k nobody"]);
+    stage.at_once(&["PEXPIRE k 1", "LOCK.CANCEL k nobody"]);
     harness::wait::until("the lease has ended", SOON, || match stage.run("EXISTS k").integer() {
         0 => Ok(()),
         _ => Err("held".to_owned()),
@@ -273,7 +273,135 @@ fn tokens_grow_while_the_sides_take_turns(kind: Kind) {
     stage.check();
 }
 
+/// Their waiters sleep until the end that they have seen: they are told of one that is sooner.
+fn who_waits_hears_of_an_end_that_is_sooner(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut subscriber = subscribe(&stage, "SUBSCRIBE");
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait_with("k", "bob", LONG / 2, 0);
+    let mut carol = stage.wait("k", "carol");
+    let mut dave = stage.wait_to_share("k", "dave", LONG / 2);
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    expect_message(&mut subscriber, "message");
+    stage.run("LOCK.RENEW k bob 600000");
+    expect_silence(&mut stage, &mut subscriber);
+    stage.run("LOCK.RENEW k bob 100000");
+    expect_message(&mut subscriber, "message");
+    stage.run("LOCK.ACQUIRE k bob 50000");
+    stage.run("LOCK.RELEASE k bob");
+    stage.release("k", "bob");
+    stage.granted(&mut carol);
+    expect_silence(&mut stage, &mut subscriber);
+    stage.release("k", "carol");
+    stage.granted_elsewhere(&mut dave);
+    expect_message(&mut subscriber, "message");
+    stage.run("LOCK.RELEASE k dave SHARED");
+    expect_message(&mut subscriber, "message");
+    stage.check();
+}
+
+/// They look at the end of the key alone: it is that of the last lease, whoever leaves.
+fn a_shared_lock_ends_with_its_last_lease(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut subscriber = subscribe(&stage, "SUBSCRIBE");
+    stage.share("k", "alice", LONG);
+    stage.share("k", "bob", LONG / 2);
+    let ends = |stage: &mut Stage| stage.run("PTTL k").integer();
+    assert_eq!(stage.run("LOCK.RELEASE k alice SHARED"), Value::Integer(0));
+    expect_message(&mut subscriber, "message");
+    assert!((1..=LONG.cast_signed() / 2).contains(&ends(&mut stage)));
+    stage.run("LOCK.RENEW k bob 100000");
+    expect_message(&mut subscriber, "message");
+    assert!((1..=100_000).contains(&ends(&mut stage)));
+    // Not the longest: nothing changes.
+    stage.share("k", "carol", 50_000);
+    stage.run("LOCK.RENEW k carol 40000");
+    stage.run("LOCK.RELEASE k carol SHARED");
+    expect_silence(&mut stage, &mut subscriber);
+    assert!((60_000..=100_000).contains(&ends(&mut stage)));
+    stage.check();
+
+    // The last who lives gives it back.
+    stage.share("k", "dave", 30);
+    let end = stage.run("TIME")[0].text().parse::<i64>().unwrap() * 1000 + 1100;
+    stage.wait_past(end);
+    assert_eq!(stage.run("LOCK.RELEASE k bob SHARED"), Value::Integer(0));
+    expect_message(&mut subscriber, "message");
+    assert_eq!(stage.run("EXISTS k"), Value::Integer(0));
+    stage.check();
+}
+
+fn a_forced_release_removes_what_readers_left_behind(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut subscriber = subscribe(&stage, "SUBSCRIBE");
+    for left in ["lock-mode shared alice '1 5' fencing-token t5", "fencing-token t5"] {
+        stage.run(&format!("HSET k {left}"));
+        assert_eq!(stage.run("LOCK.FORCERELEASE k"), Value::Integer(0), "{left}");
+        assert_eq!(stage.run("EXISTS k"), Value::Integer(0), "{left}");
+        expect_message(&mut subscriber, "message");
+        assert_eq!(stage.run("LOCK.FORCERELEASE k"), Value::Integer(0));
+        expect_silence(&mut stage, &mut subscriber);
+    }
+    stage.check();
+}
+
+/// The read-write locks of theirs take a key whatever is there.
+fn a_read_write_lock_that_moves_in_is_not_shared_with(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.share("k", "alice", LONG);
+    stage.share("k", "carol", LONG);
+    for mode in ["read", "write"] {
+        stage.run(&format!("HSET k mode {mode} {THEIRS}:write 1"));
+        for command in [
+            "LOCK.ACQUIRE k bob 1000 SHARED",
+            "LOCK.ACQUIRE k alice 1000 SHARED",
+            "LOCK.ACQUIRE k bob 1000",
+            "LOCK.RENEW k alice 1000",
+            "LOCK.RELEASE k alice SHARED",
+            "LOCK.INFO k",
+        ] {
+            assert_eq!(stage.run(command).code(), "WRONGTYPE", "{command}");
+        }
+        stage.run(&format!("HDEL k mode {THEIRS}:write"));
+        assert_eq!(stage.run("LOCK.RENEW k alice 600000"), Value::Integer(600_000));
+    }
+    // An owner may be called so.
+    stage.share("k", "mode", LONG);
+    stage.check();
+}
+
+/// Their unlock of a read lock counts down from every number in the hash.
+fn nothing_but_holds_reads_as_a_number(kind: Kind) {
+    const NUMBERS: &str = "
+        local numbers = {}
+        local all = redis.call('hgetall', KEYS[1])
+        for i = 1, #all, 2 do
+            if tonumber(all[i + 1]) then table.insert(numbers, all[i] .. ' ' .. all[i + 1]) end
+        end
+        return table.concat(numbers, ', ')";
+    let mut stage = Stage::new(&kind);
+    for (commands, numbers) in [
+        (&["LOCK.ACQUIRE k alice 1000", "LOCK.ACQUIRE k alice 1000 SHARED"][..], "alice 1"),
+        (&["LOCK.ACQUIRE k alice 1000 SHARED", "LOCK.ACQUIRE k bob 1000 SHARED"], ""),
+        (&["LATCH.SET k 3", "LATCH.COUNTDOWN k alice"], ""),
+        (&["SEM.SET k 3", "SEM.ACQUIRE k alice 2 1000"], ""),
+    ] {
+        for command in commands {
+            assert!(!stage.run(command).is_error(), "{command}");
+        }
+        let found = stage.eye.call(cmd!["EVAL", NUMBERS, 1, "k"]);
+        assert_eq!(found.text(), numbers, "{commands:?}");
+        stage.run("DEL k");
+    }
+}
+
 on_each_server!(
+    who_waits_hears_of_an_end_that_is_sooner,
+    a_shared_lock_ends_with_its_last_lease,
+    a_forced_release_removes_what_readers_left_behind,
+    a_read_write_lock_that_moves_in_is_not_shared_with,
+    nothing_but_holds_reads_as_a_number,
     each_side_keeps_the_other_out,
     their_unlock_serves_our_waiter,
     the_end_of_their_lease_serves_our_waiter_and_their_watchdog_puts_it_off,
