@@ -5,7 +5,7 @@ use crate::faults::{KILL_IN_HAND_OFF, RESET_BY_WAITER};
 use crate::{Lock, Round, Sort, WILD};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
-use harness::{Value, cmd};
+use harness::{Value, cmd, lines};
 use std::time::Duration;
 
 /// Leases that end soon, so that many do.
@@ -182,14 +182,7 @@ impl Worker<'_> {
         let recorder = &self.client.round.recorder;
         let asked = recorder.now();
         let info = self.side.ask(cmd![command, self.key, "WAITERS", 1000]);
-        let Value::Array(_) = info else { return false };
-        let mut in_line = false;
-        for waiter in info.field("queue").elements() {
-            let owner = waiter[0].text();
-            recorder.seen_in_line(&self.key, &owner, asked);
-            in_line |= owner == self.owner;
-        }
-        in_line
+        lines::note(&info, &self.key, asked, recorder).contains(&self.owner)
     }
 
     fn happened(&self, fault: &'static str, begun: Duration) {

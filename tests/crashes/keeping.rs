@@ -118,7 +118,7 @@ impl Keeping {
         let mut wrongs: Vec<String> = seen.wrongs.iter().take(5).cloned().collect();
         if let Some(more) = seen.wrongs.len().checked_sub(6) {
             wrongs.extend(seen.wrongs.last().cloned());
-            wrongs.push(format!("and {more} more"));
+            wrongs.extend((more > 0).then(|| format!("and {more} more")));
         }
         let mut claim = |right: bool, wrong: String| {
             if !right {

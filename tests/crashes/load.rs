@@ -3,7 +3,7 @@
 use harness::history::{Outcome, Recorder, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
-use harness::{Connection, Server, Value, cmd, observe, wait};
+use harness::{Connection, Server, Value, cmd, lines, observe, wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +35,10 @@ pub(crate) struct Load<'a> {
 }
 
 impl Load<'_> {
+    fn wanted(&self, number: u64) -> String {
+        format!("{}wanted:{number}", self.life)
+    }
+
     /// Has them work, calls `end` in the middle of it, and returns when all have noticed that the
     /// server is gone.
     pub(crate) fn run(&self, end: impl FnOnce()) {
@@ -44,6 +48,9 @@ impl Load<'_> {
         thread::scope(|scope| {
             // Should this panic, they are not to go on for ever.
             let _over = Raise(&over);
+            let wanted: Vec<String> = (0..WANTED).map(|number| self.wanted(number)).collect();
+            let (looking, over_) = (self.server.connect(), &over);
+            scope.spawn(move || lines::watch(looking, &wanted, self.book, over_));
             for (number, connection) in (0..).zip(connections) {
                 let (known, over, random) = (&known, &over, self.random.part(number));
                 let client = Client { load: self, number, connection, known, random };
@@ -96,7 +103,7 @@ impl Client<'_> {
         for kept in 0..=self.random.below(2 * KEPT) {
             self.acquire(&format!("{owner}:{kept}"), &owner, None)?;
         }
-        let wanted = format!("{life}wanted:{}", self.random.below(WANTED));
+        let wanted = self.load.wanted(self.random.below(WANTED));
         if self.acquire(&wanted, &owner, Some(TIMEOUT))? {
             call(&mut self.connection, self.load.book, &wanted, &owner, Request::Release)?;
         }

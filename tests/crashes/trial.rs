@@ -2,7 +2,7 @@
 
 use crate::keeping::{Death, Keeping, LONG};
 use crate::load::{Load, TIMEOUT, call};
-use crate::seen::Seen;
+use crate::seen::{AFTERWARDS, Seen};
 use harness::disk::Disk;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
@@ -82,7 +82,7 @@ impl Trial {
         }
         count_lost(&mut eye, &book, seen);
         // Somebody else wants it all, at once and, where leases end soon, until he has it.
-        want_all(&mut eye, &book, "impatient", lease, None);
+        want_all(&mut eye, &book, AFTERWARDS, lease, None);
         if self.keeping.quarantine && !want_all(&mut eye, &book, "patient", lease, Some(TIMEOUT)) {
             seen.wrongs.push("a lock is not free though all leases are over".to_owned());
         }

@@ -5,6 +5,7 @@
 //! what the answer was. A call whose answer never came stays open, or is closed as
 //! [`Outcome::Unknown`] when the client gave it up.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -137,11 +138,21 @@ pub struct CallId(usize);
 pub struct Recorder {
     start: Instant,
     calls: Mutex<Vec<Call>>,
+    in_line: Mutex<InLine>,
+}
+
+/// By lock and owner.
+#[derive(Debug, Default)]
+struct InLine {
+    /// The last call that asked for something.
+    latest: BTreeMap<(String, String), CallId>,
+    /// Of those that made no call: when they were first seen, and when that was asked last.
+    others: BTreeMap<(String, String), (Duration, Duration)>,
 }
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { start: Instant::now(), calls: Mutex::default() }
+        Self { start: Instant::now(), calls: Mutex::default(), in_line: Mutex::default() }
     }
 }
 
@@ -158,8 +169,10 @@ impl Recorder {
 
     /// Notes that a call is about to be sent: to be called *before* the sending.
     pub fn sent(&self, key: &str, owner: &str, request: Request) -> CallId {
+        let mut in_line = self.in_line.lock().unwrap();
         let mut calls = self.calls.lock().unwrap();
         let (key, owner) = (key.to_owned(), owner.to_owned());
+        in_line.latest.insert((key.clone(), owner.clone()), CallId(calls.len()));
         let sent = self.now();
         calls.push(Call {
             key,
@@ -174,21 +187,29 @@ impl Recorder {
         CallId(calls.len() - 1)
     }
 
-    /// Notes that the server has shown the call to be in line.
-    pub fn queued(&self, call: CallId) {
-        let now = self.now();
-        self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
-    }
-
-    /// Notes that an owner's call, asked for at that moment, was in line.
+    /// Notes that the server, asked at that moment, has shown that owner in line.
     pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
-        let mut calls = self.calls.lock().unwrap();
-        let mut latest = calls.iter_mut().rev();
-        let call = latest.find(|call| call.owner == owner && call.key == key);
-        if let Some(call) = call.filter(|call| call.answer.is_none() && call.sent < asked) {
+        let mut in_line = self.in_line.lock().unwrap();
+        let name = (key.to_owned(), owner.to_owned());
+        let Some(call) = in_line.latest.get(&name) else {
+            in_line.others.entry(name).or_insert((now, asked)).1 = asked;
+            return;
+        };
+        let call = &mut self.calls.lock().unwrap()[call.0];
+        if call.answer.is_none() && call.sent < asked {
             call.queued.get_or_insert(now);
             call.in_line_at = call.in_line_at.max(Some(asked));
+        }
+    }
+
+    /// Says by which name the server knew the owner of a call that has been granted.
+    pub fn known_as(&self, call: CallId, name: &str) {
+        let in_line = self.in_line.lock().unwrap();
+        let call = &mut self.calls.lock().unwrap()[call.0];
+        if let Some((seen, asked)) = in_line.others.get(&(call.key.clone(), name.to_owned())) {
+            call.queued = Some(*seen);
+            call.in_line_at = Some(*asked);
         }
     }
 
@@ -229,7 +250,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let call = recorder.sent("k", owner, Request::Release);
-                        recorder.queued(call);
+                        recorder.seen_in_line("k", owner, recorder.now());
                         recorder.answered(call, Outcome::Refused);
                     }
                 });

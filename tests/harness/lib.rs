@@ -35,6 +35,7 @@
 //! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
+//! | who is in line, while clients work | [`lines`] |
 //! | which fault met which operation | [`coverage`] |
 
 #![allow(
@@ -56,6 +57,7 @@ pub mod disk;
 pub mod history;
 pub mod kind;
 pub mod launch;
+pub mod lines;
 pub mod module_file;
 pub mod observe;
 pub mod options;

@@ -6,7 +6,7 @@ use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::checker::{Limits, assert_correct};
 use harness::clock::Clock;
 use harness::history::{Outcome, Recorder, Request};
-use harness::{Connection, Kind, Server, Value, cmd, on_each_server, wait};
+use harness::{Connection, Kind, Server, Value, cmd, lines, on_each_server, wait};
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -155,6 +155,8 @@ fn nobody_overlaps_however_often_the_server_sleeps() {
             let (connection, book, over) = (server.connect(), &book, &over);
             scope.spawn(move || work(connection, book, number, over));
         }
+        let (eye, book_, over_) = (server.connect(), &book, &over);
+        scope.spawn(move || lines::watch(eye, &["k"], book_, over_));
         for sleep in 0..6 {
             let before = renewed(Outcome::Done);
             wait::until("somebody renews", LIMIT, || match renewed(Outcome::Done) - before {
@@ -173,6 +175,8 @@ fn nobody_overlaps_however_often_the_server_sleeps() {
     });
     let (late, calls) = (renewed(Outcome::Refused), book.calls());
     assert!(late > 0, "no renewal came too late");
-    assert_correct(&calls, &Limits { prompt: LIMIT, ..Limits::default() });
+    assert!(calls.iter().any(|call| call.queued.is_some()), "nobody was seen in line");
+    // The server sleeps for 0.4 s.
+    assert_correct(&calls, &Limits { prompt: Duration::from_secs(3), ..Limits::default() });
     println!("{} calls, {late} renewals came too late", calls.len());
 }

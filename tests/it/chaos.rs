@@ -96,6 +96,11 @@ fn it_sees_a_participant_count_twice() {
 }
 
 #[test]
+fn it_sees_a_free_lock_being_refused() {
+    sees("refuses-free", "Refusal");
+}
+
+#[test]
 fn a_wrong_option_is_refused() {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos")).arg("--sed").output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -1,9 +1,10 @@
 //! Who waits first is served first.
 
-use crate::asking::{LONG, SOON, acquire, arrival, token};
+use crate::asking::{LONG, acquire, arrival, token};
 use harness::checker::{Limits, assert_correct};
 use harness::history::{Outcome, Recorder, Request};
-use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
+use harness::{Connection, Kind, Server, Value, cmd, lines, observe, on_each_server};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const WAITERS: usize = 50;
@@ -125,9 +126,12 @@ fn turn(connection: &mut Connection, recorder: &Recorder, key: &str, owner: &str
 fn what_a_crowd_sees_is_explained_by_a_lock(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let recorder = Recorder::new();
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for client in 0..8 {
-            let (server, recorder) = (&server, &recorder);
+        let (eye, recorder, over) = (server.connect(), &recorder, &over);
+        scope.spawn(move || lines::watch(eye, &["busy", "rare"], recorder, over));
+        let client = |client: u8| {
+            let server = &server;
             scope.spawn(move || {
                 let mut connection = server.connect_resp(2 + client % 2);
                 for number in 0..150 {
@@ -140,8 +144,11 @@ fn what_a_crowd_sees_is_explained_by_a_lock(kind: Kind) {
                         u64::from(client) + number,
                     );
                 }
-            });
-        }
+            })
+        };
+        let clients: Vec<_> = (0..8).map(client).collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        over.store(true, Ordering::Relaxed);
     });
     let calls = recorder.calls();
     let granted = calls
@@ -149,7 +156,10 @@ fn what_a_crowd_sees_is_explained_by_a_lock(kind: Kind) {
         .filter(|call| matches!(call.answer, Some((_, Outcome::Granted { .. }))))
         .count();
     assert!(granted > 300, "only {granted} grants");
-    assert_correct(&calls, &Limits { prompt: SOON, ..Limits::default() });
+    let queued = calls.iter().filter(|call| call.queued.is_some()).count();
+    assert!(queued > 100, "only {queued} were seen in line");
+    // Far more than it takes, far less than any timeout here would hide.
+    assert_correct(&calls, &Limits { prompt: Duration::from_secs(2), ..Limits::default() });
     server.assert_alive();
 }
 

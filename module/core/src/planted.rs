@@ -122,6 +122,8 @@ bugs! {
     DrainTakesTwice "drain-takes-twice"
     /// Who could be given nothing hears why the server would not give it.
     RefusedForNothing "refused-for-nothing"
+    /// Some tries of a free lock are refused.
+    RefusesFree "refuses-free"
     /// A quarantine keeps nobody from anything.
     NoQuarantine "no-quarantine"
 }

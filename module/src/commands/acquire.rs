@@ -3,6 +3,7 @@
 use kvlock_core::{Acquire, AcquireReply, Bug, Want};
 
 use super::{MISMATCH, MOVING, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, UPGRADE, parse};
+use crate::clock;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
@@ -50,6 +51,10 @@ pub(super) fn run(
 ) -> Reply {
     if !server.may_serve() {
         return READ_ONLY;
+    }
+    let first = request.holds.is_none_or(|holds| holds == 1);
+    if Bug::RefusesFree.is_planted() && first && clock::now().unix_us.is_multiple_of(3) {
+        return Reply::Nil;
     }
     let need = need(request);
     let outcome =

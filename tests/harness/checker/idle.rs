@@ -1,11 +1,12 @@
-//! Whether somebody was left in line although nobody can have had what it waits for.
+//! Whether somebody was left in line, or sent away, although nobody can have had what it wants.
 //!
 //! For keys that several may have at a time: each hold is taken to last as long as the calls allow,
 //! and what is left are times in which nobody can have had anything.
 
 use super::holds::{Hold, answered, asks_for_lock, is_unknown, lease};
 use super::{Limits, Report, Rule};
-use crate::history::{Call, Request};
+use crate::history::{Call, Outcome, Request};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A time, from its beginning to its end.
@@ -64,6 +65,57 @@ pub(super) fn check(
             report.add(Rule::Prompt, format!("not served though {state} since {begin:?}: {call}"));
         }
     }
+}
+
+/// Reports who asked without waiting, and was refused although nothing was `taken`, nobody can have
+/// waited, and nothing of which nobody knows can have been done.
+pub(super) fn check_tries(
+    calls: &[&Call],
+    mut taken: Vec<Span>,
+    limits: &Limits,
+    report: &mut Report<'_>,
+) {
+    for call in calls {
+        let until = match call.answer {
+            Some((_, Outcome::Refused)) if is_try(call) => continue,
+            // It may be done late, and a grant that went astray is taken back.
+            None | Some((_, Outcome::Unknown | Outcome::Failed)) if !lease(call).is_zero() => {
+                answered(call).saturating_add(lease(call) + limits.prompt)
+            }
+            _ => answered(call),
+        };
+        // Of all others, what they do while they last.
+        taken.push((call.sent, until));
+    }
+    let idle = outside(taken);
+    // Who has it, and asks for one more, is refused when it is lost.
+    let mut has = BTreeSet::new();
+    for call in calls {
+        match call.answer {
+            Some((at, Outcome::Refused)) if is_try(call) && !has.contains(&call.owner) => {
+                let free = idle.get(idle.partition_point(|(_, end)| *end < at));
+                if let Some((since, _)) =
+                    free.filter(|(since, _)| *since + limits.slack < call.sent)
+                {
+                    let text = format!("refused though free since {since:?}: {call}");
+                    report.add(Rule::Refusal, text);
+                }
+            }
+            Some((_, Outcome::Released { left: 0 })) => drop(has.remove(&call.owner)),
+            Some((_, Outcome::Refused | Outcome::Withdrawn | Outcome::Failed)) => {}
+            _ => drop(has.insert(&call.owner)),
+        }
+    }
+}
+
+/// Whether it asks for something and does not wait for it.
+fn is_try(call: &Call) -> bool {
+    matches!(
+        call.request,
+        Request::Acquire { timeout: None, .. }
+            | Request::Share { timeout: None, .. }
+            | Request::Permits { timeout: None, .. }
+    )
 }
 
 /// The times that none of these spans covers.

@@ -15,6 +15,7 @@
 //! | [`Rule::Stale`] | re-entering, renewing or releasing what is lost is refused |
 //! | [`Rule::Fifo`] | who was in line first is granted first |
 //! | [`Rule::Prompt`] | a free lock goes to its waiters in time, and timeouts are kept |
+//! | [`Rule::Refusal`] | who asks for what nobody has or waits for is granted it |
 //! | [`Rule::Permits`] | never are more permits out than there are |
 //! | [`Rule::Latch`] | nobody is released before a latch was counted down, everybody after; nobody counts twice |
 //! | [`Rule::Answered`] | every call is answered |
@@ -49,6 +50,7 @@ pub enum Rule {
     Stale,
     Fifo,
     Prompt,
+    Refusal,
     Permits,
     Latch,
     Answered,

@@ -31,7 +31,8 @@ pub(super) fn check(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     let waits =
         |call: &&&Call| call.queued.is_some() && matches!(call.request, Request::Permits { .. });
     let waiting: Vec<&Call> = calls.iter().filter(waits).copied().collect();
-    idle::check(&waiting, possible, "all are free", limits, report);
+    idle::check(&waiting, possible.clone(), "all are free", limits, report);
+    idle::check_tries(calls, possible, limits, report);
 }
 
 /// Never are more out than there are.

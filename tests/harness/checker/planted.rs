@@ -345,6 +345,31 @@ fn a_waiter_that_is_not_served_when_the_lease_ends_is_found() {
 }
 
 #[test]
+fn a_try_that_is_refused_though_the_lock_is_free_is_found() {
+    let refused = |owner: &str, sent: u64| {
+        let request = Request::Acquire { lease: ms(LEASE), timeout: None };
+        call(owner, request, sent, sent + 1, Outcome::Refused)
+    };
+    finds(Rule::Refusal, &[refused("a", 5)]);
+    let calls = |tried| [acquire("a", 0, 1, 10, 1), release("a", 10, 11, 0), refused("b", tried)];
+    finds(Rule::Refusal, &calls(14));
+    // It crosses the release, or the server may be a moment behind.
+    passes(&calls(10));
+    passes(&calls(12));
+    finds(Rule::Refusal, &[acquire("a", 0, 1, 10, 1), refused("b", 104)]);
+    passes(&[acquire("a", 0, 1, 10, 1), refused("b", 99)]);
+    // Somebody else waits, or was given it and never heard of that, or asked late.
+    passes(&[refused("b", 14), wait("c", 13, 20, granted(11))]);
+    let unknown = unknown(acquire("c", 2, 3, 0, 0));
+    passes(&[unknown.clone(), refused("b", 120)]);
+    finds(Rule::Refusal, &[unknown, refused("b", 126)]);
+    // Who held it asks for one hold more than it had.
+    passes(&[acquire("a", 0, 1, 10, 1), refused("a", 130)]);
+    let back = [acquire("a", 0, 1, 10, 1), release("a", 10, 11, 0), refused("a", 130)];
+    finds(Rule::Refusal, &back);
+}
+
+#[test]
 fn a_timeout_that_is_too_early_or_too_late_is_found() {
     finds(Rule::Prompt, &[acquire("a", 0, 1, 10, 1), wait("b", 10, 40, Outcome::Refused)]);
     finds(Rule::Prompt, &[acquire("a", 0, 1, 10, 1), wait("b", 10, 81, Outcome::Refused)]);

@@ -14,6 +14,8 @@ pub(super) fn check(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report
     } else {
         check_hand_offs(calls, holds, limits, report);
     }
+    let held = holds.iter().map(|hold| (hold.grant.sent, hold.possible_end()));
+    idle::check_tries(calls, held.collect(), limits, report);
 }
 
 pub(super) fn check_answered(calls: &[&Call], report: &mut Report<'_>) {

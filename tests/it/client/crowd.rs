@@ -1,11 +1,12 @@
 //! What a crowd of clients sees is explained by a lock.
 
-use super::{SOON, Stage, soon};
-use harness::Server;
+use super::{Stage, soon};
 use harness::checker::{Limits, assert_correct};
 use harness::history::{Outcome, Recorder, Request};
+use harness::{Server, lines};
 use kvlock::{Client, Error, Lock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// One turn of a task: takes the lock in one of the ways, and lets it go in one of the ways.
@@ -32,6 +33,7 @@ async fn turn(recorder: &Recorder, lock: Lock, owner: &str, number: usize) {
     let token = guard.token().value();
     recorder.answered(call, Outcome::Granted { token, holds: 1 });
     recorder.believed(call, valid_until);
+    recorder.known_as(call, guard.owner());
     if short && number.is_multiple_of(2) {
         guard.lost().await;
         // It is given back a little before the lease ends, in the background.
@@ -51,6 +53,11 @@ async fn turn(recorder: &Recorder, lock: Lock, owner: &str, number: usize) {
 async fn what_many_tasks_of_many_clients_see_is_explained_by_a_lock() {
     let server = Server::start();
     let recorder = Arc::new(Recorder::new());
+    let over = Arc::new(AtomicBool::new(false));
+    let looks = {
+        let (eye, recorder, over) = (server.connect(), recorder.clone(), over.clone());
+        std::thread::spawn(move || lines::watch(eye, &["busy", "rare"], &recorder, &over))
+    };
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..6 {
         let connected = Client::connect(server.url()).await.unwrap();
@@ -69,11 +76,15 @@ async fn what_many_tasks_of_many_clients_see_is_explained_by_a_lock() {
     while let Some(done) = soon(tasks.join_next()).await {
         done.unwrap();
     }
+    over.store(true, Ordering::Relaxed);
+    looks.join().unwrap();
     let calls = recorder.calls();
+    let queued = calls.iter().filter(|call| call.queued.is_some()).count();
+    assert!(queued > 100, "only {queued} were seen in line");
     let granted =
         calls.iter().filter(|c| matches!(c.answer, Some((_, Outcome::Granted { .. })))).count();
     assert!(granted > 200, "only {granted} grants");
-    assert_correct(&calls, &Limits { prompt: SOON, ..Limits::default() });
+    assert_correct(&calls, &Limits { prompt: Duration::from_secs(2), ..Limits::default() });
     let client = Client::connect(server.url()).await.unwrap();
     let mut stage = Stage { control: server.connect(), server, client };
     stage.assert_nothing_is_left().await;

@@ -3,7 +3,7 @@
 use super::client::Client;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
-use harness::{Value, cmd};
+use harness::{Connection, Value, cmd, lines};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -22,6 +22,10 @@ pub(crate) fn during(keys: &[String], ports: &[u16], disturb: impl FnOnce()) -> 
         for number in 0..CLIENTS {
             let (recorder, over) = (&recorder, &over);
             scope.spawn(move || work(number, keys, ports, recorder, over));
+        }
+        for port in ports {
+            let (eye, recorder, over) = (Connection::open(*port).unwrap(), &recorder, &over);
+            scope.spawn(move || lines::watch(eye, keys, recorder, over));
         }
         // The others end even if this panics.
         let done = End(&over);

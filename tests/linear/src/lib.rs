@@ -48,6 +48,8 @@ pub enum Op {
     Released(u32, u64),
     /// A renewal or release was told that this owner does not hold the lock.
     NotHeld(u32),
+    /// A try of this owner was told that somebody else has it.
+    NotFree(u32),
     /// Somebody may have taken it from whoever had it.
     Broken,
     /// The lease that ends then may have ended.
@@ -94,6 +96,10 @@ impl Lock {
                 None => return false,
             },
             Op::NotHeld(owner) => return self.held_by(owner).is_none(),
+            // What is handed on is never free in between.
+            Op::NotFree(owner) => {
+                return self.holder.as_ref().is_some_and(|holder| holder.owner != owner);
+            }
             Op::Broken => self.holder = None,
             Op::Ended(end) => {
                 if self.holder.as_ref().is_some_and(|holder| holder.end <= end) {
@@ -192,7 +198,10 @@ fn operations(calls: &[&Call]) -> Vec<Operation<Mutex>> {
             (Request::Renew { .. } | Request::Release, Some((at, Outcome::Refused))) => {
                 (Some(at), Op::NotHeld(owner))
             }
-            // Somebody has it, or is in line: nothing that could be contradicted.
+            (Request::Acquire { timeout: None, .. }, Some((at, Outcome::Refused))) => {
+                (Some(at), Op::NotFree(owner))
+            }
+            // It was in line until then, or the server would not: nothing to be contradicted.
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn | Outcome::Failed))) => continue,
             (Request::Break, Some((at, Outcome::Done))) => (Some(at), Op::Broken),
             (Request::Break, _) => (None, Op::Broken),

@@ -12,9 +12,10 @@
 
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
-use harness::{Connection, Server, Value, checker, cmd};
+use harness::{Connection, Server, Value, checker, cmd, lines};
 use kvlock_linear::check;
 use porcupine_rs::CheckResult;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -25,17 +26,23 @@ const CLIENTS: u64 = 8;
 /// lease end, and in so many cases of a hundred break off with an answer on its way.
 fn history(seed: u64, rounds: usize, breaks: u64) -> Vec<Call> {
     let server = Server::start();
-    let recorder = Recorder::new();
+    let (recorder, over) = (Recorder::new(), AtomicBool::new(false));
     thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let (server, recorder) = (&server, &recorder);
-            let random = Random::new(seed).part(client);
-            scope.spawn(move || {
-                let connection = server.connect();
-                let owner = format!("o{client}");
-                Client { server, recorder, random, connection, owner, breaks }.work(rounds);
-            });
-        }
+        let (server, recorder, over) = (&server, &recorder, &over);
+        let eye = server.connect();
+        scope.spawn(move || lines::watch(eye, &["k"], recorder, over));
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|client| {
+                let random = Random::new(seed).part(client);
+                scope.spawn(move || {
+                    let connection = server.connect();
+                    let owner = format!("o{client}");
+                    Client { server, recorder, random, connection, owner, breaks }.work(rounds);
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        over.store(true, Ordering::Relaxed);
     });
     recorder.calls()
 }
@@ -135,7 +142,8 @@ fn explains(calls: &[Call]) {
     let grants = calls.iter().filter(|call| granted(call).is_some()).count();
     println!("{} calls, {grants} grants", calls.len());
     assert!(grants > 30, "{grants}");
-    checker::assert_correct(calls, &checker::Limits { prompt: PATIENCE, ..Default::default() });
+    let prompt = Duration::from_secs(5);
+    checker::assert_correct(calls, &checker::Limits { prompt, ..Default::default() });
     assert_eq!(verdict(calls), CheckResult::Ok);
 }
 
@@ -184,6 +192,32 @@ fn what_a_server_must_not_answer_cannot_be_explained() {
         ..calls[hold].clone()
     });
     assert_eq!(verdict(&stolen), CheckResult::Illegal);
+
+    // A stranger takes it and gives it back when all is over, and another one finds it taken.
+    let last = calls.iter().map(|call| call.answer.unwrap().0).max().unwrap();
+    let largest = calls.iter().filter_map(granted).max().unwrap();
+    let later = |ms: u64| last + Duration::from_secs(5) + Duration::from_millis(ms);
+    let mut refused = calls.clone();
+    let lease = Duration::from_secs(1);
+    let acquires = Request::Acquire { lease, timeout: None };
+    for (at, owner, request, outcome) in [
+        (0, "stranger", acquires.clone(), Outcome::Granted { token: largest + 1, holds: 1 }),
+        (20, "stranger", Request::Release, Outcome::Released { left: 0 }),
+        (40, "another", acquires, Outcome::Refused),
+    ] {
+        refused.push(Call {
+            owner: owner.to_owned(),
+            request,
+            sent: later(at),
+            answer: Some((later(at + 10), outcome)),
+            ..calls[hold].clone()
+        });
+    }
+    assert_eq!(verdict(&refused[..refused.len() - 1]), CheckResult::Ok);
+    assert_eq!(verdict(&refused), CheckResult::Illegal);
+    let limits = checker::Limits::default();
+    let found = checker::check(&refused, &limits);
+    assert!(found.iter().any(|violation| violation.rule == checker::Rule::Refusal), "{found:?}");
 
     // The holder is told that it is not.
     let mut denied = calls.clone();
