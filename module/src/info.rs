@@ -16,7 +16,8 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("granted", counted.granted);
     info.field("granted_shared", counted.granted_shared);
     info.field("downgraded", counted.downgraded);
-    info.field("swept", server.sharers.swept);
+    info.field("swept", server.holders.swept);
+    info.field("search_steps", server.holders.searches.steps());
     info.field("reentered", counted.reentered);
     info.field("repeated", counted.repeated);
     info.field("refused", counted.refused);

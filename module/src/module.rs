@@ -76,8 +76,14 @@ impl Host for Module {
     }
 
     fn wants_key_event(key: &[u8]) -> bool {
-        let waiting = server::with_unless_busy(|server| server.table.waiters() > 0);
-        waiting.is_some_and(|waiting| waiting || key.starts_with(FLOOR_PREFIX))
+        let wanted = server::with_unless_busy(|server| {
+            let wanted = server.table.waiters() > 0 || key.starts_with(FLOOR_PREFIX);
+            if !wanted {
+                server.holders.searches.unheard();
+            }
+            wanted
+        });
+        wanted.unwrap_or(false)
     }
 
     fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
@@ -86,6 +92,7 @@ impl Host for Module {
                 let place = Place::of(event.db, event.key, server.in_cluster);
                 server.floors.forget_one(place);
             }
+            server.holders.searches.changed(event.db, event.key);
             let now = clock::now();
             let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
             server.table.look_soon_at_all_of(event.db, event.key, cause, now);
@@ -112,6 +119,7 @@ impl Host for Module {
             let now = clock::now();
             if !matches!(event, ServerEvent::Cron | ServerEvent::ReplicasChanged) {
                 server.floors.forget();
+                server.holders.searches.forget();
             }
             match event {
                 ServerEvent::BecamePrimary => {

@@ -74,16 +74,11 @@ impl Server {
         if let (Need::Living, Seen::Shared(_), Some(key)) = (need, &seen, &open)
             && self.table.waiters_of(case.key) == 0
         {
-            self.find_living(&case, key, &mut seen);
+            self.find_living(&case, key, &mut seen, false);
         }
         let (outcome, change) = operate(&mut self.table, &case.as_seen(&seen, owner));
         self.carry_out(&case, open, &seen, owner, change);
         outcome
-    }
-
-    fn find_living(&mut self, case: &Case<'_>, key: &Key<'_>, seen: &mut Seen) {
-        let now = case.now.unix();
-        self.sharers.find_living(case.ctx, &self.words, case.name, key, seen, now);
     }
 
     /// Looks at a lock that somebody waits for.
@@ -95,7 +90,7 @@ impl Server {
         if let Some(key) = &open
             && self.table.must_find_the_living(&case.as_seen(&seen, case.name))
         {
-            self.find_living(case, key, &mut seen);
+            self.find_living(case, key, &mut seen, true);
         }
         let change = self.table.look(&case.as_seen(&seen, case.name), cause);
         self.carry_out(case, open, &seen, case.name, change);
@@ -134,9 +129,8 @@ impl Server {
             // Whether those who still share it live is seen by a look.
             self.look_at(case, Cause::Release);
         }
-        if let (true, Seen::Shared(shared)) = (goes_on, seen) {
-            let now_us = case.now.unix_us;
-            self.sharers.sweep(case.ctx, &self.words, case.name, shared, now_us);
+        if goes_on {
+            self.sweep(case);
         }
         self.plan(case.ctx, case.now);
     }
@@ -173,7 +167,7 @@ impl Server {
         }
     }
 
-    fn writer<'w>(&'w self, case: &'w Case<'_>) -> Writer<'w> {
+    pub(crate) fn writer<'w>(&'w self, case: &'w Case<'_>) -> Writer<'w> {
         Writer { ctx: case.ctx, words: &self.words, key: case.name }
     }
 

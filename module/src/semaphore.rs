@@ -1,28 +1,38 @@
-//! A semaphore in the keyspace: reads what a key says, and writes changes.
+//! A semaphore in the keyspace: reads what a key says, writes changes, takes back what the dead
+//! hold, and serves those who wait.
 
-use kvlock_core::{KeyRef, Now, Permits, Semaphore, SemaphoreAt, Share, UnixMillis};
+use kvlock_core::{
+    Bug, Cause, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore, SemaphoreAt,
+    Served, Share, UnixMillis, Wanted,
+};
 
 use crate::clock;
+use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
-use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Text};
+use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Reply, Text};
+use crate::server::{Grant, Server};
+use crate::sharers::ROUNDS_MAX;
 
 /// A semaphore that is open, and what was read of it.
-pub(crate) struct Open<'a> {
-    pub(crate) ctx: &'a Ctx<'a>,
-    pub(crate) name: Arg<'a>,
-    pub(crate) at: KeyRef<'a>,
-    pub(crate) now: Now,
-    pub(crate) key: Option<Key<'a>>,
+struct Open<'a> {
+    ctx: &'a Ctx<'a>,
+    name: Arg<'a>,
+    at: KeyRef<'a>,
+    now: Now,
+    key: Option<Key<'a>>,
     /// How many permits there are, and how many are held; or what else is there.
-    pub(crate) counts: Result<(u64, u64), Semaphore>,
+    counts: Result<(u64, u64), Semaphore>,
     /// What the owner that was asked for has, dead or alive.
-    pub(crate) own: Option<Share>,
-    pub(crate) earliest: Option<UnixMillis>,
+    own: Option<Share>,
+    /// No lease ends before this, or there is no search before.
+    earliest: Option<UnixMillis>,
+    /// No command asks for it: somebody waits.
+    unasked: bool,
 }
 
 impl<'a> Open<'a> {
-    pub(crate) fn read(
+    fn read(
         ctx: &'a Ctx<'a>,
         words: &Words,
         at: KeyRef<'a>,
@@ -32,10 +42,10 @@ impl<'a> Open<'a> {
     ) -> Self {
         let now = clock::now();
         let (counts, own) = read(key.as_ref(), words, name, asked);
-        Self { ctx, name, at, now, key, counts, own, earliest: None }
+        Self { ctx, name, at, now, key, counts, own, earliest: None, unasked: false }
     }
 
-    pub(crate) fn situation(&self) -> SemaphoreAt<'a> {
+    fn situation(&self) -> SemaphoreAt<'a> {
         let seen = match self.counts {
             Err(other) => other,
             Ok((limit, used)) => {
@@ -50,12 +60,7 @@ impl<'a> Open<'a> {
         SemaphoreAt { key: self.at, seen, now: self.now }
     }
 
-    pub(crate) fn write(
-        &mut self,
-        words: &Words,
-        fields: &[(Text, Option<Text>)],
-        counts: (u64, u64),
-    ) {
+    fn write(&mut self, words: &Words, fields: &[(Text, Option<Text>)], counts: (u64, u64)) {
         let Some(key) = &self.key else { return };
         let counted = Text::new(Permits::text(counts.0, counts.1).as_bytes());
         let mode_field = words.mode_field.lend();
@@ -109,4 +114,212 @@ pub(crate) fn read(
         return (Err(other), None);
     }
     (Ok(counts), share)
+}
+
+impl Server {
+    /// Does one operation of a command on a semaphore. If it takes `permits` and they are not
+    /// free, dead holders are looked for first.
+    pub(crate) fn on_semaphore<R>(
+        &mut self,
+        ctx: &Ctx<'_>,
+        name: Arg<'_>,
+        asked: Option<Arg<'_>>,
+        permits: Option<u64>,
+        operate: impl FnOnce(&mut Self, &SemaphoreAt<'_>) -> (R, PermitsChange),
+    ) -> R {
+        let at = KeyRef::semaphore(ctx.db(), name.bytes());
+        let key = ctx.open_to_write(name);
+        let mut open = Open::read(ctx, &self.words, at, name, asked, key);
+        if let Some(permits) = permits {
+            self.find_enough(&mut open, asked, permits);
+        }
+        let (outcome, change) = operate(self, &open.situation());
+        let frees = self.write_permits(&mut open, asked, change);
+        let now = open.now;
+        drop(open);
+        if frees && self.table.waiters_of(at) > 0 {
+            self.serve_permits(ctx, at, name, Cause::Release);
+        }
+        self.plan(ctx, now);
+        outcome
+    }
+
+    /// Writes a change; says whether there may be more free than before.
+    fn write_permits(
+        &mut self,
+        open: &mut Open<'_>,
+        asked: Option<Arg<'_>>,
+        change: PermitsChange,
+    ) -> bool {
+        let (limit, used) = open.counts.unwrap_or((0, 0));
+        match (change, asked) {
+            (PermitsChange::None, _) | (PermitsChange::Own { .. }, None) => false,
+            (PermitsChange::Limit(limit), _) => {
+                open.write(&self.words, &[], (limit, used));
+                true
+            }
+            (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
+                self.holders.searches.note(open.at, open.own.is_some(), share);
+                let value = share.map(|share| Text::new(share.text().as_bytes()));
+                let fields = [(Text::new(asked.bytes()), value)];
+                open.write(&self.words, &fields, (limit, now_used));
+                now_used < used
+            }
+        }
+    }
+
+    /// Looks for dead holders until so many permits are free, as far as that is worth while.
+    fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
+        for _ in 0..ROUNDS_MAX {
+            if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
+                return;
+            }
+            self.find_dead(open, asked);
+        }
+    }
+
+    /// Removes dead holders and counts what they held as free; if that can be worth while.
+    fn find_dead(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>) {
+        let (at, now, unasked) = (open.at, open.now, open.unasked);
+        let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
+        open.earliest = self.holders.rest(at, key, unasked, now);
+        if open.earliest.is_some() || Bug::DeadKeepPermits.is_planted() {
+            return;
+        }
+        let go = Go { wanted: Wanted::TheDead, fields: key.fields(), removes: true, unasked };
+        let found = self.holders.go(at, key, go, now);
+        let left = found.left_of(used);
+        open.own =
+            open.own.filter(|_| !asked.is_some_and(|own| found.dead.contains_key(own.bytes())));
+        self.holders.swept += u64::try_from(found.dead.len()).unwrap_or(0);
+        let fields: Vec<_> = found.dead.keys().map(|owner| (Text::new(owner), None)).collect();
+        // A stranger may have taken out somebody who holds permits.
+        if left != used || !fields.is_empty() {
+            open.write(&self.words, &fields, (limit, left));
+        }
+        if let Some(key) = &open.key {
+            let rest = self.holders.rest(at, key, unasked, now);
+            open.earliest = rest.or_else(|| fields.is_empty().then(|| now.unix()));
+        }
+    }
+
+    /// Says whether serving those who wait may write anything.
+    pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
+        let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
+        let open = ctx.open_to_read(name);
+        let (Ok((limit, used)), _) = read(open.as_ref(), &self.words, name, None) else {
+            return false;
+        };
+        let is_free = first.is_some_and(|permits| limit.saturating_sub(used) >= permits);
+        let now = clock::now();
+        is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
+    }
+
+    /// Says whether so few permits are free, with those of the dead, that the first waiter could
+    /// not be given its own, and plans when to look again. If there are fewer at all, it is told
+    /// so. Writes nothing.
+    pub(crate) fn permits_are_out(
+        &mut self,
+        ctx: &Ctx<'_>,
+        at: KeyRef<'_>,
+        name: Arg<'_>,
+        cause: Cause,
+    ) -> bool {
+        let Some((owner, permits)) = self.table.first_for_permits(at) else { return false };
+        let owner = Text::new(owner);
+        let key = ctx.open_to_read(name);
+        let mut open = Open::read(ctx, &self.words, at, name, Some(owner.lend()), key);
+        let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return false };
+        if !self.table.lacks_permits(&open.situation(), permits) {
+            return false;
+        }
+        let (wanted, fields) = (Wanted::TheDead, key.fields());
+        let go = Go { wanted, fields, removes: false, unasked: true };
+        let found = self.holders.go(at, key, go, open.now);
+        let turn = self.holders.rest(at, key, true, open.now);
+        open.own = open.own.filter(|_| !found.dead.contains_key(owner.lend().bytes()));
+        open.counts = Ok((limit, found.left_of(used)));
+        if !self.table.lacks_permits(&open.situation(), permits) {
+            return false;
+        }
+        open.earliest = found.passed.flatten().or(turn);
+        match self.table.serve_permits(&open.situation(), cause) {
+            Served::NotYet => true,
+            Served::TooMany(waiting) => {
+                let now = open.now;
+                drop(open);
+                self.answer(waiting, TOO_MANY_PERMITS, None);
+                self.table.serve_soon(at, cause, now);
+                true
+            }
+            // They are not free, as was just found.
+            Served::Granted(..) => false,
+        }
+    }
+
+    /// Gives free permits to those at the head of the queue, up to a batch.
+    pub(crate) fn serve_permits(
+        &mut self,
+        ctx: &Ctx<'_>,
+        at: KeyRef<'_>,
+        name: Arg<'_>,
+        cause: Cause,
+    ) {
+        let key = ctx.open_to_write(name);
+        let mut open = Open::read(ctx, &self.words, at, name, None, key);
+        open.unasked = true;
+        let (mut granted, mut all) = (Vec::new(), false);
+        for _ in 0..RUN_MAX {
+            let first = self.table.first_for_permits(at);
+            let Some((owner, permits)) = first.map(|(owner, n)| (Text::new(owner), n)) else {
+                all = true;
+                break;
+            };
+            let owner = owner.lend();
+            if open.counts == Err(Semaphore::Unset) {
+                if let Some(waiting) = self.table.dismiss_one_of(at) {
+                    self.answer(waiting, UNSET, None);
+                }
+                continue;
+            }
+            (_, open.own) = read(open.key.as_ref(), &self.words, name, Some(owner));
+            self.find_enough(&mut open, Some(owner), permits);
+            match self.table.serve_permits(&open.situation(), cause) {
+                Served::NotYet => {
+                    all = true;
+                    break;
+                }
+                Served::TooMany(waiting) => self.answer(waiting, TOO_MANY_PERMITS, None),
+                Served::Granted(hand_off, share, used) => {
+                    let change = PermitsChange::Own { share: Some(share), used };
+                    self.write_permits(&mut open, Some(owner), change);
+                    granted.push((hand_off, share.holds, permits));
+                }
+            }
+        }
+        let now = open.now;
+        drop(open);
+        for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
+            let client_id = client.client_id;
+            let grant = Grant { id, client_id, key: at.keep(), owner, token, permits };
+            self.answer(client, Reply::Number(holds), Some(grant));
+        }
+        if !all {
+            self.table.serve_soon(at, cause, now);
+        }
+    }
+
+    /// Takes back permits whose grant reached nobody.
+    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Grant) {
+        let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
+        if ctx.refusal_to_write(name.lend()).is_some() {
+            // Its lease ends it.
+            return self.delivered(grant);
+        }
+        let asked = Some(owner.lend());
+        self.on_semaphore(ctx, name.lend(), asked, None, |server, at| {
+            let (id, permits) = (grant.id, grant.permits);
+            ((), server.table.take_permits_back(at, id, &grant.owner, permits))
+        });
+    }
 }

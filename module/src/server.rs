@@ -10,11 +10,10 @@ use kvlock_core::{Bug, GrantId, Limits, LockKey, Millis, Now, Table, Token, Wait
 
 use crate::config::Config;
 use crate::floor::Floors;
+use crate::holders::Holders;
 use crate::keyspace::Words;
 use crate::module::Module;
-use crate::permits::Ends;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
-use crate::sharers::Sharers;
 
 /// A client in a wait queue.
 #[derive(Debug)]
@@ -62,8 +61,7 @@ pub(crate) struct Server {
     /// The wall clock in the server's regular round before.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
-    pub(crate) sharers: Sharers,
-    pub(crate) ends: Ends,
+    pub(crate) holders: Holders,
 }
 
 thread_local! {
@@ -95,8 +93,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         longest_turn: Duration::ZERO,
         last_round_unix_us: 0,
         words: Words::default(),
-        sharers: Sharers::new(),
-        ends: Ends::new(),
+        holders: Holders::default(),
     };
     SERVER.with_borrow_mut(|state| **state = Some(server));
 }

@@ -9,7 +9,6 @@ use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now, RUN_MAX};
 use crate::clock;
 use crate::commands::MOVING;
 use crate::keyspace::{self, Seen, Shared};
-use crate::operate::Case;
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
@@ -112,21 +111,6 @@ impl Server {
             return self.turn_away(key.borrow(), &refused(&refusal), now);
         }
         self.look_at(&case, cause);
-    }
-
-    /// Says whether somebody who is alive shares a lock that the first waiter wants alone, and
-    /// puts it into `seen`. Writes nothing.
-    fn is_shared_by_the_living(&mut self, case: &Case<'_>, seen: &mut Seen) -> bool {
-        if !self.table.must_find_the_living(&case.as_seen(seen, case.name)) {
-            return false;
-        }
-        let (Seen::Shared(shared), Some(key)) = (seen, case.ctx.open_to_read(case.name)) else {
-            return false;
-        };
-        let now = case.now.unix();
-        let (ctx, name) = (case.ctx, case.name);
-        shared.living = self.sharers.anybody_alive(ctx, &self.words, name, &key, shared, now);
-        shared.living.is_some()
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.

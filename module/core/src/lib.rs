@@ -64,6 +64,7 @@ mod planted;
 mod quarantine;
 mod queue;
 mod report;
+mod searches;
 mod semaphore;
 mod share;
 mod table;
@@ -85,6 +86,7 @@ pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers,
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
+pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};

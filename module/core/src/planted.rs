@@ -118,6 +118,10 @@ bugs! {
     OnePermitTooMany "one-permit-too-many"
     /// The permits of a dead holder never come back.
     DeadKeepPermits "dead-keep-permits"
+    /// What a search has found is believed whatever becomes of the key.
+    RemembersForEver "remembers-for-ever"
+    /// All searches go on from where any of them ended.
+    OnePlaceForAll "one-place-for-all"
     /// A repeated taking of all permits takes those that became free since.
     DrainTakesTwice "drain-takes-twice"
     /// Who could be given nothing hears why the server would not give it.

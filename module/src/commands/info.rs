@@ -1,12 +1,14 @@
 //! `LOCK.INFO key [WAITERS count] [HOLDERS count]`
 
-use kvlock_core::{KeyRef, Now, Token, UnixMillis};
+use std::collections::BTreeMap;
+
+use kvlock_core::{KeyRef, Now, Share, Token, UnixMillis};
 
 use super::{NOT_A_LOCK, parse};
+use crate::clock;
 use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
-use crate::{clock, sharers};
 
 pub(crate) struct LockInfo;
 
@@ -18,7 +20,7 @@ impl Command for LockInfo {
         key: Some(KeyUse::Read),
         acl: c"read fast",
         summary: c"Says who holds a lock, for how long, and who waits for it.",
-        complexity: c"O(1), with WAITERS or HOLDERS O(count)",
+        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
         args: &[
             ArgSpec::Key,
             ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
@@ -38,7 +40,9 @@ impl Command for LockInfo {
             let now = clock::now();
             let name = KeyRef::lock(ctx.db(), key.bytes());
             let open = ctx.open_to_read(*key);
-            let Some(held) = Held::read(server, open.as_ref(), *key, now.unix()) else {
+            let shown = holders_shown.unwrap_or(1);
+            let Some(held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix())
+            else {
                 return NOT_A_LOCK;
             };
             let mut fields = held.describe(server, now);
@@ -48,8 +52,8 @@ impl Command for LockInfo {
             if let Some(shown) = waiters_shown {
                 fields.push(("queue", queue(server, name, shown, now)));
             }
-            if let Some(shown) = holders_shown {
-                fields.push(("held-by", held.list(open.as_ref(), shown, now)));
+            if holders_shown.is_some() {
+                fields.push(("held-by", held.list(now)));
             }
             Reply::Map(fields)
         })
@@ -60,21 +64,25 @@ impl Command for LockInfo {
 struct Held {
     /// Who holds it alone, how often, and how many shared holds it has beside.
     alone: Option<(Vec<u8>, u64, u64)>,
-    /// How many share it.
+    /// How many share it, and some of those who live.
     sharers: usize,
+    living: BTreeMap<Box<[u8]>, Share>,
     token: Option<Token>,
     until: Option<UnixMillis>,
 }
 
 impl Held {
-    /// Reads it; `None` if it is not a lock.
+    /// Reads it, with so many of those who share it; `None` if it is not a lock.
     fn read(
-        server: &Server,
+        server: &mut Server,
         open: Option<&Key<'_>>,
+        at: KeyRef<'_>,
         name: Arg<'_>,
+        shown: usize,
         now: UnixMillis,
     ) -> Option<Self> {
-        let free = Self { alone: None, sharers: 0, token: None, until: None };
+        let living = BTreeMap::new();
+        let free = Self { alone: None, sharers: 0, living, token: None, until: None };
         Some(match keyspace::read(open, &server.words, name, None) {
             Seen::NotALock { .. } => return None,
             Seen::Free { .. } | Seen::Own { .. } => free,
@@ -82,12 +90,15 @@ impl Held {
                 Self { alone: Some((owner, holds, shared)), token, until, ..free }
             }
             Seen::Shared(Shared { token, until, holders, .. }) => {
-                // One that is alive is enough to say that it is held.
-                let living = sharers::list(open?, now, 1)?;
-                if living.is_empty() {
+                let listed = server.holders.list(at, open?, now, shown);
+                if listed.has_others {
+                    return None;
+                }
+                // Who was not seen may live.
+                if listed.living.is_empty() && listed.is_all {
                     free
                 } else {
-                    Self { sharers: holders, token, until, ..free }
+                    Self { sharers: holders, living: listed.living, token, until, ..free }
                 }
             }
         })
@@ -116,8 +127,8 @@ impl Held {
         [("mode", mode), ("holders", number(holders))]
     }
 
-    /// The first `shown` of those who hold it, each with its exclusive and shared holds.
-    fn list(&self, open: Option<&Key<'_>>, shown: usize, now: Now) -> Reply {
+    /// Those who hold it, each with its exclusive and shared holds.
+    fn list(&self, now: Now) -> Reply {
         let entry = |owner: &[u8], holds, shared, until: Option<UnixMillis>| {
             Reply::List(vec![
                 Reply::Bytes(owner.to_vec()),
@@ -129,15 +140,10 @@ impl Held {
         if let Some((owner, holds, shared)) = &self.alone {
             return Reply::List(vec![entry(owner, *holds, *shared, self.until)]);
         }
-        let living = match open {
-            Some(key) if self.sharers > 0 => sharers::list(key, now.unix(), shown),
-            _ => None,
-        };
-        let living = living.unwrap_or_default();
         // The lease of each ends with the key at the latest.
         let end = |until: UnixMillis| self.until.map_or(until, |end| end.min(until));
         let entries =
-            living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
+            self.living.iter().map(|(o, share)| entry(o, 0, share.holds, Some(end(share.until))));
         Reply::List(entries.collect())
     }
 }

@@ -31,6 +31,12 @@ impl Cursor {
     }
 }
 
+impl Default for Cursor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Drop for Cursor {
     fn drop(&mut self) {
         let destroy = required!(RedisModule_ScanCursorDestroy);

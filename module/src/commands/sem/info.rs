@@ -5,7 +5,7 @@ use kvlock_core::{KeyRef, Semaphore};
 use crate::commands::info::{number, quarantine, queue};
 use crate::commands::{NOT_A_LOCK, UNSET, parse};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::{clock, semaphore, server, sharers};
+use crate::{clock, semaphore, server};
 
 pub(crate) struct SemInfo;
 
@@ -17,7 +17,7 @@ impl Command for SemInfo {
         key: Some(KeyUse::Read),
         acl: c"read fast",
         summary: c"Says how many permits a semaphore has, who holds them and who waits.",
-        complexity: c"O(1), with WAITERS or HOLDERS O(count)",
+        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
         args: &[
             ArgSpec::Key,
             ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
@@ -55,7 +55,7 @@ impl Command for SemInfo {
                 fields.push(("queue", queue(server, name, shown, now)));
             }
             if let (Some(shown), Some(key)) = (holders_shown, &open) {
-                let living = sharers::list(key, now.unix(), shown).unwrap_or_default();
+                let living = server.holders.list(name, key, now.unix(), shown).living;
                 let entries = living.iter().map(|(owner, share)| {
                     let left = share.until.since(now.unix()).0;
                     let (owner, holds) = (Reply::Bytes(owner.to_vec()), Reply::Number(share.holds));

@@ -1,0 +1,407 @@
+//! Searches among those who hold a key together, a shared lock or a semaphore: how far each has
+//! come, what a pass through a hash says and for how long that is believed, and how fast those
+//! searches may go that no command asks for.
+//!
+//! A lease that ends tells nobody, and there may be a million of them in one hash. So a hash is
+//! gone through a part at a time, each from a place of its own. What a whole pass has found, that
+//! no lease ends before some moment, is believed until then, unless the key may be another by now.
+//!
+//! Nothing depends on what is remembered here but when there is a search.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use crate::key::{KeyRef, Kind};
+use crate::lock::RESERVED_FIELDS;
+use crate::mode::Share;
+use crate::parse::OWNER_BYTES_MAX;
+use crate::planted::Bug;
+use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+
+/// How many steps one go takes at most that finds nothing. A step is a field that is shown, or a
+/// call that shows some: a tenth of a microsecond or two.
+const GO_STEPS: u64 = 4_000;
+
+/// The same of one that is only to find a few of the dead.
+const SWEEP_STEPS: u64 = 256;
+
+/// How many dead one go finds at most, and how many steps it may take more for each.
+const DEAD_MAX: usize = 128;
+const STEPS_PER_DEAD: u64 = 4;
+
+/// A hash with so many fields is gone through in one go, from end to end.
+const SMALL: usize = 1_000;
+
+/// How many steps in a millisecond, on average, all searches take together that no command asks
+/// for: a twentieth of a processor. And how far they may be ahead of that.
+const PACE: u64 = 250;
+const AHEAD: u64 = 5_000;
+
+/// For how many keys something is remembered, if their searches do not go on just now.
+const ROOM: usize = 1_024;
+
+/// How far ahead a search is put off at most, whatever the leases are.
+const FAR: Millis = Millis(3_600_000);
+
+/// For how long something is remembered at least if nobody asks for it.
+const KEPT: Millis = Millis(2_000);
+
+/// For how long it is believed if keys were changed and nobody said which.
+const BELIEVED: Millis = Millis(1_000);
+
+/// All that is remembered of searches. `C` is a place in a hash; the default is the beginning.
+#[derive(Debug)]
+pub struct Searches<C> {
+    places: BTreeMap<u64, Place<C>>,
+    names: RandomState,
+    /// Where to look next for something to forget.
+    hand: u64,
+    /// How many events of keys were not listened to.
+    unheard: u64,
+    /// Up to which step, in the count of [`PACE`], all are given away.
+    given: u64,
+    steps: u64,
+}
+
+/// What is remembered of one key.
+#[derive(Debug, Default)]
+struct Place<C> {
+    cursor: C,
+    pass: Pass,
+    known: Option<Known>,
+    /// Somebody who was alive.
+    witness: Option<Box<[u8]>>,
+    /// When the search goes on, and how many steps are given to it then.
+    turn: Option<(MonoMillis, u64)>,
+    used: Option<MonoMillis>,
+}
+
+/// What a pass through a hash has seen until now.
+#[derive(Debug, Default)]
+struct Pass {
+    is_begun: bool,
+    first_end: Option<UnixMillis>,
+    /// What the dead hold who were not removed.
+    left_to_the_dead: u64,
+    /// The key was changed, perhaps where it was seen already.
+    is_spoilt: bool,
+    unheard: u64,
+}
+
+/// What a whole pass has found.
+#[derive(Debug)]
+struct Known {
+    /// No lease ends before this.
+    end: UnixMillis,
+    /// How many fields there are, unless somebody else took one out or put one in.
+    fields: usize,
+    /// All were seen at one moment.
+    whole: bool,
+    since: MonoMillis,
+    unheard: u64,
+}
+
+/// What is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Anybody who lives, and the dead on the way.
+    Anybody,
+    /// All the dead.
+    TheDead,
+    /// A few of the dead.
+    SomeDead,
+}
+
+/// One go of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct Go {
+    /// What for.
+    pub wanted: Wanted,
+    /// How many fields the hash has.
+    pub fields: usize,
+    /// The dead who are found will be removed.
+    pub removes: bool,
+    /// No command asks for it: somebody waits.
+    pub unasked: bool,
+}
+
+/// What one go of a search came to.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Some of those whose lease has ended, with what they hold.
+    pub dead: BTreeMap<Box<[u8]>, u64>,
+    /// Somebody who lives, and until when.
+    pub living: Option<(Box<[u8]>, UnixMillis)>,
+    /// There is a field that can be no share.
+    pub has_others: bool,
+    /// The whole hash was seen in this go.
+    pub whole: bool,
+    /// A pass has ended in which nobody was seen alive, or nobody who dies before this.
+    pub passed: Option<Option<UnixMillis>>,
+    held: u64,
+    left_to_the_dead: u64,
+}
+
+impl Found {
+    fn see(&mut self, pass: &mut Pass, field: &[u8], value: &[u8], now: UnixMillis) {
+        if RESERVED_FIELDS.contains(&field) {
+            return;
+        }
+        match Share::read(value).filter(|_| field.len() <= OWNER_BYTES_MAX) {
+            None => self.has_others = true,
+            Some(share) if share.is_live(now) => {
+                self.living.get_or_insert_with(|| (field.into(), share.until));
+                self.held = self.held.saturating_add(share.holds);
+                pass.see(share.until);
+            }
+            Some(share) => {
+                self.dead.insert(field.into(), share.holds);
+            }
+        }
+    }
+
+    /// How many permits are held without the dead, where so many were counted as held with them.
+    #[must_use]
+    pub fn left_of(&self, used: u64) -> u64 {
+        let dead: u64 = self.dead.values().sum();
+        let freed = dead.saturating_add(self.left_to_the_dead);
+        if self.whole { self.held } else { used.saturating_sub(freed) }
+    }
+}
+
+impl Pass {
+    fn see(&mut self, end: UnixMillis) {
+        self.first_end = Some(self.first_end.map_or(end, |first| first.min(end)));
+    }
+}
+
+impl<C> Default for Searches<C> {
+    fn default() -> Self {
+        let (places, names) = (BTreeMap::new(), RandomState::new());
+        Self { places, names, hand: 0, unheard: 0, given: 0, steps: 0 }
+    }
+}
+
+impl<C: Default> Searches<C> {
+    /// How many steps all searches have taken.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// For how many keys something is remembered.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.places.len()
+    }
+
+    fn id(&self, key: KeyRef<'_>) -> u64 {
+        if Bug::OnePlaceForAll.is_planted() { 0 } else { self.names.hash_one(key) }
+    }
+
+    fn of(&mut self, key: KeyRef<'_>) -> Option<&mut Place<C>> {
+        if self.places.is_empty() {
+            return None;
+        }
+        self.places.get_mut(&self.id(key))
+    }
+
+    /// Something befell a key; nobody knows what it holds by now.
+    pub fn changed(&mut self, db: i32, name: &[u8]) {
+        if Bug::RemembersForEver.is_planted() {
+            return;
+        }
+        for kind in [Kind::Lock, Kind::Semaphore] {
+            if let Some(place) = self.of(KeyRef { db, name, kind }) {
+                place.known = None;
+                place.pass.is_spoilt = true;
+            }
+        }
+    }
+
+    /// Something befell some key, and nobody listened.
+    pub fn unheard(&mut self) {
+        self.unheard = self.unheard.wrapping_add(1);
+    }
+
+    /// Any key may be another.
+    pub fn forget(&mut self) {
+        if !Bug::RemembersForEver.is_planted() {
+            self.places.clear();
+        }
+    }
+
+    /// An owner of the key had a share, dead or alive, or none, and now has this.
+    pub fn note(&mut self, key: KeyRef<'_>, had: bool, has: Option<Share>) {
+        let Some(place) = self.of(key) else { return };
+        if let Some(known) = &mut place.known {
+            known.fields = known.fields.saturating_add_signed(match (had, has.is_some()) {
+                (false, true) => 1,
+                (true, false) => -1,
+                (true, true) | (false, false) => 0,
+            });
+            known.end = has.map_or(known.end, |share| known.end.min(share.until));
+        }
+        if let Some(share) = has {
+            place.pass.see(share.until);
+        }
+    }
+
+    /// Somebody who lived when the key was searched.
+    pub fn witness(&mut self, key: KeyRef<'_>) -> Option<&[u8]> {
+        self.of(key)?.witness.as_deref()
+    }
+
+    /// Nobody dies before this, as far as is known. None if a search can be worth while.
+    pub fn earliest(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
+        let unheard = self.unheard;
+        let place = self.of(key)?;
+        place.used = Some(now.mono);
+        let known = place.known.as_ref()?;
+        let is_current = known.unheard == unheard
+            || now.mono.since(known.since) <= BELIEVED
+            || Bug::RemembersForEver.is_planted();
+        let fits = known.fields == fields && (known.whole || fields > SMALL);
+        (is_current && fits && known.end >= now.unix()).then_some(known.end)
+    }
+
+    /// When a search may go on that no command asks for. None for now.
+    pub fn turn(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
+        let count = now.mono.0.saturating_mul(PACE);
+        let from = self.given.max(count.saturating_sub(AHEAD));
+        let fields = u64::try_from(fields).unwrap_or(u64::MAX);
+        let steps = fields.saturating_mul(2).saturating_add(1).min(GO_STEPS);
+        let id = self.id(key);
+        let due = match self.places.get(&id).and_then(|place| place.turn) {
+            Some((due, _)) => due,
+            None if from < count.saturating_add(PACE) => return None,
+            None => {
+                self.given = from.saturating_add(steps);
+                let due = MonoMillis(from / PACE);
+                self.place(id, true, now.mono).turn = Some((due, steps));
+                due
+            }
+        };
+        (due > now.mono).then(|| now.unix().plus(due.since(now.mono)))
+    }
+
+    /// Goes on with the search of a key. `scan` shows some fields at the cursor and moves it on;
+    /// at the end it moves it to the beginning and says that there are no more.
+    pub fn go(
+        &mut self,
+        key: KeyRef<'_>,
+        go: Go,
+        now: Now,
+        mut scan: impl FnMut(&mut C, &mut dyn FnMut(&[u8], &[u8])) -> bool,
+    ) -> Found {
+        let (id, unheard) = (self.id(key), self.unheard);
+        let place = self.place(id, go.unasked, now.mono);
+        let (mut found, mut steps) = (Found::default(), 0_u64);
+        let most = if go.wanted == Wanted::SomeDead { SWEEP_STEPS } else { GO_STEPS };
+        let in_one =
+            go.wanted == Wanted::Anybody || go.wanted == Wanted::TheDead && go.fields <= SMALL;
+        let mut whole = !place.pass.is_begun;
+        loop {
+            if !place.pass.is_begun {
+                place.pass = Pass { is_begun: true, unheard, ..Pass::default() };
+                found.held = 0;
+            }
+            steps = steps.saturating_add(1);
+            let more = scan(&mut place.cursor, &mut |field, value| {
+                steps = steps.saturating_add(1);
+                found.see(&mut place.pass, field, value, now.unix());
+            });
+            if !more {
+                found.whole = whole;
+                place.end_pass(go, &mut found, now);
+                if whole || !in_one {
+                    break;
+                }
+                whole = true;
+            }
+            let is_found = go.wanted == Wanted::Anybody && found.living.is_some();
+            if is_found || found.dead.len() >= DEAD_MAX || spent(steps, &found) >= most {
+                break;
+            }
+        }
+        place.end_go(go, &mut found);
+        self.steps = self.steps.saturating_add(steps);
+        if go.unasked {
+            let steps = if go.removes { spent(steps, &found) } else { steps };
+            self.pay(id, steps, now);
+        }
+        found
+    }
+
+    /// Counts steps that were taken instead of those that were given.
+    fn pay(&mut self, id: u64, steps: u64, now: Now) {
+        let turn = self.places.get_mut(&id).and_then(|place| place.turn.take());
+        let given = turn.map_or(0, |(_, steps)| steps);
+        let least = now.mono.0.saturating_mul(PACE).saturating_sub(AHEAD);
+        self.given = self.given.saturating_sub(given).max(least).saturating_add(steps);
+    }
+
+    /// What is remembered of a key. If there is no room for it, something is forgotten that nobody
+    /// asks for; if that is not enough, only what is waited for has a place.
+    fn place(&mut self, id: u64, is_waited_for: bool, now: MonoMillis) -> &mut Place<C> {
+        for _ in 0..2 {
+            if self.places.len() < ROOM || self.places.contains_key(&id) {
+                break;
+            }
+            let next = self.places.range(self.hand..).next().or_else(|| self.places.iter().next());
+            let Some((&other, place)) = next else { break };
+            let is_due = |(due, _): (MonoMillis, u64)| due <= now;
+            let rests = place.used.is_none_or(|used| now.since(used) > KEPT);
+            self.hand = other.wrapping_add(1);
+            if rests && place.turn.is_none_or(is_due) {
+                self.places.remove(&other);
+            }
+        }
+        // One for all that have none: what it says of any of them is wrong, so it starts anew.
+        let has_room = is_waited_for || self.places.len() < ROOM || self.places.contains_key(&id);
+        let id = if has_room { id } else { u64::MAX };
+        if !has_room {
+            self.places.remove(&id);
+        }
+        let place = self.places.entry(id).or_default();
+        place.used = Some(now);
+        place
+    }
+}
+
+/// How many steps there were beside those that found the dead.
+fn spent(steps: u64, found: &Found) -> u64 {
+    let dead = u64::try_from(found.dead.len()).unwrap_or(u64::MAX);
+    steps.saturating_sub(dead.saturating_mul(STEPS_PER_DEAD))
+}
+
+impl<C> Place<C> {
+    /// The end of the hash was reached: what is known by that.
+    fn end_pass(&mut self, go: Go, found: &mut Found, now: Now) {
+        self.pass.is_begun = false;
+        let far = now.unix().plus(FAR);
+        let first_end = self.pass.first_end.map(|end| end.min(far));
+        found.passed = (!self.pass.is_spoilt).then_some(first_end);
+        let removed = go.removes || found.dead.is_empty();
+        let is_clean = !self.pass.is_spoilt && removed && self.pass.left_to_the_dead == 0;
+        self.known = is_clean.then(|| Known {
+            end: first_end.unwrap_or(far),
+            fields: go.fields.saturating_sub(found.dead.len()),
+            whole: found.whole,
+            since: now.mono,
+            unheard: self.pass.unheard,
+        });
+    }
+
+    /// One go has ended.
+    fn end_go(&mut self, go: Go, found: &mut Found) {
+        if let (Wanted::Anybody, Some((owner, _))) = (go.wanted, &found.living) {
+            self.witness = Some(owner.clone());
+        }
+        if !go.removes {
+            found.left_to_the_dead = self.pass.left_to_the_dead;
+            let dead: u64 = found.dead.values().sum();
+            self.pass.left_to_the_dead = found.left_to_the_dead.saturating_add(dead);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Searches among those who hold a key together: each comes to an end, what it found is believed
+//! as long as it must be true, and all together take no more than their part of the time.
+
+use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
+
+const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(50_000) };
+const ALIVE: u64 = 1_600_000;
+const DEAD: u64 = 900_000;
+
+fn later(ms: u64) -> Now {
+    Now { unix_us: NOW.unix_us + ms * 1_000, mono: MonoMillis(NOW.mono.0 + ms) }
+}
+
+fn key(name: &str) -> KeyRef<'_> {
+    KeyRef::semaphore(0, name.as_bytes())
+}
+
+/// A hash that shows one field at a time, and the place of one is a number.
+#[derive(Default)]
+struct Hash {
+    fields: Vec<(String, String)>,
+    /// Fields that count and are not shown.
+    hidden: usize,
+}
+
+impl Hash {
+    /// With so many who live and, behind them, so many who are dead.
+    fn new(living: usize, dead: usize) -> Self {
+        let field = |name, until| (format!("owner-{name}"), format!("1 {until}"));
+        let ends = std::iter::repeat_n(ALIVE, living).chain(std::iter::repeat_n(DEAD, dead));
+        let fields = ends.enumerate().map(|(name, until)| field(name, until)).collect();
+        Self { fields, hidden: 0 }
+    }
+
+    fn count(&self) -> usize {
+        self.fields.len() + self.hidden
+    }
+
+    fn scan(&self, cursor: &mut usize, visit: &mut dyn FnMut(&[u8], &[u8])) -> bool {
+        if let Some((field, value)) = self.fields.get(*cursor) {
+            visit(field.as_bytes(), value.as_bytes());
+        }
+        *cursor += 1;
+        let more = *cursor < self.fields.len();
+        if !more {
+            *cursor = 0;
+        }
+        more
+    }
+
+    fn go(&self, searches: &mut Searches<usize>, name: &str, go: Go, now: Now) -> Found {
+        searches.go(key(name), go, now, |cursor, visit| self.scan(cursor, visit))
+    }
+
+    /// One go for a command, after which the dead are removed; nobody moves into their places.
+    fn find(&mut self, searches: &mut Searches<usize>, name: &str, now: Now) -> Found {
+        let found = self.go(searches, name, self.asked(), now);
+        for (field, value) in &mut self.fields {
+            if found.dead.contains_key(field.as_bytes()) {
+                value.clear();
+                field.clear();
+            }
+        }
+        found
+    }
+
+    fn asked(&self) -> Go {
+        Go { wanted: Wanted::TheDead, fields: self.count(), removes: true, unasked: false }
+    }
+}
+
+#[test]
+fn each_key_is_searched_from_its_own_place() {
+    let (mut searches, mut large) = (Searches::default(), Hash::new(20_000, 5));
+    let mut small = Hash::new(3, 0);
+    for _ in 0..20_005 {
+        if large.find(&mut searches, "large", NOW).dead.len() == 5 {
+            return;
+        }
+        small.find(&mut searches, "small", NOW);
+        assert!(searches.steps() < 60_000, "the dead are not found");
+    }
+}
+
+#[test]
+fn what_a_pass_found_is_believed_until_it_may_be_otherwise() {
+    let mut hash = Hash::new(30, 3);
+    let fields = hash.count() - 3;
+    let known = |searches: &mut Searches<usize>, now| searches.earliest(key("k"), fields, now);
+    let mut anew = || {
+        let mut searches = Searches::default();
+        hash.find(&mut searches, "k", NOW);
+        hash.fields.retain(|(field, _)| !field.is_empty());
+        assert_eq!(known(&mut searches, NOW), Some(UnixMillis(ALIVE)));
+        searches
+    };
+    assert_eq!(known(&mut anew(), later(600_000)), Some(UnixMillis(ALIVE)));
+    assert_eq!(known(&mut anew(), later(600_001)), None, "the lease has ended");
+    assert_eq!(anew().earliest(key("k"), fields + 1, NOW), None, "there is a field more");
+    assert_eq!(anew().earliest(key("other"), fields, NOW), None);
+
+    let mut searches = anew();
+    searches.changed(1, b"k");
+    searches.changed(0, b"other");
+    assert_eq!(known(&mut searches, NOW), Some(UnixMillis(ALIVE)));
+    searches.changed(0, b"k");
+    assert_eq!(known(&mut searches, NOW), None, "it was changed");
+
+    let mut searches = anew();
+    searches.forget();
+    assert_eq!(known(&mut searches, NOW), None, "any key may be another");
+
+    let mut searches = anew();
+    searches.unheard();
+    assert_eq!(known(&mut searches, later(1_000)), Some(UnixMillis(ALIVE)));
+    assert_eq!(known(&mut searches, later(1_001)), None, "some key was changed");
+}
+
+#[test]
+fn owners_that_come_and_go_are_known() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(3, 0));
+    hash.find(&mut searches, "k", NOW);
+    let sooner = Share { holds: 1, until: UnixMillis(ALIVE - 7) };
+    searches.note(key("k"), false, Some(sooner));
+    assert_eq!(searches.earliest(key("k"), 4, NOW), Some(sooner.until));
+    searches.note(key("k"), true, Some(Share { until: UnixMillis(ALIVE), ..sooner }));
+    searches.note(key("k"), true, None);
+    assert_eq!(searches.earliest(key("k"), 3, NOW), Some(sooner.until));
+}
+
+#[test]
+fn a_change_in_the_middle_of_a_pass_makes_it_worthless_and_the_next_counts() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(3_000, 0));
+    assert_eq!(hash.find(&mut searches, "k", NOW).passed, None);
+    hash.fields[7].1 = "1 1000005".to_owned();
+    searches.changed(0, b"k");
+    assert_eq!(hash.find(&mut searches, "k", NOW).passed, None, "it ends, and says nothing");
+    assert_eq!(searches.earliest(key("k"), 3_000, NOW), None);
+    let end = Some(UnixMillis(1_000_005));
+    let passed = (0..2).find_map(|_| hash.find(&mut searches, "k", NOW).passed);
+    assert_eq!(passed, Some(end));
+    assert_eq!(searches.earliest(key("k"), 3_000, NOW), end);
+}
+
+#[test]
+fn the_dead_who_were_not_removed_are_counted_and_found_again() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(4_000, 200));
+    let go = Go { removes: false, unasked: true, ..hash.asked() };
+    let last = (0..9).map(|_| hash.go(&mut searches, "k", go, NOW)).find(|it| it.passed.is_some());
+    assert_eq!(last.map(|last| last.left_of(4_200)), Some(4_000));
+    assert_eq!(searches.earliest(key("k"), hash.count(), NOW), None);
+    let found: usize = (0..9).map(|_| hash.find(&mut searches, "k", NOW).dead.len()).sum();
+    assert_eq!(found, 200);
+}
+
+#[test]
+fn what_was_seen_in_one_go_is_all_that_is_held() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(40, 2));
+    // Somebody else took out three of the owners.
+    assert_eq!(hash.find(&mut searches, "k", NOW).left_of(45), 40);
+    let mut large = Hash::new(4_000, 0);
+    assert_eq!(large.find(&mut searches, "large", NOW).left_of(4_003), 4_003);
+}
+
+#[test]
+fn a_hash_whose_fields_do_not_show_is_gone_through_once() {
+    let (mut searches, hash) = (Searches::default(), Hash { hidden: 200, ..Hash::default() });
+    let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
+    let found = hash.go(&mut searches, "k", go, NOW);
+    assert!(found.whole && found.living.is_none() && found.dead.is_empty());
+    assert!(searches.steps() < 5, "{} steps", searches.steps());
+}
+
+#[test]
+fn anybody_is_enough_and_is_asked_first_the_next_time() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(9_000, 0));
+    hash.fields.insert(0, ("long".repeat(1_000), format!("1 {ALIVE}")));
+    let go = Go { wanted: Wanted::Anybody, ..hash.asked() };
+    assert!(hash.go(&mut searches, "k", go, NOW).has_others, "no owner has so long a name");
+    hash.fields.remove(0);
+    let found = hash.go(&mut searches, "k", go, NOW);
+    assert!(found.living.is_some() && searches.steps() < 9);
+    let owner = found.living.map(|(owner, _)| owner);
+    assert_eq!(searches.witness(key("k")), owner.as_deref());
+}
+
+#[test]
+fn searches_that_nobody_asks_for_take_their_part_of_the_time_and_each_its_turn() {
+    let mut searches = Searches::default();
+    let names: Vec<_> = (0..100).map(|n| format!("large-{n}")).collect();
+    let hash = Hash::new(5_000, 0);
+    let go = Go { unasked: true, ..hash.asked() };
+    let mut looks = 0;
+    for ms in 0..10_000 {
+        let now = later(ms);
+        for name in &names {
+            let known = searches.earliest(key(name), 5_000, now);
+            if known.is_none() && searches.turn(key(name), 5_000, now).is_none() {
+                hash.go(&mut searches, name, go, now);
+                looks += 1;
+            }
+        }
+        assert!(searches.steps() <= 250 * ms + 15_000, "{} steps in {ms} ms", searches.steps());
+    }
+    for name in &names {
+        let known = searches.earliest(key(name), 5_000, later(10_000));
+        assert_eq!(known, Some(UnixMillis(ALIVE)), "{name} after {looks} looks");
+    }
+    assert!(searches.steps() < 100 * 11_000, "{} steps", searches.steps());
+}
+
+#[test]
+fn what_nobody_asks_for_any_more_is_forgotten_if_there_is_no_room() {
+    let (mut searches, mut hash) = (Searches::default(), Hash::new(2, 0));
+    for n in 0..5_000 {
+        hash.find(&mut searches, &format!("k-{n}"), later(n));
+    }
+    assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
+    // Those that somebody waits for are all remembered, and forgotten when nobody does.
+    let go = Go { unasked: true, ..hash.asked() };
+    for n in 0..5_000 {
+        hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));
+    }
+    assert!(searches.remembered() > 4_900);
+    assert!(
+        (0..5_000)
+            .all(|n| { searches.earliest(key(&format!("w-{n}")), 2, later(10_000)).is_some() })
+    );
+    for n in 0..5_000 {
+        hash.find(&mut searches, &format!("k-{n}"), later(20_000 + n));
+    }
+    assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
+}
