@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 
-use kvlock_core::{Bug, Floor, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal};
+use kvlock_core::{
+    Bug, Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal,
+};
 
 use crate::redis::{Ctx, KeyEventKind, KeyKind, Text};
 use crate::slot;
@@ -29,7 +31,7 @@ impl Place {
 
     /// Says whether this server serves it, rather than importing its slot.
     fn is_served(self, ctx: &Ctx<'_>) -> bool {
-        self.slot.is_none() || ctx.serves_slot_of(Text::new(&self.key()).lend())
+        self.slot.is_none() || ctx.serves_slot_of(self.db, Text::new(&self.key()).lend())
     }
 
     fn key(self) -> Vec<u8> {
@@ -45,13 +47,18 @@ pub(crate) struct Floors {
     recent: Option<(Place, Floor)>,
     others: HashMap<Place, Floor>,
     reign: Reign,
+    /// Where nothing is reserved, and which this server was seen to serve then.
+    served: Option<(Place, MonoMillis)>,
 }
+
+/// For how long it is believed that a place is served.
+const SERVED: Millis = Millis(100);
 
 impl Floors {
     /// Those of a server that starts.
     pub(crate) fn new(now: Now) -> Self {
         let reign = Reign::started(now);
-        Self { recent: None, others: HashMap::new(), reign }
+        Self { recent: None, others: HashMap::new(), reign, served: None }
     }
 
     /// This server takes over from another, which may not know it yet and go on granting.
@@ -68,6 +75,7 @@ impl Floors {
     /// Forgets all of them: they are read again when they are needed.
     pub(crate) fn forget(&mut self) {
         self.recent = None;
+        self.served = None;
         self.others.clear();
     }
 
@@ -95,8 +103,18 @@ impl Floors {
                 *floor = Floor::found(found, now, reign);
             }
         }
-        let known = floor.expected() > 0 || place.is_served(ctx);
-        known.then_some(floor.others())
+        let (expected, others) = (floor.expected(), floor.others());
+        (expected > 0 || self.serves(ctx, place, now)).then_some(others)
+    }
+
+    fn serves(&mut self, ctx: &Ctx<'_>, place: Place, now: Now) -> bool {
+        let lately = |(seen, at): (Place, MonoMillis)| seen == place && now.mono.since(at) < SERVED;
+        if self.served.is_some_and(lately) {
+            return true;
+        }
+        let served = place.is_served(ctx);
+        self.served = served.then_some((place, now.mono));
+        served
     }
 
     /// Sees to it that this token is below what we have reserved, with room to spare.

@@ -12,7 +12,7 @@ use crate::redis::{
     ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply, log_line,
 };
 use crate::server::{self, Grant, Server};
-use crate::{clock, commands, info};
+use crate::{clock, commands, info, slot};
 
 /// The module.
 #[derive(Debug)]
@@ -42,6 +42,10 @@ impl Host for Module {
 
     fn loaded(ctx: &Ctx<'_>) {
         server::with(|server| {
+            if server.in_cluster {
+                // Takes some milliseconds the first time, which is better now than in a command.
+                slot::tag(0);
+            }
             if server.primary && !keeps_every_grant(ctx) {
                 begin_quarantine(server, clock::now());
             }
@@ -50,6 +54,10 @@ impl Host for Module {
 
     fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
+    }
+
+    fn is_busy() -> bool {
+        server::with_unless_busy(|_| ()).is_none()
     }
 
     fn config(index: usize) -> i64 {
@@ -210,7 +218,8 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
         server.plan(ctx, now);
     } else if server.lost.is_empty() {
         server.timer.disarm(ctx);
-    } else {
+    }
+    if !server.lost.is_empty() || !server.to_look_at.is_empty() {
         server.timer.arm(ctx, Duration::ZERO);
     }
 }

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvlock_core::{Bug, GrantId, Limits, LockKey, Millis, Now, Table, Token, WaiterId};
+use kvlock_core::{Bug, Cause, GrantId, Limits, LockKey, Millis, Now, Table, Token, WaiterId};
 
 use crate::config::Config;
 use crate::floor::Floors;
@@ -42,6 +42,8 @@ pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
     /// Which waiter a parked client is.
     pub(crate) parked: HashMap<Handle, WaiterId>,
+    /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
+    pub(crate) to_look_at: Vec<(LockKey, Cause)>,
     /// Grants whose reply was handed to the server in this turn of its event loop, by client.
     pub(crate) written: HashMap<u64, Grant>,
     /// Grants whose client was gone, to be taken back as soon as something may be written.
@@ -80,6 +82,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
     let server = Server {
         table,
         parked: HashMap::new(),
+        to_look_at: Vec::new(),
         written: HashMap::new(),
         lost: Vec::new(),
         floors: Floors::new(crate::clock::now()),

@@ -51,9 +51,15 @@ impl Server {
     /// Looks at each lock once, until so many were granted: what a look leaves to be done at the same
     /// lock, and the locks that are left, have their turn when the server's clients had theirs.
     fn look_at_what_is_due(&mut self, ctx: &Ctx<'_>, now: Now) {
-        let due: Vec<_> = std::iter::from_fn(|| self.table.next_look(now)).take(BATCH).collect();
+        while self.to_look_at.len() < BATCH
+            && let Some(due) = self.table.next_look(now)
+        {
+            self.to_look_at.push(due);
+        }
+        self.to_look_at.reverse();
         let enough = self.table.counters().granted.saturating_add(BATCH as u64);
-        for (key, cause) in due {
+        // One after another is taken off: a panic at one of them leaves the others for the next turn.
+        while let Some((key, cause)) = self.to_look_at.pop() {
             if self.table.counters().granted >= enough {
                 self.table.look_soon(key.borrow(), cause, now);
             } else {
@@ -72,7 +78,10 @@ impl Server {
     fn look(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
-        if self.in_cluster && !ctx.serves_slot_of(name.lend()) && !Bug::NoSlotProbe.is_planted() {
+        if self.in_cluster
+            && !ctx.serves_slot_of(key.db, name.lend())
+            && !Bug::NoSlotProbe.is_planted()
+        {
             return self.turn_away(key.borrow(), &MOVING, now);
         }
         if key.kind == Kind::Latch {

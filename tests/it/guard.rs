@@ -242,7 +242,25 @@ fn only_the_build_for_tests_can_be_told_to_panic() {
     assert_eq!(info_number(&mut control, "kvlock_caught_panics"), 0);
 }
 
+/// Both are looked at in the same turn of the event loop; the first one cannot be.
+fn a_panic_in_one_look_keeps_the_next_lock_from_nobody(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    acquire(&mut stage.control, "k", "holder");
+    let _bob = stage.waiter("bob");
+    let mut carol = stage.server.connect();
+    acquire(&mut stage.control, "l", "holder");
+    wait_in_line(&mut carol, &mut stage.control, "l", "carol");
+    stage.panic_at("scan");
+    stage.control.send_raw(b"MULTI\r\nPEXPIRE k 600000\r\nDEL l\r\nEXEC\r\n");
+    for _ in 0..4 {
+        assert!(!arrival(&mut stage.control).is_error());
+    }
+    token(&arrival(&mut carol));
+    stage.finish();
+}
+
 on_each_server!(
+    a_panic_in_one_look_keeps_the_next_lock_from_nobody,
     a_panic_in_a_command_is_an_error_to_its_caller,
     a_panic_while_a_grant_is_written_passes_the_lock_on,
     a_panic_while_a_refusal_is_written_takes_nothing_back,

@@ -68,6 +68,9 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
 }
 
+/// A field that nobody has.
+const PROBED_FIELD: &CStr = c"kvlock:probe";
+
 const REPLY_STRING: i32 = 0;
 const REPLY_ERROR: i32 = 1;
 const REPLY_ARRAY: i32 = 3;
@@ -81,13 +84,14 @@ impl Ctx<'_> {
     /// Why the server would refuse a client that wrote to this key now: the slot is not its own,
     /// it has too few replicas, its disk is full. `None` if it would not.
     ///
-    /// Asks by deleting a field without a name from the hash at `key`, or from no hash at all.
+    /// Asks by deleting a field that is not there from the hash at `key`, or from no hash at all.
     pub(crate) fn refusal_to_write(&self, key: Arg<'_>) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
         // SAFETY: "S" and "E" ask for the checks that a script's commands get and for errors as
-        // replies; "s" takes a live string and "b" bytes and their number, here none.
+        // replies, "!" tells the replicas, should the field be there; "s" takes a live string and
+        // "c" a C string.
         let raw = unsafe {
-            call(self.raw, c"HDEL".as_ptr(), c"SEsb".as_ptr(), key.raw, c"".as_ptr(), 0_usize)
+            call(self.raw, c"HDEL".as_ptr(), c"!SEsc".as_ptr(), key.raw, PROBED_FIELD.as_ptr())
         };
         if raw.is_null() {
             return Some(b"TRYAGAIN the server refused".to_vec());
@@ -142,10 +146,13 @@ impl Ctx<'_> {
 
     /// Says whether this server serves the slot of `key`, rather than importing it, in the eyes
     /// of a client that does not ask for an exception.
-    pub(crate) fn serves_slot_of(&self, key: Arg<'_>) -> bool {
+    pub(crate) fn serves_slot_of(&self, db: i32, key: Arg<'_>) -> bool {
         let context = required!(RedisModule_GetThreadSafeContext);
         // SAFETY: without a blocked client this makes a context of its own, on the main thread.
         let fresh = unsafe { context(null_mut()) };
+        let select = required!(RedisModule_SelectDb);
+        // SAFETY: the context is alive. A key that is in another database is not there.
+        unsafe { select(fresh, db) };
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; "s" takes a live string.
         let raw = unsafe { call(fresh, c"EXISTS".as_ptr(), c"s".as_ptr(), key.raw) };

@@ -8,9 +8,11 @@ use redis_module::raw;
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard, log_line};
+use super::load::Host;
 use super::parked::take_parked;
 use super::reply::Reply;
 use super::text::Arg;
+use crate::module::Module;
 
 /// A command: what the server and its users are told of it, and what it does.
 pub(crate) trait Command: 'static {
@@ -132,6 +134,9 @@ unsafe extern "C" fn call<C: Command>(
         let count = usize::try_from(argc).unwrap_or(0);
         if count < arity || (count > arity && C::SPEC.arity > 0) {
             return Some(wrong_arity(C::SPEC.name));
+        }
+        if Module::is_busy() {
+            return Some(Reply::error(c"TRYAGAIN called from within a command: ask again later"));
         }
         // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
         // `argc` of them until this callback returns.

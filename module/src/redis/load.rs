@@ -1,7 +1,7 @@
 //! The two functions that the server calls when the module comes and goes, and what the rest of
 //! the module is to the server.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use redis_module::raw;
 
@@ -35,6 +35,9 @@ pub(crate) trait Host: Sized + 'static {
     fn loaded(ctx: &Ctx<'_>);
     /// Drops the state. The server made sure that nobody is parked and no timer armed.
     fn unload(ctx: &Ctx<'_>);
+    /// Says whether it is at work already: another module may call a command of ours when it hears of
+    /// what we are doing.
+    fn is_busy() -> bool;
     /// Reads an option.
     fn config(index: usize) -> i64;
     /// Sets an option; `Err` says what is wrong with the value.
@@ -64,8 +67,24 @@ pub(crate) struct Registry<'a> {
     refused: Option<&'static CStr>,
 }
 
-/// See [`super::Key`] for who signals a modified key instead of the server.
-const SIGNAL_BY_HAND: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed();
+/// What the server may rely on: see [`super::Key`] for who signals a modified key instead of it; and
+/// nothing in here depends on what a replica holds while it loads another data set.
+const OPTIONS: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed()
+    | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD.cast_signed();
+
+/// The same for Valkey alone, where the bits mean that: what is replicated needs no look-up of its
+/// command ([`NEEDED`] are looked up once), and slots may migrate with `CLUSTER MIGRATESLOTS`: all that
+/// is written outside commands is in the slot of a key, and nothing is while writes are paused.
+const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
+
+/// Whether the server is a Valkey, which knows its functions by names of its own too.
+fn is_valkey() -> bool {
+    // SAFETY: written once, by the server, before any of our code runs; only read since.
+    let Some(find) = (unsafe { raw::RedisModule_GetApi }) else { return false };
+    let mut found: *mut c_void = std::ptr::null_mut();
+    // SAFETY: takes a name and the place for a pointer to the function.
+    unsafe { find(c"ValkeyModule_Replicate".as_ptr(), (&raw mut found).cast()) == OK }
+}
 
 /// The commands that replicas and files are told, and those that we ask the server with.
 const NEEDED: [&CStr; 9] =
@@ -176,8 +195,9 @@ unsafe fn load_guarded<H: Host>(
     let args = provoked_by(args);
     provoke(Entry::Load);
     let set_options = required!(RedisModule_SetModuleOptions);
+    let options = if is_valkey() { OPTIONS | VALKEY_OPTIONS } else { OPTIONS };
     // SAFETY: this is the load function.
-    unsafe { set_options(raw_ctx, SIGNAL_BY_HAND) };
+    unsafe { set_options(raw_ctx, options) };
     H::load(&ctx);
     let mut registry = Registry { ctx: &ctx, refused: None };
     H::commands(&mut registry);

@@ -3,6 +3,7 @@
 //! What a single key sees of the cluster is in `clustered.rs`; here it is many keys, under traffic,
 //! and every step of a migration.
 
+mod atomic;
 mod client;
 mod floors;
 mod importing;

@@ -3,6 +3,8 @@
  *     CALL.NOW   flags command [argument …]   from a command; answers what the call answered
  *     CALL.TIMER flags command [argument …]   from a timer; the answer is lost
  *     CALL.LATER command [argument …]         as a call that may block, from Redis 7.2 on
+ *     CALL.HEARD key                          takes that lock whenever the key expires; how often it could
+ *                                             not, because it is called from within
  *
  * Written without the header of the module API: the server hands out functions by their names. */
 #include <stddef.h>
@@ -26,6 +28,9 @@ static Reply *(*Call)(Ctx *, const char *, const char *, ...);
 static int (*CallReplyType)(Reply *);
 static void (*FreeCallReply)(Reply *);
 static int (*ReplyWithCallReply)(Ctx *, Reply *);
+static const char *(*CallReplyStringPtr)(Reply *, size_t *);
+static int (*SubscribeToKeyspaceEvents)(Ctx *, int, int (*)(Ctx *, int, const char *, Text *));
+static int (*ReplyWithLongLong)(Ctx *, long long);
 static int (*ReplyWithError)(Ctx *, const char *);
 static int (*ReplyWithSimpleString)(Ctx *, const char *);
 static unsigned long long (*CreateTimer)(Ctx *, long long, void (*)(Ctx *, void *), void *);
@@ -119,6 +124,26 @@ static int later(Ctx *ctx, Text **argv, int argc) {
     return OK;
 }
 
+static char heard_key[64];
+static long long refused;
+
+static int heard(Ctx *ctx, int type, const char *event, Text *key) {
+    (void)type;
+    if (strcmp(event, "expired") || strcmp(chars(key), heard_key)) return OK;
+    Reply *reply = Call(ctx, "LOCK.ACQUIRE", "Escc", key, "listener", "1000");
+    if (!reply) return OK;
+    size_t length;
+    const char *text = CallReplyStringPtr(reply, &length);
+    refused += length > 8 && !memcmp(text, "TRYAGAIN", 8);
+    FreeCallReply(reply);
+    return OK;
+}
+
+static int hear(Ctx *ctx, Text **argv, int argc) {
+    if (argc > 1) strncpy(heard_key, chars(argv[1]), sizeof heard_key - 1);
+    return ReplyWithLongLong(ctx, refused);
+}
+
 int RedisModule_OnLoad(Ctx *ctx, Text **argv, int argc) {
     (void)argv, (void)argc;
     int (*api)(const char *, void *) = *(int (**)(const char *, void *))ctx;
@@ -136,6 +161,9 @@ int RedisModule_OnLoad(Ctx *ctx, Text **argv, int argc) {
     REQUIRED(Call);
     REQUIRED(CallReplyType);
     REQUIRED(FreeCallReply);
+    REQUIRED(CallReplyStringPtr);
+    REQUIRED(SubscribeToKeyspaceEvents);
+    REQUIRED(ReplyWithLongLong);
     REQUIRED(ReplyWithCallReply);
     REQUIRED(ReplyWithError);
     REQUIRED(ReplyWithSimpleString);
@@ -149,6 +177,9 @@ int RedisModule_OnLoad(Ctx *ctx, Text **argv, int argc) {
     OPTIONAL(BlockClientGetPrivateData);
     OPTIONAL(CallReplyPromiseSetUnblockHandler);
     OPTIONAL(CallReplyPromiseAbort);
+    enum { EXPIRED = 1 << 8 };
+    if (SubscribeToKeyspaceEvents(ctx, EXPIRED, heard) != OK) return ERR;
+    if (CreateCommand(ctx, "call.heard", hear, "", 0, 0, 0) != OK) return ERR;
     if (CreateCommand(ctx, "call.now", now, "", 0, 0, 0) != OK) return ERR;
     if (CreateCommand(ctx, "call.timer", timer, "", 0, 0, 0) != OK) return ERR;
     return CreateCommand(ctx, "call.later", later, "", 0, 0, 0);

@@ -116,7 +116,22 @@ fn a_module_that_was_there_first_calls_as_well(kind: Kind) {
     expect_unharmed(&server);
 }
 
+/// A command of ours opens a key whose time has come, and another module that hears of that calls a
+/// command of ours.
+fn a_call_from_within_a_command_is_told_to_try_again(kind: Kind) {
+    let mut stage = stage_with_a_caller(&kind);
+    stage.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    stage.run("CALL.HEARD k");
+    stage.hold("k", "alice", 20);
+    let end = stage.run("PEXPIRETIME k").integer();
+    stage.wait_past(end);
+    stage.hold("k", "bob", LONG);
+    assert_eq!(stage.run("CALL.HEARD k"), Value::Integer(1));
+    stage.check();
+}
+
 on_each_server!(
+    a_call_from_within_a_command_is_told_to_try_again,
     a_wait_called_by_another_module_answers_as_a_try,
     a_release_called_by_another_module_serves_the_waiter,
     a_wait_called_from_a_timer_does_no_harm,
