@@ -189,19 +189,12 @@ impl Acquisition<'_> {
 
     /// Sets the full lease. `None`: the offer was over before we came.
     async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
-        let request = request::renew(self.mode, &**self.key, &*claim.owner, self.term.length)?;
-        let renewals = &self.inner.renewals;
-        let way = renewals.way(self.key).await?;
-        let sent = self.inner.now();
-        match renewals.send_one(way, &request, self.inner.settings.reply_timeout).await {
-            Ok(Some(runs)) => self.hold(claim, grant, sent, runs.min(self.term.length)).map(Some),
-            Ok(None) => {
-                claim.refused();
-                Ok(None)
-            }
-            // The claim stays: the lock is ours until the offer ends.
-            Err(trouble) => Err(trouble),
-        }
+        // After trouble the claim stays: the lock is ours until the offer ends.
+        let Some((sent, runs)) = claim.confirm(self.term.length).await? else {
+            claim.refused();
+            return Ok(None);
+        };
+        self.hold(claim, grant, sent, runs).map(Some)
     }
 
     fn hold(
@@ -228,6 +221,7 @@ impl Acquisition<'_> {
             term,
             claim.has_strays(),
         );
+        lease.inherit(claim.late(), sent);
         // The answer may have taken longer than the lease.
         if lease.left().is_zero() {
             return Err(Error::Timeout);

@@ -1,7 +1,9 @@
 //! Nothing is left behind: what was sent for an owner that nobody waits for any more is undone.
 
 use crate::client::Inner;
+use crate::clock::Moment;
 use crate::error::Error;
+use crate::late::Late;
 use crate::limit::{pause_after, sleep_until_news};
 use crate::link::Live;
 use crate::observe;
@@ -32,6 +34,8 @@ pub(crate) struct Claim {
     via: Option<Arc<Live>>,
     armed: bool,
     strays: bool,
+    /// Renewals that may yet arrive.
+    late: Late,
     /// When the wait under way was sent.
     in_line: Option<Instant>,
 }
@@ -51,6 +55,7 @@ impl Claim {
             via: None,
             armed: false,
             strays: false,
+            late: Late::default(),
             in_line: None,
         }
     }
@@ -111,6 +116,40 @@ impl Claim {
 
     pub(crate) fn has_strays(&self) -> bool {
         self.strays
+    }
+
+    /// Takes over what may yet arrive of an earlier hold of this owner.
+    pub(crate) fn inherit(&mut self, late: Late) {
+        self.late = late;
+    }
+
+    pub(crate) fn late(&self) -> Late {
+        self.late
+    }
+
+    /// Sets the lease of what was granted; the lease that runs then, `None` if it was over before.
+    /// Says when that was sent.
+    pub(crate) async fn confirm(
+        &mut self,
+        length: Duration,
+    ) -> Result<Option<(Moment, Duration)>, Error> {
+        let inner = self.inner.clone();
+        let request = request::renew(self.mode, &*self.key, &*self.owner, length)?;
+        let way = inner.renewals.way(&self.key).await?;
+        let sent = inner.now();
+        let late = &mut self.late;
+        let sending = |via, redirected| {
+            if redirected {
+                late.answered();
+            }
+            late.sending(via, length);
+        };
+        let patience = inner.settings.reply_timeout;
+        let runs = inner.renewals.send_one(way, &request, patience, sending).await;
+        if !runs.as_ref().is_err_and(Error::leaves_outcome_unknown) {
+            self.late.answered();
+        }
+        Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
     /// Gives back what was granted, and returns when that has been answered or given up.

@@ -47,19 +47,13 @@ impl Guard {
         let (inner, visit) = (self.inner().clone(), self.visit_in(Mode::Shared));
         let mut claim = Claim::of(&inner, Mode::Shared, &tenure.key, &tenure.owner);
         share(&mut claim, term).await?;
+        claim.inherit(self.lease().late());
         self.release().await?;
         // Only now the time of sharing begins, and with it the new token.
         let sent = inner.now();
         let grant = share(&mut claim, term).await?;
         let (sent, runs) = if term.length > FIRST_LEASE || inner.settings.replicas.is_some() {
-            let way = inner.renewals.way(&claim.key).await?;
-            let sent = inner.now();
-            let request = request::renew(claim.mode, &*claim.key, &*claim.owner, term.length)?;
-            let patience = inner.settings.reply_timeout;
-            match inner.renewals.send_one(way, &request, patience).await? {
-                Some(runs) => (sent, runs.min(term.length)),
-                None => return Err(Error::Lost),
-            }
+            claim.confirm(term.length).await?.ok_or(Error::Lost)?
         } else {
             (sent, term.length)
         };
@@ -67,6 +61,7 @@ impl Guard {
         let term = Term { length: runs, ..term };
         let (number, strays) = (inner.fresh_number(), claim.has_strays());
         let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, strays);
+        lease.inherit(claim.late(), sent);
         inner.watchdog.watch(&lease);
         claim.keep();
         if let Some(visit) = &visit {

@@ -222,7 +222,10 @@ impl Guard {
     ///
     /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
     /// lease is out of range, in this crate's eyes or in the server's; those of the network, after
-    /// which the shorter of both leases is to be counted on.
+    /// which the shorter of both leases is to be counted on: a command whose connection broke may
+    /// still arrive, also after those that follow it. So until the lock is released no renewal
+    /// counts for more than the shortest that was lost in that way, and the lock is renewed as
+    /// often as that demands.
     ///
     /// # Cancel safety
     ///
@@ -341,13 +344,25 @@ pub(crate) async fn renew(
     length: Duration,
 ) -> Result<(), Error> {
     let request = lease.tenure.renewal(length)?;
-    lease.renewing(turn, sent, length);
-    // Should this be dropped, the watchdog knows what is to be expected.
-    inner.watchdog.watch(lease);
-    match inner.renewals.send_one(way, &request, inner.settings.reply_timeout).await {
+    let sending = |via, redirected| {
+        if redirected {
+            lease.refused(turn);
+        }
+        lease.renewing(turn, sent, length, via);
+        // Should this be dropped, the watchdog knows what is to be expected.
+        inner.watchdog.watch(lease);
+    };
+    let patience = inner.settings.reply_timeout;
+    match inner.renewals.send_one(way, &request, patience, sending).await {
         Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
         Ok(None) | Err(Error::NotALock) => lease.lose(true),
-        Err(trouble) => return Err(trouble),
+        Err(trouble) => {
+            if !trouble.leaves_outcome_unknown() {
+                lease.refused(turn);
+            }
+            lease.not_renewed(turn, length, inner.now());
+            return Err(trouble);
+        }
     }
     if lease.is_lost() { Err(Error::Lost) } else { Ok(()) }
 }

@@ -11,13 +11,14 @@
 //! Nothing here waits for the network or sets a timer: it is told what was sent when, and what came
 //! back.
 //!
-//! - **I1** `until` is never later than what the last answered command, and every unanswered one,
-//!   leaves us.
+//! - **I1** `until` is never later than what the last answered command, and every unanswered one
+//!   whenever it arrives, leaves us.
 //! - **I2** Lost is final. Whoever asks after `until` has passed makes it so before he is told.
 //! - **I3** At most one command per record is under way: it has the [`Turn`].
 //! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases.
 
 use crate::clock::{Caution, Clock, Moment};
+use crate::late::Late;
 use crate::observe;
 use crate::reply::Token;
 use crate::request::{self, GiveBack, Mode};
@@ -82,6 +83,8 @@ struct State {
     renew_at: Moment,
     /// An acquire of this owner may still be on its way to the server.
     strays: bool,
+    /// Renewals may, too.
+    late: Late,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +171,7 @@ impl Lease {
             next_share: 0,
             renew_at: Moment::LONG_AGO,
             strays,
+            late: Late::default(),
         };
         let share = state.share(sent, term);
         let lease = Self {
@@ -182,6 +186,23 @@ impl Lease {
             gone: Notify::new(),
         };
         (Arc::new(lease), share)
+    }
+
+    /// Renewals of before the grant may still be on their way.
+    pub(crate) fn inherit(&self, late: Late, sent: Moment) {
+        let mut state = self.state();
+        state.late = late;
+        let most = self.caution.until(sent, late.counts(Duration::MAX)).0;
+        let believed = self.until.load(Ordering::Acquire);
+        self.until.store(believed.min(most), Ordering::Release);
+        if let Some(longest) = state.longest(sent) {
+            state.plan_renewal(sent, longest);
+        }
+    }
+
+    /// Those of this one.
+    pub(crate) fn late(&self) -> Late {
+        self.state().late
     }
 
     /// Another hold, asked for at `sent`: the server's lease is now the longer of both. None if it
@@ -200,7 +221,7 @@ impl Lease {
         }
         let share = state.share(sent, term);
         if counts {
-            let until = self.caution.until(sent, term.length);
+            let until = self.caution.until(sent, state.late.counts(term.length));
             self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
         } else {
             state.renew_at = sent;
@@ -365,10 +386,11 @@ impl Lease {
         self.state().renew_at = Moment::NEVER;
     }
 
-    /// A renewal is about to be sent. If it is shorter than what we have, the server may obey it and
-    /// the answer be lost, so from now on no more is believed. (I1)
-    pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration) {
-        let _state = self.state();
+    /// A renewal is about to be sent over that connection. If it is shorter than what we have, the
+    /// server may obey it and the answer be lost, so from now on no more is believed. (I1)
+    pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration, via: u64) {
+        let mut state = self.state();
+        state.late.sending(via, length);
         let until = self.caution.until(sent, length).0;
         let believed = self.until.load(Ordering::Acquire);
         self.until.store(believed.min(until), Ordering::Release);
@@ -380,15 +402,24 @@ impl Lease {
             return;
         }
         let mut state = self.state();
+        state.late.answered();
         if state.phase == Phase::Held {
-            self.until.store(self.caution.until(sent, length).0, Ordering::Release);
+            let until = self.caution.until(sent, state.late.counts(length));
+            self.until.store(until.0, Ordering::Release);
             state.plan_renewal(sent, length);
         }
     }
 
+    /// The server has answered that it did nothing.
+    pub(crate) fn refused(&self, _turn: &Turn) {
+        self.state().late.answered();
+    }
+
     /// The renewal failed, or nobody knows. It is tried again before long.
     pub(crate) fn not_renewed(&self, _turn: &Turn, length: Duration, now: Moment) {
-        self.state().renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
+        let mut state = self.state();
+        let length = state.late.counts(length);
+        state.renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
     }
 
     /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term
@@ -457,6 +488,7 @@ impl State {
     /// A third of the lease later. Rounded down to one of 32 points in that third, so that those of
     /// a client that has many come in batches.
     fn plan_renewal(&mut self, sent: Moment, length: Duration) {
+        let length = self.late.counts(length);
         let third = sent.after(length / 3);
         let grid = u64::try_from(length.as_nanos() / (3 * 32)).unwrap_or(u64::MAX).max(1);
         self.renew_at = Moment(third.0 - third.0 % grid).max(sent);

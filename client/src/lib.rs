@@ -210,6 +210,7 @@ mod downgrade;
 mod error;
 mod guard;
 mod latch;
+mod late;
 mod lease;
 mod limit;
 mod line;

@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -45,6 +45,8 @@ impl Reign {
 
 /// A connection that was there when last looked at.
 pub(crate) struct Live {
+    /// No other has it.
+    pub(crate) number: u64,
     connection: MultiplexedConnection,
     broken: AtomicBool,
     /// Of the server it leads to, where that can be another one day.
@@ -61,8 +63,10 @@ impl fmt::Debug for Live {
 
 impl Live {
     pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let broken = AtomicBool::new(false);
-        Self { connection, broken, reign, clustered: false }
+        Self { number, connection, broken, reign, clustered: false }
     }
 
     /// The same to a node of a cluster.

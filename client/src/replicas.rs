@@ -113,15 +113,18 @@ impl Renewals {
     }
 
     /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
-    /// if the lock is not held.
+    /// if the lock is not held. Says over which connection it is about to be sent, and whether it
+    /// was sent on from the one before, where nothing was done.
     pub(crate) async fn send_one(
         &self,
         mut way: Way,
         renewal: &Cmd,
         patience: Duration,
+        mut sending: impl FnMut(u64, bool),
     ) -> Result<Option<Duration>, Error> {
         let mut hops = 0;
         loop {
+            sending(way.live.number, hops > 0);
             let answer = self.send_that_way(&way, renewal, patience).await;
             let Err(trouble) = answer else { return answer };
             match self.router.learn(&way.route.node, &trouble) {
@@ -157,8 +160,9 @@ impl Renewals {
         route: Route,
         renewal: &Cmd,
         patience: Duration,
+        sending: impl FnMut(u64, bool),
     ) -> Result<Option<Duration>, Error> {
-        self.send_one(self.connect(route).await?, renewal, patience).await
+        self.send_one(self.connect(route).await?, renewal, patience, sending).await
     }
 }
 

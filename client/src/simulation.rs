@@ -126,14 +126,19 @@ impl Hold {
         Some(Sole(turn))
     }
 
-    /// A renewal is about to be sent.
-    pub fn renewing(&self, sole: &Sole, sent: Time, length: Duration) {
-        self.0.renewing(&sole.0, moment(sent), length);
+    /// A renewal is about to be sent over that connection.
+    pub fn renewing(&self, sole: &Sole, sent: Time, length: Duration, via: u64) {
+        self.0.renewing(&sole.0, moment(sent), length, via);
     }
 
     /// The server has renewed it.
     pub fn renewed(&self, sole: &Sole, sent: Time, length: Duration, now: Time) {
         self.0.renewed(&sole.0, moment(sent), length, moment(now));
+    }
+
+    /// The server has answered that it did nothing.
+    pub fn refused(&self, sole: &Sole) {
+        self.0.refused(&sole.0);
     }
 
     /// It has not, or nobody knows.
@@ -169,6 +174,12 @@ impl Hold {
     #[must_use]
     pub fn longest(&self, now: Time) -> Option<Duration> {
         self.0.longest(moment(now))
+    }
+
+    /// Gives a part another length. What is to be asked for then.
+    #[must_use]
+    pub fn change(&self, sole: &Sole, part: Part, sent: Time, length: Duration) -> Duration {
+        self.0.change(&sole.0, part.0, moment(sent), length).0
     }
 
     /// The server has said that it is lost, or the client has found out.

@@ -283,9 +283,15 @@ impl Watchdog {
                 answer.and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
             let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
             match next {
-                Some(route) if route.asking => elsewhere.push((renewal, route)),
+                Some(route) if route.asking => {
+                    renewal.lease.refused(&renewal.turn);
+                    elsewhere.push((renewal, route));
+                }
                 // With all the others that are there now, right away.
-                Some(_) => renewal.moved = true,
+                Some(_) => {
+                    renewal.lease.refused(&renewal.turn);
+                    renewal.moved = true;
+                }
                 None => renewal.take_in(sent, answer, now),
             }
         }
@@ -295,11 +301,17 @@ impl Watchdog {
 
     /// One whose lock is on its way to another node.
     async fn send_on(&self, renewal: &mut Renewal, route: Route, sent: Moment) {
-        let Renewal { lease, length, .. } = &*renewal;
+        let Renewal { lease, length, turn, .. } = &*renewal;
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
             let request = lease.tenure.renewal(*length)?;
-            self.renewals.send_on(route, &request, patience).await
+            let sending = |via, redirected| {
+                if redirected {
+                    lease.refused(turn);
+                }
+                lease.renewing(turn, sent, *length, via);
+            };
+            self.renewals.send_on(route, &request, patience, sending).await
         };
         let answer = answer.await;
         renewal.take_in(sent, answer, self.now());
@@ -315,7 +327,7 @@ impl Watchdog {
         let sent = self.now();
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
-            lease.renewing(turn, sent, *length);
+            lease.renewing(turn, sent, *length, live.number);
             commands.add_command(lease.tenure.renewal(*length)?);
         }
         let answers = self.renewals.send(node, &live, commands, patience).await;
@@ -379,7 +391,12 @@ impl Renewal {
                 observe::renewed(&lease.tenure);
             }
             Ok(None) | Err(Error::NotALock) => lease.lose(true),
-            Err(trouble) => return observe::renewals_failed(1, &trouble),
+            Err(trouble) => {
+                if !trouble.leaves_outcome_unknown() {
+                    lease.refused(turn);
+                }
+                return observe::renewals_failed(1, &trouble);
+            }
         }
         self.answered = true;
     }

@@ -116,7 +116,7 @@ impl World {
         if let Some(turn) = self.lease.try_turn() {
             self.lease.take_up(&turn);
             let sent = self.now();
-            self.lease.renewing(&turn, sent, length);
+            self.lease.renewing(&turn, sent, length, 1);
             let held = self.call(|server, now| {
                 assert!(arrives || server.holds < 100);
                 if server.holds > 0 {

@@ -92,7 +92,7 @@ fn while_a_renewal_is_under_way_there_is_no_other() {
     stage.lease.take_up(&turn);
     assert!(stage.lease.try_turn().is_none());
     assert_eq!(stage.lease.duty(at(25_000)), Duty::Later(at(39_198)));
-    stage.lease.renewing(&turn, at(20_000), millis(30_000));
+    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
     assert_eq!(stage.lease.left(), millis(29_198), "the old lease still holds");
     stage.lease.renewed(&turn, at(20_000), millis(30_000), at(20_100));
     assert_eq!(stage.lease.left(), millis(10_000 + 29_198), "counted from the sending");
@@ -116,7 +116,7 @@ fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
 fn an_answer_that_comes_too_late_finds_nothing_again() {
     let stage = granted(watched(30_000));
     let turn = stage.turn();
-    stage.lease.renewing(&turn, at(20_000), millis(30_000));
+    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
     stage.time_is(39_198);
     stage.lease.renewed(&turn, at(20_000), millis(30_000), at(39_198));
     assert!(stage.lease.is_lost());
@@ -128,7 +128,7 @@ fn a_shorter_renewal_counts_from_when_it_is_sent() {
     let turn = stage.turn();
     let (length, before) = stage.lease.change(&turn, stage.share, at(10_000), millis(1_000));
     assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
-    stage.lease.renewing(&turn, at(10_000), length);
+    stage.lease.renewing(&turn, at(10_000), length, 1);
     // Its answer may never come.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
 }
@@ -192,7 +192,7 @@ fn a_change_that_the_server_refuses_is_forgotten() {
     let stage = granted(watched(30_000));
     let turn = stage.turn();
     let (length, before) = stage.lease.change(&turn, stage.share, at(12_000), millis(90_000));
-    stage.lease.renewing(&turn, at(12_000), length);
+    stage.lease.renewing(&turn, at(12_000), length, 1);
     stage.lease.change_back(&turn, stage.share, at(12_000), before.expect("it had a term"));
     drop(turn);
     assert_eq!(stage.lease.left(), millis(29_198));

@@ -163,6 +163,26 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
+    let (mut stage, proxy) = set(LONG).await;
+    let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    proxy.cut("LOCK.RENEW", Moment::OnItsWay);
+    let short = Duration::from_secs(1);
+    let trouble = soon(guard.extend(short)).await.unwrap_err();
+    assert!(matches!(trouble, Error::Connection(_)), "{trouble:?}");
+    soon(guard.extend(2 * LONG)).await.unwrap();
+    assert!(guard.lease_left() < short, "{guard:?}");
+    assert_eq!(soon(proxy.deliver()).await, b":1000\r\n");
+    // Long before a renewal of the longer lease would be due.
+    let lock = stage.client.lock("k");
+    assert!(soon(lock.acquire_within(2 * short)).await.unwrap().is_none());
+    assert!(!guard.is_lost());
+    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_a_renewal_loses_nothing() {
     let (mut stage, proxy) = set(Duration::from_secs(3)).await;
     let guard = soon(stage.client.lock("k").acquire()).await.unwrap();

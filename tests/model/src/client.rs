@@ -5,8 +5,8 @@
 pub(crate) enum Asks {
     /// The lock, ready to wait for it.
     Lock,
-    /// A new lease for the grant of that token.
-    Renewal(u64),
+    /// A new lease for the grant of that token, of that length.
+    Renewal(u64, u8),
     /// To give it back.
     Release,
 }
@@ -36,6 +36,19 @@ pub(crate) enum Call {
     },
 }
 
+/// A renewal that nobody waits for any more, and that may yet arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Late {
+    /// The connection over which it comes, and the server to which.
+    pub(crate) connection: u8,
+    /// The server.
+    pub(crate) server: usize,
+    /// The grant, which is an owner of its own.
+    pub(crate) token: u64,
+    /// For how long.
+    pub(crate) length: u8,
+}
+
 /// One client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
@@ -47,13 +60,64 @@ pub(crate) struct Client {
     pub(crate) belief: Option<(u64, u8)>,
     /// A write on its way to the resource, with this token.
     pub(crate) write: Option<u64>,
+    /// The number of its connection: what is sent over one arrives in order.
+    pub(crate) connection: u8,
+    /// What may yet arrive.
+    pub(crate) late: Vec<Late>,
+    /// The shortest renewal over that connection since one was answered there.
+    pub(crate) unanswered: Option<(u8, u8)>,
+    /// The shortest over connections of which it has no more answers to hope for.
+    pub(crate) lasting: Option<u8>,
     /// How often it may still ask for the lock, renew it, and write.
     pub(crate) left: [u8; 3],
 }
 
 impl Client {
     pub(crate) fn new(left: [u8; 3]) -> Self {
-        Self { server: 0, call: Call::None, belief: None, write: None, left }
+        Self {
+            server: 0,
+            call: Call::None,
+            belief: None,
+            write: None,
+            connection: 0,
+            late: Vec::new(),
+            unanswered: None,
+            lasting: None,
+            left,
+        }
+    }
+
+    /// Which of the late ones may arrive next: the first over each connection.
+    pub(crate) fn next_late(&self) -> impl Iterator<Item = usize> {
+        let first = |place: &usize| {
+            let before = &self.late[..*place];
+            before.iter().all(|before| before.connection != self.late[*place].connection)
+        };
+        (0..self.late.len()).filter(first)
+    }
+
+    /// It sends a renewal of that length: `Lease::renewing` in `client/src/lease.rs`.
+    pub(crate) fn renewing(&mut self, now: u8, length: u8) {
+        self.belief = self.belief.map(|(token, end)| (token, end.min(now + length)));
+        let (before, here) = (self.unanswered, self.connection);
+        self.unanswered = match before {
+            Some((connection, shortest)) if connection == here => {
+                Some((here, shortest.min(length)))
+            }
+            _ => Some((here, length)),
+        };
+        if let Some((connection, shortest)) = before
+            && connection != here
+        {
+            self.lasting = Some(self.lasting.map_or(shortest, |lasting| lasting.min(shortest)));
+        }
+    }
+
+    /// One was answered: how much of its length counts. What was sent before it over the same
+    /// connection has arrived before it.
+    pub(crate) fn renewed(&mut self, length: u8) -> u8 {
+        self.unanswered = None;
+        self.lasting.map_or(length, |lasting| lasting.min(length))
     }
 
     /// Whether it may do one of these once more.

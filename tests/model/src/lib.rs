@@ -16,6 +16,7 @@
 //! |---|---|
 //! | [`World::from_sending`] (R1) | a lease counted from a late answer outlives the server's |
 //! | [`World::offer`] (R2) | so does that of a waiter, who asked long ago |
+//! | [`World::counts_late`] | a shorter renewal that nobody waits for any more arrives after a longer one |
 //! | [`World::confirmed`] | a primary that dies takes grants with it |
 //! | [`World::freshest`] | one that has not confirmed is promoted |
 //! | [`World::renewals_confirmed`] | a primary that is cut off goes on renewing |
@@ -59,6 +60,10 @@ pub struct World {
     pub from_sending: bool,
     /// A waiter is granted a short lease, and confirms it with a renewal.
     pub offer: bool,
+    /// Whether renewals may be for one tick only, and may arrive when nobody waits for them any more.
+    pub late: bool,
+    /// A client counts on no more than the shortest renewal that may yet arrive.
+    pub counts_late: bool,
     /// How many replicas must have a grant before it counts.
     pub confirmed: usize,
     /// Only a replica is promoted that no other one is ahead of.
@@ -89,6 +94,8 @@ impl World {
             only_when_dead: true,
             from_sending: true,
             offer: true,
+            late: false,
+            counts_late: true,
             confirmed: 0,
             freshest: false,
             renewals_confirmed: true,
@@ -99,7 +106,13 @@ impl World {
         }
     }
 
-    /// The same with a replica, which may take over once.
+    /// The same with renewals of two lengths, which may be late.
+    #[must_use]
+    pub fn late() -> Self {
+        Self { late: true, ticks: 4, lease: 3, times: [1, 2, 0], ..Self::calm() }
+    }
+
+    /// The same as the calm one with a replica, which may take over once.
     #[must_use]
     pub fn failover() -> Self {
         Self { servers: 2, failovers: 1, ..Self::calm() }

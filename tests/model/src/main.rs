@@ -17,6 +17,7 @@ fn main() -> ExitCode {
     let cut = World { only_when_dead: false, ..failover.clone() };
     let three = World { servers: 3, times: [1, 0, 0], ..failover.clone() };
     let worlds = [
+        ("late renewals", World { ticks: 5, ..World::late() }),
         ("three clients", World { clients: 3, ..calm }),
         ("confirmed", World { confirmed: 1, ..failover.clone() }),
         ("confirmed by all", World { confirmed: 2, ..three.clone() }),

@@ -1,7 +1,7 @@
 //! The state of a world, what may happen in it, and what becomes of it.
 
 use crate::World;
-use crate::client::{Asks, Call, Client};
+use crate::client::{Asks, Call, Client, Late};
 use crate::server::{Outcome, Server};
 
 /// Everything at one moment.
@@ -31,8 +31,10 @@ pub enum Action {
     Tick,
     /// A client asks for the lock, for a renewal, or gives it back.
     Ask(usize),
-    /// It renews.
+    /// It renews, for a lease.
     Renew(usize),
+    /// It renews, for one tick.
+    Shorten(usize),
     /// It gives the lock back.
     Release(usize),
     /// Its request reaches the server.
@@ -41,6 +43,12 @@ pub enum Action {
     Hear(usize),
     /// The answer, or the connection, is lost.
     Lose(usize),
+    /// It waits no longer for the answer to a renewal, which is still on its way.
+    GiveUp(usize),
+    /// It goes on over another connection.
+    Redial(usize),
+    /// That one of its late renewals arrives.
+    Late(usize, usize),
     /// It turns to the latest primary.
     Reconnect(usize),
     /// It writes, having looked that it still holds the lock.
@@ -113,6 +121,9 @@ impl State {
                         if client.may(1) {
                             actions.push(Action::Renew(at));
                         }
+                        if client.may(1) && world.late {
+                            actions.push(Action::Shorten(at));
+                        }
                         actions.push(Action::Release(at));
                     }
                 }
@@ -120,7 +131,16 @@ impl State {
             if idle && client.server != latest && self.servers[latest].alive {
                 actions.push(Action::Reconnect(at));
             }
+            let behind = client.late.iter().any(|late| late.connection == client.connection);
+            if idle && behind {
+                actions.push(Action::Redial(at));
+            }
+            actions.extend(client.next_late().map(|place| Action::Late(at, place)));
+            if matches!(client.call, Call::Sent(Asks::Renewal(..), _)) && world.late {
+                actions.push(Action::GiveUp(at));
+            }
             match &client.call {
+                Call::Sent(..) if here && behind => actions.push(Action::Lose(at)),
                 Call::Sent(..) if here => actions.extend([Action::Arrive(at), Action::Lose(at)]),
                 Call::Granted { asked, behind, .. } => {
                     if self.is_confirmed(world, *asked, behind) {
@@ -157,8 +177,8 @@ impl State {
 
     fn is_confirmed(&self, world: &World, asked: Asks, behind: &[Option<u8>]) -> bool {
         let needed = match asked {
-            Asks::Renewal(_) if !world.renewals_confirmed => 0,
-            Asks::Lock | Asks::Renewal(_) | Asks::Release => world.confirmed,
+            Asks::Renewal(..) if !world.renewals_confirmed => 0,
+            Asks::Lock | Asks::Renewal(..) | Asks::Release => world.confirmed,
         };
         behind.iter().filter(|left| **left == Some(0)).count() >= needed
     }
@@ -167,14 +187,24 @@ impl State {
         match action {
             Action::Tick => self.tick(world),
             Action::Ask(at) => {
-                self.clients[at].uses(0);
+                let client = &mut self.clients[at];
+                client.uses(0);
+                // It is an owner that nobody ever was before.
+                (client.unanswered, client.lasting) = (None, None);
+                client.late.clear();
                 self.clients[at].call = Call::Sent(Asks::Lock, self.now);
             }
             Action::Renew(at) => {
-                let token = self.clients[at].belief.map_or(0, |(token, _)| token);
                 self.clients[at].uses(1);
-                self.clients[at].call = Call::Sent(Asks::Renewal(token), self.now);
+                self.renew(world, at, world.lease);
             }
+            Action::Shorten(at) => {
+                self.clients[at].uses(1);
+                self.renew(world, at, 1);
+            }
+            Action::GiveUp(at) => self.give_up(at),
+            Action::Redial(at) => self.clients[at].connection += 1,
+            Action::Late(at, place) => self.arrive_late(at, place),
             Action::Release(at) => {
                 self.clients[at].belief = None;
                 self.clients[at].call = Call::Sent(Asks::Release, self.now);
@@ -202,6 +232,37 @@ impl State {
             Action::Copy(at) => self.copy(at),
             Action::Crash => self.crash(),
             Action::Promote(at) => self.promote(world, at),
+        }
+    }
+
+    fn renew(&mut self, world: &World, at: usize, length: u8) {
+        let token = self.clients[at].belief.map_or(0, |(token, _)| token);
+        self.sends(world, at, Asks::Renewal(token, length));
+    }
+
+    fn sends(&mut self, world: &World, at: usize, asks: Asks) {
+        if let (Asks::Renewal(_, length), true) = (asks, world.late) {
+            self.clients[at].renewing(self.now, length);
+        }
+        self.clients[at].call = Call::Sent(asks, self.now);
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        let call = std::mem::replace(&mut client.call, Call::None);
+        if let Call::Sent(Asks::Renewal(token, length), _) = call {
+            let (connection, server) = (client.connection, client.server);
+            client.late.push(Late { connection, server, token, length });
+        }
+    }
+
+    fn arrive_late(&mut self, at: usize, place: usize) {
+        let Late { server: here, token, length, .. } = self.clients[at].late.remove(place);
+        let server = &mut self.servers[here];
+        let held = server.seen(self.now).is_some_and(|lock| lock.token == token);
+        if server.alive && server.primary && held {
+            server.renew(self.now, at, length);
+            self.replicate(here);
         }
     }
 
@@ -245,7 +306,7 @@ impl State {
                 let offered = if world.offer { 1 } else { world.lease };
                 server.wait(now, at, [world.lease, offered])
             }
-            Asks::Renewal(_) => server.renew(now, at, world.lease),
+            Asks::Renewal(_, length) => server.renew(now, at, length),
             Asks::Release => {
                 let next = server.release(now, at);
                 if server.lock != before {
@@ -271,7 +332,7 @@ impl State {
             }
             Outcome::Queued => self.clients[at].call = Call::Queued(sent),
             Outcome::Refused => {
-                if matches!(asks, Asks::Renewal(_)) {
+                if matches!(asks, Asks::Renewal(..)) {
                     // It is told that the lock is lost.
                     self.clients[at].belief = None;
                 }
@@ -308,12 +369,16 @@ impl State {
         let Call::Granted { asked, sent, token, waited, .. } = call else { return };
         if waited && world.offer {
             // It was granted a moment only, to ask for more.
-            self.clients[at].call = Call::Sent(Asks::Renewal(token), self.now);
-            return;
+            return self.sends(world, at, Asks::Renewal(token, world.lease));
         }
         let from = if world.from_sending && !waited { sent } else { self.now };
-        let end = from + world.lease;
-        let lost = matches!(asked, Asks::Renewal(of) if of != token);
+        let mut length = world.lease;
+        if let Asks::Renewal(_, renewed) = asked {
+            let counts = self.clients[at].renewed(renewed);
+            length = if world.counts_late { counts } else { renewed };
+        }
+        let end = from + length;
+        let lost = matches!(asked, Asks::Renewal(of, _) if of != token);
         if lost || end <= self.now {
             return;
         }

@@ -47,6 +47,12 @@ fn a_waiter_that_confirms_nothing_is_a_hole() {
 }
 
 #[test]
+fn a_shorter_renewal_that_arrives_late_is_a_hole_unless_it_is_counted_on() {
+    has_hole(World { counts_late: false, ..World::late() }, ONE);
+    is_safe(World::late());
+}
+
+#[test]
 fn a_primary_that_dies_with_its_grants_is_a_hole_unless_they_are_confirmed_or_waited_out() {
     has_hole(World::failover(), ONE);
     is_safe(World { confirmed: 1, ..World::failover() });

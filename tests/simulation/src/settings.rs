@@ -55,6 +55,8 @@ pub enum Safeguard {
     RateMargin,
     /// R5: a renewal that was not answered has not happened.
     UnansweredIsNothing,
+    /// A shorter renewal that was not answered may arrive after a longer one.
+    CountsLate,
     /// R6: repeated commands say `HOLDS`.
     Holds,
     /// A server that may have forgotten grants nothing new for a while.
@@ -97,12 +99,13 @@ pub enum Safeguard {
 
 impl Safeguard {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::FromSending,
         Self::Offer,
         Self::LooksAtClock,
         Self::RateMargin,
         Self::UnansweredIsNothing,
+        Self::CountsLate,
         Self::Holds,
         Self::Quarantine,
         Self::MinReplicas,

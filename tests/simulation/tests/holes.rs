@@ -95,6 +95,7 @@ fn without_its_rules_a_client_believes_too_long() {
         Safeguard::LooksAtClock,
         Safeguard::RateMargin,
         Safeguard::UnansweredIsNothing,
+        Safeguard::CountsLate,
     ] {
         is_found(&hole(off, Scene::Single, Belief, 400));
     }

@@ -160,6 +160,16 @@ impl Guard {
         None
     }
 
+    /// Another lease from now on. Whatever comes of it, the watchdog goes on with that.
+    pub(super) async fn extend(&self, lease: Duration) {
+        let (me, held) = (&self.me, &self.held);
+        let sole = held.hold.sole().await;
+        if let (Some(part), false) = (self.part, held.released.get() || self.is_lost()) {
+            let length = held.hold.change(&sole, part, me.now(), lease);
+            renew(me, held, &sole, length).await;
+        }
+    }
+
     fn reentered(&self, sole: &Sole, sent: Duration) -> Option<Self> {
         let (me, held) = (&self.me, &self.held);
         let counts = me.sim.plan.replicas.is_none();
@@ -257,7 +267,7 @@ async fn renew(me: &Me, held: &Held, sole: &Sole, length: Duration) -> bool {
         return false;
     };
     let sent = me.now();
-    held.hold.renewing(sole, sent, length);
+    held.hold.renewing(sole, sent, length, conn as u64);
     let request = renewal(me, held.key, held.owner, length_of(me, length), held.raised);
     let answer = confirmed(me, me.ask_over(conn, request, patience).await);
     match answer {
@@ -272,6 +282,9 @@ async fn renew(me: &Me, held: &Held, sole: &Sole, length: Duration) -> bool {
         }
         Err(trouble) => {
             me.learn(trouble);
+            if !trouble.leaves_outcome_unknown() || !me.has(Safeguard::CountsLate) {
+                held.hold.refused(sole);
+            }
             held.hold.not_renewed(sole, length, me.now());
         }
     }

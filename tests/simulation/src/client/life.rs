@@ -54,6 +54,13 @@ async fn visit(me: &Me, wanted: Wanted) {
     };
     let Some(guard) = acquired else { return };
     work(me, &guard, wanted.lease).await;
+    if me.sim.plan.scene == Scene::Single && me.sim.percent(30) {
+        for _ in 0..2 {
+            let part = wanted.lease * (me.below(10) as u32 + 1) / 10;
+            guard.extend(part).await;
+            work(me, &guard, wanted.lease).await;
+        }
+    }
     let again = if wanted.want == Want::Exclusive && me.sim.percent(20) {
         guard.reenter().await
     } else {
