@@ -214,7 +214,7 @@ fn main() -> ExitCode {
     print!("{coverage}");
     memory.print();
     violations.extend(memory.growth());
-    total.print(options.seed.number, rounds, &violations, pair.crashes());
+    total.print(&options.seed.origin(), rounds, &violations, pair.crashes());
     if violations.is_empty() && pair.crashes() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

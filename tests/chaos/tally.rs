@@ -70,7 +70,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn print(&self, seed: u64, rounds: u64, violations: &[String], crashes: usize) {
+    pub(crate) fn print(&self, origin: &str, rounds: u64, violations: &[String], crashes: usize) {
         for (what, count) in self.counts.lock().unwrap().iter() {
             println!("{count:>10}  {what}");
         }
@@ -79,7 +79,7 @@ impl Tally {
         }
         let (calls, faults) = self.totals();
         println!(
-            "seed {seed}: {rounds} rounds, {calls} calls, {faults} faults, {} violations, {crashes} crashes",
+            "{origin}: {rounds} rounds, {calls} calls, {faults} faults, {} violations, {crashes} crashes",
             violations.len(),
         );
     }

@@ -97,6 +97,7 @@ fn main() -> ExitCode {
         );
         wrongs.extend(row.wrongs(&seen).into_iter().map(|wrong| format!("{name}: {wrong}")));
     }
+    println!("{}", options.seed.origin());
     wrongs.iter().for_each(|wrong| println!("WRONG {wrong}"));
     if wrongs.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

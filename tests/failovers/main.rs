@@ -31,6 +31,7 @@ use crate::scenario::Scenario;
 use crate::seen::Seen;
 use crate::setting::{Expected, Setting};
 use clap::Parser;
+use harness::random::Seed;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -70,6 +71,8 @@ struct Options {
     /// A service goes on through a failover every ten seconds instead
     #[arg(long)]
     service: bool,
+    #[command(flatten)]
+    seed: Seed,
     /// The service goes on for so long
     #[arg(long, value_name = "N", default_value_t = 300)]
     seconds: u64,
@@ -78,7 +81,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if options.service {
-        return service::run(Duration::from_secs(options.seconds));
+        return service::run(Duration::from_secs(options.seconds), &options.seed);
     }
     let columns: Vec<_> = thread::scope(|scope| {
         let options = &options;
@@ -104,11 +107,13 @@ fn main() -> ExitCode {
             // Nothing that is done against it must be why nothing is lost.
             let loses = scenario.loses() && *setting == Setting::Default;
             let said = |wrong| format!("{} / {}: {wrong}", scenario.name(), setting.name());
-            wrongs.extend(seen.wrongs(expected, loses).into_iter().map(said));
+            let splits = *scenario == Scenario::Partition && *setting == Setting::Default;
+            wrongs.extend(seen.wrongs(expected, loses, splits).into_iter().map(said));
         }
         table.push((*setting, column));
     }
     print(&options, &table);
+    println!("{}", options.seed.origin());
     wrongs.iter().for_each(|wrong| println!("WRONG {wrong}"));
     if wrongs.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

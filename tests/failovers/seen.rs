@@ -42,8 +42,12 @@ impl Seen {
     }
 
     /// What is not as it was promised.
-    pub(crate) fn wrongs(&self, expected: Expected, loses: bool) -> Vec<String> {
+    pub(crate) fn wrongs(&self, expected: Expected, loses: bool, splits: bool) -> Vec<String> {
         let mut wrongs = Vec::new();
+        // What was held before, and what was asked for then.
+        if splits && self.granted < 2 * self.tries {
+            wrongs.push("a primary that was cut off granted nothing: it was not".to_owned());
+        }
         if loses && self.lost < self.tries {
             wrongs
                 .push(format!("{} of {} grants were lost: nothing was cut", self.lost, self.tries));

@@ -2,6 +2,7 @@
 //! who waits may be forgotten, no lock may be left behind and no task may hang.
 
 use crate::setting::Setting;
+use harness::random::{Random, Seed};
 use harness::site::Site;
 use harness::{Connection, observe};
 use kvlock::{Client, Error};
@@ -25,14 +26,20 @@ const STUCK: Duration = Duration::from_secs(60);
 /// How often each worker had its turn.
 type Turns = Arc<Vec<AtomicU64>>;
 
-async fn work(client: Client, number: usize, turns: Turns, over: Arc<AtomicBool>) {
+async fn work(
+    client: Client,
+    number: usize,
+    turns: Turns,
+    over: Arc<AtomicBool>,
+    mut random: Random,
+) {
     while !over.load(Ordering::SeqCst) {
         let lock = client.lock(format!("k{}", number % KEYS));
         let lock = if number.is_multiple_of(4) { lock.shared() } else { lock };
         match lock.acquire().await {
             Ok(guard) => {
                 turns[number].fetch_add(1, Ordering::SeqCst);
-                let time = Duration::from_millis(fastrand::u64(1..100));
+                let time = Duration::from_millis(1 + random.below(99));
                 let done = guard.run_until_lost(tokio::time::sleep(time)).await;
                 assert!(done.as_ref().err().is_none_or(Error::is_lost), "{done:?}");
                 if let Err(trouble) = guard.release().await {
@@ -45,7 +52,7 @@ async fn work(client: Client, number: usize, turns: Turns, over: Arc<AtomicBool>
 }
 
 /// Runs it for that long.
-pub(crate) fn run(time: Duration) -> ExitCode {
+pub(crate) fn run(time: Duration, seed: &Seed) -> ExitCode {
     let runtime = Runtime::new().expect("a runtime");
     let options = Setting::Default.options(LEASE);
     let site = Site::start(&[options.clone(), options.clone(), options]);
@@ -55,7 +62,8 @@ pub(crate) fn run(time: Duration) -> ExitCode {
     let over = Arc::new(AtomicBool::new(false));
     let mut tasks = JoinSet::new();
     for number in 0..WORKERS {
-        let work = work(client.clone(), number, turns.clone(), over.clone());
+        let random = Random::new(seed.number).part(number as u64);
+        let work = work(client.clone(), number, turns.clone(), over.clone(), random);
         tasks.spawn_on(work, runtime.handle());
     }
     let (start, mut failovers, mut wrongs) = (Instant::now(), 0, Vec::new());
@@ -92,7 +100,8 @@ pub(crate) fn run(time: Duration) -> ExitCode {
     wrongs.extend(leftovers(&mut site.server(site.primary()).connect()));
     let total: u64 = read().iter().sum();
     println!(
-        "{failovers} failovers in {} s, {total} turns of {WORKERS} workers, {} wrongs",
+        "{}: {failovers} failovers in {} s, {total} turns of {WORKERS} workers, {} wrongs",
+        seed.origin(),
         start.elapsed().as_secs(),
         wrongs.len()
     );

@@ -110,6 +110,7 @@ fn main() -> ExitCode {
         }
     }
     total.print(&subject, began, base);
+    println!("{}", options.seed.origin());
     ExitCode::SUCCESS
 }
 

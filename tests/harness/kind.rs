@@ -50,6 +50,11 @@ impl Kind {
         self.program("redis-cli")
     }
 
+    /// The version that the server's program says it is.
+    pub fn version(&self) -> String {
+        version_of(&self.server()).unwrap_or_else(|| panic!("{self} does not say its version"))
+    }
+
     fn program(&self, program: &str) -> PathBuf {
         let brought = servers().join(&self.name).join(program);
         if brought.exists() {
@@ -72,7 +77,11 @@ impl fmt::Display for Kind {
 }
 
 fn installed_version() -> Option<String> {
-    let output = Command::new("redis-server").arg("--version").output().ok()?;
+    version_of(Path::new("redis-server"))
+}
+
+fn version_of(server: &Path) -> Option<String> {
+    let output = Command::new(server).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.split(" v=").nth(1)?.split(' ').next().map(str::to_owned)
 }

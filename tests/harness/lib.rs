@@ -36,6 +36,7 @@
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
 //! | who is in line, while clients work | [`lines`] |
+//! | from which commit, server and seed a figure is | [`random::Seed::origin`] |
 //! | which fault met which operation | [`coverage`] |
 
 #![allow(
@@ -52,6 +53,7 @@
 pub mod checker;
 pub mod clock;
 pub mod cluster;
+mod commit;
 pub mod coverage;
 pub mod disk;
 pub mod history;

@@ -189,6 +189,8 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     drop(ways);
     let ([from, to], watched, is_cut) = (up, shared.clone(), cut.clone());
     thread::spawn(move || {
+        // The order of the connections decides how long what they carry is on its way.
+        fastrand::seed(2 * id);
         pump(from, to, &is_cut, |bytes| {
             look_who_it_is(&watched, id, bytes);
             there.pass();
@@ -196,6 +198,7 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     });
     let ([to, from], shared) = (down, shared.clone());
     thread::spawn(move || {
+        fastrand::seed(2 * id + 1);
         pump(from, to, &cut, |_| back.pass());
         if !cut.load(Ordering::SeqCst) {
             lock(&shared).open.retain(|way| way.id != id);

@@ -1,5 +1,7 @@
 //! Random numbers that a seed decides, so that a run can be repeated.
 
+use crate::commit::commit;
+use crate::kind::Kind;
 use clap::Args;
 use fastrand::Rng;
 use std::time::SystemTime;
@@ -50,6 +52,14 @@ pub struct Seed {
         hide_default_value = true,
     )]
     pub number: u64,
+}
+
+impl Seed {
+    /// Where the figures of a run come from.
+    pub fn origin(&self) -> String {
+        let kind = Kind::chosen();
+        format!("{}, {kind} {}, seed {}", commit(), kind.version(), self.number)
+    }
 }
 
 /// Another one each time, and short enough to be typed.

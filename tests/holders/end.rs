@@ -10,7 +10,7 @@ use harness::wait;
 use std::time::SystemTime;
 
 /// Later than this is what we do not want.
-const LATE_US: i64 = 20_000;
+pub(crate) const LATE_US: i64 = 20_000;
 
 /// When a lease ends, by the date of the server and on the clock of all processes.
 pub(crate) struct End {
@@ -56,12 +56,16 @@ impl End {
             tally.wrong(format!("Early: {token} {} us before the end: {what}", -late));
         }
         let own = (late - i64::try_from(waited.0 / 1000).expect("a while")).max(0);
-        let without = format!("{what}, without the time in which the server had no processor");
-        for (what, late) in [(what, late), (&without, own)] {
+        for (what, late) in [(what, late), (&without_waiting(what), own)] {
             tally.time(what, late);
             tally.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
         }
     }
+}
+
+/// The name of the same times, as they would be if the server had always had a processor.
+pub(crate) fn without_waiting(what: &str) -> String {
+    format!("{what}, without the time in which the server had no processor")
 }
 
 /// For how many nanoseconds of its life a process wanted a processor and had none.

@@ -1,7 +1,7 @@
 //! A holder that renews its lease is killed while ten wait: the next in line has the lock when the
 //! lease ends, not earlier, and nobody else has it.
 
-use crate::end::End;
+use crate::end::{End, LATE_US, without_waiting};
 use crate::process::{Process, SOON};
 use crate::role::Role;
 use crate::said::{End as Why, Grant, Said};
@@ -21,6 +21,8 @@ const WAITERS: usize = 10;
 const OFFER_MS: i64 = 1000;
 
 const KILLS: &str = "holders killed with ten in line";
+const ANEW: &str = "lines begun anew: somebody had no processor time, and lost the lock";
+const AFTER_THE_LEASE: &str = "granted after the end of that lease";
 
 /// So many kills, of so many locks at a time, each with a line of its own.
 pub(crate) fn run(scene: &Scene, kills: u64, lines: u64, random: &Random, tally: &Tally) {
@@ -32,6 +34,8 @@ pub(crate) fn run(scene: &Scene, kills: u64, lines: u64, random: &Random, tally:
         }
     });
     tally.wants(KILLS, kills);
+    tally.excuses(ANEW, kills);
+    tally.is_mostly_below(&without_waiting(AFTER_THE_LEASE), LATE_US);
 }
 
 fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tally) {
@@ -48,7 +52,7 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
             if !lost(&line[0]) {
                 tally.wrong(format!("Fifo: {key}: {queue:?} wait, and came as {came:?}"));
             }
-            tally.add("lines begun anew: the holder had no processor time, and lost the lock", 1);
+            tally.add(ANEW, 1);
             line.drain(..).for_each(|process| process.kill9());
             continue;
         }
@@ -68,11 +72,11 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
             if end.is_before(behind.token, OFFER_MS) {
                 tally.wrong(format!("Fifo: {behind} was granted to one further back in line"));
             }
-            tally.add("lines begun anew: the next had no processor time to take the lock", 1);
+            tally.add(ANEW, 1);
             line.drain(..).for_each(|process| process.kill9());
             continue;
         }
-        end.judge(grant.token, &waited, "granted after the end of that lease", tally);
+        end.judge(grant.token, &waited, AFTER_THE_LEASE, tally);
         tally.time("known to the next after that end", late_us(known, end.at));
     }
 }

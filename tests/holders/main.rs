@@ -124,8 +124,8 @@ fn main() -> ExitCode {
         total.merge(&tally);
     }
     println!(
-        "\nseed {}: {} grants whose beliefs were checked, {} violations",
-        options.seed.number,
+        "\n{}: {} grants whose beliefs were checked, {} violations",
+        options.seed.origin(),
         total.count("grants whose beliefs were checked"),
         total.wrongs(),
     );

@@ -21,6 +21,7 @@ const LEASE_MS: u64 = 300;
 const HOLD_MS: u64 = 400;
 
 const STOPS: &str = "holders stopped for three times their lease, who lost the lock";
+const RELEASED: &str = "stops that came when the lock had just been released";
 
 /// So many stops, of so many pairs of processes at a time; every other pair is careless, and tries
 /// so many stale writes after each stop.
@@ -34,6 +35,7 @@ pub(crate) fn run(shop: &Shop, stops: u64, pairs: u64, tries: u64, random: &Rand
         }
     });
     tally.wants(STOPS, stops);
+    tally.excuses(RELEASED, stops);
 }
 
 fn at_work(shop: &Shop, pair: u64, stops: u64, careless: u64, mut random: Random, tally: &Tally) {
@@ -63,7 +65,7 @@ fn at_work(shop: &Shop, pair: u64, stops: u64, careless: u64, mut random: Random
                 tally.wrong(format!("Stale: writes of {grant} were taken after the next one's"));
             }
         } else {
-            tally.add("stops that came when the lock had just been released", 1);
+            tally.add(RELEASED, 1);
         }
     }
     shop.scene.retire(&both);

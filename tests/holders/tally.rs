@@ -53,6 +53,27 @@ impl Tally {
         }
     }
 
+    /// What is left out because somebody had no processor time, or was faster, must not be more
+    /// than what counts.
+    pub(crate) fn excuses(&self, what: &str, of: u64) {
+        let count = self.count(what);
+        if count > of.max(10) {
+            self.wrong(format!("Little: {what}: {count} times, for {of}"));
+        }
+    }
+
+    /// Half of these times at least must be below that. A machine may be busy.
+    pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
+        let late = {
+            let seen = self.seen();
+            let times = seen.times.get(what).map(Vec::as_slice).unwrap_or_default();
+            (times.iter().filter(|time| **time > us).count(), times.len())
+        };
+        if 2 * late.0 > late.1 {
+            self.wrong(format!("Late: {what}: {} of {} by more than {us} us", late.0, late.1));
+        }
+    }
+
     pub(crate) fn is_right(&self) -> bool {
         self.seen().wrongs.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The first in line is stopped, and handed the lock: it costs the others what it was offered, and
 //! then the next has it.
 
-use crate::end::End;
+use crate::end::{End, LATE_US, without_waiting};
 use crate::process::{Process, SOON};
 use crate::role::Role;
 use crate::said::Said;
@@ -21,6 +21,8 @@ const OFFER_MS: i64 = 2000;
 const HOLD_MS: u64 = 300;
 
 const STOPS: &str = "waiters stopped who were handed the lock";
+const NOT_IN_LINE: &str = "waiters stopped who were not in line any more";
+const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
 
 /// So many times, with so many locks at a time.
 pub(crate) fn run(scene: &Scene, stops: u64, locks: u64, tally: &Tally) {
@@ -31,6 +33,8 @@ pub(crate) fn run(scene: &Scene, stops: u64, locks: u64, tally: &Tally) {
         }
     });
     tally.wants(STOPS, stops);
+    tally.excuses(NOT_IN_LINE, stops);
+    tally.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
 }
 
 fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
@@ -47,7 +51,7 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
             let (next, waited) = end.await_next(scene.server.pid(), next);
             done += 1;
             tally.add(STOPS, 1);
-            end.judge(next.token, &waited, "handed to the next after the end of the offer", tally);
+            end.judge(next.token, &waited, AFTER_THE_OFFER, tally);
             let cost = i64::try_from(next.token - token).expect("a while");
             tally.time("what the stopped waiter cost", cost);
             first.signal(Signal::SIGCONT);
@@ -56,7 +60,7 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
                 tally.wrong(format!("Late: {} believed in an offer that was over", first.name));
             }
         } else {
-            tally.add("waiters stopped who were not in line any more", 1);
+            tally.add(NOT_IN_LINE, 1);
             first.signal(Signal::SIGCONT);
         }
     }

@@ -20,7 +20,8 @@ fn count(text: &str, what: &str) -> u64 {
 }
 
 fn holds_on(topology: &str) {
-    let output = topologies(&["--on", topology, "--seconds", "5", "--seed", "1"]);
+    // Another seed each time, and so other faults: the output says which.
+    let output = topologies(&["--on", topology, "--seconds", "5"]);
     let text = text(&output);
     assert!(output.status.success(), "{text}");
     assert!(

@@ -33,7 +33,9 @@ pub(crate) fn judge<G: Ground>(ground: &G, round: &Round, calls: &[Call]) -> Vec
                 wrongs.push(violation.to_string());
             }
             Rule::Answered => wrongs.push(violation.to_string()),
-            // They are about what servers do, and not about what the tasks know.
+            // They are about what servers do, and not about what the tasks know: a guard has its
+            // lease in two steps and is given back before its end, and places in line may end with
+            // a server. Whether everybody gets on is looked at elsewhere.
             _ => {}
         }
     }

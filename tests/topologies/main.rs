@@ -107,6 +107,9 @@ fn run(options: &Options) -> Option<ExitCode> {
         ("cluster", count) => promotion::of_cluster(count),
         _ => return None,
     };
+    if options.promotions > 0 {
+        println!("{}", options.seed.origin());
+    }
     Some(code)
 }
 
@@ -136,11 +139,11 @@ fn campaign<G: Ground>(options: &Options, ground: &G) -> ExitCode {
     total.print();
     wrongs.iter().take(SHOWN).for_each(|wrong| println!("WRONG {wrong}"));
     println!(
-        "on {} {}, seed {}: {rounds} rounds, {} calls, {} grants, {} faults, {} overlaps, {} tokens \
+        "{}, on {} {}: {rounds} rounds, {} calls, {} grants, {} faults, {} overlaps, {} tokens \
          out of order, {} stale writes, {} wrongs",
+        options.seed.origin(),
         options.on,
         options.setting,
-        options.seed.number,
         total.count("calls"),
         total.count("grants"),
         total.count("faults"),

@@ -121,6 +121,15 @@ impl Connection {
         self.call(split(line).unwrap_or_else(|e| panic!("{line}: {e}")))
     }
 
+    /// The next reply; `None` if the server closes the connection instead. Anything else panics.
+    pub fn receive_or_closed(&mut self) -> Option<Value> {
+        match self.receive(PATIENCE) {
+            Ok(reply) => Some(reply),
+            Err(ReceiveError::Closed) => None,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
     /// The server's number for this connection.
     pub fn client_id(&mut self) -> i64 {
         self.run("CLIENT ID").integer()

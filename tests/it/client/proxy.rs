@@ -2,6 +2,7 @@
 
 use harness::Server;
 use socket2::SockRef;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,6 +40,15 @@ pub(super) struct Proxy {
     cut: Arc<Mutex<Option<Cut>>>,
     frozen: watch::Sender<bool>,
     late: Late,
+    /// A connection was not as it was to be: its task has panicked.
+    failed: Arc<AtomicBool>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let failed = self.failed.load(Ordering::SeqCst);
+        assert!(!failed || std::thread::panicking(), "a connection failed: see the panic above");
+    }
 }
 
 /// A command that arrives when its connection is gone, and what it was answered.
@@ -47,6 +57,8 @@ struct Late {
     command: Arc<Notify>,
     answer: Arc<Mutex<Option<Vec<u8>>>>,
     answered: Arc<Notify>,
+    /// It was not answered, and its connection is reset: see [`Moment::BeforeItAnswers`].
+    silence: Arc<Notify>,
 }
 
 impl Proxy {
@@ -57,13 +69,20 @@ impl Proxy {
         let (frozen, is_frozen) = watch::channel(false);
         let late = Late::default();
         let (server, shared, to_come) = (server.port(), cut.clone(), late.clone());
+        let failed = Arc::<AtomicBool>::default();
+        let wrong = failed.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (cut, late) = (shared.clone(), to_come.clone());
-                tokio::spawn(carry(client, server, cut, is_frozen.clone(), late));
+                let carried = tokio::spawn(carry(client, server, cut, is_frozen.clone(), late));
+                let wrong = wrong.clone();
+                tokio::spawn(async move {
+                    let panicked = carried.await.is_err_and(|why| why.is_panic());
+                    wrong.fetch_or(panicked, Ordering::SeqCst);
+                });
             }
         });
-        Self { port, cut, frozen, late }
+        Self { port, cut, frozen, late, failed }
     }
 
     pub(super) fn url(&self) -> String {
@@ -90,6 +109,11 @@ impl Proxy {
         self.late.command.notify_one();
         self.late.answered.notified().await;
         self.late.answer.lock().unwrap().take().expect("an answer")
+    }
+
+    /// Waits until a command that is not answered has lost its connection.
+    pub(super) async fn is_reset_unanswered(&self) {
+        self.late.silence.notified().await;
     }
 
     /// From now on nothing passes, in either direction, and no connection is closed.
@@ -142,7 +166,8 @@ async fn carry(
                     // If it does not answer for this long it is waiting.
                     let answer = server.read(&mut down);
                     if tokio::time::timeout(Duration::from_millis(50), answer).await.is_err() {
-                        return reset(&client);
+                        reset(&client);
+                        return late.silence.notify_one();
                     }
                     panic!("it has answered");
                 }

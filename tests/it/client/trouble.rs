@@ -220,6 +220,9 @@ async fn a_reset_around_a_wait_does_not_end_it() {
             let waiters = stage.control.run("LOCK.INFO k").field("waiters").integer();
             if cut && waiters == 1 { Ok(()) } else { Err(format!("{cut}, {waiters} waiters")) }
         });
+        if moment == Moment::BeforeItAnswers {
+            soon(proxy.is_reset_unanswered()).await;
+        }
         stage.control.run("LOCK.RELEASE k somebody");
         let guard = soon(waiter).await.unwrap().unwrap();
         let info = stage.control.run("LOCK.INFO k");

@@ -8,6 +8,9 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is run by hand")]
 
+#[path = "../../harness/commit.rs"]
+mod commit;
+
 use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -73,7 +76,10 @@ fn main() -> ExitCode {
     }
     println!("{counts:?}");
     let (seeds, steps) = (asked.seeds, asked.steps);
-    println!("{seeds} seeds of {steps} steps in {:.0?}: {bad} violations", begun.elapsed());
+    let (commit, from, time) = (commit::commit(), asked.from, begun.elapsed());
+    println!(
+        "{commit}: {seeds} seeds from {from} of {steps} steps in {time:.0?}: {bad} violations"
+    );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -127,6 +127,12 @@ fn a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas() {
 }
 
 #[test]
+fn a_primary_that_is_cut_off_together_with_a_replica_goes_on() {
+    let hole = hole(Safeguard::NoReplicaAlong, Scene::Failovers, Rule::Belief, 500);
+    is_found(&Hole { keeping: Keeping::Quarantine, ..hole });
+}
+
+#[test]
 fn grants_that_not_all_replicas_have_are_granted_again() {
     for off in [Safeguard::ReplicasConfirm, Safeguard::RenewalsConfirm, Safeguard::AllReplicas] {
         let hole = hole(off, Scene::Failovers, Rule::Belief, 400);
