@@ -1,6 +1,7 @@
 //! A client: its connection to the primary, and what it takes down of its calls.
 
 use crate::Round;
+use crate::pair::GUEST;
 use harness::history::{CallId, Outcome, Request};
 use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd};
@@ -55,7 +56,10 @@ impl<'a> Client<'a> {
     pub(crate) fn connection(&mut self) -> &mut Connection {
         let round = self.round;
         let (connection, db) = self.connection.get_or_insert_with(|| {
-            (round.pair.connect().expect("no server is the primary any more"), 0)
+            let mut connection = round.pair.connect().expect("no server is the primary any more");
+            // If the connection breaks over this, the next call finds out.
+            let _guest = crate::pair::ask(&mut connection, cmd!["AUTH", GUEST, "x"]);
+            (connection, 0)
         });
         if *db != self.db {
             // If the connection breaks over this, the next call finds out.

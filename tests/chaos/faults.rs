@@ -3,7 +3,7 @@
 mod keys;
 
 use crate::Round;
-use crate::pair::ask;
+use crate::pair::{GUEST, ask, guest};
 use harness::history::Request;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -29,7 +29,7 @@ pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
-const FAULTS: [(&str, u64, Fault); 24] = [
+const FAULTS: [(&str, u64, Fault); 25] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
     ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
@@ -37,7 +37,12 @@ const FAULTS: [(&str, u64, Fault); 24] = [
     ("HDEL by a stranger", 6, |it| it.delete_owner()),
     ("FORCERELEASE", 4, |it| it.force_release()),
     ("CLIENT KILL of one", 8, |it| it.kill_one()),
-    ("CLIENT KILL in the turn of a grant", 12, |it| it.kill_while_granted()),
+    ("CLIENT KILL in the turn of a grant", 12, |it| {
+        it.strike_while_granted(|id| vec![cmd!["CLIENT", "KILL", "ID", id]])
+    }),
+    ("ACL DELUSER in the turn of a grant", 3, |it| {
+        it.strike_while_granted(|_| vec![cmd!["ACL", "DELUSER", GUEST], guest()])
+    }),
     ("CLIENT KILL of all", 3, |it| it.say(cmd!["CLIENT", "KILL", "TYPE", "normal"])),
     ("CLIENT PAUSE WRITE", 4, |it| it.pause("WRITE")),
     ("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
@@ -174,8 +179,11 @@ impl Injector<'_> {
         self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
     }
 
-    /// Frees a lock, and kills the one who gets it before it can hear of that.
-    fn kill_while_granted(&mut self) -> Result<(), ReceiveError> {
+    /// Frees a lock, and strikes the client that gets it before it can hear of that.
+    fn strike_while_granted(
+        &mut self,
+        strike: fn(i64) -> Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), ReceiveError> {
         let key = self.lock();
         let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
         let Value::Array(_) = info else { return Ok(()) };
@@ -185,15 +193,13 @@ impl Injector<'_> {
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let connection = self.connection.as_mut().ok_or(ReceiveError::Closed)?;
         // A transaction, so that both are done in the same turn whatever the network does.
-        for command in [
-            cmd!["MULTI"],
-            cmd!["LOCK.FORCERELEASE", key],
-            cmd!["CLIENT", "KILL", "ID", id],
-            cmd!["EXEC"],
-        ] {
-            connection.send(command);
-        }
-        let replies: Result<Vec<Value>, _> = (0..4).map(|_| connection.receive(FAILOVER)).collect();
+        let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
+        commands.extend(strike(id));
+        commands.push(cmd!["EXEC"]);
+        let count = commands.len();
+        commands.into_iter().for_each(|command| connection.send(command));
+        let replies: Result<Vec<Value>, _> =
+            (0..count).map(|_| connection.receive(FAILOVER)).collect();
         self.broken(&[call], replies.is_ok());
         replies.map(drop)
     }

@@ -24,6 +24,14 @@ pub(crate) struct Pair {
     _dirs: [TempDir; 2],
 }
 
+/// The user as whom the load connects: it can be deleted, with all its connections.
+pub(crate) const GUEST: &str = "guest";
+
+/// Makes that user.
+pub(crate) fn guest() -> Vec<Vec<u8>> {
+    cmd!["ACL", "SETUSER", GUEST, "on", "nopass", "~*", "&*", "+@all"]
+}
+
 impl Pair {
     pub(crate) fn start() -> Self {
         let dirs = [memory(), memory()];
@@ -34,6 +42,9 @@ impl Pair {
         let first = options(&dirs[0]).start();
         let second = options(&dirs[1]).replica_of(&first).start();
         observe::wait_for_replica(&mut first.connect(), &mut second.connect());
+        for server in [&first, &second] {
+            server.connect().call(guest());
+        }
         Self { servers: [first, second], _dirs: dirs }
     }
 

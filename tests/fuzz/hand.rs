@@ -5,6 +5,7 @@ use crate::words::{self, KEYS};
 use harness::cmd;
 use harness::random::Random;
 use std::cell::Cell;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Options, and what they are set to. All are put back when a round is over.
 pub(crate) const OPTIONS: [(&str, &[&str]); 28] = [
@@ -68,6 +69,14 @@ pub(crate) struct Hand {
 
 type Words = Vec<Vec<u8>>;
 
+/// The end of a key that nobody will live to see, near where numbers wrap around when milliseconds
+/// become microseconds, and far from it.
+fn far_end(random: &mut Random) -> u64 {
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() * 1000);
+    let ages_ms = [18_446_744_073_709_552, 9_223_372_036_854_775, 1 << 61, (1 << 62) + 1];
+    (now_ms + random.pick(&ages_ms)).saturating_sub(random.below(3))
+}
+
 impl Hand {
     /// A few commands that belong together.
     pub(crate) fn draw(&self, grammar: &Grammar, id: u64, random: &mut Random) -> Vec<Words> {
@@ -99,14 +108,30 @@ impl Hand {
             }
             87..=88 => cmd!["DEBUG", "SLEEP", *random.pick(&["0.001", "0.03"])],
             89 => cmd!["DEBUG", "RELOAD"],
+            90 if random.percent(50) => cmd!["PEXPIREAT", key, far_end(random)],
             90 => cmd!["SWAPDB", 0, 1 + random.below(2)],
-            91..=92 => cmd!["DEBUG", *random.pick(&["OBJECT", "LISTPACK", "HTSTATS-KEY"]), key],
+            91 => return self.condemn(grammar, random),
+            92 => cmd!["DEBUG", *random.pick(&["OBJECT", "LISTPACK", "HTSTATS-KEY"]), key],
             93..=94 => cmd!["DEBUG", "SET-ACTIVE-EXPIRE", random.below(2)],
             95 => cmd!["DEBUG", "STRINGMATCH-LEN", 10, "*"],
             96 => return self.change_roles(grammar, random),
             _ => cmd!["SELECT", random.below(3)],
         };
         vec![one]
+    }
+
+    /// A user who is deleted while its connections wait, and while they are served.
+    fn condemn(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
+        let mut all = vec![
+            cmd!["ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"],
+            cmd!["AUTH", "guest", "x"],
+        ];
+        if random.percent(50) {
+            all = vec![cmd!["MULTI"]];
+            all.extend((0..1 + random.below(3)).map(|_| grammar.one_of_ours(random)));
+            all.extend([cmd!["ACL", "DELUSER", "guest"], cmd!["EXEC"]]);
+        }
+        all
     }
 
     /// Changes an option, does something, and puts it back, unless the connection breaks: then

@@ -52,7 +52,9 @@ impl Injector<'_> {
     pub(super) fn let_expire(&mut self) -> Result<(), ReceiveError> {
         let key = self.key();
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let reply = self.ask(cmd!["PEXPIRE", key, 1, "LT"]);
+        // In ages first: what waits for the end of a lease must not run after it.
+        let far = self.ask(cmd!["PEXPIREAT", key, 1_u64 << 61, "XX"]);
+        let reply = far.and_then(|_| self.ask(cmd!["PEXPIRE", key, 1, "LT"]));
         sleep(Duration::from_millis(5));
         self.broken(&[call], reply.is_ok());
         reply.map(drop)
