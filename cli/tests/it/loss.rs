@@ -146,30 +146,39 @@ fn killed_by_name_the_program_takes_the_group_with_it() {
 }
 
 #[test]
-fn a_keeper_that_was_killed_or_stopped_is_replaced() {
-    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
-        let mut stage = Stage::set();
-        let run = stage.run(&["--lease", "4s"], STUBBORN);
-        let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
-        let mut next = stage.next_in_line();
-        let keeper = run.keeper();
-        keeper.signal(signal);
-        keeper.wait_until_gone();
-        wait::until("there is another keeper", SOON, || match run.called("lock-keeper").len() {
-            1 => Ok(()),
-            other => Err(other.to_string()),
-        });
-        assert!(command.is_alive() && grandchild.is_alive());
-        run.signal(Signal::SIGSTOP);
-        granted(&mut next);
-        assert!(!command.is_alive() && !grandchild.is_alive());
-        run.signal(Signal::SIGCONT);
-        let done = run.done();
-        done.assert_code(123);
-        // Nor is anything said of keepers.
-        assert!(done.err.starts_with("kvlock: k: the lock is lost"), "{done:?}");
-        assert_eq!(done.err.lines().count(), 1, "{done:?}");
-    }
+fn a_keeper_that_was_killed_is_replaced() {
+    is_replaced_after(Signal::SIGKILL);
+}
+
+#[test]
+fn a_keeper_that_was_stopped_is_replaced() {
+    is_replaced_after(Signal::SIGSTOP);
+}
+
+/// The other keeper does what the first was there for.
+fn is_replaced_after(signal: Signal) {
+    let mut stage = Stage::set();
+    let run = stage.run(&["--lease", "8s"], STUBBORN);
+    let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
+    let mut next = stage.next_in_line();
+    let keeper = run.keeper();
+    keeper.signal(signal);
+    keeper.wait_until_gone();
+    wait::until("there is another keeper", SOON, || match run.called("lock-keeper").len() {
+        1 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    assert!(command.is_alive() && grandchild.is_alive());
+    run.signal(Signal::SIGSTOP);
+    granted(&mut next);
+    let left = [command.stat(), grandchild.stat()];
+    assert!(!command.is_alive() && !grandchild.is_alive(), "{left:?}");
+    run.signal(Signal::SIGCONT);
+    let done = run.done();
+    done.assert_code(123);
+    // Nor is anything said of keepers.
+    assert!(done.err.starts_with("kvlock: k: the lock is lost"), "{done:?}");
+    assert_eq!(done.err.lines().count(), 1, "{done:?}");
 }
 
 /// Stopped after the one system call that lets the command run, and before the next.
@@ -182,7 +191,7 @@ fn stopped_right_after_it_has_started_the_command_the_program_loses_it() {
 
     let mut stage = Stage::set();
     stage.taken();
-    let run = stage.run(&["--lease", "4s"], STUBBORN);
+    let run = stage.run(&["--lease", "8s"], STUBBORN);
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     ptrace::attach(run.id()).unwrap();
     assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGSTOP))));
