@@ -1,8 +1,8 @@
 //! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, Observed, RELEASE_MESSAGE, Share, Sharing,
-    Situation, TOKEN_FIELD, Token, UnixMillis,
+    COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
+    Share, Sharing, Situation, TOKEN_FIELD, Token, UnixMillis,
 };
 
 use crate::floor::FLOOR_PREFIX;
@@ -217,7 +217,8 @@ fn read_fields(
 ) -> Seen {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
-        // No value is longer; of anything that is, the beginning is enough to see it.
+        // No name or value is longer; of anything that is, the beginning is enough to see it.
+        let field = field.get(..=OWNER_BYTES_MAX).unwrap_or(field);
         let value = value.get(..VALUE_MAX).unwrap_or(value);
         fields.push((field.to_vec(), value.to_vec()));
     });

@@ -59,7 +59,8 @@ fn for_both_protocols(body: impl Fn(&mut Connection)) {
 #[test]
 fn what_is_not_a_lock_is_refused_and_left_alone() {
     for_both_protocols(|connection| {
-        for setup in NOT_LOCKS {
+        let long = format!("HSET k {} 1", "a".repeat(1_025));
+        for setup in NOT_LOCKS.into_iter().chain([long.as_str()]) {
             connection.run("DEL k");
             assert!(!connection.run(setup).is_error(), "{setup}");
             let before = state(connection, "k");

@@ -16,6 +16,8 @@ pub(crate) struct Agenda {
     waits: BTreeSet<(MonoMillis, WaiterId)>,
     /// By the wall clock, because that is what a TTL counts in.
     looks: BTreeSet<(UnixMillis, QueueId)>,
+    /// When somebody asked last what is due: what is due at once stands behind what was then.
+    pub(crate) asked: UnixMillis,
 }
 
 impl Agenda {

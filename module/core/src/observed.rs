@@ -2,7 +2,7 @@
 
 use crate::lock::TOKEN_FIELD;
 use crate::mode::{MODE_FIELD, Mode, Share, Sharing};
-use crate::parse::strict_decimal;
+use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
 use crate::planted::Bug;
 use crate::token::Token;
 use crate::types::UnixMillis;
@@ -51,6 +51,9 @@ impl<'a> Observed<'a> {
     ) -> Self {
         let (mut token, mut mode, mut holder) = (None, None, None);
         for (field, value) in fields {
+            if field.len() > OWNER_BYTES_MAX {
+                return Self::NotALock { until };
+            }
             if field == TOKEN_FIELD {
                 token = Token::read(value);
                 continue;
@@ -171,6 +174,7 @@ mod tests {
             &[("a", "9223372036854775808")],
             &[("mode", "read"), ("a", "1")],
             &[("lock-mode", "x"), ("a", "1")],
+            &[(&"a".repeat(1_025), "1")],
             &[("lock-mode", "shared"), ("a", "1")],
             &[("lock-mode", "exclusive 1"), ("a", "1 5")],
         ] {

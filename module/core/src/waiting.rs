@@ -26,7 +26,7 @@ pub struct Join<'a> {
     pub timeout: Option<Millis>,
 }
 
-/// A moment that is always over.
+/// A moment that is always over: as soon as it is the turn of what was due before.
 const AT_ONCE: UnixMillis = UnixMillis(0);
 
 impl<P> Table<P> {
@@ -158,6 +158,7 @@ impl<P> Table<P> {
     /// A lock that is due to be looked at, and what will have freed it if it is free. Show it to
     /// [`Self::look`] next.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
+        self.agenda.asked = now.unix();
         let id = self.agenda.first_look_due(now)?;
         let queue = self.queues.queue(id)?;
         let due = (queue.key.clone(), queue.cause);
@@ -237,6 +238,7 @@ impl<P> Table<P> {
         if Bug::FlushIgnored.is_planted() {
             return;
         }
+        self.agenda.asked = now.unix();
         let of_db = self.queues.all().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
         let ids: Vec<_> = of_db.map(|(id, _)| id).collect();
         for id in ids {
@@ -252,6 +254,7 @@ impl<P> Table<P> {
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
+        let due = due.map(|due| if due == AT_ONCE { self.agenda.asked } else { due });
         if let Some(queue) = self.queues.queue_mut(id) {
             let before = std::mem::replace(&mut queue.look, due);
             queue.cause = cause;

@@ -85,6 +85,25 @@ fn a_look_at_a_semaphore_that_nobody_has_searched_is_due_at_once() {
 }
 
 #[test]
+fn who_changes_its_mind_again_and_again_does_not_get_ahead_of_leases_that_ended() {
+    let mut table = table();
+    let shared = Situation { key: KeyRef::lock(0, b"busy"), ..held(b"k") };
+    table.enqueue(&shared, &join(b"a", Want::Shared), 0);
+    for name in [b"k", b"l", b"m"] {
+        wait(&mut table, name, b"a");
+    }
+    let mut looked_at = Vec::new();
+    for _ in 0..4 {
+        let (key, _) = table.next_look(later(60)).expect("a look is due");
+        looked_at.push(key.name.to_vec());
+        let other = if looked_at.len() % 2 == 0 { Want::Shared } else { Want::Exclusive };
+        table.enqueue(&shared, &join(b"a", other), 0);
+    }
+    looked_at.sort();
+    assert_eq!(looked_at, [&b"busy"[..], b"k", b"l", b"m"]);
+}
+
+#[test]
 fn who_could_not_be_served_in_one_go_is_served_in_the_next() {
     let mut table = table();
     let earliest = Some(UnixMillis(2_000));
