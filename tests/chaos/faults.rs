@@ -29,12 +29,14 @@ pub(crate) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off
 type Fault = fn(&mut Injector<'_>) -> Result<(), ReceiveError>;
 
 /// All of them, with how often they come.
-const FAULTS: [(&str, u64, Fault); 25] = [
+const FAULTS: [(&str, u64, Fault); 27] = [
     ("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
     ("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
     ("PEXPIRE by a stranger", 8, |it| it.let_expire()),
     ("SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
     ("HDEL by a stranger", 6, |it| it.delete_owner()),
+    ("RENAME and COPY by a stranger", 2, |it| it.replace()),
+    ("HPEXPIRE by a stranger", 1, |it| it.let_a_field_end()),
     ("FORCERELEASE", 4, |it| it.force_release()),
     ("CLIENT KILL of one", 8, |it| it.kill_one()),
     ("CLIENT KILL in the turn of a grant", 12, |it| {

@@ -53,6 +53,12 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
+/// Makes a key one that many hold, until so many milliseconds from now.
+const CROWD: &str = "\
+    local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
+    redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
+    for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
+
 /// What commands by hand need to know.
 pub(crate) struct Hand {
     /// Values as `DUMP` gives them.
@@ -82,7 +88,8 @@ impl Hand {
     pub(crate) fn draw(&self, grammar: &Grammar, id: u64, random: &mut Random) -> Vec<Words> {
         let key = random.pick(&KEYS).to_vec();
         let one = match random.below(100) {
-            0..=19 => return self.transaction(grammar, random),
+            0..=14 => return self.transaction(grammar, random),
+            15..=19 => return crowd(random),
             20..=29 => script(grammar, key, random),
             30..=33 => cmd!["FUNCTION", "LOAD", "REPLACE", FUNCTIONS],
             34..=38 => {
@@ -223,6 +230,31 @@ fn script(grammar: &Grammar, key: Vec<u8>, random: &mut Random) -> Words {
     let ours = random.percent(80);
     words.extend(if ours { grammar.one_of_ours(random) } else { grammar.other(random) });
     words
+}
+
+/// Puts one that many hold, who live, are dead or end together, at a key of locks or semaphores;
+/// or first at another, and in the place of that one. Of some the server lets the fields end.
+fn crowd(random: &mut Random) -> Vec<Words> {
+    let family = *random.pick(&[b"LOCK", b"SEM."]);
+    let key = words::key_of(family, random);
+    let replaces = *random.pick(&["", "RENAME", "COPY", "SWAPDB"]);
+    let at = if ["RENAME", "COPY"].contains(&replaces) { b"crowd".to_vec() } else { key.clone() };
+    let mode = *random.pick(&["shared", "semaphore 3 3", "semaphore 2000 2000"]);
+    let (count, ends) = (*random.pick(&[3, 200, 1_500]), *random.pick(&[-1_000, 5, 30, 100_000]));
+    let mut all = vec![cmd!["EVAL", CROWD, 1, at, mode, count, ends]];
+    all.extend(match replaces {
+        "RENAME" => Some(cmd!["RENAME", at, key]),
+        "COPY" => Some(cmd!["COPY", at, key, "REPLACE"]),
+        "SWAPDB" => Some(cmd!["SWAPDB", 0, 1]),
+        _ => None,
+    });
+    if random.percent(30) {
+        let count = random.below(20);
+        let mut end = cmd!["HPEXPIRE", key, *random.pick(&[1, 50]), "FIELDS", count];
+        end.extend((0..count).map(|n| format!("h{n}").into_bytes()));
+        all.push(end);
+    }
+    all
 }
 
 /// Holds all clients up, and sends what is to be held up.

@@ -1,6 +1,7 @@
 //! What strangers, and a server without memory, do to keys.
 
 use super::Injector;
+use crate::permits::PERMITS;
 use crate::{CALM, Lock, Sort, WILD};
 use harness::history::{CallId, Outcome, Request};
 use harness::resp::ReceiveError;
@@ -19,6 +20,16 @@ const POLICIES: [&str; 8] = [
     "volatile-random",
     "volatile-ttl",
 ];
+
+/// Makes a key one that many others hold for so many milliseconds, or adds them to those who do.
+const CROWD: &str = "\
+    local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[1]) \
+    for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'stranger-' .. n, till) end";
+
+/// How long those hold it, and for how long it may be believed of a key that nobody waits for that
+/// it is the one that was there before.
+const CROWD_MS: u64 = 30;
+const BELIEVED: Duration = Duration::from_millis(1_100);
 
 impl Injector<'_> {
     fn key(&mut self) -> String {
@@ -125,20 +136,67 @@ impl Injector<'_> {
         self.on_wild_keys(&[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
+    /// Puts another key of the same sort in the place of one, which strangers hold for a moment: a
+    /// few, or thousands whose leases end together.
+    pub(super) fn replace(&mut self) -> Result<(), ReceiveError> {
+        let (key, other) = (self.lock_or_semaphore(), "scratch-of-strangers");
+        let is_semaphore = key.contains(Sort::Semaphore.name());
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let count = if is_semaphore { PERMITS } else { *self.random.pick(&[3, 2_000]) };
+        self.ask(cmd!["DEL", other])?;
+        if is_semaphore {
+            let counts = format!("semaphore {PERMITS} {PERMITS}");
+            self.ask(cmd!["HSET", other, "lock-mode", counts])?;
+        } else {
+            self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", CROWD_MS, "SHARED"])?;
+            self.ask(cmd!["PEXPIRE", other, 100_000])?;
+        }
+        self.ask(cmd!["EVAL", CROWD, 1, other, CROWD_MS, count])?;
+        let (rename, copy) = (cmd!["RENAME", other, key], cmd!["COPY", other, key, "REPLACE"]);
+        let command = if self.random.percent(50) { rename } else { copy };
+        let reply = self.ask(command);
+        sleep(Duration::from_millis(CROWD_MS) + BELIEVED);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    /// The server takes an owner's field out of the hash when it has ended.
+    pub(super) fn let_a_field_end(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock_or_semaphore();
+        let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        // Not each server has it.
+        let reply = self.ask(cmd!["HPEXPIRE", key, 1, "FIELDS", 1, owner]);
+        if reply.as_ref().is_ok_and(|reply| !reply.is_error()) {
+            sleep(BELIEVED);
+        }
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn lock_or_semaphore(&mut self) -> String {
+        let keys = self.round.wild().filter(|it| it.sort != Sort::Latch);
+        let keys: Vec<&Lock> = keys.collect();
+        self.random.pick(&keys).key.clone()
+    }
+
     pub(super) fn delete_owner(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock();
-        let fields = self.ask(cmd!["HKEYS", key])?;
-        let Value::Array(fields) = fields else { return Ok(()) };
-        let reserved = [&b"fencing-token"[..], b"lock-mode"];
-        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
-        let owners: Vec<String> = owners.map(Value::text).collect();
-        if owners.is_empty() {
-            return Ok(());
-        }
-        let owner = self.random.pick(&owners).clone();
+        let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let reply = self.ask(cmd!["HDEL", key, owner]);
         self.broken(&[call], reply.is_ok());
         reply.map(drop)
+    }
+
+    /// One of those who hold a key.
+    fn owner_at(&mut self, key: &str) -> Result<Option<String>, ReceiveError> {
+        let fields = self.ask(cmd!["HKEYS", key])?;
+        let Value::Array(fields) = fields else { return Ok(None) };
+        let reserved = [&b"fencing-token"[..], b"lock-mode"];
+        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
+        let owners: Vec<String> = owners.map(Value::text).collect();
+        let any = (!owners.is_empty()).then(|| self.random.pick(&owners).clone());
+        Ok(any)
     }
 }
