@@ -95,7 +95,7 @@ pub(super) fn check_tries(
             Some((at, Outcome::Refused)) if is_try(call) && !has.contains(&call.owner) => {
                 let free = idle.get(idle.partition_point(|(_, end)| *end < at));
                 if let Some((since, _)) =
-                    free.filter(|(since, _)| *since + limits.slack < call.sent)
+                    free.filter(|(since, _)| since.saturating_add(limits.slack) < call.sent)
                 {
                     let text = format!("refused though free since {since:?}: {call}");
                     report.add(Rule::Refusal, text);
