@@ -160,6 +160,8 @@ impl Server {
             }
             (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
                 self.holders.searches.note(open.at, open.own.is_some(), share);
+                // It may be the first to die now.
+                open.earliest = None;
                 let value = share.map(|share| Text::new(share.text().as_bytes()));
                 let fields = [(Text::new(asked.bytes()), value)];
                 open.write(&self.words, &fields, (limit, now_used));

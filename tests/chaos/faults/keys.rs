@@ -21,7 +21,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// Makes a key one that many others hold for so many milliseconds, or adds them to those who do.
+/// Lets many others hold a key for so many milliseconds.
 const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'stranger-' .. n, till) end";
@@ -136,28 +136,44 @@ impl Injector<'_> {
         self.on_wild_keys(&[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Puts another key of the same sort in the place of one, which strangers hold for a moment: a
-    /// few, or thousands whose leases end together.
+    /// Puts another key of the same sort in the place of one, twice: one that strangers hold for
+    /// long, and one that they hold for a moment. They are a few, or thousands whose leases end
+    /// together.
     pub(super) fn replace(&mut self) -> Result<(), ReceiveError> {
-        let (key, other) = (self.lock_or_semaphore(), "scratch-of-strangers");
-        let is_semaphore = key.contains(Sort::Semaphore.name());
+        let key = self.lock_or_semaphore();
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let is_semaphore = key.contains(Sort::Semaphore.name());
         let count = if is_semaphore { PERMITS } else { *self.random.pick(&[3, 2_000]) };
+        let mut replaced = Ok(());
+        for ms in [600_000, CROWD_MS] {
+            replaced = replaced.and_then(|()| self.put_crowd(&key, is_semaphore, ms, count));
+            sleep(Duration::from_millis(CROWD_MS));
+        }
+        sleep(BELIEVED);
+        self.broken(&[call], replaced.is_ok());
+        replaced
+    }
+
+    fn put_crowd(
+        &mut self,
+        key: &str,
+        is_semaphore: bool,
+        ms: u64,
+        count: u64,
+    ) -> Result<(), ReceiveError> {
+        let other = "scratch-of-strangers";
         self.ask(cmd!["DEL", other])?;
         if is_semaphore {
             let counts = format!("semaphore {PERMITS} {PERMITS}");
             self.ask(cmd!["HSET", other, "lock-mode", counts])?;
         } else {
-            self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", CROWD_MS, "SHARED"])?;
-            self.ask(cmd!["PEXPIRE", other, 100_000])?;
+            self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", ms, "SHARED"])?;
+            self.ask(cmd!["PEXPIRE", other, 700_000])?;
         }
-        self.ask(cmd!["EVAL", CROWD, 1, other, CROWD_MS, count])?;
+        self.ask(cmd!["EVAL", CROWD, 1, other, ms, count])?;
         let (rename, copy) = (cmd!["RENAME", other, key], cmd!["COPY", other, key, "REPLACE"]);
         let command = if self.random.percent(50) { rename } else { copy };
-        let reply = self.ask(command);
-        sleep(Duration::from_millis(CROWD_MS) + BELIEVED);
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
+        self.ask(command).map(drop)
     }
 
     /// The server takes an owner's field out of the hash when it has ended.

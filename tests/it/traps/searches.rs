@@ -84,6 +84,31 @@ fn the_dead_of_a_large_semaphore_are_found_while_a_small_one_is_busy(kind: Kind)
     expect_same_data(&stage.server, &stage.replica);
 }
 
+fn who_got_permits_of_the_dead_and_dies_makes_way_for_the_next(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for living in [0, 1] {
+        let key = format!("k{living}");
+        stage.eye.call(cmd!["SEM.SET", key, 1 + living]);
+        for holder in 0..living {
+            stage.eye.call(cmd!["SEM.ACQUIRE", key, format!("living-{holder}"), 1, LONG]);
+        }
+        stage.eye.call(cmd!["SEM.ACQUIRE", key, "alice", 1, 300]);
+        let mut waiters: Vec<_> = (0..3)
+            .map(|n| {
+                let mut waiter = stage.server.connect();
+                let id = waiter.client_id();
+                waiter.send(cmd!["SEM.WAIT", key, format!("waiter-{n}"), 1, 100, 0]);
+                observe::wait_until_blocked(&mut stage.eye, id);
+                waiter
+            })
+            .collect();
+        for waiter in &mut waiters {
+            assert_eq!(waiter.receive(SOON).unwrap(), Value::Integer(1), "{living} live");
+        }
+    }
+    expect_same_data(&stage.server, &stage.replica);
+}
+
 /// What puts the semaphore `other` in the place of `k`, or changes `k` to what that is.
 const REPLACEMENTS: [&str; 4] =
     ["RENAME other k", "COPY other k REPLACE", "SWAPDB 0 1", "HSET k alice \"1 1\""];
@@ -198,6 +223,7 @@ fn a_holder_among_thousands_of_dead_is_not_overlooked_by_who_asks(kind: Kind) {
 }
 
 on_each_server!(
+    who_got_permits_of_the_dead_and_dies_makes_way_for_the_next,
     the_dead_of_a_large_semaphore_are_found_while_a_small_one_is_busy,
     what_was_known_of_a_semaphore_is_not_believed_of_another,
     who_waits_for_a_semaphore_gets_what_another_in_its_place_has,
