@@ -172,7 +172,9 @@ impl Host for Module {
             if std::mem::take(&mut server.goes_on) {
                 server.timer.hasten(ctx);
             }
-            server.written.extend(grant.map(|grant| (grant.client_id, grant)));
+            if let Some(grant) = grant {
+                server.handed_over(ctx, grant);
+            }
         });
     }
 
@@ -216,7 +218,7 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     }
     if server.table.waiters() > 0 {
         server.plan(ctx, now);
-    } else if server.lost.is_empty() {
+    } else if server.lost.is_empty() && server.hears_turns.is_none() {
         server.timer.disarm(ctx);
     }
     if !server.lost.is_empty() || !server.to_look_at.is_empty() {

@@ -6,14 +6,20 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, GrantId, Limits, LockKey, Millis, Now, Table, Token, WaiterId};
+use kvlock_core::{
+    Bug, Cause, GrantId, Limits, LockKey, Millis, MonoMillis, Now, Table, Token, WaiterId,
+};
 
+use crate::clock;
 use crate::config::Config;
 use crate::floor::Floors;
 use crate::holders::Holders;
 use crate::keyspace::Words;
 use crate::module::Module;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
+
+/// How long after the last grant to a waiter the server goes on to tell of its turns.
+const STOP_HEARING: Millis = Millis(100);
 
 /// A client in a wait queue.
 #[derive(Debug)]
@@ -46,6 +52,9 @@ pub(crate) struct Server {
     pub(crate) to_look_at: Vec<(LockKey, Cause)>,
     /// Grants whose reply was handed to the server in this turn of its event loop, by client.
     pub(crate) written: HashMap<u64, Grant>,
+    /// Since when the server tells us of each turn of its event loop, or when it last did so after a
+    /// grant: it is asked to only while there are grants.
+    pub(crate) hears_turns: Option<MonoMillis>,
     /// Grants whose client was gone, to be taken back as soon as something may be written.
     pub(crate) lost: Vec<Grant>,
     pub(crate) floors: Floors,
@@ -84,8 +93,9 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         parked: HashMap::new(),
         to_look_at: Vec::new(),
         written: HashMap::new(),
+        hears_turns: None,
         lost: Vec::new(),
-        floors: Floors::new(crate::clock::now()),
+        floors: Floors::new(clock::now()),
         config: Config::default(),
         primary: ctx.is_primary(),
         in_cluster: ctx.is_cluster(),
@@ -134,6 +144,26 @@ impl Server {
     pub(crate) fn answer(&mut self, waiting: Waiting, reply: Reply, grant: Option<Grant>) {
         self.parked.remove(&waiting.client.handle());
         waiting.client.answer(reply, grant);
+    }
+
+    /// The reply of a grant was handed to the server.
+    pub(crate) fn handed_over(&mut self, ctx: &Ctx<'_>, grant: Grant) {
+        self.written.insert(grant.client_id, grant);
+        if self.hears_turns.replace(clock::now().mono).is_none() {
+            ctx.hear_of_turns::<Module>(true);
+            self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
+        }
+    }
+
+    /// Has the server tell us no more of its turns when no grant was written for a while.
+    pub(crate) fn stop_hearing(&mut self, ctx: &Ctx<'_>, now: Now) {
+        let Some(last) = self.hears_turns else { return };
+        if self.written.is_empty() && now.mono.since(last) >= STOP_HEARING {
+            self.hears_turns = None;
+            ctx.hear_of_turns::<Module>(false);
+        } else {
+            self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
+        }
     }
 
     /// What was answered in the turn before is on its way to its client.

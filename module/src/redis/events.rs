@@ -64,11 +64,24 @@ pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_LOADING,
         raw::REDISMODULE_EVENT_CRON_LOOP,
         raw::REDISMODULE_EVENT_CLIENT_CHANGE,
-        raw::REDISMODULE_EVENT_EVENTLOOP,
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: likewise.
         unsafe { subscribe_server(ctx, event, Some(server_event::<H>)) };
+    }
+}
+
+impl Ctx<'_> {
+    /// Begins or ends to tell the host of each turn of the event loop, which costs each turn about a
+    /// thousand instructions. Not from inside a server event.
+    pub(crate) fn hear_of_turns<H: Host>(&self, hear: bool) {
+        let subscribe = required!(RedisModule_SubscribeToServerEvent);
+        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+        let callback: raw::RedisModuleEventCallback =
+            if hear { Some(server_event::<H>) } else { None };
+        // SAFETY: the context is alive; the callback never unwinds. Without one the module is told
+        // no more.
+        unsafe { subscribe(self.raw, event, callback) };
     }
 }
 
