@@ -171,6 +171,10 @@ impl Acquisition<'_> {
             Ok(None) => Ok(None),
             Err(trouble) => Err(trouble),
         };
+        if matches!(step, Ok(None)) {
+            // Who may not block at the server, or is cancelled there, is answered at once.
+            pause_before_asking(self.limit, polls).await;
+        }
         Ok((claim, step))
     }
 

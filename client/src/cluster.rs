@@ -184,7 +184,7 @@ impl Cluster {
     }
 
     /// Looks in the background, unless that is under way.
-    fn look_soon(self: &Arc<Self>) {
+    pub(crate) fn look_soon(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         if std::mem::replace(&mut self.state().looking, true) {
             return;

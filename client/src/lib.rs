@@ -193,7 +193,8 @@
 //!
 //! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
 //! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
-//! installed another provider. `metrics` is described above. None is on by default.
+//! installed another provider; one that does so must do it before it makes a client, since the first
+//! such address installs `ring` for the whole process. `metrics` is described above. None is on by default.
 #![forbid(unsafe_code)]
 
 mod acquire;

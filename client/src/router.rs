@@ -82,6 +82,13 @@ impl Router {
         }
     }
 
+    /// Finds out in the background who has which keys, if that is in doubt.
+    pub(crate) fn seek(&self) {
+        if let To::Cluster(cluster) = &self.to {
+            cluster.look_soon();
+        }
+    }
+
     /// All servers that keep locks.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         match &self.to {

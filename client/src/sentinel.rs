@@ -12,13 +12,14 @@ use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// How long one Sentinel may take before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether anybody still needs to be told, and the Sentinels are asked,
 /// since a message can be lost.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// While they are asked in every round, nobody else has to.
+const FRESH: Duration = Duration::from_secs(2);
 
 /// What Sentinels publish when they have made another server the primary.
 const SWITCH: &str = "+switch-master";
@@ -42,10 +46,20 @@ pub(crate) struct Sentinels {
     switched: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     current: Option<Primary>,
+    /// When a Sentinel last said so; none if there is doubt.
+    said: Option<Instant>,
+    /// The connection to the Sentinel of that number that was asked last.
+    open: Option<(usize, MultiplexedConnection)>,
     watch: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("current", &self.current).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -85,6 +99,7 @@ impl Sentinels {
             if outcome.is_ok() {
                 break;
             }
+            self.state().said = None;
             let next = self.first.load(Ordering::Relaxed) + 1;
             self.first
                 .store(next.checked_rem(self.sentinels.len()).unwrap_or(0), Ordering::Relaxed);
@@ -93,8 +108,14 @@ impl Sentinels {
     }
 
     async fn dial_whom_it_names(self: &Arc<Self>) -> Result<Live, Error> {
-        let (at, epoch) = self.find().await?;
-        let reign = self.primary_is(&at, epoch).ok_or_else(|| passing("an outdated Sentinel"))?;
+        let (at, reign) = match self.known() {
+            Some(known) => known,
+            None => {
+                let (at, epoch) = self.find().await?;
+                let reign = self.primary_is(&at, epoch);
+                (at, reign.ok_or_else(|| passing("an outdated Sentinel"))?)
+            }
+        };
         self.keep_watching();
         let info = self.server.clone().set_addr(address(self.server.addr(), at));
         let mut connection = Server::new(info, self.patience)?.connect().await?;
@@ -103,6 +124,14 @@ impl Sentinels {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
         Ok(Live::new(connection, Some(reign)))
+    }
+
+    /// Who it is, if a Sentinel has just said so.
+    fn known(&self) -> Option<(At, Arc<Reign>)> {
+        let state = self.state();
+        let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
+        let current = state.current.as_ref().filter(|_| fresh)?;
+        Some((current.at.clone(), current.reign.clone()))
     }
 
     /// Returns when another server has become the primary.
@@ -121,7 +150,7 @@ impl Sentinels {
     async fn find(&self) -> Result<(At, u64), Error> {
         let mut last = None;
         for (index, sentinel) in self.in_turn() {
-            match timeout(PATIENCE, self.ask(sentinel)).await {
+            match timeout(PATIENCE, self.ask(index, sentinel)).await {
                 Ok(Ok(found)) => {
                     self.first.store(index, Ordering::Relaxed);
                     return Ok(found);
@@ -133,12 +162,27 @@ impl Sentinels {
         Err(last.unwrap_or(Error::Timeout))
     }
 
-    async fn ask(&self, sentinel: &Server) -> Result<(At, u64), Error> {
-        let mut connection = sentinel.connect().await?;
+    async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
         let mut both = redis::pipe();
         both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
         both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let answers = connection.send_packed_commands(&both, 0, 2).await?;
+        // It is not put back if it turns out to be closed, or to hang.
+        let open = self.state().open.take_if(|(of, _)| *of == index);
+        let mut answered = None;
+        if let Some((_, mut connection)) = open
+            && let Ok(answers) = connection.send_packed_commands(&both, 0, 2).await
+        {
+            answered = Some((connection, answers));
+        }
+        let (connection, answers) = match answered {
+            Some(answered) => answered,
+            None => {
+                let mut connection = sentinel.connect().await?;
+                let answers = connection.send_packed_commands(&both, 0, 2).await?;
+                (connection, answers)
+            }
+        };
+        self.state().open = Some((index, connection));
         let mut answers = answers.into_iter().map(Value::extract_error);
         let mut next = || answers.next().transpose().map(|answer| answer.unwrap_or(Value::Nil));
         let decision = next().map_err(|error| self.refused(error))?;
@@ -158,8 +202,10 @@ impl Sentinels {
     /// Takes in who the primary is; `None` if that is outdated.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<Reign>> {
         let mut state = self.state();
+        let before = state.said.replace(Instant::now());
         if let Some(current) = &mut state.current {
             if epoch < current.epoch {
+                state.said = before;
                 return None;
             }
             if current.at == *at {

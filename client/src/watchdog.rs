@@ -26,6 +26,9 @@ use tokio::sync::Notify;
 /// Timers stand still while the machine is suspended, so none is longer than this.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Leases that are looked at without a pause at most: meanwhile nobody acquires or releases.
+pub(crate) const CHUNK: usize = 5_000;
+
 /// Renewals that are sent together at most.
 const BATCH: usize = 500;
 
@@ -82,10 +85,16 @@ impl Agenda {
         self.entries.remove(&(Moment(at), lease.id));
     }
 
-    /// Takes out what is due.
+    /// Takes out what is due, but not too much at a time.
     pub(crate) fn due(&mut self, now: Moment) -> Vec<Arc<Lease>> {
-        let later = self.entries.split_off(&(Moment(now.0.saturating_add(1)), 0));
-        std::mem::replace(&mut self.entries, later).into_values().collect()
+        let mut due = Vec::new();
+        while due.len() < CHUNK
+            && let Some(first) = self.entries.first_entry()
+            && first.key().0 <= now
+        {
+            due.push(first.remove());
+        }
+        due
     }
 
     fn place_all(&mut self, now: Moment) {
@@ -93,14 +102,6 @@ impl Agenda {
             if let Some(turn) = lease.try_turn() {
                 lease.not_renewed(&turn, Duration::ZERO, now);
             }
-            self.place(&lease, now);
-        }
-    }
-
-    /// Everything is due.
-    fn hurry(&mut self, now: Moment) {
-        for lease in std::mem::take(&mut self.entries).into_values() {
-            lease.hurry(now);
             self.place(&lease, now);
         }
     }
@@ -208,9 +209,25 @@ impl Watchdog {
                 // What it knows of our locks is better found out at once.
                 () = &mut switched => {
                     switched.set(self.renewals.router.switched());
-                    lock(&self.agenda).hurry(self.now());
+                    self.hurry().await;
                 }
             }
+        }
+    }
+
+    /// Everything is due.
+    async fn hurry(&self) {
+        let all: Vec<_> = lock(&self.agenda).entries.values().cloned().collect();
+        for some in all.chunks(CHUNK) {
+            {
+                let mut agenda = lock(&self.agenda);
+                let now = self.now();
+                for lease in some {
+                    lease.hurry(now);
+                    agenda.place(lease, now);
+                }
+            }
+            tokio::task::yield_now().await;
         }
     }
 
@@ -254,8 +271,10 @@ impl Watchdog {
     /// Sends a batch and takes the answers in.
     async fn renew(self: &Arc<Self>, batch: Batch) {
         let Batch { node, mut renewals, .. } = batch;
-        if let Some(node) = node {
-            self.renew_at(&node, &mut renewals).await;
+        match node {
+            Some(node) => self.renew_at(&node, &mut renewals).await,
+            // Perhaps nobody else has a reason to find out who has them now.
+            None => self.renewals.router.seek(),
         }
         let now = self.now();
         // Those without an answer are tried again.

@@ -1,6 +1,7 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use super::*;
+use crate::watchdog::{Agenda, CHUNK};
 use std::sync::atomic::AtomicU64 as Count;
 
 #[derive(Debug, Default)]
@@ -32,6 +33,10 @@ fn fixed(length: u64) -> Term {
 
 /// A lock granted at time 10,000 with 30 s or another term, and a margin of 500 ms.
 fn granted(term: Term) -> Stage {
+    numbered(1, term)
+}
+
+fn numbered(id: usize, term: Term) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
     let terms = Terms { clock: clock.clone(), caution: Caution { margin: millis(500) } };
@@ -42,7 +47,7 @@ fn granted(term: Term) -> Stage {
         token: Token::from(1),
         raised: false,
     };
-    let (lease, share) = Lease::granted(1, tenure, &terms, at(10_000), term, false);
+    let (lease, share) = Lease::granted(id as u64, tenure, &terms, at(10_000), term, false);
     Stage { clock, lease, share }
 }
 
@@ -148,6 +153,18 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
     assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
     drop(turn);
     assert_eq!(stage.lease.duty(at(30_000)), Duty::Renew(millis(3_000)));
+}
+
+#[test]
+fn many_that_are_due_are_looked_at_some_at_a_time() {
+    let mut agenda = Agenda::default();
+    let stages: Vec<_> = (0..CHUNK + 7).map(|id| numbered(id, watched(30_000))).collect();
+    for stage in &stages {
+        agenda.place(&stage.lease, at(20_000));
+    }
+    assert_eq!(agenda.due(at(20_000)).len(), CHUNK);
+    assert_eq!(agenda.due(at(20_000)).len(), 7);
+    assert!(agenda.due(at(20_000)).is_empty());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::Servers;
 use super::attempt::Attempt;
 use super::held::Held;
 use crate::sync::{Mutex, lock};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,14 +26,15 @@ pub(crate) struct Keeper {
 
 #[derive(Default)]
 struct Agenda {
-    entries: Vec<Entry>,
+    /// By when they are due, and a number.
+    entries: BTreeMap<(Instant, u64), Entry>,
+    next: u64,
     closed: bool,
 }
 
 struct Entry {
     held: Weak<Held>,
     servers: Weak<Servers>,
-    at: Instant,
     every: Duration,
 }
 
@@ -43,7 +45,7 @@ impl Keeper {
     pub(crate) fn keep(self: &Arc<Self>, servers: &Arc<Servers>, held: &Arc<Held>) {
         let every = (held.term.length / 10).clamp(LEAST, MOST);
         let (held, servers) = (Arc::downgrade(held), Arc::downgrade(servers));
-        lock(&self.agenda).entries.push(Entry { held, servers, at: Instant::now() + every, every });
+        lock(&self.agenda).plan(Instant::now(), Entry { held, servers, every });
         self.woken.notify_one();
         let mut task = lock(&self.task);
         if task.as_ref().is_none_or(JoinHandle::is_finished)
@@ -90,13 +92,22 @@ impl Keeper {
 impl Agenda {
     /// What is to be looked at now, and when to come back.
     fn due(&mut self, now: Instant) -> (Vec<Due>, Option<Instant>) {
-        self.entries.retain(|entry| entry.held.strong_count() > 0);
-        let due = self.entries.iter_mut().filter(|entry| entry.at <= now).filter_map(|entry| {
-            entry.at = now + entry.every;
-            Some((entry.servers.upgrade()?, entry.held.upgrade()?))
-        });
-        let due = due.collect();
-        (due, self.entries.iter().map(|entry| entry.at).min())
+        let mut due = Vec::new();
+        while let Some(first) = self.entries.first_entry()
+            && first.key().0 <= now
+        {
+            let entry = first.remove();
+            if let (Some(servers), Some(held)) = (entry.servers.upgrade(), entry.held.upgrade()) {
+                due.push((servers, held));
+                self.plan(now, entry);
+            }
+        }
+        (due, self.entries.first_key_value().map(|((at, _), _)| *at))
+    }
+
+    fn plan(&mut self, now: Instant, entry: Entry) {
+        self.next += 1;
+        self.entries.insert((now + entry.every, self.next), entry);
     }
 }
 

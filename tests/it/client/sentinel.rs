@@ -110,6 +110,32 @@ async fn who_waits_goes_on_waiting_at_the_new_primary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sentinels_are_asked_over_one_connection_however_many_wait() {
+    let watched = Watched::start(1);
+    let client = client(&watched).await;
+    let mut eye = watched.primary().connect();
+    let mut eyes: Vec<_> = watched.sentinels().iter().map(Server::connect).collect();
+    let mut connections = || -> i64 {
+        let counts = |eye| observe::info_number(eye, "total_connections_received");
+        eyes.iter_mut().map(counts).sum()
+    };
+    let before = connections();
+    let mut waiters = tokio::task::JoinSet::new();
+    for number in 0..10 {
+        let key = format!("k{number}");
+        eye.call(cmd!["LOCK.ACQUIRE", &*key, "somebody", 600_000]);
+        let lock = client.lock(&key);
+        waiters.spawn(async move { lock.acquire().await });
+    }
+    observe::wait_for_blocked_clients(&mut eye, 10);
+    // Meanwhile they are asked in every round.
+    observe::let_pass(&mut eye, Duration::from_secs(4));
+    // One more, if the first turns out to be closed.
+    assert!(connections() <= before + 1, "{} more", connections() - before);
+    waiters.abort_all();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
     let watched = Watched::start(1);
     let client = client(&watched).await;
