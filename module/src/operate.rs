@@ -161,9 +161,13 @@ impl Server {
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         let case = self.case(ctx, ctx.db(), name, clock::now());
         let Some(key) = ctx.open_to_write(name) else { return };
-        if keyspace::read(Some(&key), &self.words, name, None).is_remnant() {
-            self.writer(&case).free(key, Before::Many);
-            self.writer(&case).announce(self.audience());
+        let seen = keyspace::read(Some(&key), &self.words, name, None);
+        let Seen::Free { stored, remnant: true } = seen else { return };
+        self.writer(&case).free(key, Before::Many);
+        self.writer(&case).announce(self.audience());
+        if let Some(token) = self.table.go_on_above(stored) {
+            let place = Place::of(case.key.db, case.key.name, self.in_cluster);
+            self.floors.reserve(ctx, place, token, case.now);
         }
     }
 

@@ -293,6 +293,14 @@ impl<P> Table<P> {
         }
     }
 
+    /// All tokens from now on are above the one in a hash, which is about to go; none if it is not
+    /// believed.
+    pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
+        let token = self.believe(stored)?;
+        self.tokens.raise(token);
+        Some(token)
+    }
+
     /// The token in a hash, unless it cannot be one that a server of ours has written.
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
