@@ -58,10 +58,10 @@ fn all_waiters_killed_in_the_turn_of_the_first_grant_leave_the_lock_free(kind: K
 
 /// Bob's connection ends in the turn of the release, before it or after it.
 fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before: bool) {
-    let ways = ["disconnects", "grants_taken_back"];
+    let ways = ["disconnects", "grants_taken_back", "handed_off_by_expiry"];
     let counted = |stage: &mut Stage| ways.map(|way| stage.counted(way));
     stage.hold("k", "alice", LONG);
-    let bob = stage.wait("k", "bob");
+    let bob = stage.wait_with("k", "bob", 400, 0);
     let mut carol = stage.wait("k", "carol");
     let earlier = counted(stage);
     stage.while_stopped(|stage| {
@@ -77,8 +77,8 @@ fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before:
     assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(0));
     stage.granted(&mut carol);
     let now = counted(stage);
-    let [left, taken_back] = [0, 1].map(|way| now[way] - earlier[way]);
-    assert_eq!(left + taken_back, 1, "{ways:?}: {earlier:?}, now {now:?}");
+    let [left, taken_back, ended] = [0, 1, 2].map(|way| now[way] - earlier[way]);
+    assert_eq!(left + taken_back + ended, 1, "{ways:?}: {earlier:?}, now {now:?}");
     if left == 0 {
         stage.granted_unseen();
     }
@@ -86,7 +86,10 @@ fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before:
     observe::wait_for_blocked_clients(&mut stage.eye, 0);
 }
 
-fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
+/// Most often it is out of the line by then, or its grant is taken back. But the end of a connection may
+/// arrive after the reply was written: then nobody can tell, and a dead waiter costs the lease that it
+/// asked for.
+fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most(kind: Kind) {
     let mut stage = Stage::new(&kind);
     for end in [Connection::reset, Connection::close] {
         for before in [true, false, true, false] {
@@ -248,7 +251,7 @@ fn a_grant_that_is_over_is_not_taken_back_from_the_next(kind: Kind) {
 on_each_server!(
     a_waiter_killed_in_the_turn_of_its_grant_passes_the_lock_on,
     all_waiters_killed_in_the_turn_of_the_first_grant_leave_the_lock_free,
-    a_waiter_that_breaks_off_in_the_turn_of_its_grant_passes_the_lock_on,
+    a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most,
     a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on,
     a_waiter_that_quits_behind_its_grant_keeps_it,
     a_timeout_in_the_turn_of_a_grant_gives_one_reply,
