@@ -7,6 +7,9 @@ use crate::redis::{ConfigKind, ConfigSpec};
 /// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
 const DAY_MS: i64 = 86_400_000;
 
+/// The most waiters: some gigabytes of them.
+const MANY: i64 = 10_000_000;
+
 /// When to tell those who wait with Redisson that a lock is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
@@ -42,16 +45,20 @@ pub(crate) enum Setting {
     RedissonChannel,
     Drain,
     QuarantineMs,
+    MaxBlocked,
+    MaxSessions,
 }
 
 impl Setting {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::MaxLeaseMs,
         Self::MaxWaiters,
         Self::MaxWaitersPerKey,
         Self::RedissonChannel,
         Self::Drain,
         Self::QuarantineMs,
+        Self::MaxBlocked,
+        Self::MaxSessions,
     ];
 
     /// The option at a position of [`SPECS`].
@@ -67,11 +74,11 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(1, TEN_YEARS_MS.cast_signed()),
         default: 86_400_000,
     },
-    ConfigSpec { name: c"max-waiters", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
+    ConfigSpec { name: c"max-waiters", kind: ConfigKind::Number(1, MANY), default: 1_000_000 },
     ConfigSpec {
         name: c"max-waiters-per-key",
-        kind: ConfigKind::Number(1, 1_000_000),
-        default: 10_000,
+        kind: ConfigKind::Number(1, MANY),
+        default: 1_000_000,
     },
     ConfigSpec {
         name: c"redisson-channel",
@@ -80,6 +87,8 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
     },
     ConfigSpec { name: c"drain", kind: ConfigKind::Switch, default: 0 },
     ConfigSpec { name: c"quarantine-ms", kind: ConfigKind::Number(0, DAY_MS), default: 0 },
+    ConfigSpec { name: c"max-blocked", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
+    ConfigSpec { name: c"max-sessions", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
 ];
 
 impl RedissonChannel {
@@ -115,6 +124,8 @@ mod tests {
             (Setting::RedissonChannel, b"redisson-channel"),
             (Setting::Drain, b"drain"),
             (Setting::QuarantineMs, b"quarantine-ms"),
+            (Setting::MaxBlocked, b"max-blocked"),
+            (Setting::MaxSessions, b"max-sessions"),
         ] {
             assert_eq!(names[setting as usize], name);
             assert_eq!(Setting::at(setting as usize), Some(setting));

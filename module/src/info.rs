@@ -4,15 +4,23 @@ use crate::clock;
 use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
 
-/// What a waiter costs the server, in bytes: the blocked client with its two helper clients, as
+/// What a wait through a session costs, or an outcome that is kept for its reader, with an owner of
+/// 40 bytes.
+const BYTES_PER_WAIT: u64 = 350;
+
+/// What a blocked client costs the server, in bytes: the blocked client with its two helper clients, as
 /// measured on Redis 7.0; newer servers need about two thirds of it.
-const BYTES_PER_WAITER: u64 = 55_000;
+const BYTES_PER_BLOCKED: u64 = 55_000;
 
 /// Writes all fields.
 pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let counted = server.table.counters();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let waiters = count(server.table.waiters());
+    let (waits, outcomes) = server.table.session_waits();
+    let (sessions, away) = server.table.session_count();
+    let memory = count(server.table.blocked()) * BYTES_PER_BLOCKED
+        + count(waits.saturating_add(outcomes)) * BYTES_PER_WAIT;
     info.field("granted", counted.granted);
     info.field("granted_shared", counted.granted_shared);
     info.field("downgraded", counted.downgraded);
@@ -25,6 +33,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("handed_off", counted.handed_off);
     info.field("handed_off_by_expiry", counted.handed_off_by_expiry);
     info.field("waiters", waiters);
+    info.field("blocked", count(server.table.blocked()));
     info.field("waiters_peak", count(counted.waiters_peak));
     info.field("waiting_keys", count(server.table.waiting_keys()));
     info.field("timeouts", counted.timeouts);
@@ -43,7 +52,13 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let left = server.table.quarantine_left(clock::now());
     info.field("quarantine_left_ms", left.map_or(0, |left| left.0));
     info.field("not_replicated", not_replicated());
+    info.field("sessions", count(sessions));
+    info.field("sessions_away", count(away));
+    info.field("session_waits", count(waits));
+    info.field("unread_outcomes", count(outcomes));
+    info.field("readers_replaced", counted.readers_replaced);
+    info.field("sessions_gone", counted.sessions_gone);
     info.field("caught_panics", caught_panics());
-    info.field("waiters_memory_bytes", waiters * BYTES_PER_WAITER);
+    info.field("waiters_memory_bytes", memory);
     info.text(c"sources", env!("KVLOCK_SOURCES"));
 }

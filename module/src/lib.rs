@@ -34,6 +34,7 @@ mod operate;
 mod redis;
 mod semaphore;
 mod server;
+mod sessions;
 mod sharers;
 mod slot;
 mod wake;

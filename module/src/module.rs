@@ -11,7 +11,7 @@ use crate::redis::ServerEvent;
 use crate::redis::{
     ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply, log_line,
 };
-use crate::server::{self, Grant, Server};
+use crate::server::{self, Note, Server, WaitsFor};
 use crate::{clock, commands, info, slot};
 
 /// The module.
@@ -30,7 +30,7 @@ impl Host for Module {
     /// 0.1.0
     const VERSION: i32 = 100;
     const CONFIGS: &'static [ConfigSpec] = config::SPECS;
-    type Note = Option<Grant>;
+    type Note = Option<Note>;
 
     fn load(ctx: &Ctx<'_>) {
         server::start(ctx);
@@ -144,6 +144,7 @@ impl Host for Module {
                         server.delivered(&grant);
                     }
                     server.dismiss_all(&DEMOTED);
+                    server.close_all_sessions();
                 }
                 ServerEvent::Flushed(db) => server.table.look_at_all_soon(db, now),
                 ServerEvent::Swapped(first, second) => {
@@ -160,29 +161,49 @@ impl Host for Module {
 
     fn client_gone(ctx: &Ctx<'_>, client: Handle) {
         server::with(|server| {
-            // One that was answered already is not in the table: `answer_lost` follows.
-            let waiter = server.parked.remove(&client);
-            drop(waiter.and_then(|waiter| server.table.disconnected(waiter)));
-            server.plan(ctx, clock::now());
+            let now = clock::now();
+            // One that was answered already is not there: `answer_lost` follows.
+            drop(match server.parked.remove(&client) {
+                Some(WaitsFor::Grant(waiter)) => server.table.disconnected(waiter),
+                Some(WaitsFor::Outcomes(reading, _)) => server.table.reader_gone(reading, now),
+                None => None,
+            });
+            server.plan(ctx, now);
         });
     }
 
-    fn answer_written(ctx: &Ctx<'_>, grant: Option<Grant>) {
+    fn reply_now(note: &Option<Note>) -> Reply {
+        server::with(|server| match note {
+            Some(Note::Outcomes(outcomes)) => server.read(outcomes),
+            Some(Note::Grant(_)) | None => Reply::Nil,
+        })
+    }
+
+    fn answer_written(ctx: &Ctx<'_>, note: Option<Note>) {
         server::with(|server| {
             if std::mem::take(&mut server.goes_on) {
                 server.timer.hasten(ctx);
             }
-            if let Some(grant) = grant {
-                server.handed_over(ctx, grant);
+            match note {
+                Some(Note::Grant(grant)) => server.handed_over(ctx, grant),
+                Some(Note::Outcomes(outcomes)) => {
+                    server.was_sent(ctx, &outcomes);
+                    server.plan(ctx, clock::now());
+                }
+                None => {}
             }
         });
     }
 
-    fn answer_lost(ctx: &Ctx<'_>, grant: Option<Grant>) {
-        server::with(|server| {
-            if let Some(grant) = grant {
-                server.never_arrived(ctx, grant);
+    fn answer_lost(ctx: &Ctx<'_>, note: Option<Note>) {
+        server::with(|server| match note {
+            Some(Note::Grant(grant)) => server.never_arrived(ctx, grant),
+            Some(Note::Outcomes(outcomes)) => {
+                let now = clock::now();
+                drop(server.table.reader_gone(outcomes.reading, now));
+                server.plan(ctx, now);
             }
+            None => {}
         });
     }
 }
@@ -216,7 +237,7 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     if set_back {
         server.table.look_at_all_soon(None, now);
     }
-    if server.table.waiters() > 0 {
+    if server.table.next_due(now).is_some() {
         server.plan(ctx, now);
     } else if server.lost.is_empty() && server.hears_turns.is_none() {
         server.timer.disarm(ctx);
@@ -237,6 +258,8 @@ fn read_setting(server: &Server, index: usize) -> i64 {
         Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
         Some(Setting::Drain) => i64::from(limits.draining),
         Some(Setting::QuarantineMs) => server.table.quarantine().0.cast_signed(),
+        Some(Setting::MaxBlocked) => i64::try_from(limits.blocked).unwrap_or(i64::MAX),
+        Some(Setting::MaxSessions) => i64::try_from(limits.sessions).unwrap_or(i64::MAX),
         None => 0,
     }
 }
@@ -250,6 +273,8 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
         }
         Some(Setting::MaxWaiters) => limits.waiters = size()?,
         Some(Setting::MaxWaitersPerKey) => limits.waiters_per_key = size()?,
+        Some(Setting::MaxBlocked) => limits.blocked = size()?,
+        Some(Setting::MaxSessions) => limits.sessions = size()?,
         Some(Setting::RedissonChannel) => {
             server.config.redisson_channel =
                 RedissonChannel::at(value).ok_or("must be auto, both or no")?;
@@ -258,6 +283,8 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
             limits.draining = value != 0;
             if limits.draining && !Bug::DrainKeepsWaiters.is_planted() {
                 server.dismiss_all(&DRAINING);
+                server.table.wake_readers();
+                server.tell_readers(clock::now());
             }
         }
         Some(Setting::QuarantineMs) => {

@@ -72,7 +72,7 @@ impl Server {
             seen = keyspace::read(open.as_ref(), &self.words, name, asked);
         }
         if let (Need::Living, Seen::Shared(_), Some(key)) = (need, &seen, &open)
-            && self.table.waiters_of(case.key) == 0
+            && !self.table.is_in_line(case.key)
         {
             self.find_living(&case, key, &mut seen, false);
         }
@@ -83,6 +83,7 @@ impl Server {
 
     /// Looks at a lock that somebody waits for.
     pub(crate) fn look_at(&mut self, case: &Case<'_>, cause: Cause) {
+        self.table.pass_over(case.key);
         // Opened once: what is read and what is written must be the same, and a key may expire
         // between two openings.
         let open = case.ctx.open_to_write(case.name);
@@ -143,7 +144,7 @@ impl Server {
         let Seen::Shared(shared) = &seen else { return };
         match sharers::last_end(&key, case.now.unix()) {
             LastEnd::Unknown => return,
-            LastEnd::Nobody if self.table.waiters_of(case.key) > 0 => return,
+            LastEnd::Nobody if self.table.is_in_line(case.key) => return,
             LastEnd::Nobody => self.writer(case).free(key, Before::Many),
             LastEnd::At(last) => {
                 let Some(until) = shared.until.filter(|until| last < *until) else { return };
@@ -217,6 +218,7 @@ impl Server {
     /// Answers a waiter that was granted the lock.
     fn tell(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
+        let Some(client) = client else { return };
         let key = case.key.keep();
         let reply = Reply::Pair(token.value(), 1);
         let client_id = client.client_id;

@@ -2,8 +2,8 @@
 //! hold, and serves those who wait.
 
 use kvlock_core::{
-    Bug, Cause, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore, SemaphoreAt,
-    Served, Share, UnixMillis, Wanted,
+    Bug, Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
+    SemaphoreAt, Served, Share, UnixMillis, Wanted,
 };
 
 use crate::clock;
@@ -272,6 +272,7 @@ impl Server {
         open.unasked = true;
         let (mut granted, mut all) = (Vec::new(), false);
         for _ in 0..RUN_MAX {
+            self.table.pass_over(at);
             let first = self.table.first_for_permits(at);
             let Some((owner, permits)) = first.map(|(owner, n)| (Text::new(owner), n)) else {
                 all = true;
@@ -279,7 +280,7 @@ impl Server {
             };
             let owner = owner.lend();
             if open.counts == Err(Semaphore::Unset) {
-                if let Some(waiting) = self.table.dismiss_one_of(at) {
+                if let Some(waiting) = self.table.dismiss_one_of(at, Dismissal::Unset) {
                     self.answer(waiting, UNSET, None);
                 }
                 continue;
@@ -302,6 +303,7 @@ impl Server {
         let now = open.now;
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
+            let Some(client) = client else { continue };
             let client_id = client.client_id;
             let grant = Grant { id, client_id, key: at.keep(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvlock_core::{
-    Bug, Cause, GrantId, Limits, LockKey, Millis, MonoMillis, Now, Table, Token, WaiterId,
+    Bug, Cause, GrantId, Limits, LockKey, Millis, MonoMillis, Now, Reading, Table, Token, WaiterId,
 };
 
 use crate::clock;
@@ -17,6 +17,7 @@ use crate::holders::Holders;
 use crate::keyspace::Words;
 use crate::module::Module;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
+use crate::sessions::Outcomes;
 
 /// How long after the last grant to a waiter the server goes on to tell of its turns.
 const STOP_HEARING: Millis = Millis(100);
@@ -27,6 +28,22 @@ pub(crate) struct Waiting {
     pub(crate) client: Parked<Module>,
     /// The number by which `CLIENT LIST` knows it.
     pub(crate) client_id: u64,
+}
+
+/// What a parked client waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WaitsFor {
+    /// A place in line.
+    Grant(WaiterId),
+    /// Outcomes of a session, at most so many.
+    Outcomes(Reading, usize),
+}
+
+/// What goes with an answer, until it is written.
+#[derive(Debug)]
+pub(crate) enum Note {
+    Grant(Grant),
+    Outcomes(Outcomes),
 }
 
 /// A grant that was given to a waiter, until its reply is written.
@@ -46,12 +63,14 @@ pub(crate) struct Grant {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
-    /// Which waiter a parked client is.
-    pub(crate) parked: HashMap<Handle, WaiterId>,
+    /// What a parked client waits for.
+    pub(crate) parked: HashMap<Handle, WaitsFor>,
     /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
     pub(crate) to_look_at: Vec<(LockKey, Cause)>,
     /// Grants whose reply was handed to the server in this turn of its event loop, by client.
     pub(crate) written: HashMap<u64, Grant>,
+    /// Outcomes that were sent to readers in this turn, by client.
+    pub(crate) sent: HashMap<u64, Vec<(Reading, u64)>>,
     /// Since when the server tells us of each turn of its event loop, or when it last did so after a
     /// grant: it is asked to only while there are grants.
     pub(crate) hears_turns: Option<MonoMillis>,
@@ -84,8 +103,8 @@ thread_local! {
 
 /// Makes the state anew.
 pub(crate) fn start(ctx: &Ctx<'_>) {
-    let limits = Limits { waiters: 10_000, waiters_per_key: 10_000, draining: false };
-    let mut table = Table::new(limits);
+    // The options' defaults are set before anything else happens.
+    let mut table = Table::new(Limits::UNLIMITED);
     // In a cluster a slot can leave without an event.
     table.look_every = ctx.is_cluster().then_some(Millis(1000));
     let server = Server {
@@ -93,6 +112,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         parked: HashMap::new(),
         to_look_at: Vec::new(),
         written: HashMap::new(),
+        sent: HashMap::new(),
         hears_turns: None,
         lost: Vec::new(),
         floors: Floors::new(clock::now()),
@@ -140,15 +160,27 @@ impl Server {
         self.primary || Bug::NoRoleCheck.is_planted()
     }
 
-    /// Answers a waiter that has left the table.
-    pub(crate) fn answer(&mut self, waiting: Waiting, reply: Reply, grant: Option<Grant>) {
-        self.parked.remove(&waiting.client.handle());
-        waiting.client.answer(reply, grant);
+    /// Answers a waiter that has left the table, if it is a client: a session was told.
+    pub(crate) fn answer(
+        &mut self,
+        waiting: impl Into<Option<Waiting>>,
+        reply: Reply,
+        grant: Option<Grant>,
+    ) {
+        if let Some(waiting) = waiting.into() {
+            self.parked.remove(&waiting.client.handle());
+            waiting.client.answer(reply, grant.map(Note::Grant));
+        }
     }
 
     /// The reply of a grant was handed to the server.
     pub(crate) fn handed_over(&mut self, ctx: &Ctx<'_>, grant: Grant) {
         self.written.insert(grant.client_id, grant);
+        self.hear_of_turns(ctx);
+    }
+
+    /// Has the server tell us of its turns, for a while.
+    pub(crate) fn hear_of_turns(&mut self, ctx: &Ctx<'_>) {
         if self.hears_turns.replace(clock::now().mono).is_none() {
             ctx.hear_of_turns::<Module>(true);
             self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
@@ -158,7 +190,8 @@ impl Server {
     /// Has the server tell us no more of its turns when no grant was written for a while.
     pub(crate) fn stop_hearing(&mut self, ctx: &Ctx<'_>, now: Now) {
         let Some(last) = self.hears_turns else { return };
-        if self.written.is_empty() && now.mono.since(last) >= STOP_HEARING {
+        let all_arrived = self.written.is_empty() && self.sent.is_empty();
+        if all_arrived && now.mono.since(last) >= STOP_HEARING {
             self.hears_turns = None;
             ctx.hear_of_turns::<Module>(false);
         } else {
@@ -173,20 +206,27 @@ impl Server {
                 self.delivered(&grant);
             }
         }
+        if !self.sent.is_empty() {
+            for (reading, up_to) in std::mem::take(&mut self.sent).into_values().flatten() {
+                self.table.heard(reading, up_to);
+            }
+        }
     }
 
     /// The server closes the connection of a client. If it was given a grant in this same turn, the
     /// reply was dropped: the server sends nothing to a client that it has condemned, because its
     /// user was deleted or its end was read, and does not say so.
     pub(crate) fn client_closed(&mut self, ctx: &Ctx<'_>, client_id: u64) {
-        if !self.written.contains_key(&client_id) || Bug::GrantToTheCondemned.is_planted() {
-            return;
+        let now = clock::now();
+        let was_told = self.written.contains_key(&client_id) || self.sent.contains_key(&client_id);
+        if was_told && !Bug::GrantToTheCondemned.is_planted() && ctx.dropped_its_reply(client_id) {
+            self.sent.remove(&client_id);
+            if let Some(grant) = self.written.remove(&client_id) {
+                self.never_arrived(ctx, grant);
+            }
         }
-        if ctx.dropped_its_reply(client_id)
-            && let Some(grant) = self.written.remove(&client_id)
-        {
-            self.never_arrived(ctx, grant);
-        }
+        self.table.connection_closed(client_id, now);
+        self.plan(ctx, now);
     }
 
     /// A grant's client was gone before it could hear of it.
@@ -205,8 +245,9 @@ impl Server {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 
-    /// Sets the timer for what is due next.
+    /// Tells readers who have something to hear, and sets the timer for what is due next.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
+        self.tell_readers(now);
         if let Some(delay) = self.table.next_due(now) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));
         }

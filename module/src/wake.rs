@@ -1,19 +1,18 @@
 //! What happens outside commands: waits that are over, leases that ended, keys that somebody
 //! changed, grants to clients that were gone.
 
-use std::ffi::CString;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, KeyRef, Kind, LockKey, Now, RUN_MAX};
+use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, RUN_MAX};
 
 use crate::clock;
-use crate::commands::MOVING;
+use crate::commands::sent_away;
 use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
 /// How many things are done in one go before the server's clients get their turn.
-const BATCH: usize = RUN_MAX;
+pub(crate) const BATCH: usize = RUN_MAX;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
@@ -30,8 +29,10 @@ impl Server {
             };
             self.answer(waiting, Reply::Nil, None);
         }
+        self.work_on_sessions(ctx, now);
         if !self.may_write_unasked(ctx) {
             self.answer_released(ctx);
+            self.tell_readers(now);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
                 self.timer.arm(ctx, PAUSED);
             }
@@ -83,7 +84,7 @@ impl Server {
             && !ctx.serves_slot_of(key.db, name.lend())
             && !Bug::NoSlotProbe.is_planted()
         {
-            return self.turn_away(key.borrow(), &MOVING, now);
+            return self.turn_away(key.borrow(), &Dismissal::Moving, now);
         }
         if key.kind == Kind::Latch {
             return self.look_at_latch(ctx, key.borrow());
@@ -124,12 +125,12 @@ impl Server {
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.
-    fn turn_away(&mut self, key: KeyRef<'_>, reply: &Reply, now: Now) {
+    fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal, now: Now) {
         for _ in 0..BATCH {
-            let Some(waiting) = self.table.dismiss_one_of(key) else {
+            let Some(waiting) = self.table.dismiss_one_of(key, why.clone()) else {
                 return;
             };
-            self.answer(waiting, reply.clone(), None);
+            self.answer(waiting, sent_away(why), None);
         }
         // The rest of them in the next round.
         self.table.look_soon(key, Cause::Outside, now);
@@ -158,8 +159,7 @@ impl Server {
 }
 
 /// The server's own words for why it takes no writes now; anything else is about the slot.
-fn refused(why: &[u8]) -> Reply {
+fn refused(why: &[u8]) -> Dismissal {
     let known = [&b"NOREPLICAS"[..], b"MISCONF"].iter().any(|code| why.starts_with(code));
-    let text = CString::new(why).ok().filter(|_| known);
-    text.map_or(MOVING, |text| Reply::Error(text.into()))
+    if known { Dismissal::Server(why.into()) } else { Dismissal::Moving }
 }

@@ -184,7 +184,7 @@ impl Argument {
 /// Whether a command of that name is the module's.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
-    [&b"LOCK."[..], b"SEM.", b"LATCH."].iter().any(|family| name.starts_with(family))
+    [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))
 }
 
 /// Leaves one argument out, adds one, or puts something else in its place.

@@ -116,6 +116,12 @@ impl Wire {
         {
             at += length;
             self.replies += 1;
+            if let Value::Array(opened) = &value
+                && let [Value::Bulk(name), Value::Integer(_)] = &opened[..]
+                && name.len() == 32
+            {
+                crate::words::note_session(name);
+            }
             if let Value::Error { code, .. } = value {
                 *self.errors.entry(code).or_default() += 1;
             }

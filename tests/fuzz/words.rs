@@ -2,6 +2,8 @@
 //! now and then what nobody expects.
 
 use harness::random::Random;
+use std::collections::VecDeque;
+use std::sync::Mutex;
 
 /// Keys. One of them is a name that belongs to the module.
 pub(crate) const KEYS: [&[u8]; 8] =
@@ -68,12 +70,20 @@ pub(crate) fn draw(kind: &str, name: &str, random: &mut Random) -> Vec<u8> {
     if random.percent(2) {
         return anything(random);
     }
+    if name == "id"
+        && random.percent(95)
+        && let Some(session) = some_session(random)
+    {
+        return session;
+    }
     let short: &[&[u8]] = match (kind, name) {
         ("key", _) => &KEYS,
         (_, "owner" | "participant") if random.percent(90) => &OWNERS[..4],
         (_, "lease-ms") if random.percent(90) => &[b"1", b"5", b"20", b"100", b"1000", b"100000"],
         (_, "lease-ms") => &[b"86400000", b"86400001", b"0", b"-1", b"18446744073709551615"],
         (_, "timeout-ms") => &[b"1", b"5", b"5", b"20", b"20", b"100", b"1000", b"0"],
+        (_, "ttl-ms") => &[b"100", b"100", b"300", b"1000"],
+        (_, "ack") => &[b"0", b"0", b"0", b"1", b"3", b"100"],
         (_, "lifetime-ms") => &[b"1", b"10", b"100", b"100000"],
         (_, "permits" | "n" | "count") if random.percent(90) => &[b"1", b"1", b"2", b"3", b"5"],
         (_, "permits" | "n" | "count") => &[b"0", b"4294967294", b"4294967295", b"4294967296"],
@@ -92,6 +102,24 @@ pub(crate) fn draw(kind: &str, name: &str, random: &mut Random) -> Vec<u8> {
         _ => &OWNERS,
     };
     random.pick(short).to_vec()
+}
+
+/// The sessions that were opened last.
+static SESSIONS: Mutex<VecDeque<Vec<u8>>> = Mutex::new(VecDeque::new());
+
+/// A session was opened.
+pub(crate) fn note_session(name: &[u8]) {
+    let mut sessions = SESSIONS.lock().unwrap();
+    sessions.push_back(name.to_vec());
+    if sessions.len() > 3 {
+        sessions.pop_front();
+    }
+}
+
+fn some_session(random: &mut Random) -> Option<Vec<u8>> {
+    let sessions = SESSIONS.lock().unwrap();
+    let at = random.below(sessions.len().max(1) as u64) as usize;
+    sessions.get(at).cloned()
 }
 
 /// A word that nobody expects there.

@@ -155,7 +155,7 @@ fn a_panic_while_an_option_is_read_is_caught(kind: Kind) {
     stage.panic_at("read-config");
     stage.control.run("CONFIG GET kvlock.max-waiters");
     let right = stage.control.run("CONFIG GET kvlock.max-waiters");
-    assert_eq!(right[1].text(), "10000");
+    assert_eq!(right[1].text(), "1000000");
     stage.finish();
 }
 
@@ -164,7 +164,7 @@ fn a_panic_while_an_option_is_set_is_an_error_to_the_caller(kind: Kind) {
     stage.panic_at("write-config");
     let refused = error(&stage.control.run("CONFIG SET kvlock.max-waiters 5"));
     assert!(refused.contains("internal error"), "{refused}");
-    assert_eq!(stage.control.run("CONFIG GET kvlock.max-waiters")[1].text(), "10000");
+    assert_eq!(stage.control.run("CONFIG GET kvlock.max-waiters")[1].text(), "1000000");
     stage.finish();
 }
 

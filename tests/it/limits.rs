@@ -25,8 +25,10 @@ fn settings_have_their_defaults() {
     let connection = &mut server.connect();
     for (name, value) in [
         ("max-lease-ms", "86400000"),
-        ("max-waiters", "10000"),
-        ("max-waiters-per-key", "10000"),
+        ("max-waiters", "1000000"),
+        ("max-waiters-per-key", "1000000"),
+        ("max-blocked", "10000"),
+        ("max-sessions", "10000"),
         ("redisson-channel", "auto"),
         ("drain", "no"),
         ("quarantine-ms", "0"),

@@ -1,21 +1,24 @@
-//! What is due when: the ends of timed waits, and the moments at which a waited-for lock should be
+//! What is due when: the ends of timed waits and of sessions, and the moments at which a waited-for lock should be
 //! looked at because its lease ends.
 //!
-//! Both are ordered sets without tombstones: what is taken off is gone, and its memory with it. An
+//! They are ordered sets without tombstones: what is taken off is gone, and its memory with it. An
 //! entry costs O(log n) of the entries; everything else about a waiter is O(1).
 
 use std::collections::BTreeSet;
 
 use crate::queue::{QueueId, WaiterId};
+use crate::session::SessionId;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
-/// The ordered ends of waits and leases.
+/// The ordered ends of waits, leases and sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// By a clock that only goes forward: a wait is as long as the client asked.
     waits: BTreeSet<(MonoMillis, WaiterId)>,
     /// By the wall clock, because that is what a TTL counts in.
     looks: BTreeSet<(UnixMillis, QueueId)>,
+    /// When a reader's time is over, or a session's.
+    alarms: BTreeSet<(MonoMillis, SessionId)>,
     /// When somebody asked last what is due: what is due at once stands behind what was then.
     pub(crate) asked: UnixMillis,
 }
@@ -57,14 +60,34 @@ impl Agenda {
         (*due <= now.unix()).then_some(*queue)
     }
 
+    pub(crate) fn add_alarm(&mut self, due: MonoMillis, session: SessionId) {
+        self.alarms.insert((due, session));
+    }
+
+    pub(crate) fn drop_alarm(&mut self, due: MonoMillis, session: SessionId) {
+        self.alarms.remove(&(due, session));
+    }
+
+    pub(crate) fn first_alarm(&self, now: Now) -> Option<SessionId> {
+        let (due, session) = self.alarms.first()?;
+        (*due <= now.mono).then_some(*session)
+    }
+
     /// How long it is until something is due; `None` if nothing ever is.
     pub(crate) fn next_due(&self, now: Now) -> Option<Millis> {
         let wait = self.waits.first().map(|(end, _)| end.since(now.mono));
         let look = self.looks.first().map(|(due, _)| due.since(now.unix()));
-        match (wait, look) {
-            (Some(wait), Some(look)) => Some(wait.min(look)),
-            (wait, look) => wait.or(look),
-        }
+        let alarm = self.alarms.first().map(|(due, _)| due.since(now.mono));
+        [wait, look, alarm].into_iter().flatten().min()
+    }
+
+    pub(crate) fn has_alarm(&self, due: MonoMillis, session: SessionId) -> bool {
+        self.alarms.contains(&(due, session))
+    }
+
+    /// How many alarms are on it.
+    pub(crate) fn alarms(&self) -> usize {
+        self.alarms.len()
     }
 
     pub(crate) fn has_wait(&self, end: MonoMillis, waiter: WaiterId) -> bool {

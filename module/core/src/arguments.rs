@@ -14,6 +14,12 @@ use crate::types::{HOLDS_MAX, Millis};
 /// The longest time that a command can ask for, in milliseconds: ten years.
 pub const TEN_YEARS_MS: u64 = 315_360_000_000;
 
+/// A minute in milliseconds: the longest that a session lives unread, and that a reader waits.
+const MINUTE_MS: u64 = 60_000;
+
+/// The most outcomes that a reader takes, unless it says so.
+const READ_MAX: usize = 1000;
+
 /// The most entries that a report shows.
 const COUNT_MAX: u64 = 1000;
 
@@ -281,6 +287,49 @@ pub fn counts<A: AsRef<[u8]>>(
     }
 }
 
+/// Reads how long a session lives when nobody reads.
+///
+/// # Errors
+///
+/// If it is out of range.
+pub fn ttl(arg: &[u8]) -> Read<Millis> {
+    number("ttl-ms", arg, 100, MINUTE_MS).map(Millis)
+}
+
+/// Reads what a reader acknowledges, how long it waits, and how much it takes at most.
+///
+/// # Errors
+///
+/// For the first of them that is not as it should be.
+pub fn next<A: AsRef<[u8]>>(
+    ack: &[u8],
+    timeout: &[u8],
+    options: &[A],
+) -> Read<(u64, Millis, usize)> {
+    let ack = number("ack", ack, 0, TOKEN_STORED_MAX)?;
+    let timeout = number("timeout-ms", timeout, 0, MINUTE_MS)?;
+    let most = count(b"COUNT", options)?;
+    Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
+}
+
+/// Takes `SESSION id` off the options, wherever it stands among them.
+///
+/// # Errors
+///
+/// If it is there twice, or without an id.
+pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
+    let (mut session, mut others) = (None, Vec::new());
+    let mut rest = options.iter();
+    while let Some(word) = rest.next() {
+        if !is(word, b"SESSION") {
+            others.push(*word);
+        } else if session.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
+            return Err(Refusal::Syntax);
+        }
+    }
+    Ok((session, others))
+}
+
 fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
     arg.as_ref().eq_ignore_ascii_case(word)
 }
@@ -368,6 +417,28 @@ mod tests {
         for wrong in [&["W"][..], &["W", "1", "W", "1"], &["H", "2", "H", "2"], &["W", "1", "H"]] {
             assert_eq!(read(wrong), Err(Refusal::Syntax), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_session_may_be_named_once_and_anywhere() {
+        for options in [&["SESSION", "id", "HOLDS", "2"][..], &["holds", "2", "session", "id"]] {
+            let (session, others) = session(options).expect("it is well formed");
+            assert_eq!((session, others.len()), (Some("id"), 2));
+            assert_eq!(holds(&others), Ok(Some(2)));
+        }
+        assert_eq!(session(&["SHARED"]), Ok((None, vec!["SHARED"])));
+        assert_eq!(session(&["SESSION"]), Err(Refusal::Syntax));
+        assert_eq!(session(&["SESSION", "a", "SESSION", "a"]), Err(Refusal::Syntax));
+    }
+
+    #[test]
+    fn a_reader_says_what_it_knows_how_long_it_waits_and_how_much_it_takes() {
+        assert_eq!(next(b"0", b"0", &[""; 0]), Ok((0, Millis(0), 1_000)));
+        assert_eq!(next(b"7", b"60000", &["count", "3"]), Ok((7, Millis(60_000), 3)));
+        assert!(next(b"-1", b"0", &[""; 0]).is_err() && next(b"0", b"60001", &[""; 0]).is_err());
+        assert!(next(b"0", b"0", &["COUNT", "0"]).is_err());
+        assert_eq!([ttl(b"100"), ttl(b"60000")], [Ok(Millis(100)), Ok(Millis(60_000))]);
+        assert!(ttl(b"99").is_err() && ttl(b"60001").is_err());
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! How a lock gets to those who wait for it, and what becomes of a grant whose client was gone
 //! before it was answered.
 
+use std::hash::{Hash, RandomState};
 use std::rc::Rc;
 
-use hashbrown::Equivalent;
+use hashbrown::{Equivalent, HashMap};
 
 use crate::key::{KeyRef, LockKey};
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
+use crate::outbox::{Ending, Granted};
 use crate::outcome::{Cause, Change, HandOff, Sharers, count};
 use crate::planted::Bug;
-use crate::queue::{Waiter, give_back};
+use crate::queue::Leaver;
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
@@ -19,6 +21,9 @@ use crate::types::{Millis, Now, UnixMillis};
 /// answer, 15 us of the server's time or so, most of it for the reply. So many take about half a
 /// millisecond. The others follow in the next turn of the event loop.
 pub const RUN_MAX: usize = 32;
+
+/// What a waiter for a lock gets: one hold, and no permits.
+const ONE_HOLD: (u64, u64) = (1, 0);
 
 /// Names a grant to a waiter; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +58,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn head_wants(&self, at: &Situation<'_>) -> Option<Want> {
         let queue = self.queues.find(at.key)?;
-        self.queues.head(queue).map(|(_, want)| want)
+        self.front(queue).map(|(_, want)| want)
     }
 
     /// Says whether it must be found out if anybody who shares this lock still lives, before a
@@ -85,16 +90,17 @@ impl<P> Table<P> {
         if at.must_guess(stored) || self.quarantine.is_on(at.now) {
             return None;
         }
+        self.pass_over(at.key);
         let queue = self.queues.find(at.key)?;
-        let (head, want) = self.queues.head(queue)?;
-        let head = if Bug::Lifo.is_planted() { self.queues.queue(queue)?.tail } else { head };
+        let (head, want) = self.front(queue)?;
+        let head = if Bug::Lifo.is_planted() { self.queues.tail(queue)? } else { head };
         if want == Want::Shared {
             return Some(self.begin_sharing(at, stored, cause, None));
         }
         let waiter = self.take_out(head)?;
         let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
         let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
-        let hand_off = self.hand_off(at.key, at.now, waiter, token, cause);
+        let hand_off = self.hand_off(at.now, waiter, token, cause, ONE_HOLD);
         if let Some((due, cause)) = self.next_look_at(Some(hand_off.until), at.now) {
             self.look_no_later_than(at.key, due, cause);
         }
@@ -165,14 +171,15 @@ impl<P> Table<P> {
             return joined;
         }
         while let Some((head, Want::Shared)) =
-            self.queues.find(at.key).and_then(|queue| self.queues.head(queue))
+            self.queues.find(at.key).and_then(|queue| self.front(queue))
         {
             if joined.len() == RUN_MAX {
                 self.look_no_later_than(at.key, at.now.unix(), cause);
                 return joined;
             }
             let Some(waiter) = self.take_out(head) else { break };
-            joined.push(self.hand_off(at.key, at.now, waiter, token, cause));
+            joined.push(self.hand_off(at.now, waiter, token, cause, ONE_HOLD));
+            self.pass_over(at.key);
             count(&mut self.counters.granted_shared);
             if Bug::OneReaderOnly.is_planted() {
                 break;
@@ -186,24 +193,27 @@ impl<P> Table<P> {
         joined
     }
 
+    /// Gives something to a waiter: so many holds in all, and by this so many permits.
     pub(crate) fn hand_off(
         &mut self,
-        key: KeyRef<'_>,
         now: Now,
-        waiter: Waiter<P>,
+        leaver: Leaver<P>,
         token: Token,
         cause: Cause,
+        (holds, permits): (u64, u64),
     ) -> HandOff<P> {
-        let Waiter { owner, lease, client, .. } = waiter;
+        let (key, owner) = (leaver.key.clone(), Rc::clone(&leaver.waiter.owner));
+        let lease = leaver.waiter.lease;
         self.last_grant = self.last_grant.wrapping_add(1);
         let id = GrantId(self.last_grant);
-        let flight = Flight { key: key.keep(), token, owner: Rc::clone(&owner) };
-        self.in_flight.insert(flight, id);
+        self.in_flight.insert(Flight { key, token, owner: Rc::clone(&owner) }, id);
         count(&mut self.counters.granted);
         count(&mut self.counters.handed_off);
         if cause == Cause::Expiry {
             count(&mut self.counters.handed_off_by_expiry);
         }
+        let granted = Granted { id, token, holds, permits, at: now.mono };
+        let client = self.tell(leaver, Ending::Granted(granted));
         HandOff { id, owner, token, until: now.unix().plus(lease), client }
     }
 
@@ -279,6 +289,14 @@ impl<P> Table<P> {
                 self.plan_look(id, Some(due), cause);
             }
         }
+    }
+}
+
+/// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
+/// shrink as many entries must leave again as stayed.
+fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
+    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len().saturating_mul(2));
     }
 }
 

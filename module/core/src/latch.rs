@@ -8,10 +8,12 @@
 //! and must not count twice. A latch that has reached zero is no key: absent is open.
 
 use crate::key::KeyRef;
+use crate::outbox::Ending;
 use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
 use crate::planted::Bug;
 use crate::queue::WaiterId;
+use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
 use crate::waiting::Join;
@@ -168,11 +170,16 @@ impl<P> Table<P> {
     }
 
     /// Says whether somebody may wait for a latch: at once if it is open.
-    pub fn wait_for_latch(&self, at: &LatchAt<'_>, waiter: &[u8]) -> LatchWait {
+    pub fn wait_for_latch(
+        &self,
+        at: &LatchAt<'_>,
+        waiter: &[u8],
+        session: Option<SessionId>,
+    ) -> LatchWait {
         match at.seen {
             Latch::Open => LatchWait::Open,
             Latch::NotALatch { .. } => LatchWait::NotALatch,
-            Latch::Counting { .. } => LatchWait::Later(self.room_for(at.key, waiter)),
+            Latch::Counting { .. } => LatchWait::Later(self.room_for(at.key, waiter, session)),
         }
     }
 
@@ -181,9 +188,9 @@ impl<P> Table<P> {
         &mut self,
         at: &LatchAt<'_>,
         join: &Join<'_>,
-        client: P,
+        via: impl Into<Via<P>>,
     ) -> (WaiterId, Option<P>) {
-        self.enqueue_at(at.key, at.now, at.seen.until(), join, client)
+        self.enqueue_at(at.key, at.now, at.seen.until(), join, via.into())
     }
 
     /// Looks at a latch outside any command: releases those who wait if it is open, else plans the
@@ -209,12 +216,12 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes out one waiter of a latch that has opened.
-    pub fn next_released(&mut self) -> Option<P> {
+    /// Takes out one waiter of a latch that has opened; gives it back if it is a client to answer.
+    pub fn next_released(&mut self) -> Option<Option<P>> {
         let id = self.queues.first_released()?;
-        let waiter = self.take_out(id)?;
+        let leaver = self.take_out(id)?;
         count(&mut self.counters.released_by_latches);
-        Some(waiter.client)
+        Some(self.tell(leaver, Ending::Open))
     }
 
     /// Says whether there are waiters of a latch that has opened, who are not answered yet.

@@ -44,6 +44,13 @@
 //! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
 //! - **I12** Permits are granted only out of those that are free.
 //! - **I13** During a quarantine only who holds something already is granted it again.
+//! - **I14** A waiter of a session is on that session's list, until its session is gone, and nobody
+//!   else is: so each place has one outcome.
+//! - **I15** Nobody is granted anything through a session that is away or gone, and whoever is passed
+//!   over keeps its place.
+//! - **I16** The outcomes that are kept for a session are numbered without a gap, and those that are
+//!   acknowledged were written before.
+//! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
 #![forbid(unsafe_code)]
 // What overflows in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -57,15 +64,18 @@ mod latch;
 mod lock;
 mod mode;
 mod observed;
+mod outbox;
 mod outcome;
 mod parse;
 mod permits;
 mod planted;
+mod presence;
 mod quarantine;
 mod queue;
 mod report;
 mod searches;
 mod semaphore;
+mod session;
 mod share;
 mod table;
 mod token;
@@ -82,12 +92,16 @@ pub use lock::{
 };
 pub use mode::{MODE_FIELD, Mode, Share, Sharing, Want};
 pub use observed::{Holding, Observed};
+pub use outbox::{Dismissal, Ending, Granted, Outcome, Untold};
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
 pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
+pub use session::{
+    AckAhead, LaterReader, NotOpened, Reading, SessionId, SessionName, SessionView, Via,
+};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};

@@ -3,6 +3,7 @@
 use crate::mode::{MODE_FIELD, Want};
 use crate::observed::Holding;
 use crate::planted::Bug;
+use crate::session::SessionId;
 use crate::token::Token;
 use crate::types::{HOLDS_MAX, Millis, UnixMillis};
 
@@ -26,6 +27,15 @@ pub struct Acquire<'a> {
     pub lease: Millis,
     /// `HOLDS n`: how many times the owner means to hold the lock after this; 1 or more.
     pub holds: Option<u64>,
+}
+
+impl Acquire<'_> {
+    /// The same, as it is meant through a session: of an owner that has it already it is a
+    /// repetition, unless it says otherwise.
+    pub(crate) fn through(self, session: Option<SessionId>, held: Option<u64>) -> Self {
+        let repeats = held.filter(|held| session.is_some() && *held > 0);
+        Self { holds: self.holds.or(repeats), ..self }
+    }
 }
 
 /// What an acquire answers.

@@ -116,8 +116,8 @@ pub struct HandOff<P> {
     pub token: Token,
     /// When the lease ends.
     pub until: UnixMillis,
-    /// The client to answer.
-    pub client: P,
+    /// The client to answer; none if a session was told.
+    pub client: Option<P>,
 }
 
 /// Why a lock went from one owner to the next.
@@ -155,8 +155,23 @@ pub struct Limits {
     pub waiters: usize,
     /// For one lock.
     pub waiters_per_key: usize,
+    /// As blocked clients, over all locks.
+    pub blocked: usize,
+    /// How many sessions there may be.
+    pub sessions: usize,
     /// Whether nobody may wait at all.
     pub draining: bool,
+}
+
+impl Limits {
+    /// None.
+    pub const UNLIMITED: Self = Self {
+        waiters: usize::MAX,
+        waiters_per_key: usize::MAX,
+        blocked: usize::MAX,
+        sessions: usize::MAX,
+        draining: false,
+    };
 }
 
 /// What happened since the module was loaded.
@@ -196,6 +211,10 @@ pub struct Counters {
     pub released_by_latches: u64,
     /// Quarantines that have begun.
     pub quarantines: u64,
+    /// Readers of sessions that were still blocked when a later one took over.
+    pub readers_replaced: u64,
+    /// Sessions that ended because nobody read for too long.
+    pub sessions_gone: u64,
     /// The most that ever waited at one time.
     pub waiters_peak: usize,
 }
@@ -212,8 +231,8 @@ pub struct KeySummary<'a> {
     pub key: &'a LockKey,
     /// How many wait.
     pub waiters: usize,
-    /// When the first of them came.
-    pub since: MonoMillis,
+    /// When the first in line came; none if all are away.
+    pub since: Option<MonoMillis>,
 }
 
 #[cfg(test)]

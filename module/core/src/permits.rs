@@ -4,10 +4,12 @@ use crate::grant::{GrantId, after};
 use crate::key::KeyRef;
 use crate::lock::{Acquire, Release, ReleaseReply, RenewReply};
 use crate::mode::{Share, Want};
+use crate::outbox::{Dismissal, Ending};
 use crate::outcome::{Cause, WaitReply, count};
 use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
+use crate::session::{SessionId, Via};
 use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now};
@@ -27,7 +29,8 @@ impl<P> Table<P> {
     #[must_use]
     pub fn first_for_permits(&self, key: KeyRef<'_>) -> Option<(&[u8], u64)> {
         let queue = self.queues.find(key)?;
-        let (_, waiter) = self.queues.walk(queue).next()?;
+        let (first, _) = self.front(queue)?;
+        let waiter = self.queues.waiter(first)?;
         match waiter.want {
             Want::Permits(permits) => Some((&waiter.owner, permits)),
             Want::Exclusive | Want::Shared | Want::Zero => None,
@@ -122,7 +125,7 @@ impl<P> Table<P> {
         if more > seen.limit {
             return (TakeReply::TooMany, PermitsChange::None);
         }
-        let in_line = self.queues.find(at.key).is_some() && !Bug::PermitsOvertake.is_planted();
+        let in_line = self.is_in_line(at.key) && !Bug::PermitsOvertake.is_planted();
         let spare = u64::from(Bug::OnePermitTooMany.is_planted());
         let refused = in_line || self.quarantine.is_on(at.now);
         if refused || seen.free().saturating_add(spare) < permits {
@@ -142,12 +145,21 @@ impl<P> Table<P> {
         at: &SemaphoreAt<'_>,
         permits: u64,
         request: &Acquire<'_>,
+        session: Option<SessionId>,
     ) -> (Result<TakeReply, WaitReply>, PermitsChange) {
-        let (reply, change) = self.try_take(at, permits, request);
+        let held = match at.seen {
+            Semaphore::Set(Permits { own: Some(own), .. }) => Some(own.holds),
+            Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => None,
+        };
+        if held.is_none() && self.has_place_aside(at.key, request.owner) {
+            return (Err(self.room_for(at.key, request.owner, session)), PermitsChange::None);
+        }
+        let request = request.through(session, held);
+        let (reply, change) = self.try_take(at, permits, &request);
         if reply != TakeReply::Refused {
             return (Ok(reply), change);
         }
-        (Err(self.room_for(at.key, request.owner)), PermitsChange::None)
+        (Err(self.room_for(at.key, request.owner, session)), PermitsChange::None)
     }
 
     /// Puts a client in line, as [`Self::enqueue`] does.
@@ -155,14 +167,14 @@ impl<P> Table<P> {
         &mut self,
         at: &SemaphoreAt<'_>,
         join: &Join<'_>,
-        client: P,
+        via: impl Into<Via<P>>,
     ) -> (WaiterId, Option<P>) {
         let until = match at.seen {
             Semaphore::Set(seen) => Some(seen.earliest.unwrap_or_else(|| at.now.unix())),
             Semaphore::NotASemaphore { until } => until,
             Semaphore::Unset => None,
         };
-        self.enqueue_at(at.key, at.now, until, join, client)
+        self.enqueue_at(at.key, at.now, until, join, via.into())
     }
 
     /// Gives back permits.
@@ -221,7 +233,7 @@ impl<P> Table<P> {
     pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
         let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
         let (Some((head, Want::Permits(permits))), Semaphore::Set(seen)) =
-            (self.queues.head(id), at.seen)
+            (self.front(id), at.seen)
         else {
             let until = match at.seen {
                 Semaphore::NotASemaphore { until } => until,
@@ -232,7 +244,9 @@ impl<P> Table<P> {
         };
         let more = seen.held().saturating_add(permits);
         if more > seen.limit {
-            return self.take_out(head).map_or(Served::NotYet, |out| Served::TooMany(out.client));
+            let ending = Ending::Dismissed(Dismissal::TooMany);
+            let out = self.take_out(head).map(|leaver| self.tell(leaver, ending));
+            return out.map_or(Served::NotYet, Served::TooMany);
         }
         if self.quarantine.is_on(at.now) {
             self.plan_next_look(id, None, at.now);
@@ -246,7 +260,7 @@ impl<P> Table<P> {
         let (Some(waiter), Some(token)) = (self.take_out(head), NO_TOKEN) else {
             return Served::NotYet;
         };
-        let hand_off = self.hand_off(at.key, at.now, waiter, token, cause);
+        let hand_off = self.hand_off(at.now, waiter, token, cause, (more, permits));
         let until = seen.own.map_or(hand_off.until, |own| own.until.max(hand_off.until));
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }

@@ -130,6 +130,20 @@ bugs! {
     RefusesFree "refuses-free"
     /// A quarantine keeps nobody from anything.
     NoQuarantine "no-quarantine"
+    /// An outcome is kept twice for a session.
+    OutcomeTwice "outcome-twice"
+    /// A reader on a new connection goes on where the one before ended, acknowledged or not.
+    LostAtTakeover "lost-at-takeover"
+    /// Who was passed over while its session was away stays so.
+    PlaceLost "place-lost"
+    /// A session that is away is granted something.
+    AwayGranted "away-granted"
+    /// A grant of which the client was told is taken back when its session is gone.
+    WrittenTakenBack "written-taken-back"
+    /// A session that nobody reads lives on.
+    SessionOutlives "session-outlives"
+    /// Anybody may use a session.
+    ForeignSession "foreign-session"
 }
 
 impl Bug {

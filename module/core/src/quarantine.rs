@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn table(length: u64) -> Table<()> {
-        let mut table = Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false });
+        let mut table = Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED });
         table.set_quarantine(Millis(length), at(0));
         table
     }

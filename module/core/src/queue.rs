@@ -1,22 +1,21 @@
-//! The wait queues: strict first in, first out, one place per owner, O(1) to join and to leave
+//! The wait queues: strict first in, first out, one place per owner, O(log n) to join and to leave
 //! from anywhere.
 //!
-//! A queue is a doubly linked list whose links are waiter numbers, because a waiter in the middle
-//! leaves as often as the one in front (its time is over, its client is gone). Numbers are given
-//! out in order of arrival and never again, so a number of someone who left finds nobody.
+//! Waiters are numbered in order of arrival, and never is a number given out again, so a number of
+//! someone who left finds nobody. The line of a queue is an ordered set of numbers: whoever steps
+//! aside and comes back stands where its number says. All is kept in ordered maps: they grow and
+//! shrink by a node at a time, so no single wait pays for a table that has become too small.
 
-use std::collections::VecDeque;
-use std::hash::{Hash, RandomState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
 use std::rc::Rc;
-
-use hashbrown::{Equivalent, HashMap};
 
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
+use crate::session::{SessionName, Via};
 use crate::types::{Millis, MonoMillis, UnixMillis};
-
-type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// Names a waiter; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,23 +25,8 @@ pub struct WaiterId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
 
-/// An owner's place: at most one per queue (I2).
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Place {
-    queue: QueueId,
-    owner: Rc<[u8]>,
-}
-
-#[derive(Hash)]
-struct PlaceRef<'a> {
-    queue: QueueId,
-    owner: &'a [u8],
-}
-
-impl Equivalent<Place> for PlaceRef<'_> {
-    fn equivalent(&self, place: &Place) -> bool {
-        self.queue == place.queue && *self.owner == *place.owner
-    }
+impl WaiterId {
+    const ALL: RangeInclusive<Self> = Self(0)..=Self(u64::MAX);
 }
 
 /// A waiter, and the client to answer when its wait ends.
@@ -56,26 +40,24 @@ pub(crate) struct Waiter<P> {
     pub(crate) since: MonoMillis,
     /// When its wait ends; none if it waits for as long as it takes.
     pub(crate) end: Option<MonoMillis>,
-    pub(crate) client: P,
-    before: Option<WaiterId>,
-    after: Option<WaiterId>,
+    pub(crate) via: Via<P>,
 }
 
-/// Somebody who comes to wait.
-pub(crate) struct Newcomer<'a, P> {
-    pub(crate) owner: &'a [u8],
-    pub(crate) want: Want,
-    pub(crate) lease: Millis,
-    pub(crate) since: MonoMillis,
-    pub(crate) end: Option<MonoMillis>,
-    pub(crate) client: P,
+/// A waiter that has left, and for what it waited.
+#[derive(Debug)]
+pub(crate) struct Leaver<P> {
+    pub(crate) waiter: Waiter<P>,
+    pub(crate) key: LockKey,
+    /// Whether it stood in front of all who are in line.
+    pub(crate) stood_in_front: bool,
+    /// If it was the last of its queue, which is gone: the look that was planned.
+    pub(crate) planned: Option<UnixMillis>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) key: LockKey,
-    pub(crate) head: WaiterId,
-    pub(crate) tail: WaiterId,
+    /// How many wait, in line or not.
     pub(crate) len: usize,
     /// When the lock is looked at next; it is on the agenda then.
     pub(crate) look: Option<UnixMillis>,
@@ -92,17 +74,27 @@ pub struct WaiterView<'a, P> {
     pub want: Want,
     /// When it came.
     pub since: MonoMillis,
-    /// The client that will be answered.
-    pub client: &'a P,
+    /// The client that will be answered, if it is one.
+    pub client: Option<&'a P>,
+    /// The session that will be told, if it is one and not gone.
+    pub session: Option<&'a SessionName>,
 }
 
 /// All queues.
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
-    queues: Map<QueueId, Queue>,
-    by_key: Map<LockKey, QueueId>,
-    waiters: Map<WaiterId, Waiter<P>>,
-    places: Map<Place, WaiterId>,
+    queues: BTreeMap<QueueId, Queue>,
+    /// Each queue under the hash of its key, unless it was released.
+    by_key: BTreeSet<(u64, QueueId)>,
+    /// Boxed, because the nodes of a map that grows at its end are half empty.
+    waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
+    /// Who is in line in each queue, the next one first.
+    line: BTreeSet<(QueueId, WaiterId)>,
+    /// Each waiter under the hash of its queue and owner (I2).
+    places: BTreeSet<(u64, WaiterId)>,
+    /// Those who are blocked clients.
+    blocked: BTreeSet<WaiterId>,
+    hashes: RandomState,
     /// Queues that are no key's any more: all who stand in them are to be answered.
     released: VecDeque<QueueId>,
     last_number: u64,
@@ -111,21 +103,16 @@ pub(crate) struct Queues<P> {
 impl<P> Default for Queues<P> {
     fn default() -> Self {
         Self {
-            queues: Map::default(),
-            by_key: Map::default(),
-            waiters: Map::default(),
-            places: Map::default(),
+            queues: BTreeMap::new(),
+            by_key: BTreeSet::new(),
+            waiters: BTreeMap::new(),
+            line: BTreeSet::new(),
+            places: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            hashes: RandomState::new(),
             released: VecDeque::new(),
             last_number: 0,
         }
-    }
-}
-
-/// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
-/// shrink as many entries must leave again as stayed.
-pub(crate) fn give_back<K: Eq + Hash, V>(map: &mut Map<K, V>) {
-    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len().saturating_mul(2));
     }
 }
 
@@ -133,6 +120,21 @@ impl<P> Queues<P> {
     /// How many wait, over all queues.
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// How many of them are blocked clients.
+    pub(crate) fn blocked(&self) -> usize {
+        self.blocked.len()
+    }
+
+    /// The blocked client that came first.
+    pub(crate) fn first_blocked(&self) -> Option<WaiterId> {
+        self.blocked.first().copied()
+    }
+
+    /// Whoever came first, over all queues.
+    pub(crate) fn first(&self) -> Option<WaiterId> {
+        self.waiters.first_key_value().map(|(id, _)| *id)
     }
 
     /// How many locks are waited for.
@@ -144,7 +146,10 @@ impl<P> Queues<P> {
         if self.queues.is_empty() {
             return None;
         }
-        self.by_key.get(&key).copied()
+        let hash = self.hashes.hash_one(key);
+        let found = self.by_key.range((hash, QueueId(0))..=(hash, QueueId(u64::MAX)));
+        let is_it = |id: &QueueId| self.queue(*id).is_some_and(|queue| queue.key.borrow() == key);
+        found.map(|(_, id)| *id).find(is_it)
     }
 
     pub(crate) fn queue(&self, id: QueueId) -> Option<&Queue> {
@@ -155,19 +160,41 @@ impl<P> Queues<P> {
         self.queues.get_mut(&id)
     }
 
-    pub(crate) fn waiter_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<P>> {
-        self.waiters.get_mut(&id)
+    pub(crate) fn waiter(&self, id: WaiterId) -> Option<&Waiter<P>> {
+        self.waiters.get(&id).map(Box::as_ref)
     }
 
-    /// The first waiter of a queue, and what it wants.
+    pub(crate) fn waiter_mut(&mut self, id: WaiterId) -> Option<&mut Waiter<P>> {
+        self.waiters.get_mut(&id).map(Box::as_mut)
+    }
+
+    /// The first in line in a queue, and what it wants.
     pub(crate) fn head(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
-        let head = self.queues.get(&queue)?.head;
-        self.waiters.get(&head).map(|waiter| (head, waiter.want))
+        let (_, head) = self.line_of(queue).next()?;
+        self.waiters.get(head).map(|waiter| (*head, waiter.want))
+    }
+
+    fn line_of(
+        &self,
+        queue: QueueId,
+    ) -> impl DoubleEndedIterator<Item = &(QueueId, WaiterId)> + use<'_, P> {
+        self.line.range((queue, *WaiterId::ALL.start())..=(queue, *WaiterId::ALL.end()))
+    }
+
+    /// The last in line in a queue.
+    pub(crate) fn tail(&self, queue: QueueId) -> Option<WaiterId> {
+        self.line_of(queue).next_back().map(|(_, id)| *id)
     }
 
     /// The owner's place in a queue.
     pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
-        self.places.get(&PlaceRef { queue, owner }).copied()
+        let hash = self.hashes.hash_one((queue, owner));
+        let found =
+            self.places.range((hash, *WaiterId::ALL.start())..=(hash, *WaiterId::ALL.end()));
+        let is_it = |id: &WaiterId| {
+            self.waiter(*id).is_some_and(|waiter| waiter.queue == queue && *waiter.owner == *owner)
+        };
+        found.map(|(_, id)| *id).find(is_it)
     }
 
     fn next_number(&mut self) -> u64 {
@@ -176,85 +203,87 @@ impl<P> Queues<P> {
     }
 
     /// The queue of a key, made if nobody waits yet. It must get a waiter at once (I1).
-    fn open(&mut self, key: KeyRef<'_>, first: WaiterId) -> QueueId {
-        if let Some(id) = self.by_key.get(&key) {
-            return *id;
+    fn open(&mut self, key: KeyRef<'_>) -> QueueId {
+        if let Some(id) = self.find(key) {
+            return id;
         }
         let id = QueueId(self.next_number());
-        let key = key.keep();
-        self.by_key.insert(key.clone(), id);
-        self.queues.insert(
-            id,
-            Queue { key, head: first, tail: first, len: 0, look: None, cause: Cause::Expiry },
-        );
+        self.by_key.insert((self.hashes.hash_one(key), id));
+        let queue = Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry };
+        self.queues.insert(id, queue);
         id
     }
 
     /// Puts a new waiter at the end of the key's queue. Its owner must not have a place there.
     pub(crate) fn push(&mut self, key: KeyRef<'_>, newcomer: Newcomer<'_, P>) -> WaiterId {
+        let queue = self.open(key);
         let id = WaiterId(self.next_number());
-        let queue_id = self.open(key, id);
-        let mut before = None;
-        if let Some(queue) = self.queues.get_mut(&queue_id) {
-            if queue.len > 0 {
-                before = Some(queue.tail);
-            }
-            queue.tail = id;
+        if let Some(queue) = self.queues.get_mut(&queue) {
             queue.len = queue.len.saturating_add(1);
         }
-        self.link(before, |waiter| waiter.after = Some(id));
-        let Newcomer { owner, want, lease, since, end, client } = newcomer;
-        let owner: Rc<[u8]> = owner.into();
-        self.places.insert(Place { queue: queue_id, owner: Rc::clone(&owner) }, id);
-        let queue = queue_id;
-        let waiter = Waiter { queue, owner, want, lease, since, end, client, before, after: None };
-        self.waiters.insert(id, waiter);
+        let Newcomer { owner, want, lease, since, end, via } = newcomer;
+        self.note_blocked(id, &via);
+        self.places.insert((self.hashes.hash_one((queue, owner)), id));
+        self.line.insert((queue, id));
+        let owner = owner.into();
+        let waiter = Waiter { queue, owner, want, lease, since, end, via };
+        self.waiters.insert(id, Box::new(waiter));
         id
     }
 
-    /// Takes a waiter out, wherever it stands. A queue without waiters is gone (I1); the second
-    /// value is then the look that was planned for it.
-    pub(crate) fn remove(&mut self, id: WaiterId) -> Option<(Waiter<P>, Option<UnixMillis>)> {
-        let waiter = self.waiters.remove(&id)?;
-        self.places.remove(&PlaceRef { queue: waiter.queue, owner: &waiter.owner });
-        self.link(waiter.before, |before| before.after = waiter.after);
-        self.link(waiter.after, |after| after.before = waiter.before);
-        let mut planned = None;
-        if let Some(queue) = self.queues.get_mut(&waiter.queue) {
-            queue.len = queue.len.saturating_sub(1);
-            match (waiter.before, waiter.after) {
-                (None, Some(after)) => queue.head = after,
-                (Some(before), None) => queue.tail = before,
-                (None, None) | (Some(_), Some(_)) => {}
-            }
-            if queue.len == 0 {
-                planned = queue.look;
-                let key = queue.key.clone();
-                self.queues.remove(&waiter.queue);
-                // If its waiters were released, there may be a new queue for the key.
-                if self.by_key.get(&key) == Some(&waiter.queue) {
-                    self.by_key.remove(&key);
-                }
-                give_back(&mut self.queues);
-                give_back(&mut self.by_key);
-            }
-        }
-        give_back(&mut self.waiters);
-        give_back(&mut self.places);
-        Some((waiter, planned))
+    fn note_blocked(&mut self, id: WaiterId, via: &Via<P>) {
+        match via {
+            Via::Client(_) => self.blocked.insert(id),
+            Via::Session(_) => self.blocked.remove(&id),
+        };
     }
 
-    fn link(&mut self, id: Option<WaiterId>, change: impl FnOnce(&mut Waiter<P>)) {
-        if let Some(waiter) = id.and_then(|id| self.waiters.get_mut(&id)) {
-            change(waiter);
+    /// From now on somebody else is told of the end of a wait; gives back who was until now.
+    pub(crate) fn replace_via(&mut self, id: WaiterId, via: Via<P>) -> Option<Via<P>> {
+        self.note_blocked(id, &via);
+        self.waiter_mut(id).map(|waiter| std::mem::replace(&mut waiter.via, via))
+    }
+
+    /// Takes a waiter out, wherever it stands. A queue without waiters is gone (I1).
+    pub(crate) fn remove(&mut self, id: WaiterId) -> Option<Leaver<P>> {
+        let queue = self.waiter(id)?.queue;
+        let stood_in_front = self.line_of(queue).next().is_some_and(|(_, head)| *head == id);
+        let waiter = *self.waiters.remove(&id)?;
+        self.blocked.remove(&id);
+        self.places.remove(&(self.hashes.hash_one((queue, &*waiter.owner)), id));
+        self.line.remove(&(queue, id));
+        let entry = self.queues.get_mut(&queue)?;
+        entry.len = entry.len.saturating_sub(1);
+        let key = entry.key.clone();
+        let mut planned = None;
+        if entry.len == 0 {
+            planned = entry.look;
+            // If its waiters were released, it is not there.
+            self.by_key.remove(&(self.hashes.hash_one(key.borrow()), queue));
+            self.queues.remove(&queue);
         }
+        Some(Leaver { waiter, key, stood_in_front, planned })
+    }
+
+    /// A waiter keeps its place and is passed over. Says whether it was in line.
+    pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
+        self.waiter(id)
+            .map(|waiter| waiter.queue)
+            .is_some_and(|queue| self.line.remove(&(queue, id)))
+    }
+
+    /// A waiter takes its place in line. Says whether it was not in line.
+    pub(crate) fn step_in(&mut self, id: WaiterId) -> bool {
+        self.waiter(id)
+            .map(|waiter| waiter.queue)
+            .is_some_and(|queue| self.line.insert((queue, id)))
     }
 
     /// Releases all who wait for a key: whoever comes from now on stands in a new queue. Takes no
     /// longer for many than for one. Returns the look that was planned.
     pub(crate) fn release(&mut self, id: QueueId) -> Option<UnixMillis> {
         let queue = self.queues.get_mut(&id)?;
-        self.by_key.remove(&queue.key);
+        self.by_key.remove(&(self.hashes.hash_one(queue.key.borrow()), id));
         self.released.push_back(id);
         queue.look.take()
     }
@@ -262,8 +291,8 @@ impl<P> Queues<P> {
     /// One of those who were released and are not answered yet.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.front() {
-            if let Some(queue) = self.queues.get(id) {
-                return Some(queue.head);
+            if let Some((head, _)) = self.head(*id) {
+                return Some(head);
             }
             self.released.pop_front();
         }
@@ -275,15 +304,20 @@ impl<P> Queues<P> {
         !self.released.is_empty()
     }
 
-    /// The waiters of a queue from the head on.
+    /// Those in line in a queue from the head on.
     pub(crate) fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
-        let mut next = self.queues.get(&queue).map(|queue| queue.head);
-        std::iter::from_fn(move || {
-            let id = next?;
-            let waiter = self.waiters.get(&id)?;
-            next = waiter.after;
-            Some((id, waiter))
-        })
+        let line = self.line_of(queue).map(|(_, id)| *id);
+        line.filter_map(|id| self.waiter(id).map(|waiter| (id, waiter)))
+    }
+
+    /// Whether a waiter is in line.
+    pub(crate) fn is_in_line(&self, id: WaiterId) -> bool {
+        self.waiter(id).is_some_and(|waiter| self.line.contains(&(waiter.queue, id)))
+    }
+
+    /// All waiters, in order of arrival.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
+        self.waiters.iter().map(|(id, waiter)| (*id, &**waiter))
     }
 
     /// All queues, in no particular order.
@@ -291,20 +325,23 @@ impl<P> Queues<P> {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
 
-    /// Takes out all waiters, in order of arrival, and gives all memory back.
-    pub(crate) fn drain(&mut self) -> Vec<P> {
-        let emptied =
-            std::mem::replace(self, Self { last_number: self.last_number, ..Self::default() });
-        let mut waiters: Vec<_> = emptied.waiters.into_iter().collect();
-        waiters.sort_unstable_by_key(|(id, _)| *id);
-        waiters.into_iter().map(|(_, waiter)| waiter.client).collect()
+    /// How many entries are kept.
+    pub(crate) fn entries(&self) -> usize {
+        let keys = self.queues.len().saturating_add(self.by_key.len());
+        let waiters = self.waiters.len().saturating_add(self.line.len());
+        let places = self.places.len().saturating_add(self.blocked.len());
+        keys.saturating_add(waiters).saturating_add(places)
     }
+}
 
-    /// How many entries there is room for: what memory is kept.
-    pub(crate) fn capacity(&self) -> usize {
-        let keys = self.queues.capacity().saturating_add(self.by_key.capacity());
-        keys.saturating_add(self.waiters.capacity()).saturating_add(self.places.capacity())
-    }
+/// Somebody who comes to wait.
+pub(crate) struct Newcomer<'a, P> {
+    pub(crate) owner: &'a [u8],
+    pub(crate) want: Want,
+    pub(crate) lease: Millis,
+    pub(crate) since: MonoMillis,
+    pub(crate) end: Option<MonoMillis>,
+    pub(crate) via: Via<P>,
 }
 
 #[cfg(test)]
@@ -318,38 +355,44 @@ mod tests {
     const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 
     fn table() -> Table<u32> {
-        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
     }
 
     fn wait(table: &mut Table<u32>, owner: &[u8]) -> WaiterId {
         let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
         let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout: None };
-        table.enqueue_at(KEY, now, None, &join, 0).0
+        table.enqueue_at(KEY, now, None, &join, 0.into()).0
     }
 
     #[test]
-    fn the_check_sees_a_waiter_that_stands_behind_a_later_one() {
+    fn whoever_steps_out_of_the_line_and_in_again_stands_where_it_stood() {
         let mut table = table();
-        let (first, second) = (wait(&mut table, b"a"), wait(&mut table, b"b"));
+        let [first, second, third] = [b"a", b"b", b"c"].map(|owner| wait(&mut table, owner));
+        let queue = table.queues.find(KEY).expect("somebody waits");
+        let line =
+            |table: &Table<u32>| Vec::from_iter(table.queues.walk(queue).map(|(waiter, _)| waiter));
+        assert!(table.queues.step_out(second) && !table.queues.step_out(second));
+        assert!(table.queues.step_out(first));
+        assert_eq!(line(&table), [third]);
+        assert_eq!(table.queues.head(queue), Some((third, Want::Exclusive)));
+        assert!(table.queues.step_in(second) && !table.queues.step_in(second));
+        assert_eq!(line(&table), [second, third]);
+        assert!(table.queues.step_in(first));
+        assert_eq!(line(&table), [first, second, third]);
         assert_eq!(table.check(), Ok(()));
-        let queue = table.queues.find(KEY).and_then(|id| table.queues.queue_mut(id));
-        let queue = queue.expect("somebody waits");
-        (queue.head, queue.tail) = (second, first);
-        table.queues.link(Some(second), |waiter| waiter.after = Some(first));
-        table.queues.link(Some(first), |waiter| waiter.after = None);
-        assert!(table.check().is_err_and(|why| why.starts_with("I3")));
     }
 
     #[test]
     fn hundreds_of_locks_and_of_places_are_told_apart() {
-        let mut table = Table::new(Limits { waiters: 999, waiters_per_key: 9, draining: false });
+        let mut table =
+            Table::new(Limits { waiters: 999, waiters_per_key: 9, ..Limits::UNLIMITED });
         let names: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
         let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
         let mut ids = Vec::new();
         for (client, name) in names.iter().enumerate() {
             let (owner, key) = (name.as_bytes(), KeyRef::lock(0, name.as_bytes()));
             let join = Join { owner, want: Want::Shared, lease: Millis(9), timeout: None };
-            ids.push(table.enqueue_at(key, now, None, &join, client).0);
+            ids.push(table.enqueue_at(key, now, None, &join, client.into()).0);
         }
         for (name, id) in names.iter().zip(&ids) {
             let queue = table.queues.find(KeyRef::lock(0, name.as_bytes())).expect("it is there");
@@ -360,7 +403,7 @@ mod tests {
         for (client, name) in names.iter().enumerate() {
             let key = KeyRef::lock(0, name.as_bytes());
             assert_eq!(table.cancel(key, b"k"), None);
-            assert_eq!(table.cancel(key, name.as_bytes()), Some(client));
+            assert_eq!(table.cancel(key, name.as_bytes()), Some(Some(client)));
         }
         assert_eq!((table.waiters(), table.waiting_keys()), (0, 0));
     }

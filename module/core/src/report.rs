@@ -1,10 +1,14 @@
 //! The lock table: what operators may see of it, and the check of its invariants.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use crate::key::{KeyRef, Kind};
+use crate::mode::Want;
 use crate::outcome::{Counters, KeySummary};
+use crate::planted::Bug;
 use crate::queue::WaiterView;
+use crate::session::Via;
 use crate::table::Table;
 
 impl<P> Table<P> {
@@ -18,6 +22,24 @@ impl<P> Table<P> {
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.queues.waiters()
+    }
+
+    /// How many of them are blocked clients.
+    #[must_use]
+    pub fn blocked(&self) -> usize {
+        self.queues.blocked()
+    }
+
+    /// How many sessions there are, and how many of them are away.
+    #[must_use]
+    pub fn session_count(&self) -> (usize, usize) {
+        (self.sessions.len(), self.sessions.away)
+    }
+
+    /// How many wait through sessions, and how many outcomes are kept for readers.
+    #[must_use]
+    pub fn session_waits(&self) -> (usize, usize) {
+        (self.sessions.waits, self.sessions.outcomes)
     }
 
     /// How many locks are waited for.
@@ -40,7 +62,11 @@ impl<P> Table<P> {
             owner: &waiter.owner,
             want: waiter.want,
             since: waiter.since,
-            client: &waiter.client,
+            client: match &waiter.via {
+                Via::Client(client) => Some(client),
+                Via::Session(_) => None,
+            },
+            session: waiter.via.session().and_then(|id| Some(self.view_session(id)?.name)),
         })
     }
 
@@ -52,9 +78,9 @@ impl<P> Table<P> {
             .queues
             .all()
             .filter(|(_, queue)| queue.key.db == db && queue.key.kind == Kind::Lock)
-            .filter_map(|(id, queue)| {
-                let (_, first) = self.queues.walk(id).next()?;
-                Some(KeySummary { key: &queue.key, waiters: queue.len, since: first.since })
+            .map(|(id, queue)| {
+                let since = self.queues.walk(id).next().map(|(_, first)| first.since);
+                KeySummary { key: &queue.key, waiters: queue.len, since }
             })
             .collect();
         found.sort_unstable_by_key(|lock| (Reverse(lock.waiters), lock.since));
@@ -62,10 +88,11 @@ impl<P> Table<P> {
         found
     }
 
-    /// How many entries the table keeps room for: what it holds on to of its memory.
+    /// How many entries the table keeps, or keeps room for: what it holds on to of its memory.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.queues.capacity().saturating_add(self.in_flight.capacity())
+        let kept = self.sessions.outcomes.saturating_add(self.sessions.waits);
+        self.queues.entries().saturating_add(self.in_flight.capacity()).saturating_add(kept)
     }
 
     /// Checks the invariants that the table can see by itself; the first broken one is named.
@@ -74,35 +101,67 @@ impl<P> Table<P> {
     ///
     /// A sentence that begins with the number of the invariant.
     pub fn check(&self) -> Result<(), String> {
-        let (mut waiting, mut timed, mut planned) = (0_usize, 0_usize, 0_usize);
+        let planned = self.check_queues()?;
+        let timed = self.check_waiters()?;
+        if self.agenda.len() != (timed, planned) {
+            return Err(format!(
+                "I5: {:?} planned, {timed} and {planned} needed",
+                self.agenda.len()
+            ));
+        }
+        self.check_sessions()
+    }
+
+    /// Says how many wait for a limited time.
+    fn check_waiters(&self) -> Result<usize, String> {
+        let mut timed = 0_usize;
+        for (id, waiter) in self.queues.each() {
+            if self.queues.queue(waiter.queue).is_none() {
+                return Err(format!("I1: {id:?} stands in no queue"));
+            }
+            if self.queues.place(waiter.queue, &waiter.owner) != Some(id) {
+                return Err(format!("I2: {id:?} has no place of its own"));
+            }
+            if let Some(end) = waiter.end {
+                timed = timed.saturating_add(1);
+                if !self.agenda.has_wait(end, id) {
+                    return Err(format!("I5: the end of {id:?} is not planned"));
+                }
+            }
+            let in_line = self.queues.is_in_line(id);
+            let session = waiter.via.session();
+            if !in_line && session.is_none() {
+                return Err(format!("I1: {id:?} is not in line"));
+            }
+            let Some(session) = session.and_then(|id| self.sessions.get(id)) else { continue };
+            if !session.waits.contains(&id) {
+                return Err(format!("I14: {id:?} is not on its session's list"));
+            }
+            let is_settled = session.settling.is_none();
+            let passed_over = session.away && waiter.want != Want::Zero;
+            if is_settled && in_line == passed_over {
+                return Err(format!("I15: {id:?} is in line: {in_line}, away: {}", session.away));
+            }
+        }
+        Ok(timed)
+    }
+
+    /// Says how many looks are planned.
+    fn check_queues(&self) -> Result<usize, String> {
+        let (mut waiting, mut planned) = (0_usize, 0_usize);
+        let mut of = BTreeMap::<_, usize>::new();
+        for (_, waiter) in self.queues.each() {
+            let members = of.entry(waiter.queue).or_default();
+            *members = members.saturating_add(1);
+        }
         for (id, queue) in self.queues.all() {
             let key = String::from_utf8_lossy(&queue.key.name);
-            let mut last = None;
-            let mut length = 0_usize;
-            for (waiter_id, waiter) in self.queues.walk(id) {
-                length = length.saturating_add(1);
-                if waiter.queue != id {
-                    return Err(format!("I1: {waiter_id:?} stands in {key} but says otherwise"));
-                }
-                if self.queues.place(id, &waiter.owner) != Some(waiter_id) {
-                    return Err(format!("I2: {waiter_id:?} has no place of its own in {key}"));
-                }
-                if last.is_some_and(|last| last >= waiter_id) {
-                    return Err(format!("I3: {waiter_id:?} in {key} stands behind a later one"));
-                }
-                if let Some(end) = waiter.end {
-                    timed = timed.saturating_add(1);
-                    if !self.agenda.has_wait(end, waiter_id) {
-                        return Err(format!("I5: the end of {waiter_id:?} is not planned"));
-                    }
-                }
-                last = Some(waiter_id);
+            let members = of.get(&id).copied().unwrap_or_default();
+            if members == 0 || members != queue.len {
+                return Err(format!("I1: {key} has {members} waiters and counts {}", queue.len));
             }
-            if length == 0 || length != queue.len {
-                return Err(format!("I1: {key} has {length} waiters and counts {}", queue.len));
-            }
-            if length > self.limits.waiters_per_key.max(self.counters.waiters_peak) {
-                return Err(format!("I7: {length} wait for {key}"));
+            if members > self.limits.waiters_per_key.max(self.counters.waiters_peak) {
+                return Err(format!("I7: {members} wait for {key}"));
             }
             if let Some(due) = queue.look {
                 planned = planned.saturating_add(1);
@@ -110,16 +169,45 @@ impl<P> Table<P> {
                     return Err(format!("I5: the look at {key} is not planned"));
                 }
             }
-            waiting = waiting.saturating_add(length);
+            waiting = waiting.saturating_add(members);
         }
         if waiting != self.queues.waiters() {
             return Err(format!("I1: {waiting} of {} stand in a queue", self.queues.waiters()));
         }
-        if self.agenda.len() != (timed, planned) {
-            return Err(format!(
-                "I5: {:?} planned, {timed} and {planned} needed",
-                self.agenda.len()
-            ));
+        Ok(planned)
+    }
+
+    fn check_sessions(&self) -> Result<(), String> {
+        let (mut waits, mut outcomes) = (0_usize, 0_usize);
+        for (id, session) in self.sessions.iter() {
+            for waiter in &session.waits {
+                let via = self.queues.waiter(*waiter).and_then(|waiter| waiter.via.session());
+                if via != Some(id) {
+                    return Err(format!("I14: {waiter:?} is on the list of {id:?} and elsewhere"));
+                }
+            }
+            session.outbox.check()?;
+            if !self.agenda.has_alarm(session.due, id) {
+                return Err(format!("I17: the end of {id:?} is not planned"));
+            }
+            waits = waits.saturating_add(session.waits.len());
+            outcomes = outcomes.saturating_add(session.outbox.len());
+        }
+        for (_, outbox) in &self.sessions.remains {
+            outcomes = outcomes.saturating_add(outbox.len());
+        }
+        if waits != self.sessions.waits {
+            return Err(format!("I14: {waits} waits, {} counted", self.sessions.waits));
+        }
+        if outcomes != self.sessions.outcomes {
+            return Err(format!("I16: {outcomes} outcomes, {} counted", self.sessions.outcomes));
+        }
+        if self.agenda.alarms() != self.sessions.len() {
+            return Err(format!("I17: {} alarms are planned", self.agenda.alarms()));
+        }
+        let away = self.sessions.iter().filter(|(_, session)| session.away).count();
+        if away != self.sessions.away && !Bug::PlaceLost.is_planted() {
+            return Err(format!("I15: {away} are away, {} counted", self.sessions.away));
         }
         Ok(())
     }
@@ -138,14 +226,14 @@ mod tests {
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
     fn table() -> Table<u32> {
-        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
     }
 
     /// Waits for some time at a key that expires.
     fn wait(table: &mut Table<u32>, key: KeyRef<'_>, owner: &[u8], now: Now) -> WaiterId {
         let timeout = Some(Millis(9));
         let join = Join { owner, want: Want::Exclusive, lease: Millis(9), timeout };
-        table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0).0
+        table.enqueue_at(key, now, Some(UnixMillis(1_050)), &join, 0.into()).0
     }
 
     /// Two in line for one lock, one for another; and these waiters, with the queue of the first.
@@ -175,7 +263,7 @@ mod tests {
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
         // Somebody who waits and stands in no queue.
-        table.queues.queue_mut(queue).expect("it is there").head = second;
+        table.queues.step_out(second);
         assert_eq!(broken(&table), "I1");
         table.queues.queue_mut(queue).expect("it is there").len = 1;
         assert_eq!(broken(&table), "I1");

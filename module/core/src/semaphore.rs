@@ -118,7 +118,7 @@ pub enum Served<P> {
     /// It was granted them: the owner holds this now, and so many are held in all.
     Granted(HandOff<P>, Share, u64),
     /// It can never have them: there are fewer.
-    TooMany(P),
+    TooMany(Option<P>),
     /// It has to wait, or there is none.
     NotYet,
 }

@@ -20,7 +20,7 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         let own = sharing.share_of(request.owner, at.now.unix());
         let must_hold_more = request.holds.is_some_and(|n| n > 1);
-        let in_line = self.queues.find(at.key).is_some();
+        let in_line = self.is_in_line(at.key);
         let alone = request.want != Want::Shared;
         match (own, alone) {
             (Some(_), true) if Bug::UpgradeWaits.is_planted() => {

@@ -18,6 +18,7 @@ use crate::outcome::{Cause, Change, Counters, Limits, count};
 use crate::planted::Bug;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
+use crate::session::Sessions;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
 
@@ -25,6 +26,7 @@ use crate::types::{Millis, Now};
 #[derive(Debug)]
 pub struct Table<P> {
     pub(crate) queues: Queues<P>,
+    pub(crate) sessions: Sessions<P>,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
     /// Hand-offs whose reply is not written yet, and whose owner did nothing since.
@@ -54,6 +56,19 @@ pub struct Situation<'a> {
 }
 
 impl Situation<'_> {
+    /// How many holds of the wanted kind the owner has, if it has any.
+    pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
+        match (&self.seen, request.want) {
+            (Observed::Held(holding), _) if holding.owner != request.owner => None,
+            (Observed::Held(holding), Want::Shared) => Some(holding.shared),
+            (Observed::Held(holding), _) => Some(holding.holds),
+            (Observed::Shared(sharing), Want::Shared) => {
+                sharing.share_of(request.owner, self.now.unix()).map(|share| share.holds)
+            }
+            (Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. }, _) => None,
+        }
+    }
+
     /// Whether a token for this lock would be a guess, where `stored` is the believed one.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
@@ -66,6 +81,7 @@ impl<P> Table<P> {
     pub fn new(limits: Limits) -> Self {
         Self {
             queues: Queues::default(),
+            sessions: Sessions::default(),
             agenda: Agenda::default(),
             tokens: TokenSource::default(),
             in_flight: HashMap::default(),
@@ -86,7 +102,7 @@ impl<P> Table<P> {
             return false;
         }
         let owes = match at.seen {
-            Observed::Free { .. } => self.queues.find(at.key).is_some(),
+            Observed::Free { .. } => self.is_in_line(at.key),
             Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
             Observed::Held(_) | Observed::NotALock { .. } => false,
         };
@@ -322,7 +338,7 @@ mod tests {
         Acquire { owner: b"a", want: Want::Exclusive, lease: Millis(10), holds: None };
 
     fn table() -> Table<()> {
-        Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+        Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! The lock table: those who wait. How they join, how each of the ways out works, and how the
 //! lock is looked at for the first of them.
 
-use crate::agenda::Agenda;
+use std::rc::Rc;
+
 use crate::grant::after;
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
+use crate::outbox::{Dismissal, Ending, Outcome};
 use crate::outcome::{Cause, Change, WaitReply, count};
 use crate::planted::Bug;
-use crate::queue::{Newcomer, QueueId, Waiter, WaiterId};
+use crate::queue::{Leaver, Newcomer, QueueId, WaiterId};
+use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
-use crate::types::{Millis, Now, UnixMillis};
+use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
 /// Who is put in line, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -27,44 +30,69 @@ pub struct Join<'a> {
 }
 
 /// A moment that is always over: as soon as it is the turn of what was due before.
-const AT_ONCE: UnixMillis = UnixMillis(0);
+pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 
 impl<P> Table<P> {
-    /// Takes the lock if it can be had, else says whether the client may wait for it.
-    pub fn wait(&mut self, at: &Situation<'_>, request: &Acquire<'_>) -> (WaitReply, Change<P>) {
-        let (reply, change) = self.try_acquire(at, request);
+    /// Takes the lock if it can be had, else says whether the client may wait for it: blocked, or
+    /// through a session.
+    pub fn wait(
+        &mut self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+        session: Option<SessionId>,
+    ) -> (WaitReply, Change<P>) {
+        let held = at.held_by(request);
+        if held.is_none() && self.has_place_aside(at.key, request.owner) {
+            return (self.room_for(at.key, request.owner, session), Change::None);
+        }
+        let (reply, change) = self.try_acquire(at, &request.through(session, held));
         if reply != AcquireReply::Refused {
             return (WaitReply::Now(reply), change);
         }
-        (self.room_for(at.key, request.owner), Change::None)
+        (self.room_for(at.key, request.owner, session), Change::None)
     }
 
-    /// Says whether a client may block for an owner.
-    pub(crate) fn room_for(&self, key: KeyRef<'_>, owner: &[u8]) -> WaitReply {
+    /// Whether the owner has a place in this queue and is passed over: it gets its turn by waiting
+    /// again, and no second one.
+    pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        let place = self.queues.find(key).and_then(|queue| self.queues.place(queue, owner));
+        place.is_some_and(|id| !self.queues.is_in_line(id))
+    }
+
+    /// Says whether somebody may wait for an owner. What is kept for readers takes room, too.
+    pub(crate) fn room_for(
+        &self,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        session: Option<SessionId>,
+    ) -> WaitReply {
         let queue = self.queues.find(key);
         let has_place = queue.is_some_and(|id| self.queues.place(id, owner).is_some());
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
         let spare = usize::from(Bug::LimitOffByOne.is_planted());
-        let full = self.queues.waiters() >= self.limits.waiters.saturating_add(spare)
+        let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
+        let full = kept >= self.limits.waiters.saturating_add(spare)
             || in_line >= self.limits.waiters_per_key.saturating_add(spare);
+        let blocked = self.queues.blocked() >= self.limits.blocked.saturating_add(spare);
         if self.limits.draining {
             WaitReply::Draining
-        } else if full && !has_place {
+        } else if full && !has_place || blocked && session.is_none() {
             WaitReply::QueueFull
         } else {
             WaitReply::Block
         }
     }
 
-    /// Puts a client in line, after [`Self::wait`] said [`WaitReply::Block`]. If its owner has a
-    /// place in this queue, the client takes it over and the one before is given back.
+    /// Puts a client or a session in line, after [`Self::wait`] said [`WaitReply::Block`]. If its
+    /// owner has a place in this queue, it takes that over: a client before it is given back, a
+    /// session is told, and for the same session it is still one place.
     pub fn enqueue(
         &mut self,
         at: &Situation<'_>,
         join: &Join<'_>,
-        client: P,
+        via: impl Into<Via<P>>,
     ) -> (WaiterId, Option<P>) {
-        self.enqueue_at(at.key, at.now, at.seen.until(), join, client)
+        self.enqueue_at(at.key, at.now, at.seen.until(), join, via.into())
     }
 
     /// The same for any key, which goes away by itself at `until`.
@@ -74,7 +102,7 @@ impl<P> Table<P> {
         now: Now,
         until: Option<UnixMillis>,
         join: &Join<'_>,
-        client: P,
+        via: Via<P>,
     ) -> (WaiterId, Option<P>) {
         let end = join.timeout.map(|timeout| now.mono.plus(timeout));
         let place = self
@@ -82,40 +110,65 @@ impl<P> Table<P> {
             .find(key)
             .and_then(|id| self.queues.place(id, join.owner))
             .filter(|_| !Bug::SecondPlace.is_planted());
-        if let Some((id, waiter)) =
-            place.and_then(|id| self.queues.waiter_mut(id).map(|waiter| (id, waiter)))
-        {
-            let old = std::mem::replace(&mut waiter.client, client);
-            let old_end = std::mem::replace(&mut waiter.end, end);
-            let other = std::mem::replace(&mut waiter.want, join.want) != join.want;
-            waiter.lease = join.lease;
-            let queue = waiter.queue;
-            self.agenda.drop_wait(old_end, id);
-            self.agenda.add_wait(end, id);
-            if other {
-                // If it stands in front, what it wants now may be there to be had.
-                self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
-            }
-            return (id, Some(old));
+        if let Some(id) = place {
+            return (id, self.take_over(id, key, end, join, via));
         }
         let (owner, want, lease, since) = (join.owner, join.want, join.lease, now.mono);
-        let newcomer = Newcomer { owner, want, lease, since, end, client };
-        let id = self.queues.push(key, newcomer);
+        let session = via.session();
+        let id = self.queues.push(key, Newcomer { owner, want, lease, since, end, via });
         self.agenda.add_wait(end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
+        if let Some(session) = session {
+            self.sessions.join(session, id);
+            self.settle_one(id);
+        }
         if let Some((due, cause)) = self.next_look_at(until, now) {
             self.look_no_later_than(key, due, cause);
         }
         (id, None)
     }
 
-    /// Withdraws an owner's waiter.
-    pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<P> {
+    /// Somebody else waits at a place from now on.
+    fn take_over(
+        &mut self,
+        id: WaiterId,
+        key: KeyRef<'_>,
+        end: Option<MonoMillis>,
+        join: &Join<'_>,
+        via: Via<P>,
+    ) -> Option<P> {
+        let session = via.session();
+        let before = self.queues.replace_via(id, via)?;
+        let waiter = self.queues.waiter_mut(id)?;
+        let old_end = std::mem::replace(&mut waiter.end, end);
+        let other = std::mem::replace(&mut waiter.want, join.want) != join.want;
+        waiter.lease = join.lease;
+        let (queue, owner) = (waiter.queue, Rc::clone(&waiter.owner));
+        self.agenda.drop_wait(old_end, id);
+        self.agenda.add_wait(end, id);
+        if other {
+            // If it stands in front, what it wants now may be there to be had.
+            self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
+        }
+        let old_session = before.session().filter(|old| session != Some(*old));
+        if let Some(old) = old_session {
+            self.sessions.leave(old, id);
+            self.sessions.post(old, Outcome { key: key.keep(), owner, ending: Ending::Replaced });
+        }
+        if let Some(session) = session {
+            self.sessions.join(session, id);
+        }
+        self.settle_one(id);
+        before.client()
+    }
+
+    /// Withdraws an owner's waiter; gives it back if it is a client to answer.
+    pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let id = self.queues.place(queue, owner)?;
-        let waiter = self.withdraw(id)?;
+        let leaver = self.withdraw(id)?;
         count(&mut self.counters.cancelled);
-        Some(waiter.client)
+        Some(self.tell(leaver, Ending::Cancelled))
     }
 
     /// Takes out a waiter whose client is gone.
@@ -123,36 +176,42 @@ impl<P> Table<P> {
         if Bug::GhostWaiter.is_planted() {
             return None;
         }
-        let waiter = self.withdraw(id)?;
+        let leaver = self.withdraw(id)?;
         count(&mut self.counters.disconnects);
-        Some(waiter.client)
+        leaver.waiter.via.client()
     }
 
-    /// Takes out all waiters, in order of arrival.
+    /// Takes out all blocked clients, in order of arrival.
     pub fn dismiss_all(&mut self) -> Vec<P> {
-        self.agenda = Agenda::default();
-        self.queues.drain()
+        let first = |table: &mut Self| {
+            let id = table.queues.first_blocked()?;
+            table.take_out(id)?.waiter.via.client()
+        };
+        std::iter::from_fn(|| first(self)).collect()
     }
 
-    /// Takes out the first waiter of one lock: for when all of them must go.
-    pub fn dismiss_one_of(&mut self, key: KeyRef<'_>) -> Option<P> {
+    /// Takes out the first waiter of one lock, and gives it back if it is a client to answer: for
+    /// when all of them must go. Who is away hears of it when it is back.
+    pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
-        let head = self.queues.queue(queue)?.head;
-        self.take_out(head).map(|waiter| waiter.client)
+        let (head, _) = self.queues.head(queue)?;
+        let leaver = self.take_out(head)?;
+        Some(self.tell(leaver, Ending::Dismissed(why)))
     }
 
-    /// Takes out one waiter whose time is over, the one that is longest over first. None if
-    /// waiters of a latch are to be answered first: their time is over too late.
-    pub fn time_out_one(&mut self, now: Now) -> Option<P> {
+    /// Takes out one waiter whose time is over, the one that is longest over first, and gives it
+    /// back if it is a client to answer. None if waiters of a latch are to be answered first:
+    /// their time is over too late.
+    pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
         let id = self.agenda.first_wait_over(now).filter(|_| !self.has_released())?;
         if Bug::TimeoutStays.is_planted() {
             let end = self.queues.waiter_mut(id).and_then(|waiter| waiter.end.take());
             self.agenda.drop_wait(end, id);
             return None;
         }
-        let waiter = self.withdraw(id)?;
+        let leaver = self.withdraw(id)?;
         count(&mut self.counters.timeouts);
-        Some(waiter.client)
+        Some(self.tell(leaver, Ending::TimedOut))
     }
 
     /// A lock that is due to be looked at, and what will have freed it if it is free. Show it to
@@ -171,6 +230,7 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
+        self.pass_over(at.key);
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
             Observed::Shared(sharing) if self.head_wants(at) == Some(Want::Shared) => {
@@ -187,6 +247,9 @@ impl<P> Table<P> {
 
     /// Plans the next look at a key that expires at `until`.
     pub(crate) fn plan_next_look(&mut self, id: QueueId, until: Option<UnixMillis>, now: Now) {
+        if self.front_is_away(id) {
+            return self.plan_look(id, Some(AT_ONCE), Cause::Outside);
+        }
         match self.next_look_at(until, now) {
             Some((due, cause)) => self.plan_look(id, Some(due), cause),
             None => self.plan_look(id, None, Cause::Expiry),
@@ -250,7 +313,8 @@ impl<P> Table<P> {
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let planned = self.agenda.next_due(now);
-        [planned, self.quarantine_due(now)].into_iter().flatten().min()
+        let at_once = self.sessions_have_work().then_some(Millis(0));
+        [planned, at_once, self.quarantine_due(now)].into_iter().flatten().min()
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
@@ -264,21 +328,25 @@ impl<P> Table<P> {
 
     /// A waiter leaves without having got the lock. If it stood in front, what the next one wants
     /// may be there to be had.
-    pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Waiter<P>> {
-        let waiter = self.take_out(id)?;
-        if let Some((head, want)) = self.queues.head(waiter.queue)
-            && head > id
-            && want != waiter.want
+    pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Leaver<P>> {
+        let leaver = self.take_out(id)?;
+        let queue = leaver.waiter.queue;
+        if let Some((_, want)) = self.queues.head(queue)
+            && leaver.stood_in_front
+            && want != leaver.waiter.want
         {
-            self.plan_look(waiter.queue, Some(AT_ONCE), Cause::Outside);
+            self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         }
-        Some(waiter)
+        Some(leaver)
     }
 
-    pub(crate) fn take_out(&mut self, id: WaiterId) -> Option<Waiter<P>> {
-        let (waiter, planned) = self.queues.remove(id)?;
-        self.agenda.drop_wait(waiter.end, id);
-        self.agenda.move_look(waiter.queue, planned, None);
-        Some(waiter)
+    pub(crate) fn take_out(&mut self, id: WaiterId) -> Option<Leaver<P>> {
+        let leaver = self.queues.remove(id)?;
+        if let Via::Session(session) = leaver.waiter.via {
+            self.sessions.leave(session, id);
+        }
+        self.agenda.drop_wait(leaver.waiter.end, id);
+        self.agenda.move_look(leaver.waiter.queue, leaver.planned, None);
+        Some(leaver)
     }
 }

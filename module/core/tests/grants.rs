@@ -16,7 +16,7 @@ const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const FREE: Observed<'static> = Observed::Free { stored: None };
 
 fn table() -> Table<u32> {
-    Table::new(Limits { waiters: 999, waiters_per_key: 999, draining: false })
+    Table::new(Limits { waiters: 999, waiters_per_key: 999, ..Limits::UNLIMITED })
 }
 
 fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
@@ -40,7 +40,7 @@ fn take(table: &mut Table<u32>, name: &[u8], owner: &[u8]) -> Token {
 }
 
 fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &[u8], want: Want) {
-    let (reply, _) = table.wait(at, &request(owner, want));
+    let (reply, _) = table.wait(at, &request(owner, want), None);
     assert_eq!(reply, WaitReply::Block);
     table.enqueue(at, &Join { owner, want, lease: LEASE, timeout: None }, 0);
 }

@@ -12,7 +12,7 @@ const LEASE: Millis = Millis(50);
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
 fn table() -> Table<u32> {
-    Table::new(Limits { waiters: 9, waiters_per_key: 9, draining: false })
+    Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
 }
 
 /// Held by somebody for 50 ms.
@@ -30,7 +30,7 @@ fn join(owner: &[u8], want: Want) -> Join<'_> {
 fn wait(table: &mut Table<u32>, name: &[u8], owner: &[u8]) {
     let want = Want::Exclusive;
     let request = Acquire { owner, want, lease: LEASE, holds: None };
-    assert_eq!(table.wait(&held(name), &request).0, WaitReply::Block);
+    assert_eq!(table.wait(&held(name), &request, None).0, WaitReply::Block);
     table.enqueue(&held(name), &join(owner, want), 0);
 }
 

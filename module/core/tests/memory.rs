@@ -17,9 +17,6 @@ const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 
 const ORDERS: KeyRef<'static> = KeyRef::lock(0, b"orders");
 
-const UNLIMITED: Limits =
-    Limits { waiters: usize::MAX, waiters_per_key: usize::MAX, draining: false };
-
 fn seen<'a>(key: KeyRef<'a>, seen: Observed<'a>) -> Situation<'a> {
     Situation { key, seen, now: NOW, floor: Some(0) }
 }
@@ -56,7 +53,7 @@ fn handed_off(change: Change<usize>) -> HandOff<usize> {
 }
 
 fn full_queue() -> (Table<usize>, Vec<WaiterId>) {
-    let mut table = Table::new(UNLIMITED);
+    let mut table = Table::new(Limits::UNLIMITED);
     let ids = (0..MANY).map(|number| enqueue(&mut table, ORDERS, number));
     let ids = ids.collect();
     (table, ids)
@@ -76,10 +73,10 @@ fn assert_empty(table: &Table<usize>) {
 
 #[test]
 fn a_million_waits_one_after_the_other_leave_nothing_behind() {
-    let mut table = Table::new(UNLIMITED);
+    let mut table = Table::new(Limits::UNLIMITED);
     for number in 0..1_000_000 {
         enqueue(&mut table, ORDERS, number);
-        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(number));
+        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(Some(number)));
         assert!(table.capacity() <= SMALL);
     }
     assert_empty(&table);
@@ -91,7 +88,7 @@ fn waits_at_the_same_time_leave_nothing_behind_when_all_have_ended() {
     let most = table.capacity();
     assert!(most >= MANY);
     for number in all_over() {
-        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(number));
+        assert_eq!(table.cancel(ORDERS, &owner(number)), Some(Some(number)));
     }
     assert_empty(&table);
 }
@@ -109,28 +106,28 @@ fn stragglers_keep_no_more_room_than_they_need() {
         table.capacity(),
         table.waiters()
     );
-    let left: Vec<_> = table.queue_of(ORDERS).map(|w| *w.client).collect();
+    let left: Vec<_> = table.queue_of(ORDERS).filter_map(|w| w.client.copied()).collect();
     assert!(left.is_sorted());
     assert_eq!(table.check(), Ok(()));
 }
 
 #[test]
 fn many_locks_with_a_waiter_each_leave_nothing_behind() {
-    let mut table = Table::new(UNLIMITED);
+    let mut table = Table::new(Limits::UNLIMITED);
     let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
     let keys = || names.iter().map(|name| KeyRef::lock(0, name));
     for (number, key) in keys().enumerate() {
         enqueue(&mut table, key, number);
     }
     for (number, key) in keys().enumerate() {
-        assert_eq!(table.cancel(key, &owner(number)), Some(number));
+        assert_eq!(table.cancel(key, &owner(number)), Some(Some(number)));
     }
     assert_empty(&table);
 }
 
 #[test]
 fn hand_offs_are_forgotten_when_they_are_answered() {
-    let mut table = Table::new(UNLIMITED);
+    let mut table = Table::new(Limits::UNLIMITED);
     let names: Vec<_> = (0..MANY).map(|n| format!("lock:{n}").into_bytes()).collect();
     let keys = || names.iter().map(|name| KeyRef::lock(0, name));
     for (number, key) in keys().enumerate() {
@@ -169,7 +166,7 @@ fn whoever_waits_again_in_a_long_queue_walks_past_nobody() {
         assert_eq!((id, replaced), (ids[number], Some(number)));
     }
     assert_eq!(table.check(), Ok(()));
-    let clients = table.queue_of(ORDERS).map(|waiter| *waiter.client);
+    let clients = table.queue_of(ORDERS).filter_map(|waiter| waiter.client.copied());
     assert!(clients.eq(MANY..2 * MANY));
 }
 
@@ -181,7 +178,7 @@ fn a_release_to_a_long_queue_wakes_the_first_and_walks_past_nobody() {
         let at = held(ORDERS, &holder, token);
         let (_, change) = table.release(&at, &holder, Want::Exclusive, Release::One);
         let hand_off = handed_off(change);
-        assert_eq!(hand_off.client, number);
+        assert_eq!(hand_off.client, Some(number));
         table.delivered(ORDERS, hand_off.id, &hand_off.owner, hand_off.token);
         (holder, token) = (hand_off.owner.to_vec(), Some(hand_off.token));
         if number % 20_000 == 0 {
@@ -196,7 +193,7 @@ fn a_long_queue_times_out_one_by_one() {
     let (mut table, _) = full_queue();
     for number in 0..MANY {
         let later = Now { mono: MonoMillis(1_005_000 + number as u64), ..NOW };
-        assert_eq!(table.time_out_one(later), Some(number));
+        assert_eq!(table.time_out_one(later), Some(Some(number)));
         assert_eq!(table.time_out_one(later), None);
     }
     assert_empty(&table);
@@ -204,7 +201,7 @@ fn a_long_queue_times_out_one_by_one() {
 
 #[test]
 fn a_long_queue_is_dismissed_to_the_last() {
-    let mut table = Table::new(UNLIMITED);
+    let mut table = Table::new(Limits::UNLIMITED);
     let some = 0..MANY / 10;
     for number in some.clone() {
         enqueue(&mut table, ORDERS, number);

@@ -44,7 +44,7 @@ fn a_semaphore_does_what_the_contract_says_whatever_bytes_say() {
 
 #[test]
 fn the_dead_are_looked_for_only_where_permits_are_missing() {
-    let table = Table::<()>::new(Limits { waiters: 9, waiters_per_key: 9, draining: false });
+    let table = Table::<()>::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED });
     let lacks = |limit, used, permits| {
         let seen = Semaphore::Set(Permits { limit, used, own: None, earliest: None });
         table.lacks_permits(&at(seen), permits)

@@ -19,6 +19,8 @@
 
 #[path = "transcripts/outcome.rs"]
 mod outcome;
+#[path = "transcripts/sessions.rs"]
+mod sessions;
 mod sim;
 #[path = "transcripts/stage.rs"]
 mod stage;
@@ -65,6 +67,7 @@ transcripts! {
     a_writer_waits_for_the_last_reader_and_stops_later_ones
     during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
+    each_place_of_a_session_has_one_outcome
     first_come_first_served
     forced_release_takes_the_lock_from_anybody
     holds_makes_a_repeated_command_harmless
@@ -75,6 +78,7 @@ transcripts! {
     others_may_change_the_key
     reentry_counts_and_never_shortens
     when_a_writer_leaves_the_queue_readers_behind_it_come_in
+    who_is_away_is_passed_over_and_keeps_its_place
     without_a_floor_no_token_is_guessed
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use kvlock_core::{KeyRef, Now, Share, Token, UnixMillis};
 
 use super::{NOT_A_LOCK, parse};
-use crate::clock;
 use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
+use crate::{clock, sessions};
 
 pub(crate) struct LockInfo;
 
@@ -163,7 +163,11 @@ pub(super) fn queue(server: &Server, key: KeyRef<'_>, shown: usize, now: Now) ->
         Reply::List(vec![
             Reply::Bytes(waiter.owner.to_vec()),
             Reply::Number(now.mono.since(waiter.since).0),
-            Reply::Number(waiter.client.client_id),
+            match (waiter.client, waiter.session) {
+                (Some(client), _) => Reply::Number(client.client_id),
+                (None, Some(session)) => sessions::short_name(session),
+                (None, None) => Reply::Nil,
+            },
         ])
     });
     Reply::List(waiters.collect())

@@ -47,7 +47,10 @@ impl Command for LockList {
                     ("key", Reply::Bytes(lock.key.name.to_vec())),
                     ("owner", owner),
                     ("waiters", number(lock.waiters)),
-                    ("longest-wait", Reply::Number(now.mono.since(lock.since).0)),
+                    (
+                        "longest-wait",
+                        Reply::or_nil(lock.since, |since| Reply::Number(now.mono.since(since).0)),
+                    ),
                 ])
             });
             Reply::List(entries.collect())

@@ -13,8 +13,14 @@ mod parse;
 mod release;
 mod renew;
 mod sem;
+mod session;
 mod wait;
 
+use std::ffi::CString;
+
+use kvlock_core::Dismissal;
+
+use crate::module::DRAINING;
 use crate::redis::{Registry, Reply};
 
 /// Declares all of them.
@@ -39,6 +45,10 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<sem::SemRenew>();
     registry.add::<sem::SemCancel>();
     registry.add::<sem::SemInfo>();
+    registry.add::<session::SessionOpen>();
+    registry.add::<session::SessionNext>();
+    registry.add::<session::SessionClose>();
+    registry.add::<session::SessionList>();
     #[cfg(feature = "planted")]
     registry.add::<panic::LockPanic>();
 }
@@ -59,3 +69,24 @@ pub(crate) const TOO_MANY_PERMITS: Reply =
     Reply::error(c"TOOMANY the semaphore does not have so many permits");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
+/// What a caller hears whose session is not there: it ended, it is of another start of this server,
+/// or of another user.
+pub(crate) const NO_SESSION: Reply =
+    Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
+
+const NO_USER: Reply = Reply::error(c"ERR this caller has no user to whom a session could belong");
+const TOO_MANY_SESSIONS: Reply = Reply::error(c"QUEUEFULL too many sessions, try again later");
+const ACK_AHEAD: Reply = Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
+
+/// What a waiter hears that is sent away.
+pub(crate) fn sent_away(why: &Dismissal) -> Reply {
+    match why {
+        Dismissal::Draining => DRAINING,
+        Dismissal::Moving => MOVING,
+        Dismissal::TooMany => TOO_MANY_PERMITS,
+        Dismissal::Unset => UNSET,
+        Dismissal::Server(text) => {
+            CString::new(text.to_vec()).map_or(MOVING, |text| Reply::Error(text.into()))
+        }
+    }
+}

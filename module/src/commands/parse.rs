@@ -96,6 +96,22 @@ pub(super) fn count(word: &[u8], options: &[Arg<'_>]) -> Result<Option<usize>, R
     or_error(arguments::count(word, options))
 }
 
+pub(super) fn ttl(arg: Arg<'_>) -> Result<Millis, Reply> {
+    or_error(arguments::ttl(arg.bytes()))
+}
+
+pub(super) fn next(
+    ack: Arg<'_>,
+    timeout: Arg<'_>,
+    options: &[Arg<'_>],
+) -> Result<(u64, Millis, usize), Reply> {
+    or_error(arguments::next(ack.bytes(), timeout.bytes(), options))
+}
+
+pub(super) fn session<'a>(options: &[Arg<'a>]) -> Result<(Option<Arg<'a>>, Vec<Arg<'a>>), Reply> {
+    or_error(arguments::session(options))
+}
+
 pub(super) fn counts(
     word: &[u8],
     other: &[u8],

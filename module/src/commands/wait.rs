@@ -1,11 +1,12 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id]`
 
-use kvlock_core::{Acquire, Join, Millis, WaitReply, WaiterId};
+use kvlock_core::{Acquire, Join, Millis, SessionId, Via, WaitReply, WaiterId};
 
 use super::{QUEUE_FULL, READ_ONLY, acquire, parse};
+use crate::clock;
 use crate::module::DRAINING;
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Handle, KeyUse, Reply};
-use crate::server::{self, Server, Waiting};
+use crate::server::{self, Server, Waiting, WaitsFor};
 
 /// What an earlier wait hears when its owner waits again.
 const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
@@ -28,6 +29,7 @@ impl Command for LockWait {
             ArgSpec::Number(c"timeout-ms"),
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
         ],
     };
 
@@ -36,13 +38,17 @@ impl Command for LockWait {
             return Reply::Nil;
         };
         server::with(|server| {
-            let request = parse::acquire(*owner, *lease, options, server.config.max_lease_ms);
-            let request = request.and_then(|request| Ok((request, parse::timeout(*timeout)?)));
-            match request {
-                Ok((request, _)) if ctx.must_not_block() => {
-                    acquire::run(server, ctx, *key, *owner, &request)
+            let parsed = parse::session(options).and_then(|(session, options)| {
+                let most = server.config.max_lease_ms;
+                let request = parse::acquire(*owner, *lease, &options, most)?;
+                let timeout = parse::timeout(*timeout)?;
+                Ok((request, timeout, How::find(server, ctx, session)?))
+            });
+            match parsed {
+                Ok((request, _, How::Not)) => acquire::run(server, ctx, *key, *owner, &request),
+                Ok((request, timeout, how)) => {
+                    run(server, ctx, *key, *owner, &request, (timeout, how))
                 }
-                Ok((request, timeout)) => run(server, ctx, *key, *owner, &request, timeout),
                 Err(trouble) => trouble,
             }
         })
@@ -55,13 +61,13 @@ fn run(
     key: Arg<'_>,
     owner: Arg<'_>,
     request: &Acquire<'_>,
-    timeout: Option<Millis>,
+    (timeout, how): (Option<Millis>, How),
 ) -> Reply {
     if !server.may_serve() {
         return READ_ONLY;
     }
     let outcome = server.on_lock(ctx, key, Some(owner), acquire::need(request), |table, at| {
-        let (outcome, change) = table.wait(at, request);
+        let (outcome, change) = table.wait(at, request, how.session());
         let outcome = match outcome {
             WaitReply::Now(outcome) => Err(acquire::reply(outcome)),
             WaitReply::QueueFull => Err(QUEUE_FULL),
@@ -69,43 +75,87 @@ fn run(
             WaitReply::Block => {
                 let (owner, want, lease) = (request.owner, request.want, request.lease);
                 let join = Join { owner, want, lease, timeout };
-                park(ctx, |client| table.enqueue(at, &join, client)).ok_or(Reply::Nil)
+                how.join(ctx, |via| table.enqueue(at, &join, via)).ok_or(Reply::Nil)
             }
         };
         (outcome, change)
     });
     match outcome {
-        Ok(parked) => parked.settle(server),
+        Ok(joined) => joined.settle(server),
         Err(reply) => reply,
     }
 }
 
-/// A client that was blocked and put in line.
-pub(super) struct Parked {
-    client: Handle,
+/// How a caller waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Blocked.
+    Blocked,
+    /// Through a session.
+    Session(SessionId),
+    /// Not at all: it cannot be blocked.
+    Not,
+}
+
+/// Somebody who was put in line.
+pub(super) struct Joined {
     waiter: WaiterId,
+    /// The client, if it was blocked.
+    client: Option<Handle>,
     /// The one whose place it took over.
     replaced: Option<Waiting>,
 }
 
-/// Blocks the client and puts it in line; `None` if the server refuses.
-pub(super) fn park(
-    ctx: &Ctx<'_>,
-    enqueue: impl FnOnce(Waiting) -> (WaiterId, Option<Waiting>),
-) -> Option<Parked> {
-    let parked = ctx.park()?;
-    let client = parked.handle();
-    let (waiter, replaced) = enqueue(Waiting { client: parked, client_id: ctx.client_id() });
-    Some(Parked { client, waiter, replaced })
+impl How {
+    /// How the caller waits, who may have named a session.
+    pub(super) fn find(
+        server: &Server,
+        ctx: &Ctx<'_>,
+        session: Option<Arg<'_>>,
+    ) -> Result<Self, Reply> {
+        match session {
+            Some(name) if server.may_serve() => server.session(ctx, name).map(Self::Session),
+            Some(_) => Err(READ_ONLY),
+            None if ctx.must_not_block() => Ok(Self::Not),
+            None => Ok(Self::Blocked),
+        }
+    }
+
+    pub(super) fn session(self) -> Option<SessionId> {
+        match self {
+            Self::Session(session) => Some(session),
+            Self::Blocked | Self::Not => None,
+        }
+    }
+
+    /// Puts the caller in line, blocked if it must be; `None` if the server refuses that.
+    pub(super) fn join(
+        self,
+        ctx: &Ctx<'_>,
+        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
+    ) -> Option<Joined> {
+        if let Self::Session(session) = self {
+            let (waiter, replaced) = enqueue(Via::Session(session));
+            return Some(Joined { waiter, client: None, replaced });
+        }
+        let client = ctx.park()?;
+        let handle = client.handle();
+        let waiting = Waiting { client, client_id: ctx.client_id() };
+        let (waiter, replaced) = enqueue(Via::Client(waiting));
+        Some(Joined { waiter, client: Some(handle), replaced })
+    }
 }
 
-impl Parked {
-    /// Remembers which waiter it is, and answers the one before.
+impl Joined {
+    /// Remembers which waiter a blocked client is, and answers the one before.
     pub(super) fn settle(self, server: &mut Server) -> Reply {
-        server.parked.insert(self.client, self.waiter);
-        if let Some(replaced) = self.replaced {
-            server.answer(replaced, REPLACED, None);
+        server.answer(self.replaced, REPLACED, None);
+        match self.client {
+            Some(client) => {
+                server.parked.insert(client, WaitsFor::Grant(self.waiter));
+                Reply::Later
+            }
+            None => Reply::List(vec![Reply::Word("queued"), Reply::Number(clock::now().mono.0)]),
         }
-        Reply::Later
     }
 }

@@ -80,8 +80,8 @@ pub(super) fn missing_function() -> Option<&'static str> {
         RedisModule_DeleteKey RedisModule_UnlinkKey RedisModule_HashGet RedisModule_HashSet RedisModule_GetAbsExpire
         RedisModule_SetAbsExpire RedisModule_ScanCursorCreate RedisModule_ScanCursorDestroy
         RedisModule_ScanCursorRestart RedisModule_ScanKey RedisModule_StringDMA RedisModule_StringSet
+        RedisModule_GetClientUserNameById RedisModule_GetCurrentUserName RedisModule_GetRandomHexChars
         RedisModule_GetSelectedDb RedisModule_SelectDb RedisModule_GetClientId
-        RedisModule_GetClientUserNameById
         RedisModule_GetContextFlags RedisModule_AvoidReplicaTraffic RedisModule_Replicate
         RedisModule_Call RedisModule_FreeCallReply RedisModule_CallReplyType
         RedisModule_CallReplyStringPtr RedisModule_CallReplyArrayElement

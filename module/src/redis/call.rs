@@ -99,6 +99,19 @@ impl Ctx<'_> {
         CallReply(raw).error()
     }
 
+    /// Says whether the caller has a user, or the client that a script acts for. Nothing is called:
+    /// that there is no such command is found out after that.
+    pub(super) fn acts_for_a_user(&self) -> bool {
+        let call = required!(RedisModule_Call);
+        // SAFETY: the context is alive; there are no arguments, "C" is to act as the caller's user.
+        let raw = unsafe { call(self.raw, c"kvlock.nothing".as_ptr(), c"C".as_ptr()) };
+        let unknown = std::io::Error::last_os_error().kind() == std::io::ErrorKind::NotFound;
+        if !raw.is_null() {
+            drop(CallReply(raw));
+        }
+        unknown
+    }
+
     /// Says whether the server knows a command by this name, rather than having it renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
         let call = required!(RedisModule_Call);

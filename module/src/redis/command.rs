@@ -79,6 +79,8 @@ pub(crate) enum ArgSpec {
     OptionalWord { word: &'static CStr, name: &'static CStr },
     /// A word and a number, or neither.
     OptionalNumber { word: &'static CStr, name: &'static CStr },
+    /// A word and any bytes, or neither.
+    OptionalNamedText { word: &'static CStr, name: &'static CStr },
     /// One of two options, or neither: a word, or a word and a number.
     OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
 }
@@ -268,6 +270,11 @@ fn arg_spec(
             token: word.as_ptr(),
             flags: OPTIONAL,
             ..plain(name, NUMBER)
+        },
+        ArgSpec::OptionalNamedText { word, name } => raw::RedisModuleCommandArg {
+            token: word.as_ptr(),
+            flags: OPTIONAL,
+            ..plain(name, TEXT)
         },
         ArgSpec::OptionalWordOrNumber { word, other, name } => {
             let [first, second, _] = options;

@@ -83,6 +83,40 @@ impl Ctx<'_> {
         unsafe { id(self.raw) }
     }
 
+    /// The number of the caller's connection; none for a stand-in of the server's, as scripts and
+    /// other modules have.
+    pub(crate) fn connection(&self) -> Option<u64> {
+        self.has_connection().then(|| self.client_id())
+    }
+
+    /// The name of the caller's user; none if it has none, as other modules may.
+    pub(crate) fn user(&self) -> Option<Text> {
+        let name_of = required!(RedisModule_GetClientUserNameById);
+        // SAFETY: the context is alive; a number that is no client's is answered with null.
+        let name = unsafe { name_of(self.raw, self.client_id()) };
+        // SAFETY: nobody else frees it: the context has no automatic memory.
+        if let Some(name) = unsafe { Text::from_raw(name) } {
+            return Some(name);
+        }
+        if !self.acts_for_a_user() {
+            return None;
+        }
+        let current = required!(RedisModule_GetCurrentUserName);
+        // SAFETY: the context is alive and its client has a user: without one the server crashes.
+        let name = unsafe { current(self.raw) };
+        // SAFETY: as above.
+        unsafe { Text::from_raw(name) }
+    }
+
+    /// Hex digits that nobody can guess.
+    pub(crate) fn random_digits<const N: usize>(&self) -> [u8; N] {
+        let mut digits = [0; N];
+        let fill = required!(RedisModule_GetRandomHexChars);
+        // SAFETY: it writes that many bytes.
+        unsafe { fill(digits.as_mut_ptr().cast(), N) };
+        digits
+    }
+
     fn has_flag(&self, flag: u32) -> bool {
         let flags = required!(RedisModule_GetContextFlags);
         // SAFETY: the context is alive.

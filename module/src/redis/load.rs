@@ -11,6 +11,7 @@ use super::events::{KeyEvent, ServerEvent};
 use super::guard::{Entry, guard, log_line, log_panics, provoke, provoked_by};
 use super::info::InfoWriter;
 use super::parked::Handle;
+use super::reply::Reply;
 use super::text::Arg;
 use super::{api, command, config, events, info};
 use crate::module::Module;
@@ -54,6 +55,8 @@ pub(crate) trait Host: Sized + 'static {
     fn server_event(ctx: &Ctx<'_>, event: ServerEvent);
     /// A parked client is gone, or was answered and is gone.
     fn client_gone(ctx: &Ctx<'_>, client: Handle);
+    /// What a parked client is to be answered, said only now that it is written.
+    fn reply_now(note: &Self::Note) -> Reply;
     /// An answer was written to its client.
     fn answer_written(ctx: &Ctx<'_>, note: Self::Note);
     /// An answer found its client gone.

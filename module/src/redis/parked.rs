@@ -30,7 +30,8 @@ pub(crate) struct Parked<H: Host> {
 
 /// An answer on its way to the client.
 struct Answer<H: Host> {
-    reply: Reply,
+    /// None if the host is to say it when it is written.
+    reply: Option<Reply>,
     /// What the host wants to hear of again.
     note: H::Note,
     written: Cell<bool>,
@@ -74,6 +75,15 @@ impl<H: Host> Parked<H> {
     /// Answers it. The reply is written when this turn of the event loop ends; the host hears of
     /// `note` then, either way.
     pub(crate) fn answer(self, reply: Reply, note: H::Note) {
+        self.unblock_with(Some(reply), note);
+    }
+
+    /// Answers it with what the host says of `note` when the reply is written.
+    pub(crate) fn answer_then(self, note: H::Note) {
+        self.unblock_with(None, note);
+    }
+
+    fn unblock_with(self, reply: Option<Reply>, note: H::Note) {
         let answer = Box::new(Answer::<H> { reply, note, written: Cell::new(false) });
         let this = std::mem::ManuallyDrop::new(self);
         unblock(this.raw, Box::into_raw(answer).cast());
@@ -108,8 +118,15 @@ unsafe extern "C" fn write_answer<H: Host>(
         let answer = unsafe { private(ctx) }.cast::<Answer<H>>();
         // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
         let Some(answer) = (unsafe { answer.as_ref() }) else { return false };
+        let said;
+        let reply = if let Some(reply) = &answer.reply {
+            reply
+        } else {
+            said = H::reply_now(&answer.note);
+            &said
+        };
         // SAFETY: nothing was sent to this client yet.
-        unsafe { answer.reply.send(ctx) };
+        unsafe { reply.send(ctx) };
         answer.written.set(true);
         true
     });

@@ -30,7 +30,7 @@
 //!
 //! In an expected reply `{t}` is a whole number that gets the name `t`, or that it must have when it
 //! has one; `{u > t}` is compared too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
-//! `{900..1000}` one between, `{id a}` the server's number for client `a`. In quotes, that counts only
+//! `{900..1000}` one between, `{hex s}` the name of a session and `{hex8 s}` its first digits, `{id a}` the server's number for client `a`. In quotes, that counts only
 //! for a whole string: `"{t}"`. In a command `{t}` and `{id a}` are put in when they are known.
 //!
 //! With `KVLOCK_REWRITE=1` a wrong expectation is replaced in the file by what was seen. At the end

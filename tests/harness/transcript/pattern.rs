@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-/// The numbers that have got a name so far. Clients are in it as `id a`.
-pub(super) type Names = HashMap<String, i64>;
+/// The numbers that have got a name so far. Clients are in it as `id a`, what sessions are called as
+/// `hex s`.
+pub(super) type Names = HashMap<String, i128>;
 
 /// Whether the lines fit; names that they bind are kept only if all of them do.
 pub(super) fn matches(expected: &[String], seen: &[String], names: &mut Names) -> bool {
@@ -25,6 +26,12 @@ pub(super) fn line_matches(expected: &str, seen: &str, names: &mut Names) -> boo
                 Some(rest) => rest,
                 None => return false,
             },
+            Piece::Placeholder(inside) if inside.starts_with("hex") => {
+                match hex_matches(inside, seen, names) {
+                    Some(rest) => rest,
+                    None => return false,
+                }
+            }
             Piece::Placeholder(inside) => {
                 let digits = seen
                     .bytes()
@@ -32,7 +39,7 @@ pub(super) fn line_matches(expected: &str, seen: &str, names: &mut Names) -> boo
                     .take_while(|(i, b)| b.is_ascii_digit() || *i == 0 && *b == b'-')
                     .count();
                 let (number, rest) = seen.split_at(digits);
-                match number.parse() {
+                match number.parse::<i64>().map(i128::from) {
                     Ok(number) if accepts(inside, number, names) => rest,
                     _ => return false,
                 }
@@ -49,12 +56,29 @@ pub(super) fn fill_in(command: &str, names: &Names) -> String {
     while let Some((before, inside, after)) = braces(rest) {
         filled.push_str(before);
         match names.get(inside) {
+            Some(number) if inside.starts_with("hex ") => filled.push_str(&hex(*number)),
             Some(number) => filled.push_str(&number.to_string()),
             None => filled.extend(["{", inside, "}"]),
         }
         rest = after;
     }
     filled + rest
+}
+
+/// `{hex s}` is all 32 digits of a session's name, `{hex8 s}` the first eight of one that is known.
+fn hex_matches<'a>(inside: &str, seen: &'a str, names: &mut Names) -> Option<&'a str> {
+    let (kind, name) = inside.split_once(' ')?;
+    let name = format!("hex {name}");
+    if kind == "hex8" {
+        return seen.strip_prefix(&hex(*names.get(&name)?)[..8]);
+    }
+    let (digits, rest) = seen.split_at_checked(32)?;
+    let number = u128::from_str_radix(digits, 16).ok()?.cast_signed();
+    (*names.entry(name).or_insert(number) == number).then_some(rest)
+}
+
+fn hex(number: i128) -> String {
+    format!("{number:032x}")
 }
 
 enum Piece<'a> {
@@ -90,7 +114,7 @@ fn braces(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, inside, after))
 }
 
-fn accepts(inside: &str, number: i64, names: &mut Names) -> bool {
+fn accepts(inside: &str, number: i128, names: &mut Names) -> bool {
     if inside == "_" {
         return true;
     }
@@ -114,7 +138,7 @@ fn accepts(inside: &str, number: i64, names: &mut Names) -> bool {
     holds
 }
 
-fn compare(number: i64, condition: &str, names: &Names) -> bool {
+fn compare(number: i128, condition: &str, names: &Names) -> bool {
     let Some((operator, operand)) = condition.split_once(' ') else {
         return false;
     };
@@ -130,7 +154,7 @@ fn compare(number: i64, condition: &str, names: &Names) -> bool {
     }
 }
 
-fn value(text: &str, names: &Names) -> Option<i64> {
+fn value(text: &str, names: &Names) -> Option<i128> {
     text.parse().ok().or_else(|| names.get(text).copied())
 }
 
@@ -163,6 +187,17 @@ mod tests {
                 && !fits("{id a}", "8", names)
                 && !fits("{id b}", "8", names)
         );
+    }
+
+    #[test]
+    fn the_name_of_a_session_is_thirty_two_digits() {
+        let (names, digits) = (&mut Names::new(), "f".repeat(16) + &"0".repeat(16));
+        assert!(!fits("\"{hex8 s}\"", "\"ffffffff\"", names));
+        assert!(fits("1) \"{hex s}\"", &format!("1) \"{digits}\""), names));
+        assert!(!fits("\"{hex s}\"", &format!("\"{}\"", "0".repeat(32)), names));
+        assert!(!fits("\"{hex t}\"", "\"ffff\"", names));
+        assert!(fits("\"{hex8 s}\"", "\"ffffffff\"", names));
+        assert_eq!(fill_in("SESSION.CLOSE {hex s}", names), format!("SESSION.CLOSE {digits}"));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Stage<'_> {
     fn enter(&mut self, name: &str) {
         let mut connection = self.server.connect_resp(self.protocol);
         let id = connection.client_id();
-        self.names.insert(format!("id {name}"), id);
+        self.names.insert(format!("id {name}"), id.into());
         self.clients.insert(name.to_owned(), Client { connection, id, blocked: false });
     }
 

@@ -21,6 +21,7 @@ mod replication;
 mod roles;
 mod searches;
 mod semaphores;
+mod sessions;
 mod stage;
 mod trail;
 mod unloading;

@@ -23,7 +23,7 @@ static CALLER: LazyLock<PathBuf> = LazyLock::new(|| {
     module
 });
 
-fn stage_with_a_caller(kind: &Kind) -> Stage {
+pub(super) fn stage_with_a_caller(kind: &Kind) -> Stage {
     Stage::with(kind, |options| options.config("loadmodule", CALLER.display()))
 }
 

@@ -9,7 +9,7 @@ use kvlock_core::{
 
 const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
-const LIMITS: Limits = Limits { waiters: 9, waiters_per_key: 9, draining: false };
+const LIMITS: Limits = Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED };
 
 /// How far ahead tokens are reserved.
 const RESERVED: u64 = 60_000;
@@ -107,7 +107,7 @@ impl Server {
             self.queue.push(waits);
             return Outcome::Queued;
         }
-        let (reply, change) = self.ask(now, |table, at| table.wait(at, &request));
+        let (reply, change) = self.ask(now, |table, at| table.wait(at, &request, None));
         match reply {
             WaitReply::Now(AcquireReply::Granted { token, .. }) => {
                 self.write(client, change);
@@ -218,7 +218,7 @@ impl Server {
                 None
             }
             Change::HandOff(hand_off) => {
-                let (owner, token) = (hand_off.client, hand_off.token.value());
+                let (owner, token) = (hand_off.client?, hand_off.token.value());
                 self.lock = Some(Lock { owner, token, until: hand_off.until.0 as u8 });
                 self.queue.retain(|waiter| waiter.client != owner);
                 Some((owner, token))

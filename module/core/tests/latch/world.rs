@@ -56,7 +56,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        let limits = Limits { waiters: 6, waiters_per_key: 3, draining: false };
+        let limits = Limits { waiters: 6, waiters_per_key: 3, ..Limits::UNLIMITED };
         Self {
             table: Table::new(limits),
             key: Key::Open,
@@ -104,7 +104,7 @@ impl World {
                 let place = self.waits.iter().position(|wait| wait.name == name);
                 let expected = place.map(|place| self.waits.remove(place).client);
                 self.counters.cancelled += u64::from(expected.is_some());
-                prop_assert_eq!(self.table.cancel(KEY, name.as_bytes()), expected);
+                prop_assert_eq!(self.table.cancel(KEY, name.as_bytes()), expected.map(Some));
             }
             Op::Disconnect(nth) => {
                 let gone = if nth < self.released.len() {
@@ -138,7 +138,7 @@ impl World {
     }
 
     fn compare(&mut self) -> TestCaseResult {
-        let in_line = self.table.queue_of(KEY).map(|waiter| *waiter.client);
+        let in_line = self.table.queue_of(KEY).filter_map(|waiter| waiter.client.copied());
         let expected = self.waits.iter().map(|wait| wait.client);
         prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected));
         let all = self.waits.len() + self.released.len();
@@ -208,7 +208,7 @@ impl World {
 
     fn wait(&mut self, name: &'static str, timeout: Option<u64>) -> TestCaseResult {
         let at = self.at(None);
-        let reply = self.table.wait_for_latch(&at, name.as_bytes());
+        let reply = self.table.wait_for_latch(&at, name.as_bytes(), None);
         let place = self.waits.iter().position(|wait| wait.name == name);
         let full = self.waits.len() + self.released.len() >= self.table.limits.waiters
             || self.waits.len() >= self.table.limits.waiters_per_key;
@@ -245,7 +245,8 @@ impl World {
     /// So many of the released are answered, in order of arrival.
     fn tell(&mut self, most: usize) -> TestCaseResult {
         for _ in 0..most {
-            let expected = (!self.released.is_empty()).then(|| self.released.remove(0).client);
+            let expected =
+                (!self.released.is_empty()).then(|| Some(self.released.remove(0).client));
             self.counters.released_by_latches += u64::from(expected.is_some());
             prop_assert_eq!(self.table.next_released(), expected);
         }
@@ -262,7 +263,7 @@ impl World {
                 return Err(TestCaseError::fail("nobody waits"));
             };
             prop_assert!(end <= self.now, "a wait ended early");
-            prop_assert_eq!(self.waits.remove(place).client, client);
+            prop_assert_eq!(Some(self.waits.remove(place).client), client);
             self.counters.timeouts += 1;
         }
         prop_assert!(self.waits.iter().all(|wait| wait.end.is_none_or(|end| end > self.now)));

@@ -47,7 +47,7 @@ impl World {
             Ask::Cancel(owner) => {
                 let out = self.table.cancel(key_ref(&self.names[key]), owner.as_bytes());
                 let answer = if out.is_some() { Answer::Yes } else { Answer::No };
-                ((answer, told(out)), self.model.cancel(key, owner))
+                ((answer, told(out.flatten())), self.model.cancel(key, owner))
             }
             Ask::Force => {
                 let (reply, change) = self.with_all(key, "", |table, at| table.force_release(at));
@@ -84,7 +84,8 @@ impl World {
         timeout: Option<u64>,
         client: u64,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
-        let (reply, change) = self.ask_as(key, request, |table, at| table.wait(at, &of(request)));
+        let (reply, change) =
+            self.ask_as(key, request, |table, at| table.wait(at, &of(request), None));
         let heard = self.apply(key, request.owner, change)?;
         let answer = match reply {
             WaitReply::Now(reply) => acquired(reply),

@@ -1,6 +1,6 @@
 //! Lets things happen to the table and to the model, and compares what comes of them.
 
-use kvlock_core::{Cause, GrantId, Millis, Token};
+use kvlock_core::{Cause, Dismissal, GrantId, Millis, Token};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -42,7 +42,7 @@ impl World {
                 let now = self.clock.now();
                 self.table.end_quarantine(now);
                 self.model.end_quarantine();
-                let out = told(std::iter::from_fn(|| self.table.time_out_one(now)));
+                let out = told(std::iter::from_fn(|| self.table.time_out_one(now)).flatten());
                 prop_assert_eq!(out, self.model.time_out());
                 self.looks()?;
             }
@@ -65,7 +65,8 @@ impl World {
             Event::Drain(draining) => self.drain(draining)?,
             Event::Dismiss(key) => {
                 let name = key_ref(&self.names[key]);
-                let out = told(std::iter::from_fn(|| self.table.dismiss_one_of(name)));
+                let out = || self.table.dismiss_one_of(name, Dismissal::Moving);
+                let out = told(std::iter::from_fn(out).flatten());
                 prop_assert_eq!(out, self.model.dismiss(Some(key)));
             }
             Event::Begin => self.begin_quarantine(),

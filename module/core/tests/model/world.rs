@@ -34,7 +34,7 @@ pub(crate) struct World {
 impl World {
     /// An empty table that looks at each lock at least this often, in milliseconds.
     pub(crate) fn new(look_every: Option<u64>) -> Self {
-        let limits = Limits { waiters: 100, waiters_per_key: 100, draining: false };
+        let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
         let clock = Clock::new();
         let mut table = Table::new(limits);
         table.look_every = look_every.map(Millis);
@@ -153,7 +153,7 @@ impl World {
     fn note(&mut self, hand_off: HandOff<Client>) -> Told {
         self.named.push(hand_off.id);
         let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
-        Told::Granted(hand_off.client.0, owner, hand_off.token.value(), hand_off.until.0)
+        Told::Granted(hand_off.client.unwrap().0, owner, hand_off.token.value(), hand_off.until.0)
     }
 
     /// Tells the model the names of the latest grants, which are in the same order.
@@ -197,7 +197,7 @@ impl World {
         prop_assert_eq!(seen.until(), until.filter(|_| !is_free(&seen)));
 
         let in_line = self.table.queue_of(key_ref(name));
-        let in_line = in_line.map(|waiter| (waiter.owner, waiter.since, waiter.client.0));
+        let in_line = in_line.map(|waiter| (waiter.owner, waiter.since, waiter.client.unwrap().0));
         let expected = lock.queue.iter();
         let expected = expected.map(|w| (w.owner.as_bytes(), MonoMillis(w.since), w.client));
         prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected), "I3");

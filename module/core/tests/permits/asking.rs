@@ -54,7 +54,7 @@ impl World {
         let expected = self.expected(request);
         let Request { owner, permits, lease, .. } = request;
         let at = self.at_with(owner, permits);
-        let (reply, change) = self.table.wait_for_permits(&at, permits, &asked(request));
+        let (reply, change) = self.table.wait_for_permits(&at, permits, &asked(request), None);
         if expected != TakeReply::Refused {
             prop_assert_eq!(reply, Ok(expected));
             return self.taken(owner, lease, expected, change);

@@ -1,6 +1,6 @@
 //! How those who wait for permits are served, and what becomes of grants that reach nobody.
 
-use kvlock_core::{Cause, PermitsChange, Served};
+use kvlock_core::{Cause, Dismissal, PermitsChange, Served};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -36,7 +36,10 @@ impl World {
             if self.key == Key::Unset {
                 // They are sent away.
                 let client = self.waits.remove(0).client;
-                prop_assert_eq!(self.table.dismiss_one_of(KEY), Some(client));
+                prop_assert_eq!(
+                    self.table.dismiss_one_of(KEY, Dismissal::Unset),
+                    Some(Some(client))
+                );
                 continue;
             }
             let (had, until) = self.of(owner).unwrap_or((0, 0));
@@ -45,7 +48,7 @@ impl World {
             match self.table.serve_permits(&at, cause) {
                 Served::TooMany(client) => {
                     prop_assert!(self.limit().is_some_and(|limit| had + permits > limit));
-                    prop_assert_eq!(client, self.waits.remove(0).client);
+                    prop_assert_eq!(client, Some(self.waits.remove(0).client));
                 }
                 Served::NotYet => {
                     let no_more = free < permits || self.in_quarantine();
@@ -55,7 +58,7 @@ impl World {
                 Served::Granted(hand_off, share, used) => {
                     prop_assert!(free >= permits, "I12");
                     prop_assert!(!self.in_quarantine(), "I13");
-                    prop_assert_eq!(hand_off.client, self.waits.remove(0).client);
+                    prop_assert_eq!(hand_off.client, Some(self.waits.remove(0).client));
                     prop_assert_eq!(hand_off.until.0, self.now + lease);
                     let until = until.max(self.now + lease);
                     prop_assert_eq!((share.holds, share.until.0), (had + permits, until));
@@ -83,7 +86,7 @@ impl World {
                 return Err(TestCaseError::fail("nobody waits"));
             };
             prop_assert!(end <= self.now, "a wait ended early");
-            prop_assert_eq!(self.waits.remove(place).client, client);
+            prop_assert_eq!(Some(self.waits.remove(place).client), client);
             self.counters.timeouts += 1;
         }
         prop_assert!(self.waits.iter().all(|wait| wait.end.is_none_or(|end| end > self.now)));

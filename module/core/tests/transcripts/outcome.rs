@@ -32,9 +32,10 @@ impl Stage {
         let token = hand_off.token;
         let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
         let grant = Grant { id: hand_off.id, lock: lock.clone(), owner, token };
-        self.grants.insert(hand_off.client.name.clone(), grant);
+        let Some(client) = hand_off.client else { return };
+        self.grants.insert(client.name.clone(), grant);
         let told = format!("granted, token {}, holds 1", token.value());
-        self.tell(Some(hand_off.client), &told);
+        self.tell(Some(client), &told);
     }
 
     /// How everything stands, and what was counted since.
@@ -51,12 +52,16 @@ impl Stage {
             for (place, waiter) in (1..).zip(self.table.queue_of(key_ref(lock))) {
                 let owner = String::from_utf8_lossy(waiter.owner);
                 let waited = now.mono.since(waiter.since).0;
-                let left = match waiter.client.ends {
+                let ends = waiter.client.and_then(|client| client.ends);
+                let left = match ends {
                     Some(end) => format!("{} left", end.since(now.mono).0),
                     None => "no limit".to_owned(),
                 };
-                let client = &waiter.client.name;
-                let by = if **client == *owner { String::new() } else { format!(" ({client})") };
+                let by = match (waiter.client, waiter.session) {
+                    (Some(client), _) if *client.name == *owner => String::new(),
+                    (Some(client), _) => format!(" ({})", client.name),
+                    (None, name) => format!(" (session {})", self.session_named(name)),
+                };
                 let want = if waiter.want == Want::Shared { " to share" } else { "" };
                 all += &format!("  {place}. {owner}{by}{want}, waited {waited}, {left}\n");
             }

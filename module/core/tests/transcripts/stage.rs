@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
-    Acquire, Cause, Change, GrantId, Join, Limits, Millis, MonoMillis, Release, Table, Token,
-    WaitReply, WaiterId, Want,
+    Acquire, Cause, Change, Dismissal, GrantId, Join, Limits, Millis, MonoMillis, Reading, Release,
+    Table, Token, Via, WaitReply, WaiterId, Want,
 };
 
 use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
@@ -38,6 +38,8 @@ pub(crate) struct Stage {
     changed: BTreeSet<Name>,
     /// Which waiter a client is.
     waiting: BTreeMap<String, WaiterId>,
+    /// What readers are in, by the name of their connection.
+    pub(crate) readings: BTreeMap<String, Reading>,
     /// By the name of the client: grants whose reply is on its way.
     pub(crate) grants: BTreeMap<String, Grant>,
     /// What happened in this step.
@@ -46,7 +48,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let limits = Limits { waiters: 100, waiters_per_key: 100, draining: false };
+        let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
         Self {
             table: Table::new(limits),
             space: Keyspace::default(),
@@ -55,6 +57,7 @@ impl Stage {
             names: BTreeSet::new(),
             changed: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            readings: BTreeMap::new(),
             grants: BTreeMap::new(),
             log: String::new(),
         }
@@ -74,6 +77,7 @@ impl Stage {
             _ => self.event(command, &mut args),
         }
         args.finish(line);
+        self.tell_readers();
         self.table.check().expect("the invariants hold");
         let happened = std::mem::take(&mut self.log);
         happened + &self.standing(&before)
@@ -126,7 +130,7 @@ impl Stage {
             _ => {
                 let out = self.table.cancel(key_ref(&lock), owner.as_bytes());
                 self.say(if out.is_some() { "-> 1" } else { "-> 0" });
-                self.tell(out, "nil");
+                self.tell(out.flatten(), "nil");
             }
         }
     }
@@ -134,9 +138,10 @@ impl Stage {
     fn acquire(&mut self, wait: bool, lock: &Name, owner: &str, want: Want, args: &mut Args<'_>) {
         let lease = Millis(args.must("lease-ms"));
         let request = Acquire { owner: owner.as_bytes(), want, lease, holds: args.may("holds") };
+        let session = args.may::<String>("session").map(|name| self.session(&name));
         let (reply, change) = self.with_all(lock, owner, |table, at| {
             if wait {
-                return table.wait(at, &request);
+                return table.wait(at, &request, session);
             }
             let (reply, change) = table.acquire(at, &request);
             (WaitReply::Now(reply), change)
@@ -147,6 +152,14 @@ impl Stage {
             WaitReply::Now(reply) => self.say(&format!("-> {}", words::acquired(reply))),
             WaitReply::QueueFull => self.say("-> QUEUEFULL"),
             WaitReply::Draining => self.say("-> TRYAGAIN"),
+            WaitReply::Block if session.is_some() => {
+                self.say("-> queued");
+                let join = Join { owner: owner.as_bytes(), want, lease, timeout };
+                let via = Via::Session(session.expect("it is one"));
+                let (_, out) =
+                    self.with_all(lock, owner, |table, at| table.enqueue(at, &join, via));
+                self.tell(out, "UNBLOCKED");
+            }
             WaitReply::Block => {
                 self.say("-> (blocked)");
                 let join = Join { owner: owner.as_bytes(), want, lease, timeout };
@@ -233,8 +246,8 @@ impl Stage {
             }
             "slot-moved" => {
                 let lock = self.name(args);
-                while let Some(out) = self.table.dismiss_one_of(key_ref(&lock)) {
-                    self.tell(Some(out), "MOVED");
+                while let Some(out) = self.table.dismiss_one_of(key_ref(&lock), Dismissal::Moving) {
+                    self.tell(out, "MOVED");
                 }
             }
             "quarantine" => {
@@ -248,7 +261,7 @@ impl Stage {
             // Without a token it is not known yet.
             "floor" => self.floor = args.may("token"),
             "list" => self.list(args.may("db").unwrap_or(0), args.must("count")),
-            other => panic!("no such command: {other}"),
+            other => self.session_event(other, args),
         }
     }
 
@@ -257,8 +270,9 @@ impl Stage {
         let now = self.clock.now();
         self.table.end_quarantine(now);
         while let Some(out) = self.table.time_out_one(now) {
-            self.tell(Some(out), "nil");
+            self.tell(out, "nil");
         }
+        self.sessions_due();
         while let Some((lock, cause)) = self.table.next_look(now) {
             let name = String::from_utf8_lossy(&lock.name).into_owned();
             let lock = (lock.db, name);
@@ -273,7 +287,7 @@ impl Stage {
         let now = self.clock.now().mono;
         for lock in self.table.most_waited_for(db, count) {
             let key = String::from_utf8_lossy(&lock.key.name);
-            let waited = now.since(lock.since).0;
+            let waited = lock.since.map_or(0, |since| now.since(since).0);
             self.log += &format!("-> {key}, waiters {}, longest {waited}\n", lock.waiters);
         }
     }

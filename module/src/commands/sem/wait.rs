@@ -1,9 +1,9 @@
-//! `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n]`
+//! `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n] [SESSION id]`
 
 use kvlock_core::{Acquire, Join, Millis, WaitReply, Want};
 
 use super::acquire;
-use crate::commands::wait::park;
+use crate::commands::wait::How;
 use crate::commands::{QUEUE_FULL, READ_ONLY, parse};
 use crate::module::DRAINING;
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
@@ -27,6 +27,7 @@ impl Command for SemWait {
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::Number(c"timeout-ms"),
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
         ],
     };
 
@@ -35,15 +36,18 @@ impl Command for SemWait {
             return Reply::Nil;
         };
         server::with(|server| {
-            let most = server.config.max_lease_ms;
-            let parsed = parse::permits(*owner, *permits, *lease, options, most)
-                .and_then(|parsed| Ok((parsed, parse::timeout(*timeout)?)));
+            let parsed = parse::session(options).and_then(|(session, options)| {
+                let most = server.config.max_lease_ms;
+                let parsed = parse::permits(*owner, *permits, *lease, &options, most)?;
+                let timeout = parse::timeout(*timeout)?;
+                Ok((parsed, timeout, How::find(server, ctx, session)?))
+            });
             match parsed {
-                Ok(((permits, request), _)) if ctx.must_not_block() => {
+                Ok(((permits, request), _, How::Not)) => {
                     acquire::run(server, ctx, *key, *owner, permits, &request)
                 }
-                Ok(((permits, request), timeout)) => {
-                    run(server, ctx, *key, *owner, (permits, timeout), &request)
+                Ok(((permits, request), timeout, how)) => {
+                    run(server, ctx, *key, *owner, (permits, timeout, how), &request)
                 }
                 Err(trouble) => trouble,
             }
@@ -56,14 +60,14 @@ fn run(
     ctx: &Ctx<'_>,
     key: Arg<'_>,
     owner: Arg<'_>,
-    (permits, timeout): (u64, Option<Millis>),
+    (permits, timeout, how): (u64, Option<Millis>, How),
     request: &Acquire<'_>,
 ) -> Reply {
     if !server.may_serve() {
         return READ_ONLY;
     }
     let outcome = server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
-        let (outcome, change) = server.table.wait_for_permits(at, permits, request);
+        let (outcome, change) = server.table.wait_for_permits(at, permits, request, how.session());
         let outcome = match outcome {
             Ok(outcome) => Err(acquire::reply(outcome)),
             Err(WaitReply::QueueFull) => Err(QUEUE_FULL),
@@ -71,14 +75,14 @@ fn run(
             Err(WaitReply::Block | WaitReply::Now(_)) => {
                 let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
                 let join = Join { owner, want, lease, timeout };
-                park(ctx, |client| server.table.enqueue_for_permits(at, &join, client))
+                how.join(ctx, |via| server.table.enqueue_for_permits(at, &join, via))
                     .ok_or(Reply::Nil)
             }
         };
         (outcome, change)
     });
     match outcome {
-        Ok(parked) => parked.settle(server),
+        Ok(joined) => joined.settle(server),
         Err(reply) => reply,
     }
 }

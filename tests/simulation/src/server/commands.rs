@@ -103,7 +103,7 @@ impl Server {
                 }
             }
             Request::Cancel { key, owner } => {
-                let cancelled = self.table.cancel(named(key), owner.bytes());
+                let cancelled = self.table.cancel(named(key), owner.bytes()).flatten();
                 let there = cancelled.is_some();
                 if let Some(parked) = cancelled {
                     sim.judge.borrow_mut().counts.cancelled += 1;
@@ -125,7 +125,7 @@ impl Server {
         let living = want == Want::Exclusive;
         let parked = Parked { conn, call, key };
         let outcome = self.on_lock(sim, key, owner, living, Why::Acquire, |table, at| {
-            let (reply, change) = table.wait(at, &request);
+            let (reply, change) = table.wait(at, &request, None);
             let outcome = match reply {
                 WaitReply::Now(reply) => Err(acquired(reply)),
                 WaitReply::QueueFull => Err(Reply::Error(Refusal::QueueFull)),

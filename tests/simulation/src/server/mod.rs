@@ -21,7 +21,7 @@ pub(crate) use life::Memory;
 use replication::{Follower, Unconfirmed};
 use std::collections::{BTreeMap, VecDeque};
 
-const LIMITS: Limits = Limits { waiters: 1_000, waiters_per_key: 1_000, draining: false };
+const LIMITS: Limits = Limits { waiters: 1_000, waiters_per_key: 1_000, ..Limits::UNLIMITED };
 
 const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 

@@ -121,6 +121,8 @@ impl Server {
     /// Answers a waiter that was granted the lock.
     fn tell(&mut self, sim: &Sim, key: Key, hand_off: HandOff<Parked>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
+        // Nobody waits through a session here.
+        let Some(client) = client else { return };
         let owner = Owner::read(&owner);
         if self.order[key].front() != Some(&client.call) {
             let text = format!("{owner:?} by {} before {:?}", client.call, self.order[key]);

@@ -7,7 +7,7 @@ use crate::keyspace::Asked;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
 use crate::wire::{Key, Owner, Refusal, Reply};
-use kvlock_core::{Cause, Millis, Now, RUN_MAX, Situation};
+use kvlock_core::{Cause, Dismissal, Millis, Now, RUN_MAX, Situation};
 
 /// How soon to try again what may not be written now.
 const PAUSED: Millis = Millis(20);
@@ -18,7 +18,7 @@ impl Server {
         let now = self.at(sim);
         self.table.end_quarantine(now);
         for _ in 0..RUN_MAX {
-            let Some(parked) = self.table.time_out_one(now) else { break };
+            let Some(parked) = self.table.time_out_one(now).flatten() else { break };
             self.answer(sim, parked, Reply::Nil);
         }
         let may_write = self.primary && !self.is_paused(sim);
@@ -53,7 +53,8 @@ impl Server {
                 let change = self.table.look(&at, cause);
                 return self.carry_out(sim, key, asked.owner, change, Why::Look, now);
             }
-            while let Some(parked) = self.table.dismiss_one_of(named(key)) {
+            let why = Dismissal::Moving;
+            while let Some(Some(parked)) = self.table.dismiss_one_of(named(key), why.clone()) {
                 self.answer(sim, parked, Reply::Error(Refusal::NoReplicas));
             }
             return;

@@ -1,0 +1,168 @@
+//! What has become of waits through a session, until its client says that it knows.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+
+use crate::grant::GrantId;
+use crate::key::LockKey;
+use crate::planted::Bug;
+use crate::token::Token;
+use crate::types::MonoMillis;
+
+/// What has become of one place in line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What was waited for.
+    pub key: LockKey,
+    /// For whom.
+    pub owner: Rc<[u8]>,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+/// How a wait ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The owner has it.
+    Granted(Granted),
+    /// The latch is open.
+    Open,
+    /// Its time was over.
+    TimedOut,
+    /// Somebody withdrew it.
+    Cancelled,
+    /// A later wait of its owner, through somebody else, has its place.
+    Replaced,
+    /// It cannot be served here, or not now.
+    Dismissed(Dismissal),
+}
+
+/// A grant that a session hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Which grant.
+    pub id: GrantId,
+    /// Its token; of a semaphore it says nothing.
+    pub token: Token,
+    /// How many holds or permits the owner has by it.
+    pub holds: u64,
+    /// How many permits of a semaphore it was.
+    pub permits: u64,
+    /// When it was given.
+    pub at: MonoMillis,
+}
+
+/// Why a waiter is sent away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dismissal {
+    /// The module is being drained.
+    Draining,
+    /// The slot of the key is moving.
+    Moving,
+    /// The semaphore has fewer permits than that.
+    TooMany,
+    /// The semaphore is not set any more.
+    Unset,
+    /// The server takes no writes, and this is what it says of that.
+    Server(Rc<[u8]>),
+}
+
+/// A grant that nobody was told of, and nobody will be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Untold {
+    /// What was granted.
+    pub key: LockKey,
+    /// To whom.
+    pub owner: Rc<[u8]>,
+    /// The grant.
+    pub granted: Granted,
+}
+
+/// The outcomes of one session, numbered from 1 without a gap.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    kept: BTreeMap<u64, Outcome>,
+    /// The number of the latest.
+    last: u64,
+    /// The latest that was written to a connection.
+    pub(crate) written: u64,
+    /// The latest that the client has acknowledged; it and those before are as good as gone.
+    acked: u64,
+}
+
+impl Outbox {
+    pub(crate) fn push(&mut self, outcome: Outcome) {
+        self.last = self.last.saturating_add(1);
+        self.kept.insert(self.last, outcome);
+    }
+
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The number of the latest.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn acknowledge(&mut self, ack: u64) {
+        self.acked = self.acked.max(ack);
+    }
+
+    /// Drops some of those that are acknowledged; says how many.
+    pub(crate) fn prune(&mut self, most: usize) -> usize {
+        let before = self.kept.len();
+        for _ in 0..most {
+            let Some(entry) = self.kept.first_entry().filter(|first| *first.key() <= self.acked)
+            else {
+                break;
+            };
+            entry.remove();
+        }
+        before.saturating_sub(self.kept.len())
+    }
+
+    /// Says whether there are more to be dropped.
+    pub(crate) fn has_acknowledged(&self) -> bool {
+        self.kept.first_key_value().is_some_and(|(first, _)| *first <= self.acked)
+    }
+
+    /// Those after a number, oldest first.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Outcome)> {
+        let range = (Bound::Excluded(number.max(self.acked)), Bound::Unbounded);
+        self.kept.range(range).map(|(number, outcome)| (*number, outcome))
+    }
+
+    /// Takes out the oldest, with its grant if nobody was told of it.
+    pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
+        let (number, outcome) = self.kept.pop_first()?;
+        let told = number <= self.written && !Bug::WrittenTakenBack.is_planted();
+        Some(match outcome {
+            Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
+                Some(Untold { key, owner, granted })
+            }
+            _ => None,
+        })
+    }
+
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let first = self.kept.first_key_value().map(|(first, _)| *first);
+        let span = first.map_or(0, |first| self.last.saturating_sub(first).saturating_add(1));
+        if u64::try_from(self.kept.len()) != Ok(span) {
+            return Err(format!(
+                "I16: {} outcomes from {first:?} to {}",
+                self.kept.len(),
+                self.last
+            ));
+        }
+        if self.acked > self.written || self.written > self.last {
+            return Err(format!(
+                "I16: {} acknowledged, {} written, {} posted",
+                self.acked, self.written, self.last
+            ));
+        }
+        Ok(())
+    }
+}

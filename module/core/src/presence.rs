@@ -1,0 +1,193 @@
+//! Sessions that are away: their waiters keep their places and are passed over.
+//!
+//! A session may have any number of waiters, so they step out of their lines, in again, or leave
+//! some at a time. Until all have followed, whoever is served looks: a waiter in front whose
+//! session is away steps out then.
+
+use std::ops::Bound;
+
+use crate::key::KeyRef;
+use crate::mode::Want;
+use crate::outbox::{Dismissal, Ending, Outcome, Untold};
+use crate::outcome::Cause;
+use crate::planted::Bug;
+use crate::queue::{Leaver, QueueId, WaiterId};
+use crate::session::{SessionId, Via};
+use crate::table::Table;
+
+/// How many waiters follow their sessions in one go: each a microsecond or two.
+const STEPS: usize = 64;
+
+/// How many acknowledged outcomes are dropped in one go.
+const PRUNED: usize = 512;
+
+impl<P> Table<P> {
+    /// The first in line whose session is not away, if nobody else is before it.
+    pub(crate) fn front(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
+        self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id))
+    }
+
+    /// Whether the first in line is one who must be passed over, and was not yet.
+    pub(crate) fn front_is_away(&self, queue: QueueId) -> bool {
+        self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
+    }
+
+    /// Whether somebody is in line for a key: not only who is away.
+    #[must_use]
+    pub fn is_in_line(&self, key: KeyRef<'_>) -> bool {
+        self.queues.find(key).is_some_and(|queue| self.queues.head(queue).is_some())
+    }
+
+    fn is_passed_over(&self, id: WaiterId) -> bool {
+        match self.queues.waiter(id).map(|waiter| (&waiter.via, waiter.want)) {
+            // A latch opens for everybody.
+            None | Some((Via::Client(_), _) | (_, Want::Zero)) => false,
+            Some((Via::Session(session), _)) => self.sessions.is_away(*session),
+        }
+    }
+
+    /// Some of those in front of this line who are away step out of it. If others of them are in
+    /// front then, the lock is looked at again at once.
+    pub fn pass_over(&mut self, key: KeyRef<'_>) {
+        let Some(queue) = self.queues.find(key) else { return };
+        for _ in 0..STEPS {
+            let Some((id, _)) = self.queues.head(queue).filter(|(id, _)| self.is_passed_over(*id))
+            else {
+                return;
+            };
+            self.queues.step_out(id);
+        }
+        if self.front_is_away(queue) {
+            self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
+        }
+    }
+
+    /// A waiter takes its place in line, or steps out of it, as its session is there or away.
+    pub(crate) fn settle_one(&mut self, id: WaiterId) {
+        let Some(waiter) = self.queues.waiter(id) else { return };
+        let (queue, want) = (waiter.queue, waiter.want);
+        let before = self.queues.head(queue);
+        if self.is_passed_over(id) {
+            self.queues.step_out(id);
+        } else {
+            self.queues.step_in(id);
+        }
+        let after = self.queues.head(queue);
+        // What the one that stands in front now wants may be there to be had.
+        if let Some((front, wants)) = after.filter(|_| before != after)
+            && (front == id || wants != want)
+        {
+            self.plan_look(queue, Some(crate::waiting::AT_ONCE), Cause::Outside);
+        }
+    }
+
+    /// The session is away from now on.
+    pub(crate) fn go_away(&mut self, id: SessionId) {
+        self.turn(id, true);
+    }
+
+    /// The session is there again, as if it had never been away.
+    pub(crate) fn come_back(&mut self, id: SessionId) {
+        if !Bug::PlaceLost.is_planted() {
+            self.turn(id, false);
+        } else if let Some(session) = self.sessions.get_mut(id) {
+            session.away = false;
+        }
+    }
+
+    fn turn(&mut self, id: SessionId, away: bool) {
+        let Some(session) = self.sessions.get_mut(id).filter(|session| session.away != away) else {
+            return;
+        };
+        session.away = away;
+        session.settling = Some(None);
+        let all_away = self.sessions.away;
+        self.sessions.away =
+            if away { all_away.saturating_add(1) } else { all_away.saturating_sub(1) };
+        if self.follow(id) {
+            self.sessions.list(id);
+        }
+    }
+
+    /// Some of a session's waiters follow it. Says whether there is more to do.
+    fn follow(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.sessions.get_mut(id) else { return false };
+        let Some(so_far) = session.settling else { return false };
+        let rest = (so_far.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let some: Vec<_> = session.waits.range(rest).take(STEPS).copied().collect();
+        let is_last = some.len() < STEPS;
+        session.settling = if is_last { None } else { Some(some.last().copied()) };
+        some.into_iter().for_each(|waiter| self.settle_one(waiter));
+        !is_last
+    }
+
+    /// Does some of what sessions have left to be done. Says whether there is more.
+    pub fn work_on_sessions(&mut self) -> bool {
+        if let Some(id) = self.sessions.next_listed() {
+            if self.follow(id) {
+                self.sessions.list(id);
+            }
+            self.sessions.prune(id, PRUNED);
+        }
+        self.clear_remains();
+        self.sessions_have_work()
+    }
+
+    /// Says whether sessions have left something to be done.
+    #[must_use]
+    pub fn sessions_have_work(&self) -> bool {
+        let sessions = &self.sessions;
+        let drains = self.limits.draining && sessions.waits > 0;
+        drains || !sessions.unsettled.is_empty() || !sessions.remains.is_empty()
+    }
+
+    /// Some waiters of a session that is gone leave, and some of what was kept for it goes.
+    fn clear_remains(&mut self) {
+        let Some((mut waits, mut outbox)) = self.sessions.remains.pop_front() else { return };
+        for _ in 0..STEPS {
+            if let Some(id) = waits.pop_first() {
+                drop(self.withdraw(id));
+            } else if let Some(untold) = outbox.take_first() {
+                self.sessions.untold.extend(untold);
+                self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
+            } else {
+                return;
+            }
+        }
+        self.sessions.remains.push_front((waits, outbox));
+    }
+
+    /// A grant to a session that is gone, of which nobody was told: to be taken back.
+    pub fn next_untold(&mut self) -> Option<Untold> {
+        self.sessions.untold.pop_front()
+    }
+
+    /// Says whether there are grants to be taken back.
+    #[must_use]
+    pub fn has_untold(&self) -> bool {
+        !self.sessions.untold.is_empty()
+    }
+
+    /// Sends away one waiter because the module is being drained.
+    pub fn drain_one(&mut self) -> Option<Option<P>> {
+        if !self.limits.draining {
+            return None;
+        }
+        let id = self.queues.first()?;
+        let leaver = self.take_out(id)?;
+        Some(self.tell(leaver, Ending::Dismissed(Dismissal::Draining)))
+    }
+
+    /// Tells what became of a waiter that has left: a client is given back to be answered, a
+    /// session keeps it.
+    pub(crate) fn tell(&mut self, leaver: Leaver<P>, ending: Ending) -> Option<P> {
+        match leaver.waiter.via {
+            Via::Client(client) => Some(client),
+            Via::Session(session) => {
+                let (key, owner) = (leaver.key, leaver.waiter.owner);
+                self.sessions.post(session, Outcome { key, owner, ending });
+                None
+            }
+        }
+    }
+}

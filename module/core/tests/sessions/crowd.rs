@@ -1,0 +1,121 @@
+//! Sessions with so many waits that these follow some at a time.
+
+use kvlock_core::{
+    Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
+    Observed, Release, SessionId, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+};
+
+const MANY: usize = 100_000;
+const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
+const KEY: KeyRef<'static> = KeyRef::lock(0, b"orders");
+
+fn at(seen: Observed<'_>) -> Situation<'_> {
+    Situation { key: KEY, seen, now: NOW, floor: Some(0) }
+}
+
+fn held(owner: &[u8], token: Option<Token>) -> Observed<'_> {
+    let until = Some(UnixMillis(1_010_000));
+    Observed::Held(Holding { owner, holds: 1, shared: 0, token, until })
+}
+
+fn join(table: &mut Table<u32>, owner: &str, via: Via<u32>) {
+    let (owner, want) = (owner.as_bytes(), Want::Exclusive);
+    let join = Join { owner, want, lease: Millis(9), timeout: None };
+    table.enqueue(&at(held(b"holder", None)), &join, via);
+}
+
+/// A table in which a session has so many waits for a lock, and somebody else is behind them.
+fn crowd() -> (Table<u32>, SessionId) {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let session = table.open_session([b'0'; 32], b"user", Millis(100), NOW).expect("it is opened");
+    for number in 0..MANY {
+        join(&mut table, &format!("owner:{number}"), Via::Session(session));
+    }
+    join(&mut table, "last", Via::Client(7));
+    (table, session)
+}
+
+/// The session's reader is lost.
+fn lose(table: &mut Table<u32>, session: SessionId) {
+    let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("it reads");
+    table.reader_gone(reading.expect("it is there"), NOW);
+}
+
+fn first_in_line(table: &Table<u32>) -> Option<Vec<u8>> {
+    table.queue_of(KEY).next().map(|waiter| waiter.owner.to_vec())
+}
+
+fn work_off(table: &mut Table<u32>) -> usize {
+    let mut turns = 1;
+    while table.work_on_sessions() {
+        turns += 1;
+    }
+    turns
+}
+
+#[test]
+fn a_crowd_steps_aside_and_comes_back_in_order_some_at_a_time() {
+    let (mut table, session) = crowd();
+    lose(&mut table, session);
+    assert!(table.sessions_have_work() && table.next_due(NOW) == Some(Millis(0)));
+    assert!(work_off(&mut table) > 100);
+    assert_eq!(first_in_line(&table), Some(b"last".to_vec()));
+    assert_eq!((table.waiters(), table.check()), (MANY + 1, Ok(())));
+
+    table.begin_reading(session, Some(2), 0, NOW).expect("it reads");
+    assert!(work_off(&mut table) > 100);
+    let line: Vec<_> = table.queue_of(KEY).map(|waiter| waiter.owner.to_vec()).collect();
+    let expected = (0..MANY).map(|n| format!("owner:{n}").into_bytes()).chain([b"last".to_vec()]);
+    assert!(line.into_iter().eq(expected));
+    assert_eq!(table.check(), Ok(()));
+}
+
+#[test]
+fn a_lock_passes_over_a_crowd_that_has_not_stepped_aside_yet() {
+    let (mut table, session) = crowd();
+    lose(&mut table, session);
+    let (_, change) =
+        table.release(&at(held(b"holder", None)), b"holder", Want::Exclusive, Release::One);
+    // So many stand in front that the lock is free until some more have stepped aside.
+    assert_eq!(change, Change::Free);
+    let request = Acquire { owner: b"new", want: Want::Exclusive, lease: Millis(9), holds: None };
+    let free = Observed::Free { stored: None };
+    assert_eq!(table.wait(&at(free), &request, None).0, WaitReply::Block, "I8");
+    for _ in 0..MANY {
+        let (_, cause) = table.next_look(NOW).expect("it is looked at again");
+        assert_eq!(cause, Cause::Outside);
+        if let Change::HandOff(hand_off) = table.look(&at(free), cause) {
+            assert_eq!((&*hand_off.owner, hand_off.client), (&b"last"[..], Some(7)));
+            return;
+        }
+    }
+    unreachable!("the last one is never served");
+}
+
+#[test]
+fn a_crowd_of_a_session_that_is_gone_leaves_some_at_a_time() {
+    let (mut table, session) = crowd();
+    assert_eq!(table.close_session(session), None);
+    assert_eq!(table.session_count(), (0, 0));
+    assert!(work_off(&mut table) > 100);
+    assert_eq!((table.waiters(), table.check()), (1, Ok(())));
+    assert_eq!(first_in_line(&table), Some(b"last".to_vec()));
+}
+
+#[test]
+fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
+    let (mut table, session) = crowd();
+    for number in 0..MANY {
+        assert_eq!(table.cancel(KEY, format!("owner:{number}").as_bytes()), Some(None));
+    }
+    let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("it reads");
+    let reading = reading.expect("it is there");
+    let news = table.news(reading).and_then(Result::ok).expect("there is something");
+    assert!(news.map(|(_, outcome)| &outcome.ending).eq(vec![&Ending::Cancelled; MANY]));
+    table.sent(reading, MANY as u64, NOW);
+    table.heard(reading, MANY as u64);
+    table.begin_reading(session, Some(1), MANY as u64, NOW).expect("it was written");
+    assert!(table.session_waits().1 > MANY / 2 && table.sessions_have_work());
+    assert!(work_off(&mut table) > 100);
+    assert_eq!((table.session_waits(), table.check()), ((0, 0), Ok(())));
+}

@@ -1,0 +1,169 @@
+//! Sessions: reads what has become of waits, tells readers, and does what sessions leave to be done.
+
+use std::cell::Cell;
+
+use kvlock_core::{
+    Dismissal, Ending, Granted, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName,
+    Untold,
+};
+
+use crate::clock;
+use crate::commands::{NO_SESSION, sent_away};
+use crate::redis::{Arg, Ctx, Reply};
+use crate::server::{Grant, Note, Server, WaitsFor};
+use crate::wake::BATCH;
+
+/// What a reader hears when a later one reads.
+pub(crate) const READ_ELSEWHERE: Reply =
+    Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
+
+/// A reply to a reader that is on its way.
+#[derive(Debug)]
+pub(crate) struct Outcomes {
+    pub(crate) reading: Reading,
+    /// The most that it may contain.
+    pub(crate) most: usize,
+    /// The number of the reader's client.
+    client_id: Option<u64>,
+    /// The last outcome in it; nothing as long as it is not composed.
+    up_to: Cell<Option<u64>>,
+}
+
+impl Outcomes {
+    pub(crate) fn new(reading: Reading, most: usize, client_id: Option<u64>) -> Self {
+        Self { reading, most, client_id, up_to: Cell::new(None) }
+    }
+}
+
+impl Server {
+    /// The session that an argument names, if it is the caller's.
+    pub(crate) fn session(&self, ctx: &Ctx<'_>, name: Arg<'_>) -> Result<SessionId, Reply> {
+        let found =
+            ctx.user().and_then(|user| self.table.session(name.bytes(), user.lend().bytes()));
+        found.ok_or(NO_SESSION)
+    }
+
+    /// Whether there is something to read.
+    pub(crate) fn has_news(&self, reading: Reading) -> bool {
+        let news = self.table.news(reading).and_then(Result::ok);
+        news.is_some_and(|mut news| news.next().is_some())
+    }
+
+    /// Composes the reply to a reader: what has come until now.
+    pub(crate) fn read(&self, outcomes: &Outcomes) -> Reply {
+        let news = match self.table.news(outcomes.reading) {
+            None => return NO_SESSION,
+            Some(Err(_)) => return READ_ELSEWHERE,
+            Some(Ok(news)) => news,
+        };
+        let mut up_to = 0;
+        let list = news.take(outcomes.most).map(|(number, outcome)| {
+            up_to = number;
+            entry(number, outcome)
+        });
+        let list = Reply::List(list.collect());
+        outcomes.up_to.set(Some(up_to));
+        Reply::List(vec![Reply::Number(clock::now().mono.0), list])
+    }
+
+    /// The reply to a reader was sent. Whether it was written to the connection is known when the
+    /// turn is over.
+    pub(crate) fn was_sent(&mut self, ctx: &Ctx<'_>, outcomes: &Outcomes) {
+        let Some(up_to) = outcomes.up_to.get() else { return };
+        self.table.sent(outcomes.reading, up_to, clock::now());
+        match outcomes.client_id {
+            // There is nothing that could have been dropped.
+            _ if up_to == 0 => {}
+            Some(client) => {
+                self.sent.entry(client).or_default().push((outcomes.reading, up_to));
+                self.hear_of_turns(ctx);
+            }
+            None => self.table.heard(outcomes.reading, up_to),
+        }
+    }
+
+    /// Answers the blocked readers that have something to hear.
+    pub(crate) fn tell_readers(&mut self, now: Now) {
+        while let Some((reading, waiting)) = self.table.next_reader(now) {
+            let parked = self.parked.remove(&waiting.client.handle());
+            if let Some(WaitsFor::Outcomes(_, most)) = parked {
+                let outcomes = Outcomes::new(reading, most, Some(waiting.client_id));
+                waiting.client.answer_then(Some(Note::Outcomes(outcomes)));
+            }
+        }
+    }
+
+    /// Ends a session.
+    pub(crate) fn close_session(&mut self, session: SessionId) {
+        let reader = self.table.close_session(session);
+        self.answer(reader, NO_SESSION, None);
+    }
+
+    /// Ends all of them.
+    pub(crate) fn close_all_sessions(&mut self) {
+        for reader in self.table.close_all_sessions() {
+            self.answer(reader, NO_SESSION, None);
+        }
+    }
+
+    /// Does some of what is due for sessions.
+    pub(crate) fn work_on_sessions(&mut self, ctx: &Ctx<'_>, now: Now) {
+        for _ in 0..BATCH {
+            if !self.table.session_due(now) {
+                break;
+            }
+        }
+        self.table.work_on_sessions();
+        for _ in 0..BATCH {
+            let Some(waiting) = self.table.drain_one() else { break };
+            self.answer(waiting, sent_away(&Dismissal::Draining), None);
+        }
+        while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
+            let Granted { id, token, permits, .. } = granted;
+            self.never_arrived(ctx, Grant { id, client_id: 0, key, owner, token, permits });
+        }
+    }
+}
+
+/// One outcome as a reply.
+fn entry(number: u64, outcome: &Outcome) -> Reply {
+    let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
+    let kind_of = match kind {
+        Kind::Lock => "lock",
+        Kind::Semaphore => "semaphore",
+        Kind::Latch => "latch",
+    };
+    let mut items = vec![
+        Reply::Number(number),
+        Reply::Word(kind_of),
+        Reply::Bytes(name.to_vec()),
+        Reply::Bytes(owner.to_vec()),
+    ];
+    match ending {
+        Ending::Granted(granted) => {
+            let token = (*kind == Kind::Lock).then_some(granted.token.value());
+            items.extend([
+                Reply::Word("granted"),
+                Reply::or_nil(token, Reply::Number),
+                Reply::Number(granted.holds),
+                Reply::Number(granted.at.0),
+            ]);
+        }
+        Ending::Open => items.push(Reply::Word("open")),
+        Ending::TimedOut => items.push(Reply::Word("timeout")),
+        Ending::Cancelled => items.push(Reply::Word("cancelled")),
+        Ending::Replaced => items.push(Reply::Word("replaced")),
+        Ending::Dismissed(why) => {
+            items.push(Reply::Word("error"));
+            if let Reply::Error(text) = sent_away(why) {
+                items.push(Reply::Bytes(text.to_bytes().to_vec()));
+            }
+        }
+    }
+    Reply::List(items)
+}
+
+/// What operators see of a session's name: not enough to use it.
+pub(crate) fn short_name(name: &SessionName) -> Reply {
+    Reply::Bytes(name.iter().take(8).copied().collect())
+}
