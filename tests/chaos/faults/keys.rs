@@ -169,6 +169,8 @@ impl Injector<'_> {
         } else {
             self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", ms, "SHARED"])?;
             self.ask(cmd!["PEXPIRE", other, 700_000])?;
+            // It is older than what the key may have been granted by the time it is replaced.
+            self.ask(cmd!["HDEL", other, "fencing-token"])?;
         }
         self.ask(cmd!["EVAL", CROWD, 1, other, ms, count])?;
         let (rename, copy) = (cmd!["RENAME", other, key], cmd!["COPY", other, key, "REPLACE"]);
