@@ -1,8 +1,8 @@
 //! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
-    Share, Sharing, Situation, TOKEN_FIELD, Token, UnixMillis,
+    Bug, COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, OWNER_BYTES_MAX, Observed,
+    RELEASE_MESSAGE, Share, Sharing, Situation, TOKEN_FIELD, Token, UnixMillis,
 };
 
 use crate::floor::FLOOR_PREFIX;
@@ -204,6 +204,7 @@ fn read_moded(
         (Some(Mode::Exclusive(_)), None) if fields <= FIELDS_MAX => {
             read_fields(key, words, asked, until)
         }
+        _ if Bug::DiesOfHashes.is_planted() => std::process::abort(),
         _ => Seen::NotALock { until },
     }
 }

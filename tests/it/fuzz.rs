@@ -32,7 +32,7 @@ fn thousands_of_commands_of_any_sort_leave_nothing_behind() {
 fn it_sees_a_server_that_crashes() {
     let mut command = fuzz("200000");
     command.env("KVLOCK_MODULE", module_file::planted_path());
-    let output = command.env("KVLOCK_PLANTED", "no-pause-guard").output().unwrap();
+    let output = command.env("KVLOCK_PLANTED", "dies-of-hashes").output().unwrap();
     let text = text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("WRONG in round"), "{text}");

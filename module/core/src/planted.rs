@@ -86,6 +86,8 @@ bugs! {
     FlushIgnored "flush-ignored"
     /// Waiters stay when the module is drained.
     DrainKeepsWaiters "drain-keeps-waiters"
+    /// The server dies of a hash that is no lock.
+    DiesOfHashes "dies-of-hashes"
     /// A hash that is no lock is taken for a free one.
     TakesOverHashes "takes-over-hashes"
     /// A lock is shared with a newcomer although somebody waits.
