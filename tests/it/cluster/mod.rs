@@ -12,7 +12,7 @@ mod reshard;
 mod traffic;
 
 use harness::cluster::Cluster;
-use harness::{Connection, Kind, Server, Value, cmd};
+use harness::{Connection, Kind, Options, Server, Value, cmd};
 
 /// How many slots a reshard moves; they are the lowest of their node.
 const MOVED_SLOTS: u32 = 60;
@@ -27,7 +27,11 @@ struct Pair {
 
 impl Pair {
     fn start(kind: &Kind) -> Self {
-        let cluster = Cluster::start_with(&Server::options().kind(kind), 3, 0);
+        Self::start_with(&Server::options().kind(kind))
+    }
+
+    fn start_with(options: &Options) -> Self {
+        let cluster = Cluster::start_with(options, 3, 0);
         let port = cluster.node_for(key_of_slot(0)).port();
         let home = cluster.nodes().iter().position(|node| node.port() == port).unwrap();
         Self { cluster, home, away: (home + 1) % 3 }

@@ -48,9 +48,10 @@ impl Stage {
         Self::start(more(plain.clone()), plain.without_module())
     }
 
-    /// With a replica that has the module too, and may become the primary.
+    /// With a replica that has the module too, loads what it is sent beside what it has, and may
+    /// become the primary.
     pub(super) fn of_twins(kind: &Kind) -> Self {
-        Self::start(plain(kind), plain(kind))
+        Self::start(plain(kind), plain(kind).config("repl-diskless-load", "swapdb"))
     }
 
     /// With an append-only file on both, flushed at once and all in commands.
