@@ -16,6 +16,14 @@ servers=$root/target/servers
 say() { printf '==> %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "scripts/$(basename "$0")" "$*" >&2; exit 1; }
 
+# part NAME: begins a part of a long script, and says how long the one before took.
+part_name='' part_began=0
+part() {
+    [ -z "$part_name" ] || say "$part_name: $((SECONDS - part_began)) s"
+    part_name=${1:-} part_began=$SECONDS
+    [ -z "$part_name" ] || say "$part_name"
+}
+
 # The first of these programs that there is.
 first_of() {
     local name

@@ -1,8 +1,9 @@
 //! The commands of a server, as it documents them itself, and words that fit their arguments.
 
 use crate::words;
+use harness::Connection;
+use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
-use harness::{Connection, Value, cmd};
 
 /// Commands that would end the server, leave this machine, lock everybody out or wait for long.
 /// Some of them are given by hand, see `hand.rs`: never `CLIENT PAUSE` in a transaction, after which
@@ -85,24 +86,6 @@ const HOT: &[&str] = &[
     "watch",
 ];
 
-/// One command.
-#[derive(Debug)]
-pub(crate) struct Command {
-    /// Its words: `CONFIG GET` has two.
-    words: Vec<Vec<u8>>,
-    arguments: Vec<Argument>,
-}
-
-#[derive(Debug)]
-struct Argument {
-    name: String,
-    kind: String,
-    token: Option<Vec<u8>>,
-    optional: bool,
-    multiple: bool,
-    parts: Vec<Self>,
-}
-
 /// All commands that may be sent.
 #[derive(Debug)]
 pub(crate) struct Grammar {
@@ -115,76 +98,63 @@ pub(crate) struct Grammar {
 impl Grammar {
     /// Asks the server.
     pub(crate) fn of(connection: &mut Connection) -> Self {
-        let mut all = Vec::new();
-        for (name, command) in pairs(&connection.call(cmd!["COMMAND", "DOCS"])) {
-            read(&name, &command, &mut all);
-        }
+        let mut all = docs::commands(connection);
+        all.retain(|command| !NEVER.contains(&command.name.as_str()));
         let (ours, others): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|command| is_ours(&command.words[0]));
+            all.into_iter().partition(|command| is_ours(command.name.as_bytes()));
         assert!(ours.len() >= 20 && others.len() > 200, "{} and {}", ours.len(), others.len());
-        let place = |name: &&str| others.iter().position(|command| command.name() == *name);
+        let place = |name: &&str| others.iter().position(|command| command.name == *name);
         let hot = HOT.iter().filter_map(place).collect();
         Self { ours, others, hot }
     }
 
     /// A command of the module.
     pub(crate) fn one_of_ours(&self, random: &mut Random) -> Vec<Vec<u8>> {
-        random.pick(&self.ours).draw(random)
+        draw(random.pick(&self.ours), random)
     }
 
     /// Any other command.
     pub(crate) fn other(&self, random: &mut Random) -> Vec<Vec<u8>> {
         if random.percent(70) {
-            return self.others[*random.pick(&self.hot)].draw(random);
+            return draw(&self.others[*random.pick(&self.hot)], random);
         }
-        random.pick(&self.others).draw(random)
+        draw(random.pick(&self.others), random)
     }
 }
 
-impl Command {
-    fn name(&self) -> String {
-        String::from_utf8_lossy(&self.words.join(&b'|')).to_lowercase()
+/// A command, with arguments that fit, or nearly so.
+fn draw(command: &Command, random: &mut Random) -> Vec<Vec<u8>> {
+    let mut words: Vec<_> =
+        command.name.split('|').map(|word| word.to_uppercase().into_bytes()).collect();
+    command.arguments.iter().for_each(|argument| put(argument, random, &mut words));
+    if random.percent(4) {
+        spoil(&mut words, random);
     }
-
-    /// It, with arguments that fit, or nearly so.
-    fn draw(&self, random: &mut Random) -> Vec<Vec<u8>> {
-        let mut words = self.words.clone();
-        self.arguments.iter().for_each(|argument| argument.draw(random, &mut words));
-        if random.percent(4) {
-            spoil(&mut words, random);
-        }
-        words
-    }
+    words
 }
 
-impl Argument {
-    fn draw(&self, random: &mut Random, words: &mut Vec<Vec<u8>>) {
-        if self.optional && random.percent(65) {
-            return;
+fn put(argument: &Argument, random: &mut Random, words: &mut Vec<Vec<u8>>) {
+    if argument.optional && random.percent(65) {
+        return;
+    }
+    let times = if argument.multiple { 1 + random.below(3) } else { 1 };
+    for _ in 0..times {
+        if let Some(token) = &argument.token {
+            words.push(token.clone().into_bytes());
         }
-        let times = if self.multiple { 1 + random.below(3) } else { 1 };
-        for _ in 0..times {
-            if let Some(token) = &self.token {
-                words.push(token.clone());
+        match argument.kind.as_str() {
+            "pure-token" => {}
+            "oneof" if !argument.parts.is_empty() => {
+                put(random.pick(&argument.parts), random, words);
             }
-            match self.kind.as_str() {
-                "pure-token" => {}
-                "oneof" if !self.parts.is_empty() => random.pick(&self.parts).draw(random, words),
-                "block" => self.parts.iter().for_each(|part| part.draw(random, words)),
-                "key" if is_ours(&words[0]) && random.percent(85) => {
-                    let key = words::key_of(&words[0], random);
-                    words.push(key);
-                }
-                kind => words.push(words::draw(kind, &self.name, random)),
+            "block" => argument.parts.iter().for_each(|part| put(part, random, words)),
+            "key" if is_ours(&words[0]) && random.percent(85) => {
+                let key = words::key_of(&words[0], random);
+                words.push(key);
             }
+            kind => words.push(words::draw(kind, &argument.name, random)),
         }
     }
-}
-
-/// Whether a command of that name is the module's.
-pub(crate) fn is_ours(name: &[u8]) -> bool {
-    let name = name.to_ascii_uppercase();
-    [&b"LOCK."[..], b"SEM.", b"LATCH.", b"SESSION."].iter().any(|family| name.starts_with(family))
 }
 
 /// Leaves one argument out, adds one, or puts something else in its place.
@@ -196,53 +166,4 @@ fn spoil(words: &mut Vec<Vec<u8>>, random: &mut Random) {
         _ if at < words.len() && at > 0 => words[at] = words::anything(random),
         _ => words.extend((0..random.below(40)).map(|_| b"HOLDS".to_vec())),
     }
-}
-
-fn read(name: &str, command: &Value, all: &mut Vec<Command>) {
-    let field = |name: &str| pairs(command).into_iter().find(|(field, _)| field == name);
-    if let Some((_, parts)) = field("subcommands") {
-        pairs(&parts).iter().for_each(|(name, command)| read(name, command, all));
-        return;
-    }
-    if NEVER.contains(&name) {
-        return;
-    }
-    let words = name.split('|').map(|word| word.to_uppercase().into_bytes()).collect();
-    let arguments = field("arguments").map(|(_, all)| arguments(&all)).unwrap_or_default();
-    all.push(Command { words, arguments });
-}
-
-fn arguments(all: &Value) -> Vec<Argument> {
-    all.elements().iter().map(argument).collect()
-}
-
-fn argument(of: &Value) -> Argument {
-    let mut argument = Argument {
-        name: String::new(),
-        kind: String::new(),
-        token: None,
-        optional: false,
-        multiple: false,
-        parts: Vec::new(),
-    };
-    for (name, value) in pairs(of) {
-        match name.as_str() {
-            "name" => argument.name = value.text(),
-            "type" => argument.kind = value.text(),
-            "token" => argument.token = Some(value.bytes().to_vec()),
-            "arguments" => argument.parts = arguments(&value),
-            "flags" => {
-                let flags = value.elements();
-                argument.optional = flags.iter().any(|flag| flag.text() == "optional");
-                argument.multiple = flags.iter().any(|flag| flag.text().starts_with("multiple"));
-            }
-            _ => {}
-        }
-    }
-    argument
-}
-
-/// The names and values of a map in RESP2.
-fn pairs(flat: &Value) -> Vec<(String, Value)> {
-    flat.elements().chunks(2).map(|pair| (pair[0].text(), pair[1].clone())).collect()
 }

@@ -31,6 +31,7 @@
 //! | a disk that a test slows down, and a loss of power | [`disk`] |
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
+//! | what commands a server documents | [`docs`] |
 //! | waiting for what a server shows | [`wait`] |
 //! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
@@ -56,6 +57,7 @@ pub mod cluster;
 mod commit;
 pub mod coverage;
 pub mod disk;
+pub mod docs;
 pub mod history;
 pub mod kind;
 pub mod launch;

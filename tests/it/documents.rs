@@ -3,7 +3,7 @@
 
 use harness::kind::workspace;
 use harness::transcript::{Transcript, play, server_for};
-use harness::{Server, Value, cmd};
+use harness::{Server, Value, docs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -61,34 +61,6 @@ fn every_example_shows_what_happens() {
     }
 }
 
-/// The syntax of a command as `COMMAND DOCS` has it.
-fn syntax(name: &str, docs: &Value) -> String {
-    let arguments = docs.field("arguments").elements().iter().map(argument);
-    [vec![name.to_uppercase()], arguments.collect()].concat().join(" ")
-}
-
-fn argument(argument: &Value) -> String {
-    let name = argument.field("name").text();
-    let has = |field: &str| field_names(argument).contains(field);
-    let word = has("token").then(|| argument.field("token").text());
-    let plain = match (argument.field("type").text().as_str(), word) {
-        ("oneof", _) => {
-            let options = argument.field("arguments").elements().iter().map(self::argument);
-            options.collect::<Vec<_>>().join(" | ")
-        }
-        ("pure-token", Some(word)) => word,
-        (_, Some(word)) => format!("{word} {name}"),
-        (_, None) => name,
-    };
-    let optional =
-        has("flags") && argument.field("flags").elements().iter().any(|f| f.text() == "optional");
-    match argument.field("type").text().as_str() {
-        _ if optional => format!("[{plain}]"),
-        "oneof" => format!("<{plain}>"),
-        _ => plain,
-    }
-}
-
 fn field_names(flat: &Value) -> BTreeSet<String> {
     flat.elements().chunks_exact(2).map(|pair| pair[0].text()).collect()
 }
@@ -98,21 +70,22 @@ fn every_command_has_a_page_with_its_syntax() {
     let server = Server::start();
     let mut client = server.connect();
     let listed = client.run("COMMAND LIST FILTERBY MODULE kvlock");
-    let commands: BTreeSet<_> = listed.elements().iter().map(Value::text).collect();
+    let listed: BTreeSet<_> = listed.elements().iter().map(Value::text).collect();
+    let commands = docs::ours(&mut client);
+    assert_eq!(commands.iter().map(|it| it.name.clone()).collect::<BTreeSet<_>>(), listed);
     let folder = workspace().join("docs/commands");
     let pages: BTreeSet<_> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
-    assert_eq!(pages, commands);
+    assert_eq!(pages, listed);
+    let readme = read(&workspace().join("README.md"));
     for command in &commands {
-        let docs = client.call(cmd!["COMMAND", "DOCS", command.as_str()]);
-        let syntax = syntax(command, docs.field(command));
-        let page = read(&folder.join(format!("{command}.md")));
+        let name = &command.name;
+        let page = read(&folder.join(format!("{name}.md")));
         let shown = page.split("```text\n").nth(1).and_then(|block| block.lines().next());
-        assert_eq!(shown, Some(syntax.as_str()), "{command}.md");
-        let readme = read(&workspace().join("README.md"));
-        assert!(readme.contains(&format!("docs/commands/{command}.md")), "README: {command}");
+        assert_eq!(shown, Some(command.to_string().as_str()), "{name}.md");
+        assert!(readme.contains(&format!("docs/commands/{name}.md")), "README: {name}");
     }
 }
 

@@ -156,3 +156,71 @@ fn the_largest_count_is_not_exceeded() {
         assert_eq!(release(connection, "k", "alice"), Value::Integer(4_294_967_294));
     });
 }
+
+#[test]
+fn what_is_not_a_latch_is_refused_and_left_alone() {
+    let of_anybody =
+        ["SET k 1", "SET k 1 REPLACE", "COUNTDOWN k", "COUNTDOWN k alice", "WAIT k w 10", "INFO k"];
+    refuses_all(
+        "LATCH",
+        &[
+            "SET k v",
+            "RPUSH k alice",
+            "ZADD k 1 alice",
+            "HSET k alice 1",
+            "HSET k alice 1 fencing-token t5",
+            "HSET k lock-mode shared alice '1 5'",
+            "HSET k lock-mode latch",
+            "HSET k lock-mode 'latch 0'",
+            "HSET k lock-mode 'latch -1'",
+            "HSET k lock-mode 'latch 1.5'",
+            "HSET k lock-mode 'latch 99999999999999999999'",
+        ],
+        &of_anybody,
+    );
+}
+
+#[test]
+fn what_is_not_a_semaphore_is_refused_and_left_alone() {
+    let of_owners = [
+        "ACQUIRE k alice 1 1000",
+        "ACQUIRE k alice ALL 1000",
+        "WAIT k alice 1 1000 0",
+        "RELEASE k alice",
+        "RENEW k alice 1000",
+    ];
+    refuses_all(
+        "SEM",
+        &[
+            "SET k v",
+            "RPUSH k alice",
+            "HSET k alice 1",
+            "HSET k lock-mode shared alice '1 5'",
+            "HSET k lock-mode 'latch 1'",
+            "HSET k lock-mode semaphore",
+            "HSET k lock-mode 'semaphore 1'",
+            "HSET k lock-mode 'semaphore 1 -1'",
+            "HSET k lock-mode 'semaphore 1 1 1'",
+        ],
+        &[&["SET k 1", "INFO k"], &of_owners[..]].concat(),
+    );
+    // A field that is none is in the way of its owner only.
+    refuses_all("SEM", &["HSET k lock-mode 'semaphore 1 0' alice 1"], &of_owners);
+}
+
+fn refuses_all(family: &str, setups: &[&str], commands: &[&str]) {
+    for_both_protocols(|connection| {
+        for setup in setups {
+            connection.run("DEL k");
+            assert!(!connection.run(setup).is_error(), "{setup}");
+            let before = state(connection, "k");
+            for command in commands {
+                let reply = connection.run(&format!("{family}.{command}"));
+                assert_eq!(reply.code(), "WRONGTYPE", "after {setup} {command} answers {reply}");
+                assert_eq!(state(connection, "k"), before, "after {setup} {command} changes it");
+            }
+        }
+        let floor = connection.run(&format!("{family}.SET kvlock:floor 1"));
+        assert_eq!(floor.code(), "WRONGTYPE", "{floor}");
+    });
+}
