@@ -10,7 +10,7 @@ use kvlock_core::{
     Bug, Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal,
 };
 
-use crate::redis::{Ctx, KeyEventKind, KeyKind, Text};
+use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
 
 /// What all floors are called, or begin with. No lock may be called so.
@@ -143,14 +143,9 @@ fn write(ctx: &Ctx<'_>, place: Place, floor: u64) -> bool {
         return false;
     }
     let name = Text::new(&place.key());
-    let name = name.lend();
-    let Some(key) = ctx.open_to_write(name) else {
+    let Some(key) = ctx.open_to_write(name.lend()) else {
         return false;
     };
-    let value = Text::number(floor);
-    key.set_string(value.lend());
-    drop(key);
-    ctx.replicate(c"SET", &[name, value.lend()]);
-    ctx.notify(KeyEventKind::String, c"set", name);
+    key.set_string(Text::number(floor).lend());
     true
 }

@@ -1,8 +1,8 @@
 //! A lock in the keyspace: reads what a key says.
 
 use kvlock_core::{
-    Bug, COUNTED, Holding, KeyRef, MODE_FIELD, Mode, Now, OWNER_BYTES_MAX, Observed,
-    RELEASE_MESSAGE, Share, Sharing, Situation, TOKEN_FIELD, Token, UnixMillis,
+    Bug, COUNTED, Holding, MODE_FIELD, Mode, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
+    RESERVED_FIELDS, Share, Sharing, TOKEN_FIELD, Token, UnixMillis,
 };
 
 use crate::floor::FLOOR_PREFIX;
@@ -18,6 +18,8 @@ pub(crate) struct Words {
     pub(crate) counted: Text,
     pub(crate) redisson_mode: Text,
     pub(crate) message: Text,
+    pub(crate) replace: Text,
+    pub(crate) abs_ttl: Text,
 }
 
 impl Default for Words {
@@ -30,86 +32,19 @@ impl Default for Words {
             counted: Text::new(COUNTED),
             redisson_mode: Text::new(b"mode"),
             message: Text::new(RELEASE_MESSAGE),
+            replace: Text::new(b"REPLACE"),
+            abs_ttl: Text::new(b"ABSTTL"),
         }
     }
 }
 
-/// What a key said when it was read.
-#[derive(Debug)]
-pub(crate) enum Seen {
-    Free {
-        stored: Option<Token>,
-        /// Whether there is something at the key that must go before a lock can be there.
-        remnant: bool,
-    },
-    /// The owner that was asked for holds it.
-    Own {
-        holds: u64,
-        shared: u64,
-        token: Option<Token>,
-        until: Option<UnixMillis>,
-    },
-    Other {
-        owner: Vec<u8>,
-        holds: u64,
-        shared: u64,
-        token: Option<Token>,
-        until: Option<UnixMillis>,
-    },
-    Shared(Shared),
-    NotALock {
-        until: Option<UnixMillis>,
-    },
-}
-
-/// A shared lock as it was read; see [`Sharing`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shared {
-    pub(crate) own: Option<Share>,
-    pub(crate) token: Option<Token>,
-    pub(crate) until: Option<UnixMillis>,
-    pub(crate) holders: usize,
-    pub(crate) living: Option<UnixMillis>,
-}
-
-impl Seen {
-    const NOTHING: Self = Self::Free { stored: None, remnant: false };
-
-    /// The same for the lock table. `asked` is the owner that was asked for.
-    pub(crate) fn observed<'a>(&'a self, asked: &'a [u8]) -> Observed<'a> {
-        match self {
-            Self::Free { stored, .. } => Observed::Free { stored: *stored },
-            Self::Own { holds, shared, token, until } => {
-                let (holds, shared, token, until) = (*holds, *shared, *token, *until);
-                Observed::Held(Holding { owner: asked, holds, shared, token, until })
-            }
-            Self::Other { owner, holds, shared, token, until } => {
-                let (holds, shared, token, until) = (*holds, *shared, *token, *until);
-                Observed::Held(Holding { owner, holds, shared, token, until })
-            }
-            Self::Shared(Shared { own, token, until, holders, living }) => {
-                let (own, token, until, holders) = (*own, *token, *until, *holders);
-                Observed::Shared(Sharing { asked, own, token, until, holders, living: *living })
-            }
-            Self::NotALock { until } => Observed::NotALock { until: *until },
-        }
-    }
-
-    /// Says whether there is something at the key of a free lock.
-    pub(crate) fn is_remnant(&self) -> bool {
-        matches!(self, Self::Free { remnant: true, .. })
-    }
-
-    /// Everything the lock table wants to know.
-    pub(crate) fn situation<'a>(
-        &'a self,
-        key: KeyRef<'a>,
-        asked: &'a [u8],
-        now: Now,
-        floor: Option<u64>,
-    ) -> Situation<'a> {
-        Situation { key, seen: self.observed(asked), now, floor }
-    }
+/// How much is to be known of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Everything but what another holder is called: see [`holder`].
+    Full,
+    /// Of a lock that the owner who asks holds alone, only how often.
+    Holds,
 }
 
 /// The most fields that a lock has while one owner holds it and nothing else.
@@ -121,101 +56,131 @@ const FIELDS_MAX: usize = 3;
 /// More bytes than a value of ours has: two numbers of 64 bits and a space.
 const VALUE_MAX: usize = 42;
 
-/// Reads a lock from its key. If `asked` holds it alone, that takes no copy of anything.
-pub(crate) fn read(
+/// Another holder than the one that was asked for. No owner is called so.
+const SOMEBODY: &[u8] = b"";
+
+/// Reads a lock from its key, as `asked` sees it.
+pub(crate) fn read<'a>(
     key: Option<&Key<'_>>,
     words: &Words,
     name: Arg<'_>,
-    asked: Option<Arg<'_>>,
-) -> Seen {
+    asked: Option<Arg<'a>>,
+    depth: Depth,
+) -> Observed<'a> {
     if name.bytes().starts_with(FLOOR_PREFIX) {
-        return Seen::NotALock { until: None };
+        return Observed::NotALock { until: None };
     }
-    let Some(key) = key else { return Seen::NOTHING };
-    match key.kind() {
-        KeyKind::Empty => Seen::NOTHING,
-        KeyKind::Hash => {
-            let (fields, until) = (key.fields(), key.expires().map(UnixMillis));
-            if fields > PLAIN_MAX {
-                return read_moded(key, words, asked, fields, until);
-            }
-            let own = asked.and_then(|asked| read_own(key, words, asked, fields, until));
-            own.unwrap_or_else(|| read_fields(key, words, asked, until))
-        }
-        KeyKind::String | KeyKind::Other => Seen::NotALock { until: key.expires().map(UnixMillis) },
+    let kind = key.map_or(KeyKind::Empty, Key::kind);
+    let Some(key) = key.filter(|_| kind != KeyKind::Empty) else {
+        return Observed::Free { stored: None };
+    };
+    let until = || key.expires().map(UnixMillis);
+    if kind != KeyKind::Hash {
+        return Observed::NotALock { until: until() };
     }
+    let fields = key.fields();
+    if fields > PLAIN_MAX {
+        return read_moded(key, words, asked, fields, until());
+    }
+    let plain = asked.and_then(|asked| match depth {
+        Depth::Full => read_plain(key, words, asked, fields, until()),
+        Depth::Holds => read_holds(key, words, asked, fields),
+    });
+    plain.unwrap_or_else(|| read_fields(key, words, asked, until()))
 }
 
-/// Reads the lock as one that `asked` holds; `None` if that is not all there is to it.
-fn read_own(
+/// Reads a small hash as one that `asked` holds alone, or somebody else: then who that is, and how
+/// often, nobody needs to know. `None` if that is not all there is to it.
+fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,
-    asked: Arg<'_>,
+    asked: Arg<'a>,
     fields: usize,
     until: Option<UnixMillis>,
-) -> Option<Seen> {
-    let [holds, token] = key.get_two(asked, words.token_field.lend());
-    let holds = Observed::read_holds(holds?.lend().bytes())?;
-    let alone = fields == 1 + usize::from(token.is_some());
+) -> Option<Observed<'a>> {
+    let [holds, token, mode] = key.get([asked, words.token_field.lend(), words.mode_field.lend()]);
+    let has_token = token.is_some();
     let token = token.and_then(|token| Token::read(token.lend().bytes()));
-    alone.then_some(Seen::Own { holds, shared: 0, token, until })
+    let (owner, holds) = match holds {
+        Some(holds) if fields == 1 + usize::from(has_token) => {
+            (asked.bytes(), Observed::read_holds(holds.lend().bytes())?)
+        }
+        None if fields == PLAIN_MAX && token.is_some() && mode.is_none() => (SOMEBODY, 1),
+        _ => return None,
+    };
+    Some(Observed::Held(Holding { owner, holds, shared: 0, token, until }))
+}
+
+/// Reads how often `asked` holds a lock alone; `None` if it does not.
+fn read_holds<'a>(
+    key: &Key<'_>,
+    words: &Words,
+    asked: Arg<'a>,
+    fields: usize,
+) -> Option<Observed<'a>> {
+    let [holds] = key.get([asked]);
+    let holds = Observed::read_holds(holds?.lend().bytes())?;
+    let alone = fields == 1 || key.has(words.token_field.lend());
+    let holding = Holding { owner: asked.bytes(), holds, shared: 0, token: None, until: None };
+    alone.then_some(Observed::Held(holding))
 }
 
 /// Reads a hash whose fields may be those of many, or of one in both modes.
-fn read_moded(
+fn read_moded<'a>(
     key: &Key<'_>,
     words: &Words,
-    asked: Option<Arg<'_>>,
+    asked: Option<Arg<'a>>,
     fields: usize,
     until: Option<UnixMillis>,
-) -> Seen {
+) -> Observed<'a> {
+    let not_a_lock = Observed::NotALock { until };
     let (mode_field, token_field) = (words.mode_field.lend(), words.token_field.lend());
     let asked_for = asked.unwrap_or(token_field);
     let theirs = words.redisson_mode.lend();
-    let [mode, token, own, theirs] = key.get_four([mode_field, token_field, asked_for, theirs]);
+    let [mode, token, own, theirs] = key.get([mode_field, token_field, asked_for, theirs]);
     // A read-write lock of Redisson has moved in, which does not look at what is there.
     let is_theirs =
         theirs.is_some_and(|mode| [&b"read"[..], b"write"].contains(&mode.lend().bytes()));
     if is_theirs {
-        return Seen::NotALock { until };
+        return not_a_lock;
     }
     let own = own.filter(|_| asked.is_some());
+    let asked_bytes = asked.map_or(SOMEBODY, Arg::bytes);
     let mode = mode.and_then(|mode| Mode::read(mode.lend().bytes()));
-    let others = fields - 1 - usize::from(token.is_some());
+    let holders = fields - 1 - usize::from(token.is_some());
     let token = token.and_then(|token| Token::read(token.lend().bytes()));
     match (mode, own) {
-        (Some(Mode::Shared), _) if others == 0 => Seen::Free { stored: token, remnant: true },
+        (Some(Mode::Shared), _) if holders == 0 => Observed::Free { stored: token },
         (Some(Mode::Shared), own) => {
             let share = own.as_ref().and_then(|own| Share::read(own.lend().bytes()));
             if own.is_some() && share.is_none() {
-                return Seen::NotALock { until };
+                return not_a_lock;
             }
-            Seen::Shared(Shared { own: share, token, until, holders: others, living: None })
+            let (asked, own) = (asked_bytes, share);
+            Observed::Shared(Sharing { asked, own, token, until, holders, living: None })
         }
-        (Some(Mode::Exclusive(shared)), Some(own)) if others == 1 => {
+        (Some(Mode::Exclusive(shared)), Some(own)) if holders == 1 => {
             let holds = Observed::read_holds(own.lend().bytes());
-            holds.map_or(Seen::NotALock { until }, |holds| Seen::Own {
-                holds,
-                shared,
-                token,
-                until,
+            let owner = asked_bytes;
+            holds.map_or(not_a_lock, |holds| {
+                Observed::Held(Holding { owner, holds, shared, token, until })
             })
         }
         (Some(Mode::Exclusive(_)), None) if fields <= FIELDS_MAX => {
             read_fields(key, words, asked, until)
         }
         _ if Bug::DiesOfHashes.is_planted() => std::process::abort(),
-        _ => Seen::NotALock { until },
+        _ => not_a_lock,
     }
 }
 
 /// Reads a small hash whose fields may be anything.
-fn read_fields(
+fn read_fields<'a>(
     key: &Key<'_>,
     words: &Words,
-    asked: Option<Arg<'_>>,
+    asked: Option<Arg<'a>>,
     until: Option<UnixMillis>,
-) -> Seen {
+) -> Observed<'a> {
     let mut fields = Vec::with_capacity(FIELDS_MAX);
     key.for_each(&mut |field, value| {
         // No name or value is longer; of anything that is, the beginning is enough to see it.
@@ -225,11 +190,23 @@ fn read_fields(
     });
     let all = fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice()));
     match Observed::from_fields(all, until) {
-        Observed::Free { stored } => Seen::Free { stored, remnant: true },
-        Observed::NotALock { until } => Seen::NotALock { until },
+        Observed::Free { stored } => Observed::Free { stored },
+        Observed::NotALock { until } => Observed::NotALock { until },
         Observed::Shared(_) => read_moded(key, words, asked, fields.len(), until),
-        Observed::Held(Holding { owner, holds, shared, token, until }) => {
-            Seen::Other { owner: owner.to_vec(), holds, shared, token, until }
+        Observed::Held(holding) => {
+            let owner = asked.map(Arg::bytes).filter(|asked| *asked == holding.owner);
+            Observed::Held(Holding { owner: owner.unwrap_or(SOMEBODY), ..holding })
         }
     }
+}
+
+/// Who holds a lock that is held alone.
+pub(crate) fn holder(key: &Key<'_>) -> Option<Vec<u8>> {
+    let mut holder = None;
+    key.for_each(&mut |field, _| {
+        if !RESERVED_FIELDS.contains(&field) {
+            holder = Some(field.to_vec());
+        }
+    });
+    holder
 }

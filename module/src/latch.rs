@@ -5,7 +5,7 @@ use kvlock_core::{KeyRef, Latch, LatchAt, LatchChange, RUN_MAX, UnixMillis};
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
-use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Reply, Text};
+use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::Server;
 
 /// Reads a latch, and whether a participant has counted.
@@ -24,7 +24,7 @@ pub(crate) fn read(
         return Latch::NotALatch { until };
     }
     let mode_field = words.mode_field.lend();
-    let [mode, counted] = key.get_two(mode_field, participant.unwrap_or(mode_field));
+    let [mode, counted] = key.get([mode_field, participant.unwrap_or(mode_field)]);
     match mode.and_then(|mode| Latch::read_left(mode.lend().bytes())) {
         None => Latch::NotALatch { until },
         Some(left) => {
@@ -49,64 +49,34 @@ impl Server {
         let at = LatchAt { key: KeyRef::latch(ctx.db(), name.bytes()), seen, now };
         let (outcome, change) = operate(self, &at);
         if let Some(key) = open {
-            self.write_latch(ctx, name, participant, key, seen, change);
+            self.write_latch(&key, participant, change);
         }
         self.answer_released(ctx);
         self.plan(ctx, now);
         outcome
     }
 
-    fn write_latch(
-        &self,
-        ctx: &Ctx<'_>,
-        name: Arg<'_>,
-        participant: Option<Arg<'_>>,
-        key: Key<'_>,
-        seen: Latch,
-        change: LatchChange,
-    ) {
+    fn write_latch(&self, key: &Key<'_>, participant: Option<Arg<'_>>, change: LatchChange) {
+        let left = |left| Text::new(Latch::text(left).as_bytes());
         let mode_field = self.words.mode_field.lend();
         match change {
             LatchChange::None => {}
             LatchChange::Begin { count, until } => {
-                let replaces = seen != Latch::Open;
-                let left = Text::new(Latch::text(count).as_bytes());
-                if replaces {
-                    key.unlink();
+                if key.kind() != KeyKind::Empty {
+                    key.delete();
                 }
-                key.set(mode_field, left.lend());
+                key.set(&[(mode_field, left(count).lend())]);
                 if let Some(until) = until {
                     key.set_expires(until.0);
                 }
-                drop(key);
-                if replaces {
-                    tell_deletion(ctx, name);
-                }
-                ctx.replicate(c"HSET", &[name, mode_field, left.lend()]);
-                ctx.notify(KeyEventKind::Hash, c"hset", name);
-                if let Some(until) = until {
-                    ctx.replicate_number(c"PEXPIREAT", name, until.0);
-                    ctx.notify(KeyEventKind::Generic, c"expire", name);
-                }
             }
-            LatchChange::Count { left } => {
-                let (left, counted) =
-                    (Text::new(Latch::text(left).as_bytes()), self.words.counted.lend());
-                let mut args = vec![name, mode_field, left.lend()];
-                key.set(mode_field, left.lend());
-                if let Some(participant) = participant {
-                    key.set(participant, counted);
-                    args.extend([participant, counted]);
-                }
-                drop(key);
-                ctx.replicate(c"HSET", &args);
-                ctx.notify(KeyEventKind::Hash, c"hset", name);
+            LatchChange::Count { left: now } => {
+                let counted =
+                    participant.map(|participant| (participant, self.words.counted.lend()));
+                let now = left(now);
+                key.set(&Vec::from_iter([(mode_field, now.lend())].into_iter().chain(counted)));
             }
-            LatchChange::Open => {
-                key.unlink();
-                drop(key);
-                tell_deletion(ctx, name);
-            }
+            LatchChange::Open => key.delete(),
         }
     }
 
@@ -128,10 +98,4 @@ impl Server {
             self.timer.arm(ctx, std::time::Duration::ZERO);
         }
     }
-}
-
-/// A latch with many participants is a large hash: nobody waits until its memory is free.
-fn tell_deletion(ctx: &Ctx<'_>, name: Arg<'_>) {
-    ctx.replicate(c"UNLINK", &[name]);
-    ctx.notify(KeyEventKind::Generic, c"del", name);
 }

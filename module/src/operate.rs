@@ -1,17 +1,16 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
 use kvlock_core::{
-    Bug, Cause, Change, HandOff, KeyRef, Millis, Now, Observed, Sharers, Situation, Table,
+    Bug, Cause, Change, HandOff, KeyRef, Millis, Now, Observed, Sharers, Sharing, Situation, Table,
     UnixMillis,
 };
 
 use crate::clock;
 use crate::floor::Place;
-use crate::keyspace::{self, Seen, Shared};
-use crate::redis::{Arg, Ctx, Key, Reply, Text};
+use crate::keyspace::{self, Depth, Words};
+use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Grant, Server, Waiting};
 use crate::sharers::{self, LastEnd};
-use crate::writer::{Audience, Before, Writer};
 
 /// Leases that begin one after the other end so: nobody is told that it is a moment sooner.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
@@ -21,14 +20,22 @@ const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 pub(crate) struct Case<'a> {
     pub(crate) ctx: &'a Ctx<'a>,
     pub(crate) name: Arg<'a>,
-    pub(crate) key: KeyRef<'a>,
-    pub(crate) now: Now,
-    floor: Option<u64>,
+    /// What the lock table wants to know: nobody holds it, as long as it is not read.
+    pub(crate) at: Situation<'a>,
+}
+
+impl<'a> Case<'a> {
+    /// Reads the lock as `asked` sees it.
+    pub(crate) fn read(&mut self, key: Option<&Key<'_>>, words: &Words, asked: Option<Arg<'a>>) {
+        self.at.seen = keyspace::read(key, words, self.name, asked, Depth::Full);
+    }
 }
 
 /// What the caller of an operation wants to know before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
+    /// How often the owner holds the lock, and more only if somebody could want to know it.
+    Holds,
     /// What the owner itself has of the lock.
     Own,
     /// Also whether those who share it live, if the lock could be had otherwise.
@@ -46,7 +53,7 @@ impl Server {
     ) -> Case<'a> {
         let key = KeyRef::lock(db, name.bytes());
         let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster), now);
-        Case { ctx, name, key, now, floor }
+        Case { ctx, name, at: Situation { key, seen: Observed::Free { stored: None }, now, floor } }
     }
 
     /// Does one operation of a command on a lock: reads it as `asked` sees it, lets `operate`
@@ -60,41 +67,43 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
-        let case = self.case(ctx, ctx.db(), name, clock::now());
-        let owner = asked.unwrap_or(name);
+        let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
-        let mut seen = keyspace::read(open.as_ref(), &self.words, name, asked);
-        if self.table.owes_a_grant(&case.as_seen(&seen, owner)) {
+        let is_little = need == Need::Holds && self.table.is_quiet();
+        let depth = if is_little { Depth::Holds } else { Depth::Full };
+        case.at.seen = keyspace::read(open.as_ref(), &self.words, name, asked, depth);
+        if self.table.owes_a_grant(&case.at) {
             drop(open);
-            let cause = self.table.cause_of_freedom(case.key);
-            self.look_at(&case, cause);
+            let cause = self.table.cause_of_freedom(case.at.key);
+            self.serve(&case, cause);
             open = ctx.open_to_write(name);
-            seen = keyspace::read(open.as_ref(), &self.words, name, asked);
+            case.read(open.as_ref(), &self.words, asked);
         }
-        if let (Need::Living, Seen::Shared(_), Some(key)) = (need, &seen, &open)
-            && !self.table.is_in_line(case.key)
+        if let (Need::Living, Observed::Shared(_), Some(key)) = (need, case.at.seen, &open)
+            && !self.table.is_in_line(case.at.key)
         {
-            self.find_living(&case, key, &mut seen, false);
+            self.find_living(&mut case, key, false);
         }
-        let (outcome, change) = operate(&mut self.table, &case.as_seen(&seen, owner));
-        self.carry_out(&case, open, &seen, owner, change);
+        let (outcome, change) = operate(&mut self.table, &case.at);
+        self.carry_out(&case, open, asked.unwrap_or(name), change);
         outcome
     }
 
-    /// Looks at a lock that somebody waits for.
-    pub(crate) fn look_at(&mut self, case: &Case<'_>, cause: Cause) {
-        self.table.pass_over(case.key);
+    /// Serves those who wait for a lock.
+    pub(crate) fn serve(&mut self, case: &Case<'_>, cause: Cause) {
+        self.table.pass_over(case.at.key);
         // Opened once: what is read and what is written must be the same, and a key may expire
         // between two openings.
+        let mut case = *case;
         let open = case.ctx.open_to_write(case.name);
-        let mut seen = keyspace::read(open.as_ref(), &self.words, case.name, None);
+        case.read(open.as_ref(), &self.words, None);
         if let Some(key) = &open
-            && self.table.must_find_the_living(&case.as_seen(&seen, case.name))
+            && self.table.must_find_the_living(&case.at)
         {
-            self.find_living(case, key, &mut seen, true);
+            self.find_living(&mut case, key, true);
         }
-        let change = self.table.look(&case.as_seen(&seen, case.name), cause);
-        self.carry_out(case, open, &seen, case.name, change);
+        let change = self.table.look(&case.at, cause);
+        self.carry_out(&case, open, case.name, change);
     }
 
     /// Writes a change of the lock table to the open key, answers those who got the lock by it,
@@ -104,112 +113,109 @@ impl Server {
         &mut self,
         case: &Case<'_>,
         open: Option<Key<'_>>,
-        seen: &Seen,
         requester: Arg<'_>,
         change: Change<Waiting>,
     ) {
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         let goes_on = matches!(change, Change::Share(Sharers { begins: false, .. }));
-        let may_end_sooner = seen.may_end_sooner(&change);
-        let ends_sooner = seen.ends_sooner(&change);
+        let may_end_sooner = may_end_sooner(&case.at.seen, &change);
+        let ends_sooner = ends_sooner(&case.at.seen, &change);
         if let Some(key) = open.filter(|_| !matches!(change, Change::None)) {
-            self.write(case, key, seen, requester, change);
+            self.write(case, key, requester, change);
         }
         if ends_sooner {
-            self.writer(case).announce(self.audience());
+            self.announce(case.ctx, case.name);
         }
         if let Some(token) = issued {
-            let place = Place::of(case.key.db, case.key.name, self.in_cluster);
-            self.floors.reserve(case.ctx, place, token, case.now);
+            let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);
+            self.floors.reserve(case.ctx, place, token, case.at.now);
         }
         if may_end_sooner {
             self.end_with_the_last(case);
         }
-        if left && self.table.waiters_of(case.key) > 0 {
+        if left && self.table.waiters_of(case.at.key) > 0 {
             // Whether those who still share it live is seen by a look.
-            self.look_at(case, Cause::Release);
+            self.serve(case, Cause::Release);
         }
         if goes_on {
             self.sweep(case);
         }
-        self.plan(case.ctx, case.now);
+        self.plan(case.ctx, case.at.now);
     }
 
     /// Lets the key of a shared lock end when the last lease in it does, after the longest of them
     /// was given back or made shorter: Redisson knows of no other end. Without a lease it is gone.
     fn end_with_the_last(&mut self, case: &Case<'_>) {
+        let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
-        let seen = keyspace::read(Some(&key), &self.words, case.name, None);
-        let Seen::Shared(shared) = &seen else { return };
-        match sharers::last_end(&key, case.now.unix()) {
+        case.read(Some(&key), &self.words, None);
+        let Observed::Shared(sharing) = case.at.seen else { return };
+        match sharers::last_end(&key, case.at.now.unix()) {
             LastEnd::Unknown => return,
-            LastEnd::Nobody if self.table.is_in_line(case.key) => return,
-            LastEnd::Nobody => self.writer(case).free(key, Before::Many),
+            LastEnd::Nobody if self.table.is_in_line(case.at.key) => return,
+            LastEnd::Nobody => key.delete(),
             LastEnd::At(last) => {
-                let Some(until) = shared.until.filter(|until| last < *until) else { return };
-                self.writer(case).set_end(key, last);
+                let Some(until) = sharing.until.filter(|until| last < *until) else { return };
+                key.set_expires(last.0);
                 if !is_sooner(last, until) {
                     return;
                 }
             }
         }
-        self.writer(case).announce(self.audience());
+        drop(key);
+        self.announce(case.ctx, case.name);
     }
 
     /// Deletes what earlier grants have left at the key of a free lock, and tells those who take it
     /// for a lock.
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
-        let case = self.case(ctx, ctx.db(), name, clock::now());
+        let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let Some(key) = ctx.open_to_write(name) else { return };
-        let seen = keyspace::read(Some(&key), &self.words, name, None);
-        let Seen::Free { stored, remnant: true } = seen else { return };
-        self.writer(&case).free(key, Before::Many);
-        self.writer(&case).announce(self.audience());
-        if let Some(token) = self.table.go_on_above(stored) {
-            let place = Place::of(case.key.db, case.key.name, self.in_cluster);
-            self.floors.reserve(ctx, place, token, case.now);
+        case.read(Some(&key), &self.words, None);
+        let Observed::Free { stored } = case.at.seen else { return };
+        if key.kind() == KeyKind::Empty {
+            return;
         }
-    }
-
-    pub(crate) fn writer<'w>(&'w self, case: &'w Case<'_>) -> Writer<'w> {
-        Writer { ctx: case.ctx, words: &self.words, key: case.name }
-    }
-
-    fn audience(&self) -> Audience {
-        let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
-        Audience { how, in_cluster, has_replicas: self.has_replicas }
+        key.delete();
+        drop(key);
+        self.announce(ctx, name);
+        if let Some(token) = self.table.go_on_above(stored) {
+            let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);
+            self.floors.reserve(ctx, place, token, case.at.now);
+        }
     }
 
     fn write(
         &mut self,
         case: &Case<'_>,
-        open: Key<'_>,
-        seen: &Seen,
+        key: Key<'_>,
         requester: Arg<'_>,
         change: Change<Waiting>,
     ) {
-        let writer = self.writer(case);
-        let before = seen.before(requester);
         match change {
             Change::None => {}
-            Change::Take { token, until } => writer.grant(open, before, requester, token, until),
+            Change::Take { token, until } => self.words.grant(&key, requester, token, until),
             Change::Update { holds, token, until } => {
-                writer.update(open, requester, holds, token, until);
+                let holds = holds.map(Text::number);
+                self.words.update(&key, (requester, holds.as_ref()), token, until);
             }
-            Change::Beside { holds, token, until } => writer.beside(open, holds, token, until),
-            Change::Leave => writer.remove(&open, [requester]),
+            Change::Beside { holds, token, until } => self.words.beside(&key, holds, token, until),
+            Change::Leave => key.unset(std::iter::once(requester)),
             Change::Free => {
-                writer.free(open, before);
-                writer.announce(self.audience());
+                key.delete();
+                drop(key);
+                self.announce(case.ctx, case.name);
             }
             Change::HandOff(hand_off) => {
                 let owner = Text::new(&hand_off.owner);
-                writer.grant(open, before, owner.lend(), hand_off.token, hand_off.until);
+                self.words.grant(&key, owner.lend(), hand_off.token, hand_off.until);
+                drop(key);
                 self.tell(case, hand_off);
             }
             Change::Share(sharers) => {
-                writer.share(open, before, requester, &sharers);
+                self.words.share(&key, requester, &sharers);
+                drop(key);
                 sharers.joined.into_iter().for_each(|hand_off| self.tell(case, hand_off));
             }
         }
@@ -219,20 +225,10 @@ impl Server {
     fn tell(&mut self, case: &Case<'_>, hand_off: HandOff<Waiting>) {
         let HandOff { id, owner, token, client, .. } = hand_off;
         let Some(client) = client else { return };
-        let key = case.key.keep();
+        let key = case.at.key.keep();
         let reply = Reply::Pair(token.value(), 1);
         let client_id = client.client_id;
         self.answer(client, reply, Some(Grant { id, client_id, key, owner, token, permits: 0 }));
-    }
-}
-
-impl<'a> Case<'a> {
-    /// Everything the lock table wants to know, where an owner asks.
-    pub(crate) fn as_seen<'s>(&self, seen: &'s Seen, owner: Arg<'s>) -> Situation<'s>
-    where
-        'a: 's,
-    {
-        seen.situation(self.key, owner.bytes(), self.now, self.floor)
     }
 }
 
@@ -241,43 +237,31 @@ fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
     end.plus(NOT_WORTH_A_MESSAGE) < than
 }
 
-impl Seen {
-    /// Says whether somebody who waits until the key ends would wait too long after this change.
-    fn ends_sooner<P>(&self, change: &Change<P>) -> bool {
-        let before = match self {
-            Self::Own { until, .. } | Self::Other { until, .. } => *until,
-            Self::Shared(shared) => shared.until,
-            Self::Free { .. } | Self::NotALock { .. } => return false,
-        };
-        let sooner = |until: UnixMillis| before.is_none_or(|before| is_sooner(until, before));
-        change.until().is_some_and(sooner) && !Bug::SoonerUntold.is_planted()
-    }
+/// Says whether somebody who waits until the key ends would wait too long after this change.
+fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
+    let before = match seen {
+        Observed::Held(holding) => holding.until,
+        Observed::Shared(sharing) => sharing.until,
+        Observed::Free { .. } | Observed::NotALock { .. } => return false,
+    };
+    let sooner = |until: UnixMillis| before.is_none_or(|before| is_sooner(until, before));
+    change.until().is_some_and(sooner) && !Bug::SoonerUntold.is_planted()
+}
 
-    /// Says whether the longest of the leases in a shared lock goes by this change, or gets shorter.
-    fn may_end_sooner<P>(&self, change: &Change<P>) -> bool {
-        let Self::Shared(Shared { own: Some(own), until: Some(until), .. }) = self else {
-            return false;
-        };
-        let gives_way = match change {
-            Change::Leave => true,
-            Change::Share(sharers) => sharers.own.is_some_and(|now| now.until < own.until),
-            Change::None
-            | Change::Take { .. }
-            | Change::Update { .. }
-            | Change::Free
-            | Change::HandOff(_)
-            | Change::Beside { .. } => false,
-        };
-        gives_way && own.until >= *until && !Bug::LongestOutlivesItself.is_planted()
-    }
-
-    /// What is in the way of a grant. `asked` is the owner that was asked for.
-    fn before<'a>(&'a self, asked: Arg<'a>) -> Before<'a> {
-        match self.observed(asked.bytes()) {
-            Observed::Held(holding) if holding.shared == 0 => Before::One(holding.owner),
-            Observed::Held(_) | Observed::Shared(_) => Before::Many,
-            Observed::Free { .. } if self.is_remnant() => Before::Many,
-            Observed::Free { .. } | Observed::NotALock { .. } => Before::Nothing,
-        }
-    }
+/// Says whether the longest of the leases in a shared lock goes by this change, or gets shorter.
+fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
+    let Observed::Shared(Sharing { own: Some(own), until: Some(until), .. }) = seen else {
+        return false;
+    };
+    let gives_way = match change {
+        Change::Leave => true,
+        Change::Share(sharers) => sharers.own.is_some_and(|now| now.until < own.until),
+        Change::None
+        | Change::Take { .. }
+        | Change::Update { .. }
+        | Change::Free
+        | Change::HandOff(_)
+        | Change::Beside { .. } => false,
+    };
+    gives_way && own.until >= *until && !Bug::LongestOutlivesItself.is_planted()
 }

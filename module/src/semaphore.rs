@@ -10,14 +10,12 @@ use crate::clock;
 use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
-use crate::redis::{Arg, Ctx, Key, KeyEventKind, KeyKind, Reply, Text};
+use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Grant, Server};
 use crate::sharers::ROUNDS_MAX;
 
 /// A semaphore that is open, and what was read of it.
 struct Open<'a> {
-    ctx: &'a Ctx<'a>,
-    name: Arg<'a>,
     at: KeyRef<'a>,
     now: Now,
     key: Option<Key<'a>>,
@@ -33,7 +31,6 @@ struct Open<'a> {
 
 impl<'a> Open<'a> {
     fn read(
-        ctx: &'a Ctx<'a>,
         words: &Words,
         at: KeyRef<'a>,
         name: Arg<'a>,
@@ -42,7 +39,7 @@ impl<'a> Open<'a> {
     ) -> Self {
         let now = clock::now();
         let (counts, own) = read(key.as_ref(), words, name, asked);
-        Self { ctx, name, at, now, key, counts, own, earliest: None, unasked: false }
+        Self { at, now, key, counts, own, earliest: None, unasked: false }
     }
 
     fn situation(&self) -> SemaphoreAt<'a> {
@@ -63,25 +60,13 @@ impl<'a> Open<'a> {
     fn write(&mut self, words: &Words, fields: &[(Text, Option<Text>)], counts: (u64, u64)) {
         let Some(key) = &self.key else { return };
         let counted = Text::new(Permits::text(counts.0, counts.1).as_bytes());
-        let mode_field = words.mode_field.lend();
-        let mut args = vec![self.name, mode_field, counted.lend()];
-        let mut gone = vec![self.name];
-        key.set(mode_field, counted.lend());
-        for (owner, share) in fields {
-            if let Some(share) = share {
-                key.set(owner.lend(), share.lend());
-                args.extend([owner.lend(), share.lend()]);
-            } else {
-                key.unset(owner.lend());
-                gone.push(owner.lend());
-            }
-        }
-        if gone.len() > 1 {
-            self.ctx.replicate(c"HDEL", &gone);
-            self.ctx.notify(KeyEventKind::Hash, c"hdel", self.name);
-        }
-        self.ctx.replicate(c"HSET", &args);
-        self.ctx.notify(KeyEventKind::Hash, c"hset", self.name);
+        let gone = fields.iter().filter(|(_, share)| share.is_none());
+        key.unset(gone.map(|(owner, _)| owner.lend()));
+        let held =
+            fields.iter().filter_map(|(owner, share)| Some((owner.lend(), share.as_ref()?.lend())));
+        key.set(&Vec::from_iter(
+            [(words.mode_field.lend(), counted.lend())].into_iter().chain(held),
+        ));
         self.counts = Ok(counts);
     }
 }
@@ -104,7 +89,7 @@ pub(crate) fn read(
         return (Err(other), None);
     }
     let mode_field = words.mode_field.lend();
-    let [mode, own] = key.get_two(mode_field, asked.unwrap_or(mode_field));
+    let [mode, own] = key.get([mode_field, asked.unwrap_or(mode_field)]);
     let Some(counts) = mode.and_then(|mode| Permits::read(mode.lend().bytes())) else {
         return (Err(other), None);
     };
@@ -129,7 +114,7 @@ impl Server {
     ) -> R {
         let at = KeyRef::semaphore(ctx.db(), name.bytes());
         let key = ctx.open_to_write(name);
-        let mut open = Open::read(ctx, &self.words, at, name, asked, key);
+        let mut open = Open::read(&self.words, at, name, asked, key);
         if let Some(permits) = permits {
             self.find_enough(&mut open, asked, permits);
         }
@@ -230,7 +215,7 @@ impl Server {
         let Some((owner, permits)) = self.table.first_for_permits(at) else { return false };
         let owner = Text::new(owner);
         let key = ctx.open_to_read(name);
-        let mut open = Open::read(ctx, &self.words, at, name, Some(owner.lend()), key);
+        let mut open = Open::read(&self.words, at, name, Some(owner.lend()), key);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return false };
         if !self.table.lacks_permits(&open.situation(), permits) {
             return false;
@@ -268,7 +253,7 @@ impl Server {
         cause: Cause,
     ) {
         let key = ctx.open_to_write(name);
-        let mut open = Open::read(ctx, &self.words, at, name, None, key);
+        let mut open = Open::read(&self.words, at, name, None, key);
         open.unasked = true;
         let (mut granted, mut all) = (Vec::new(), false);
         for _ in 0..RUN_MAX {

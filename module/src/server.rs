@@ -91,6 +91,8 @@ pub(crate) struct Server {
     /// The wall clock in the server's regular round before.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
+    /// Room for the name of a channel.
+    pub(crate) channel: Vec<u8>,
     pub(crate) holders: Holders,
 }
 
@@ -126,6 +128,7 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
         longest_turn: Duration::ZERO,
         last_round_unix_us: 0,
         words: Words::default(),
+        channel: Vec::new(),
         holders: Holders::default(),
     };
     SERVER.with_borrow_mut(|state| **state = Some(server));

@@ -7,9 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Bug, Go, RESERVED_FIELDS, Share, UnixMillis, Wanted};
+use kvlock_core::{Bug, Go, Observed, RESERVED_FIELDS, Share, Sharing, UnixMillis, Wanted};
 
-use crate::keyspace::{Seen, Shared};
 use crate::operate::Case;
 use crate::redis::{Cursor, Key, Text};
 use crate::server::Server;
@@ -33,70 +32,67 @@ enum Outcome {
 }
 
 impl Server {
-    /// Finds out whether anybody who shares this lock lives, and puts it into `seen`. The key is
-    /// open for writing: the dead who are found are removed.
-    pub(crate) fn find_living(
-        &mut self,
-        case: &Case<'_>,
-        key: &Key<'_>,
-        seen: &mut Seen,
-        unasked: bool,
-    ) {
-        let Seen::Shared(shared) = seen else { return };
-        match self.search_living(case, key, shared, true, unasked) {
-            Outcome::Lives(until) => shared.living = Some(until),
-            Outcome::Nobody => *seen = Seen::Free { stored: shared.token, remnant: true },
-            Outcome::NotALock => *seen = Seen::NotALock { until: shared.until },
+    /// Finds out whether anybody who shares this lock lives, and notes it. The key is open for
+    /// writing: the dead who are found are removed.
+    pub(crate) fn find_living(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
+        let Observed::Shared(mut sharing) = case.at.seen else { return };
+        case.at.seen = match self.search_living(case, key, &mut sharing, true, unasked) {
+            Outcome::Lives(until) => Observed::Shared(Sharing { living: Some(until), ..sharing }),
+            Outcome::Nobody => Observed::Free { stored: sharing.token },
+            Outcome::NotALock => Observed::NotALock { until: sharing.until },
         }
     }
 
     /// Says whether somebody who is alive shares a lock that the first waiter wants alone, and
-    /// puts it into `seen`. Writes nothing: the dead stay.
-    pub(crate) fn is_shared_by_the_living(&mut self, case: &Case<'_>, seen: &mut Seen) -> bool {
-        if !self.table.must_find_the_living(&case.as_seen(seen, case.name)) {
+    /// notes it. Writes nothing: the dead stay.
+    pub(crate) fn is_shared_by_the_living(&mut self, case: &mut Case<'_>) -> bool {
+        if !self.table.must_find_the_living(&case.at) {
             return false;
         }
-        let (Seen::Shared(shared), Some(key)) = (seen, case.ctx.open_to_read(case.name)) else {
+        let Observed::Shared(mut sharing) = case.at.seen else { return false };
+        let Some(key) = case.ctx.open_to_read(case.name) else { return false };
+        let Outcome::Lives(until) = self.search_living(case, &key, &mut sharing, false, true)
+        else {
             return false;
         };
-        if let Outcome::Lives(until) = self.search_living(case, &key, shared, false, true) {
-            shared.living = Some(until);
-        }
-        shared.living.is_some()
+        case.at.seen = Observed::Shared(Sharing { living: Some(until), ..sharing });
+        true
     }
 
     fn search_living(
         &mut self,
         case: &Case<'_>,
         key: &Key<'_>,
-        shared: &mut Shared,
+        sharing: &mut Sharing<'_>,
         removes: bool,
         unasked: bool,
     ) -> Outcome {
         if let Some(until) = self.ask_witness(case, key) {
             return Outcome::Lives(until);
         }
-        let mut next = case.now.unix();
+        let mut next = case.at.now.unix();
         for _ in 0..ROUNDS_MAX {
             let fields = key.fields();
-            if unasked && let Some(turn) = self.holders.searches.turn(case.key, fields, case.now) {
+            if unasked
+                && let Some(turn) = self.holders.searches.turn(case.at.key, fields, case.at.now)
+            {
                 next = turn;
                 break;
             }
             let go = Go { wanted: Wanted::Anybody, fields, removes, unasked };
-            let found = self.holders.go(case.key, key, go, case.now);
+            let found = self.holders.go(case.at.key, key, go, case.at.now);
             if found.has_others {
                 return Outcome::NotALock;
             }
             if removes {
-                self.bury(case, key, &found.dead);
-                shared.holders -= found.dead.len().min(shared.holders);
+                self.bury(key, &found.dead);
+                sharing.holders -= found.dead.len().min(sharing.holders);
             }
             // Fields with a TTL of their own that is over count, and are not shown.
             let all = found.whole || !removes && found.passed == Some(None);
             match found.living {
                 Some((_, until)) => return Outcome::Lives(until),
-                None if all || shared.holders == 0 => return Outcome::Nobody,
+                None if all || sharing.holders == 0 => return Outcome::Nobody,
                 None if found.dead.is_empty() => break,
                 None => {}
             }
@@ -107,33 +103,33 @@ impl Server {
     /// Asks the holder that was alive the last time. That it is one of this lock is seen by that
     /// it has a share there.
     fn ask_witness(&mut self, case: &Case<'_>, key: &Key<'_>) -> Option<UnixMillis> {
-        let owner = Text::new(self.holders.searches.witness(case.key)?);
-        let [share, _] = key.get_two(owner.lend(), self.words.mode_field.lend());
+        let owner = Text::new(self.holders.searches.witness(case.at.key)?);
+        let [share] = key.get([owner.lend()]);
         let share = Share::read(share?.lend().bytes())?;
-        share.is_live(case.now.unix()).then_some(share.until)
+        share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
     /// Now and then, when somebody joins or renews: removes some of the dead, for a lock that is
     /// shared all the time and never searched.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
         // The microseconds are as good as a random number: no pattern of commands can evade them.
-        let is_due = case.now.unix_us.is_multiple_of(SWEEP_EVERY);
+        let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);
         if !is_due || Bug::DeadReadersStay.is_planted() {
             return;
         }
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
         let (wanted, fields) = (Wanted::SomeDead, key.fields());
         let go = Go { wanted, fields, removes: true, unasked: false };
-        let found = self.holders.go(case.key, &key, go, case.now);
+        let found = self.holders.go(case.at.key, &key, go, case.at.now);
         if !found.has_others {
-            self.bury(case, &key, &found.dead);
+            self.bury(&key, &found.dead);
         }
     }
 
-    fn bury(&mut self, case: &Case<'_>, key: &Key<'_>, dead: &BTreeMap<Box<[u8]>, u64>) {
+    fn bury(&mut self, key: &Key<'_>, dead: &BTreeMap<Box<[u8]>, u64>) {
         let dead: Vec<_> = dead.keys().map(|owner| Text::new(owner)).collect();
         self.holders.swept += u64::try_from(dead.len()).unwrap_or(0);
-        self.writer(case).remove(key, dead.iter().map(Text::lend));
+        key.unset(dead.iter().map(Text::lend));
     }
 }
 

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, RUN_MAX};
+use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX};
 
 use crate::clock;
 use crate::commands::sent_away;
-use crate::keyspace::{self, Seen, Shared};
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};
 
@@ -65,7 +64,7 @@ impl Server {
             if self.table.counters().granted >= enough {
                 self.table.look_soon(key.borrow(), cause, now);
             } else {
-                self.look(ctx, &key, cause, now);
+                self.probe(ctx, &key, cause, now);
             }
         }
     }
@@ -76,8 +75,8 @@ impl Server {
             && (ctx.may_write_unasked() || Bug::NoPauseGuard.is_planted())
     }
 
-    /// Looks at a lock that somebody waits for, if something may be granted here.
-    fn look(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
+    /// Serves those who wait at a key, if something may be granted here.
+    fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
         if self.in_cluster
@@ -102,26 +101,21 @@ impl Server {
             }
             return self.serve_permits(ctx, key.borrow(), name.lend(), cause);
         }
-        let case = self.case(ctx, key.db, name.lend(), now);
-        let open = ctx.open_to_read(name.lend());
-        let mut seen = keyspace::read(open.as_ref(), &self.words, name.lend(), None);
-        drop(open);
-        let at = case.as_seen(&seen, name.lend());
-        if (self.table.owes_a_grant(&at) || self.table.must_find_the_living(&at))
+        let mut case = self.case(ctx, key.db, name.lend(), now);
+        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, None);
+        if (self.table.owes_a_grant(&case.at) || self.table.must_find_the_living(&case.at))
             && !Bug::NoReplicasCheck.is_planted()
             && !Bug::NoSlotProbe.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
-            if !Bug::RefusedForNothing.is_planted()
-                && self.is_shared_by_the_living(&case, &mut seen)
-            {
+            if !Bug::RefusedForNothing.is_planted() && self.is_shared_by_the_living(&mut case) {
                 // They could be given nothing if the server took writes, either: the next look.
-                let change = self.table.look(&case.as_seen(&seen, name.lend()), cause);
-                return self.carry_out(&case, None, &seen, name.lend(), change);
+                let change = self.table.look(&case.at, cause);
+                return self.carry_out(&case, None, name.lend(), change);
             }
             return self.turn_away(key.borrow(), &refused(&refusal), now);
         }
-        self.look_at(&case, cause);
+        self.serve(&case, cause);
     }
 
     /// Answers those who wait for this lock, because nobody can be given it here.
@@ -142,19 +136,20 @@ impl Server {
             return self.take_permits_back(ctx, grant);
         }
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
-        let open = ctx.open_to_read(name.lend());
-        let seen = keyspace::read(open.as_ref(), &self.words, name.lend(), Some(owner.lend()));
-        drop(open);
-        let is_there = matches!(seen, Seen::Own { .. } | Seen::Shared(Shared { own: Some(_), .. }));
+        let mut case = self.case(ctx, grant.key.db, name.lend(), now);
+        case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, Some(owner.lend()));
+        let is_there = match case.at.seen {
+            Observed::Held(holding) => *holding.owner == *grant.owner,
+            Observed::Shared(sharing) => sharing.own.is_some(),
+            Observed::Free { .. } | Observed::NotALock { .. } => false,
+        };
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
             // It is not that grant any more, or nobody can be given it now and its lease ends it.
             return self.delivered(grant);
         }
-        let case = self.case(ctx, grant.key.db, name.lend(), now);
-        let at = case.as_seen(&seen, owner.lend());
-        let change = self.table.take_back(&at, grant.id, &grant.owner, grant.token);
+        let change = self.table.take_back(&case.at, grant.id, &grant.owner, grant.token);
         let open = ctx.open_to_write(name.lend());
-        self.carry_out(&case, open, &seen, owner.lend(), change);
+        self.carry_out(&case, open, owner.lend(), change);
     }
 }
 

@@ -26,6 +26,7 @@ final class Topologies {
             Wait.until("the replica follows", () -> primary.section("replication").get("slave0") != null
                 && replica.section("replication").get("master_link_status").equals("up") ? 1 : null);
             RedissonClient reader = follower(primary, replica, false);
+            primary.control.run("CONFIG SET kvlock.redisson-channel both");
             Table.check("subscribed at a replica: LOCK.RELEASE, LOCK.FORCERELEASE", "woken within a second", () -> {
                 long slowest = 0;
                 for (String release : List.of("LOCK.RELEASE %s alice", "LOCK.FORCERELEASE %s")) {

@@ -109,6 +109,13 @@ impl<P> Table<P> {
         owes && !Bug::Overtaking.is_planted()
     }
 
+    /// Says whether nobody waits for anything, and no grant is under way: then a release needs to
+    /// know no more of a lock than how often its owner holds it.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.queues.waiters() == 0 && self.in_flight.is_empty()
+    }
+
     /// Takes the lock if it is free and nobody waits for it, or counts a reentry.
     pub fn acquire(
         &mut self,

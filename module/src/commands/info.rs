@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{KeyRef, Now, Share, Token, UnixMillis};
+use kvlock_core::{Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis};
 
 use super::{NOT_A_LOCK, parse};
-use crate::keyspace::{self, Seen, Shared};
+use crate::keyspace::{self, Depth};
 use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
 use crate::server::{self, Server};
 use crate::{clock, sessions};
@@ -83,13 +83,14 @@ impl Held {
     ) -> Option<Self> {
         let living = BTreeMap::new();
         let free = Self { alone: None, sharers: 0, living, token: None, until: None };
-        Some(match keyspace::read(open, &server.words, name, None) {
-            Seen::NotALock { .. } => return None,
-            Seen::Free { .. } | Seen::Own { .. } => free,
-            Seen::Other { owner, holds, shared, token, until } => {
+        Some(match keyspace::read(open, &server.words, name, None, Depth::Full) {
+            Observed::NotALock { .. } => return None,
+            Observed::Free { .. } => free,
+            Observed::Held(Holding { holds, shared, token, until, .. }) => {
+                let owner = open.and_then(keyspace::holder)?;
                 Self { alone: Some((owner, holds, shared)), token, until, ..free }
             }
-            Seen::Shared(Shared { token, until, holders, .. }) => {
+            Observed::Shared(Sharing { token, until, holders, .. }) => {
                 let listed = server.holders.list(at, open?, now, shown);
                 if listed.has_others {
                     return None;

@@ -4,9 +4,9 @@ use kvlock_core::Observed;
 
 use super::info::number;
 use super::parse;
+use crate::keyspace::{self, Depth};
 use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, Reply, Text};
-use crate::server;
-use crate::{clock, keyspace};
+use crate::{clock, server};
 
 /// How many locks are shown unless the caller says so.
 const SHOWN: usize = 10;
@@ -36,13 +36,11 @@ impl Command for LockList {
             let entries = locks.iter().map(|lock| {
                 let name = Text::new(&lock.key.name);
                 let open = ctx.open_to_read(name.lend());
-                let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None);
-                let owner = match seen.situation(lock.key.borrow(), b"", now, None).seen {
-                    Observed::Held(holding) => Reply::Bytes(holding.owner.to_vec()),
-                    Observed::Free { .. } | Observed::Shared(_) | Observed::NotALock { .. } => {
-                        Reply::Nil
-                    }
-                };
+                let seen =
+                    keyspace::read(open.as_ref(), &server.words, name.lend(), None, Depth::Full);
+                let is_held = matches!(seen, Observed::Held(_));
+                let holder = open.as_ref().filter(|_| is_held).and_then(keyspace::holder);
+                let owner = Reply::or_nil(holder, Reply::Bytes);
                 Reply::Map(vec![
                     ("key", Reply::Bytes(lock.key.name.to_vec())),
                     ("owner", owner),

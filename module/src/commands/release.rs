@@ -40,7 +40,7 @@ impl Command for LockRelease {
             if !server.may_serve() {
                 return READ_ONLY;
             }
-            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Own, |table, at| {
+            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Holds, |table, at| {
                 table.release(at, owner.bytes(), want, amount)
             });
             match outcome {

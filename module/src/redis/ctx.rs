@@ -18,27 +18,6 @@ pub(crate) struct Ctx<'a> {
     lent: PhantomData<&'a ()>,
 }
 
-/// Which class of `notify-keyspace-events` an event belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyEventKind {
-    /// `g`: del, expire and other commands that work on any type.
-    Generic,
-    /// `$`: commands on strings.
-    String,
-    /// `h`: commands on hashes.
-    Hash,
-}
-
-impl KeyEventKind {
-    fn bit(self) -> c_int {
-        match self {
-            Self::Generic => raw::REDISMODULE_NOTIFY_GENERIC,
-            Self::String => raw::REDISMODULE_NOTIFY_STRING,
-            Self::Hash => raw::REDISMODULE_NOTIFY_HASH,
-        }
-    }
-}
-
 static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
 
 /// How many changes the server did not pass on to replicas and files. Loading checks that it knows
@@ -173,24 +152,54 @@ impl Ctx<'_> {
 
     /// Sends a command to the replicas and to the append-only file. All that one callback sends
     /// is one transaction there.
-    pub(crate) fn replicate(&self, command: &CStr, args: &[Arg<'_>]) {
+    pub(super) fn replicate(&self, command: &CStr, args: &[Arg<'_>]) {
         let replicate = required!(RedisModule_Replicate);
-        // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
-        // takes an array of these and its length. The strings are only retained, not changed.
-        let sent = unsafe {
-            replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len())
+        let sent = if let [key] = args {
+            // SAFETY: "s" takes a live string, which is only retained, not changed.
+            unsafe { replicate(self.raw, command.as_ptr(), c"s".as_ptr(), key.raw) }
+        } else {
+            // SAFETY: an `Arg` is laid out as one string pointer behind a zero-sized marker; "v"
+            // takes an array of these and its length. The strings are only retained, not changed.
+            unsafe {
+                replicate(self.raw, command.as_ptr(), c"v".as_ptr(), args.as_ptr(), args.len())
+            }
         };
         sent_or_counted(sent, command);
     }
 
     /// As [`Self::replicate`], a command of a key and a number.
-    pub(crate) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
+    pub(super) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
         let replicate = required!(RedisModule_Replicate);
         let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
         // SAFETY: "s" takes a live string and "l" a number.
         let sent =
             unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
         sent_or_counted(sent, command);
+    }
+
+    /// As [`Self::replicate`], a key with a whole value, as `DUMP` would give it, and its end; 0 is
+    /// none. `words` are `REPLACE` and `ABSTTL`.
+    pub(super) fn replicate_value(&self, key: Arg<'_>, at: u64, dump: &[u8], words: [Arg<'_>; 2]) {
+        let replicate = required!(RedisModule_Replicate);
+        let at = c_longlong::try_from(at).unwrap_or(c_longlong::MAX);
+        let ([replace, abs_ttl], length) = (words, dump.len());
+        // SAFETY: "s" takes a live string, "l" a number, "b" the start of bytes, which are copied,
+        // and how many they are.
+        let sent = unsafe {
+            let (name, format) = (c"RESTORE".as_ptr(), c"slbss".as_ptr());
+            replicate(
+                self.raw,
+                name,
+                format,
+                key.raw,
+                at,
+                dump.as_ptr(),
+                length,
+                replace.raw,
+                abs_ttl.raw,
+            )
+        };
+        sent_or_counted(sent, c"RESTORE");
     }
 
     /// Tells the replicas, and no file, of a message that was published here: what
@@ -219,17 +228,17 @@ impl Ctx<'_> {
     }
 
     /// Tells those who listen for key events, if `notify-keyspace-events` asks for this one.
-    pub(crate) fn notify(&self, kind: KeyEventKind, event: &CStr, key: Arg<'_>) {
+    pub(super) fn notify(&self, class: c_int, event: &CStr, key: Arg<'_>) {
         let asked = required!(RedisModule_GetNotifyKeyspaceEvents);
         // SAFETY: takes nothing and may be called at any time.
         let asked = unsafe { asked() };
         let channels = raw::REDISMODULE_NOTIFY_KEYSPACE | raw::REDISMODULE_NOTIFY_KEYEVENT;
-        if asked & kind.bit() == 0 || asked & channels == 0 {
+        if asked & class == 0 || asked & channels == 0 {
             return;
         }
         let notify = required!(RedisModule_NotifyKeyspaceEvent);
         // SAFETY: the context and the string are alive, the name is a C string.
-        unsafe { notify(self.raw, kind.bit(), event.as_ptr(), key.raw) };
+        unsafe { notify(self.raw, class, event.as_ptr(), key.raw) };
     }
 
     /// Publishes a message to those who are subscribed, in a cluster on every node.

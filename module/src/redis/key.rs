@@ -1,13 +1,19 @@
 //! An open key: a hash, or something that is none of our business.
+//!
+//! What is written to it is told in the same breath to replicas and the append-only file, as core
+//! commands; those who watch or cache the key, and those who listen for events, hear of it when it
+//! is closed, and of nothing if nothing was written.
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
+use kvlock_core::Bug;
 use redis_module::raw;
 
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
+use super::dump::Dump;
 use super::text::{Arg, Text};
 
 /// What kind of value a key has.
@@ -23,19 +29,43 @@ pub(crate) enum KeyKind {
     Other,
 }
 
-/// A key that is open; closed when dropped. Those who watch or cache it hear of a change then, and
-/// of nothing if there was none.
+/// A key that is open; closed when dropped.
 #[derive(Debug)]
 pub(crate) struct Key<'a> {
     pub(super) raw: *mut raw::RedisModuleKey,
     ctx: &'a Ctx<'a>,
     name: Arg<'a>,
     changed: Cell<bool>,
+    /// Which of [`EVENTS`] have happened, a bit for each.
+    events: Cell<u8>,
 }
 
 const MODE_READ: i32 = raw::REDISMODULE_READ.cast_signed();
 const MODE_WRITE: i32 = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE).cast_signed();
 const PLAIN: i32 = raw::REDISMODULE_HASH_NONE.cast_signed();
+const EXISTS: i32 = raw::REDISMODULE_HASH_EXISTS.cast_signed();
+
+/// A hash with more fields than this is freed when the server has time, here and on replicas.
+const LARGE: usize = 64;
+
+/// How many fields one call of the module API is given.
+const AT_ONCE: usize = 3;
+
+const DELETED: u8 = 1;
+const LOST_FIELDS: u8 = 2;
+const GOT_FIELDS: u8 = 4;
+const GOT_AN_END: u8 = 8;
+const IS_A_STRING: u8 = 16;
+
+/// The events, in the order in which the core commands would tell of them, and the class of
+/// `notify-keyspace-events` to which each belongs.
+const EVENTS: [(u8, i32, &CStr); 5] = [
+    (DELETED, raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+    (LOST_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hdel"),
+    (GOT_FIELDS, raw::REDISMODULE_NOTIFY_HASH, c"hset"),
+    (GOT_AN_END, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),
+    (IS_A_STRING, raw::REDISMODULE_NOTIFY_STRING, c"set"),
+];
 
 impl Ctx<'_> {
     /// Opens a key to read it; `None` if it does not exist.
@@ -52,8 +82,8 @@ impl Ctx<'_> {
         let open = required!(RedisModule_OpenKey);
         // SAFETY: the context and the name are alive.
         let raw = unsafe { open(self.raw, name.raw, mode) };
-        let changed = Cell::new(false);
-        (!raw.is_null()).then(|| Key { raw, ctx: self, name, changed })
+        let (changed, events) = (Cell::new(false), Cell::new(0));
+        (!raw.is_null()).then(|| Key { raw, ctx: self, name, changed, events })
     }
 }
 
@@ -84,90 +114,144 @@ impl Key<'_> {
         u64::try_from(unsafe { expires(self.raw) }).ok()
     }
 
-    /// Reads two fields of a hash at once.
-    pub(crate) fn get_two(&self, first: Arg<'_>, second: Arg<'_>) -> [Option<Text>; 2] {
+    /// Reads fields of a hash, four at most, at once.
+    pub(crate) fn get<const N: usize>(&self, names: [Arg<'_>; N]) -> [Option<Text>; N] {
+        const { assert!(N <= 4, "there is room for four") };
         let get = required!(RedisModule_HashGet);
-        let mut found: [*mut raw::RedisModuleString; 2] = [null_mut(); 2];
-        let [one, two] = &mut found;
-        let (one, two) = (&raw mut *one, &raw mut *two);
-        let end = null_mut::<c_void>();
-        // SAFETY: the key is open, both names are alive, each is followed by a place for its
-        // value, and a null pointer ends the list.
-        unsafe { get(self.raw, PLAIN, first.raw, one, second.raw, two, end) };
-        // SAFETY: the values are new strings, or null, that the caller frees.
-        found.map(|raw| unsafe { Text::from_raw(raw) })
-    }
-
-    /// Reads four fields of a hash at once.
-    pub(crate) fn get_four(&self, names: [Arg<'_>; 4]) -> [Option<Text>; 4] {
-        let get = required!(RedisModule_HashGet);
-        let mut found: [*mut raw::RedisModuleString; 4] = [null_mut(); 4];
-        let [one, two, three, four] = found.each_mut().map(std::ptr::from_mut);
-        let ([a, b, c, d], end) = (names, null_mut::<c_void>());
-        // SAFETY: as in `get_two`, with two names and two places more.
-        unsafe {
-            get(self.raw, PLAIN, a.raw, one, b.raw, two, c.raw, three, d.raw, four, end);
+        let mut found: [*mut raw::RedisModuleString; N] = [null_mut(); N];
+        let mut pairs = [(null_mut(), null_mut()); 4];
+        for (pair, (name, place)) in pairs.iter_mut().zip(names.iter().zip(&mut found)) {
+            *pair = (name.raw, std::ptr::from_mut(place));
         }
+        let ([a, b, c, d], end) = (pairs, null_mut::<c_void>());
+        // SAFETY: the key is open, each name is alive and followed by a place for its value; the
+        // first null pointer ends the list.
+        unsafe { get(self.raw, PLAIN, a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1, end) };
         // SAFETY: the values are new strings, or null, that the caller frees.
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
 
-    /// Writes one field of a hash, which is made if the key is empty.
-    pub(crate) fn set(&self, field: Arg<'_>, value: Arg<'_>) {
-        self.changed.set(true);
-        let set = required!(RedisModule_HashSet);
-        // SAFETY: the key is open for writing and a hash or empty; both strings are alive and
-        // copied; a null pointer ends the list.
-        unsafe { set(self.raw, PLAIN, field.raw, value.raw, null_mut::<c_void>()) };
+    /// Says whether a hash has a field.
+    pub(crate) fn has(&self, field: Arg<'_>) -> bool {
+        let get = required!(RedisModule_HashGet);
+        let mut found = 0_i32;
+        // SAFETY: the key is open, the name alive and followed by a place for a number; a null
+        // pointer ends the list.
+        unsafe { get(self.raw, EXISTS, field.raw, &raw mut found, null_mut::<c_void>()) };
+        found != 0
     }
 
-    /// Writes two fields of a hash, which is made if the key is empty.
-    pub(crate) fn set_two(&self, first: (Arg<'_>, Arg<'_>), second: (Arg<'_>, Arg<'_>)) {
+    fn happened(&self, event: u8) {
         self.changed.set(true);
-        let set = required!(RedisModule_HashSet);
-        let (a, b, end) = (first, second, null_mut::<c_void>());
-        // SAFETY: as in `set`, twice.
-        unsafe { set(self.raw, PLAIN, a.0.raw, a.1.raw, b.0.raw, b.1.raw, end) };
+        self.events.set(self.events.get() | event);
     }
 
-    /// Deletes one field of a hash. A hash without fields is gone.
-    pub(crate) fn unset(&self, field: Arg<'_>) {
-        self.changed.set(true);
+    fn tell<'w>(&self, command: &CStr, words: impl Iterator<Item = Arg<'w>>) {
+        let mut args = vec![self.name];
+        for word in words {
+            args.push(word);
+        }
+        self.ctx.replicate(command, &args);
+    }
+
+    /// Writes fields of a hash, which is made if the key is empty.
+    pub(crate) fn set(&self, fields: &[(Arg<'_>, Arg<'_>)]) {
+        if fields.is_empty() {
+            return;
+        }
+        self.write(fields);
+        let words = fields.iter().flat_map(|(field, value)| [*field, *value]);
+        self.tell(c"HSET", words);
+    }
+
+    fn write(&self, fields: &[(Arg<'_>, Arg<'_>)]) {
+        self.happened(GOT_FIELDS);
+        let set = required!(RedisModule_HashSet);
+        for some in fields.chunks(AT_ONCE) {
+            let mut pairs = [(null_mut(), null_mut()); AT_ONCE];
+            for (pair, (field, value)) in pairs.iter_mut().zip(some) {
+                *pair = (field.raw, value.raw);
+            }
+            let ([a, b, c], end) = (pairs, null_mut::<c_void>());
+            // SAFETY: the key is open for writing and a hash or empty; the strings are alive and
+            // copied; the first null pointer ends the list.
+            unsafe { set(self.raw, PLAIN, a.0, a.1, b.0, b.1, c.0, c.1, end) };
+        }
+    }
+
+    /// Deletes fields of a hash. A hash without fields is gone.
+    pub(crate) fn unset<'f>(&self, fields: impl Iterator<Item = Arg<'f>> + Clone) {
+        if fields.clone().next().is_none() {
+            return;
+        }
+        self.happened(LOST_FIELDS);
         let set = required!(RedisModule_HashSet);
         // The API's mark for "delete this field": the number 1 in the place of a value.
         let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
-        // SAFETY: as in `set`, with the mark instead of a value.
-        unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
+        for field in fields.clone() {
+            // SAFETY: as in `write`, with the mark instead of a value.
+            unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
+        }
+        self.tell(c"HDEL", fields);
     }
 
     /// Sets when the key expires, in milliseconds since 1970.
     pub(crate) fn set_expires(&self, at: u64) {
-        self.changed.set(true);
+        self.write_end(at);
+        if !Bug::LeaseNotReplicated.is_planted() {
+            self.ctx.replicate_number(c"PEXPIREAT", self.name, at);
+        }
+    }
+
+    fn write_end(&self, at: u64) {
+        self.happened(GOT_AN_END);
         let set = required!(RedisModule_SetAbsExpire);
         let at = i64::try_from(at).unwrap_or(i64::MAX);
         // SAFETY: the key is open for writing; the time is not negative.
         unsafe { set(self.raw, at) };
     }
 
-    /// Counts it as changed.
-    pub(crate) fn touch(&self) {
-        self.changed.set(true);
+    /// Makes the key a hash of two fields that expires, whatever it was: one command for replicas
+    /// and files. `words` are `REPLACE` and `ABSTTL`.
+    pub(crate) fn replace(&self, fields: [(Arg<'_>, Arg<'_>); 2], at: u64, words: [Arg<'_>; 2]) {
+        let dump = Dump::of_hash(&fields.map(|(field, value)| (field.bytes(), value.bytes())));
+        match self.kind() {
+            KeyKind::Empty => {}
+            KeyKind::Hash if self.fields() <= LARGE && dump.is_some() => self.write_deletion(false),
+            KeyKind::Hash | KeyKind::String | KeyKind::Other => self.delete(),
+        }
+        let Some(dump) = dump else {
+            self.set(&fields);
+            return self.set_expires(at);
+        };
+        self.write(&fields);
+        self.write_end(at);
+        let at = if Bug::LeaseNotReplicated.is_planted() { 0 } else { at };
+        self.ctx.replicate_value(self.name, at, dump.bytes(), words);
     }
 
     /// Deletes the key.
     pub(crate) fn delete(&self) {
-        self.changed.set(true);
-        let delete = required!(RedisModule_DeleteKey);
+        let is_large = self.kind() == KeyKind::Hash && self.fields() > LARGE;
+        self.write_deletion(is_large);
+        let command = if is_large { c"UNLINK" } else { c"DEL" };
+        self.ctx.replicate(command, &[self.name]);
+    }
+
+    fn write_deletion(&self, is_large: bool) {
+        self.happened(DELETED);
+        let delete = if is_large {
+            required!(RedisModule_UnlinkKey)
+        } else {
+            required!(RedisModule_DeleteKey)
+        };
         // SAFETY: the key is open for writing.
         unsafe { delete(self.raw) };
     }
 
-    /// Deletes the key, and lets the server free a large value when it has time.
-    pub(crate) fn unlink(&self) {
+    /// Counts it as changed.
+    pub(crate) fn touch(&self) {
         self.changed.set(true);
-        let unlink = required!(RedisModule_UnlinkKey);
-        // SAFETY: the key is open for writing.
-        unsafe { unlink(self.raw) };
     }
 
     /// The bytes of a string.
@@ -185,10 +269,11 @@ impl Key<'_> {
 
     /// Makes the key a string, whatever it was.
     pub(crate) fn set_string(&self, value: Arg<'_>) {
-        self.changed.set(true);
+        self.happened(IS_A_STRING);
         let set = required!(RedisModule_StringSet);
         // SAFETY: the key is open for writing; the value is alive and retained.
         unsafe { set(self.raw, value.raw) };
+        self.ctx.replicate(c"SET", &[self.name, value]);
     }
 }
 
@@ -197,10 +282,16 @@ impl Drop for Key<'_> {
         let close = required!(RedisModule_CloseKey);
         // SAFETY: the key is open and this is its end.
         unsafe { close(self.raw) };
-        if self.changed.get() {
-            let signal = required!(RedisModule_SignalModifiedKey);
-            // SAFETY: the context and the name are alive.
-            unsafe { signal(self.ctx.raw, self.name.raw) };
+        if !self.changed.get() {
+            return;
+        }
+        let signal = required!(RedisModule_SignalModifiedKey);
+        // SAFETY: the context and the name are alive.
+        unsafe { signal(self.ctx.raw, self.name.raw) };
+        for (bit, class, event) in EVENTS {
+            if self.events.get() & bit != 0 {
+                self.ctx.notify(class, event, self.name);
+            }
         }
     }
 }

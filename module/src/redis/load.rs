@@ -90,8 +90,18 @@ fn is_valkey() -> bool {
 }
 
 /// The commands that replicas and files are told, and those that we ask the server with.
-const NEEDED: [&CStr; 9] =
-    [c"HSET", c"HDEL", c"PEXPIREAT", c"DEL", c"UNLINK", c"SET", c"PUBLISH", c"SPUBLISH", c"EXISTS"];
+const NEEDED: [&CStr; 10] = [
+    c"RESTORE",
+    c"HSET",
+    c"HDEL",
+    c"PEXPIREAT",
+    c"DEL",
+    c"UNLINK",
+    c"SET",
+    c"PUBLISH",
+    c"SPUBLISH",
+    c"EXISTS",
+];
 
 impl Registry<'_> {
     /// Declares a command.

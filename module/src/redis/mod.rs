@@ -28,6 +28,7 @@ mod call;
 mod command;
 mod config;
 mod ctx;
+mod dump;
 mod events;
 mod guard;
 mod info;
@@ -43,7 +44,7 @@ mod timer;
 
 pub(crate) use command::{ArgSpec, Args, Command, CommandSpec, KeyUse};
 pub(crate) use config::{ConfigKind, ConfigSpec};
-pub(crate) use ctx::{Ctx, KeyEventKind, not_replicated};
+pub(crate) use ctx::{Ctx, not_replicated};
 pub(crate) use events::{KeyEvent, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use guard::{Entry, provoke_at};

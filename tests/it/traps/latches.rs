@@ -72,9 +72,9 @@ fn effects_of_latches_are_core_commands(kind: Kind) {
         ("LATCH.COUNTDOWN k bob", vec![]),
         (
             "LATCH.SET k 1 REPLACE PX 600000",
-            vec!["{UNLINK k; HSET k lock-mode latch 1; PEXPIREAT k #}"],
+            vec!["{DEL k; HSET k lock-mode latch 1; PEXPIREAT k #}"],
         ),
-        ("LATCH.COUNTDOWN k bob", vec!["UNLINK k"]),
+        ("LATCH.COUNTDOWN k bob", vec!["DEL k"]),
         ("LATCH.WAIT k bob 0", vec![]),
         ("LATCH.SET k 2 PX 600000", vec!["{HSET k lock-mode latch 2; PEXPIREAT k #}"]),
     ] {

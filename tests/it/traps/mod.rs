@@ -24,5 +24,6 @@ mod semaphores;
 mod sessions;
 mod stage;
 mod trail;
+mod travelling;
 mod unloading;
 mod watchers;

@@ -36,7 +36,7 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
         ("LOCK.RELEASE k bob SHARED", "{HDEL k bob; PEXPIREAT k #}"),
         ("LOCK.RELEASE k carol SHARED", "HDEL k carol"),
         ("LOCK.RELEASE k alice SHARED", "DEL k"),
-        ("LOCK.ACQUIRE k alice 600000", "{HSET k alice 1 fencing-token t#; PEXPIREAT k #}"),
+        ("LOCK.ACQUIRE k alice 600000", "RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL"),
         ("LOCK.ACQUIRE k alice 60000 SHARED", "HSET k lock-mode exclusive 1"),
         ("LOCK.ACQUIRE k alice 900000 SHARED", "{HSET k lock-mode exclusive 2; PEXPIREAT k #}"),
         ("LOCK.RELEASE k alice SHARED ALL", "HDEL k lock-mode"),
@@ -62,7 +62,7 @@ fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
     assert_eq!(tokens[0], tokens[1]);
     let begun = "HSET k lock-mode shared fencing-token t# bob 1 # carol 1 #; PEXPIREAT k #";
     let expected = [
-        "{DEL k; HSET k writer 1 fencing-token t#; PEXPIREAT k #}".to_owned(),
+        "RESTORE k # writer 1 fencing-token t# REPLACE ABSTTL".to_owned(),
         format!("{{DEL k; {begun}}}"),
     ];
     assert_eq!(trail(&stage.server)[read..], expected);

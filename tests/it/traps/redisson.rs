@@ -237,16 +237,21 @@ fn the_channel_is_what_the_option_says(kind: Kind) {
 
 fn who_listens_at_a_replica_is_told(kind: Kind) {
     let mut stage = Stage::new(&kind);
-    stage.run("CONFIG SET kvlock.redisson-channel both");
     let mut subscriber = stage.replica.connect();
     subscriber.call(cmd!["SUBSCRIBE", CHANNEL]);
     let mut in_shard = stage.replica.connect();
     in_shard.call(cmd!["SSUBSCRIBE", CHANNEL]);
+    // If the option says so; else a release is one command for replicas.
+    stage.hold("k", "alice", LONG);
+    stage.release("k", "alice");
+    stage.run("CONFIG SET kvlock.redisson-channel both");
     stage.hold("k", "alice", LONG);
     stage.release("k", "alice");
     expect_message(&mut subscriber, "message");
     expect_message(&mut in_shard, "smessage");
     stage.check();
+    expect_silence(&mut stage, &mut subscriber);
+    expect_silence(&mut stage, &mut in_shard);
 }
 
 fn tokens_grow_while_the_sides_take_turns(kind: Kind) {

@@ -40,11 +40,11 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     // The floor of the tokens goes with the first grant.
     scribe.writes(
         "LOCK.ACQUIRE k alice 600000",
-        &["{HSET k alice 1 fencing-token t#; PEXPIREAT k #; SET kvlock:floor #}"],
+        &["{RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}"],
     );
     scribe.writes(
         "LOCK.WAIT l alice 600000 0",
-        &["{HSET l alice 1 fencing-token t#; PEXPIREAT l #}"],
+        &["RESTORE l # alice 1 fencing-token t# REPLACE ABSTTL"],
     );
     scribe.writes("LOCK.ACQUIRE k alice 1000", &["HSET k alice 2"]);
     scribe.writes("LOCK.ACQUIRE k alice 900000", &["{HSET k alice 3; PEXPIREAT k #}"]);
@@ -68,7 +68,7 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     for line in ["MULTI", "LOCK.RELEASE k redisson ALL", "SET x y", "LOCK.ACQUIRE k bob 600000"] {
         scribe.stage.run(line);
     }
-    scribe.writes("EXEC", &["{DEL k; SET x y; HSET k bob 1 fencing-token t#; PEXPIREAT k #}"]);
+    scribe.writes("EXEC", &["{DEL k; SET x y; RESTORE k # bob 1 fencing-token t# REPLACE ABSTTL}"]);
     scribe.writes(
         "EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k",
         &["{PEXPIREAT k #; DEL k}"],
@@ -78,23 +78,23 @@ fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
 fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
     let mut scribe = Scribe::new(&kind);
     let unlink = if kind.name().starts_with("valkey") { "UNLINK" } else { "DEL" };
-    let to = |owner: &str| format!("HSET k {owner} 1 fencing-token t#; PEXPIREAT k #");
+    let to = |owner: &str| format!("RESTORE k # {owner} 1 fencing-token t# REPLACE ABSTTL");
     scribe.stage.hold("k", "alice", LONG);
     let [mut bob, mut carol, mut dave, mut erin, mut frank, mut grace] =
         ["bob", "carol", "dave", "erin", "frank", "grace"]
             .map(|owner| scribe.stage.wait("k", owner));
     scribe.expect(
         "waiting",
-        &["{HSET k alice 1 fencing-token t#; PEXPIREAT k #; SET kvlock:floor #}"],
+        &["{RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}"],
     );
 
-    scribe.writes("LOCK.RELEASE k alice", &[&format!("{{DEL k; {}}}", to("bob"))]);
+    scribe.writes("LOCK.RELEASE k alice", &[&to("bob")]);
     scribe.stage.granted(&mut bob);
-    scribe.writes("LOCK.FORCERELEASE k", &[&format!("{{DEL k; {}}}", to("carol"))]);
+    scribe.writes("LOCK.FORCERELEASE k", &[&to("carol")]);
     scribe.stage.granted(&mut carol);
     scribe.stage.run("DEL k");
     scribe.stage.granted(&mut dave);
-    scribe.expect("DEL", &["DEL k", &format!("{{{}}}", to("dave"))]);
+    scribe.expect("DEL", &["DEL k", &to("dave")]);
 
     scribe.writes("LOCK.RENEW k dave 50", &["PEXPIREAT k #"]);
     scribe.stage.granted(&mut erin);
@@ -105,7 +105,7 @@ fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
     scribe.stage.granted_unseen();
     expect_closed(&mut frank);
     scribe.stage.granted(&mut grace);
-    let [lost, passed_on] = ["frank", "grace"].map(|owner| format!("{{DEL k; {}}}", to(owner)));
+    let [lost, passed_on] = ["frank", "grace"].map(to);
     scribe.expect("a grant that was taken back", &[&lost, &passed_on]);
     scribe.stage.check();
 }
@@ -126,9 +126,10 @@ fn replicas_are_told_what_the_file_says_and_times_are_absolute(kind: Kind) {
         stage.release("k", "bob");
     }
     let ours = commands(&stage.server);
-    let allowed = ["SELECT", "MULTI", "EXEC", "HSET", "PEXPIREAT", "DEL", "UNLINK", "SET"];
+    let allowed = ["SELECT", "MULTI", "EXEC", "RESTORE", "PEXPIREAT", "DEL", "SET"];
     assert!(ours.iter().all(|words| allowed.contains(&words[0].as_str())), "{ours:?}");
-    let ends = ours.iter().filter(|words| words[0] == "PEXPIREAT").map(|words| words[2].clone());
+    let ends = ours.iter().filter(|words| ["RESTORE", "PEXPIREAT"].contains(&words[0].as_str()));
+    let ends = ends.map(|words| words[2].clone());
     assert_eq!(ends.collect::<Vec<_>>(), moments);
     assert!(ours.iter().all(|words| words[0] != "SET" || words.len() == 3));
     stage.check();
@@ -262,7 +263,9 @@ fn waiting_for_replicas_covers_a_grant_that_was_waited_for(kind: Kind) {
 /// of these has another name could not do that: the module must not seem to work there.
 fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
     let path = harness::module_file::path();
-    for name in ["HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"] {
+    for name in
+        ["RESTORE", "HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"]
+    {
         let renamed = Server::options().kind(&kind).without_module();
         let server = renamed.config("rename-command", format!("{name} \"\"")).start();
         let reply = server.connect().call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);

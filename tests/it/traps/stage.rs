@@ -54,6 +54,11 @@ impl Stage {
         Self::start(plain(kind), plain(kind).config("repl-diskless-load", "swapdb"))
     }
 
+    /// With a replica of another kind.
+    pub(super) fn of_versions(kind: &Kind, replica: &Kind) -> Self {
+        Self::start(plain(kind), plain(replica).without_module())
+    }
+
     /// With an append-only file on both, flushed at once and all in commands.
     pub(super) fn with_files(kind: &Kind) -> Self {
         Self::with_both(kind, |options| {

@@ -47,10 +47,31 @@ pub(super) fn commands(server: &Server) -> Vec<Vec<String>> {
     let mut rest = &bytes[..];
     while !rest.is_empty() {
         let (command, length) = parse(rest, 2).expect("RESP").expect("a whole command");
-        commands.push(command.elements().iter().map(Value::text).collect());
+        commands.push(command.elements().iter().flat_map(words).collect());
         rest = &rest[length..];
     }
     commands
+}
+
+/// What a word of a command says: all texts of a hash as `DUMP` tells of it.
+fn words(word: &Value) -> Vec<String> {
+    let [4, fields, dump @ ..] = word.bytes() else { return vec![word.text()] };
+    let mut rest = dump;
+    let texts = (0..2 * fields).map(|_| {
+        let (length, text) = match rest {
+            [high, low, text @ ..] if high >> 6 == 1 => {
+                (usize::from(high & 63) << 8 | usize::from(*low), text)
+            }
+            [length, text @ ..] => (usize::from(*length), text),
+            [] => panic!("half a hash: {word}"),
+        };
+        let (text, others) = text.split_at(length);
+        rest = others;
+        String::from_utf8_lossy(text).into_owned()
+    });
+    let texts = texts.collect();
+    assert_eq!((rest.len(), rest[..2] == [9, 0]), (10, true), "version and checksum");
+    texts
 }
 
 fn masked(word: &str) -> String {

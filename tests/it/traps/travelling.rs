@@ -1,0 +1,86 @@
+//! A lock that is held alone travels as a whole, as `DUMP` would tell of it: what arrives is what
+//! `HSET` and `PEXPIREAT` would have made.
+
+use super::stage::{LONG, Stage, hash};
+use harness::{Connection, Kind, Server, cmd, on_each_server};
+
+/// Owners as short and as long as they may be, and about as long as what the servers keep in a
+/// small form, or write the length of in one byte.
+const LENGTHS: [usize; 6] = [1, 63, 64, 65, 255, 1_024];
+
+/// Takes locks, and hands some over: of each kind one for an owner of each length.
+fn some_locks(stage: &mut Stage) -> Vec<String> {
+    let mut keys = Vec::new();
+    for length in LENGTHS {
+        let owner = "o".repeat(length);
+        let [taken, handed, again] =
+            ["taken", "handed", "again"].map(|key| format!("{key}{length}"));
+        stage.hold(&taken, &owner, LONG);
+        stage.hold(&handed, "alice", LONG);
+        let mut waiter = stage.wait(&handed, &owner);
+        stage.release(&handed, "alice");
+        stage.granted(&mut waiter);
+        // One of Redisson's, which has no token.
+        stage.eye.call(cmd!["HSET", again.as_str(), "redisson", "1"]);
+        stage.eye.call(cmd!["PEXPIRE", again.as_str(), LONG]);
+        let mut waiter = stage.wait(&again, &owner);
+        stage.eye.call(cmd!["LOCK.RELEASE", again.as_str(), "redisson"]);
+        stage.granted(&mut waiter);
+        stage.eye.call(cmd!["LOCK.ACQUIRE", again.as_str(), owner.as_str(), 2 * LONG]);
+        keys.extend([taken, handed, again]);
+    }
+    keys
+}
+
+/// What a server has at a key: its form, its fields, its end; and to the byte, where the form has
+/// an order.
+fn there(connection: &mut Connection, key: &str) -> Vec<String> {
+    let form = connection.call(cmd!["OBJECT", "ENCODING", key]).text();
+    let end = connection.call(cmd!["PEXPIRETIME", key]).integer().to_string();
+    let fields = format!("{:?}", hash(connection, key));
+    let dump = connection.call(cmd!["DUMP", key]);
+    let dump = if form == "listpack" { format!("{:?}", dump.bytes()) } else { String::new() };
+    vec![form, end, fields, dump]
+}
+
+fn expect_the_same(stage: &mut Stage, other: &Server, keys: &[String]) {
+    let mut other = other.connect();
+    for key in keys {
+        let ours = there(&mut stage.eye, key);
+        assert_eq!(ours, there(&mut other, key), "{key}");
+        assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
+    }
+}
+
+fn what_arrives_is_what_is_here(kind: Kind) {
+    let mut stage = Stage::with_both(&kind, |options| {
+        let options = options.append_only("always").config("aof-use-rdb-preamble", "no");
+        options.config("sanitize-dump-payload", "yes")
+    });
+    let keys = some_locks(&mut stage);
+    stage.check();
+    let Stage { replica, .. } = &stage;
+    let (file, options) =
+        (replica.dir().to_owned(), Server::options().kind(&kind).append_only("always"));
+    let mut replica = replica.connect();
+    for key in &keys {
+        assert_eq!(there(&mut stage.eye, key), there(&mut replica, key), "{key}");
+    }
+    drop(replica);
+    stage.replica.kill9();
+    let reader = options.config("sanitize-dump-payload", "yes").without_module().dir(&file).start();
+    expect_the_same(&mut stage, &reader, &keys);
+}
+
+fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
+    let mut stage = Stage::of_versions(&Kind::named("redis-7.0"), &kind);
+    let keys = some_locks(&mut stage);
+    stage.check();
+    for key in &keys {
+        let (ours, theirs) = (there(&mut stage.eye, key), there(&mut stage.replica.connect(), key));
+        // The end of a dump is its version.
+        assert_eq!(ours[..3], theirs[..3], "{key}");
+    }
+}
+
+on_each_server!(what_arrives_is_what_is_here, a_replica_of_a_newer_version_has_the_same);
