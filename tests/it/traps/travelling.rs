@@ -2,7 +2,7 @@
 //! `HSET` and `PEXPIREAT` would have made.
 
 use super::stage::{LONG, Stage, hash};
-use harness::{Connection, Kind, Server, cmd, on_each_server};
+use harness::{Connection, Kind, Options, Server, cmd, on_each_server};
 
 /// Owners as short and as long as they may be, and about as long as what the servers keep in a
 /// small form, or write the length of in one byte.
@@ -43,33 +43,26 @@ fn there(connection: &mut Connection, key: &str) -> Vec<String> {
     vec![form, end, fields, dump]
 }
 
-fn expect_the_same(stage: &mut Stage, other: &Server, keys: &[String]) {
-    let mut other = other.connect();
-    for key in keys {
-        let ours = there(&mut stage.eye, key);
-        assert_eq!(ours, there(&mut other, key), "{key}");
-        assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
-    }
-}
-
 fn what_arrives_is_what_is_here(kind: Kind) {
-    let mut stage = Stage::with_both(&kind, |options| {
+    let options = |options: Options| {
         let options = options.append_only("always").config("aof-use-rdb-preamble", "no");
         options.config("sanitize-dump-payload", "yes")
-    });
+    };
+    let mut stage = Stage::with_both(&kind, options);
     let keys = some_locks(&mut stage);
     stage.check();
-    let Stage { replica, .. } = &stage;
-    let (file, options) =
-        (replica.dir().to_owned(), Server::options().kind(&kind).append_only("always"));
-    let mut replica = replica.connect();
-    for key in &keys {
-        assert_eq!(there(&mut stage.eye, key), there(&mut replica, key), "{key}");
+    let all = |server: &Server| {
+        let mut connection = server.connect();
+        keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
+    };
+    let ours = all(&stage.server);
+    for (key, ours) in keys.iter().zip(&ours) {
+        assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
     }
-    drop(replica);
-    stage.replica.kill9();
-    let reader = options.config("sanitize-dump-payload", "yes").without_module().dir(&file).start();
-    expect_the_same(&mut stage, &reader, &keys);
+    assert_eq!(all(&stage.replica), ours);
+    stage.server.kill9();
+    let reader = options(Server::options().kind(&kind)).without_module().dir(stage.server.dir());
+    assert_eq!(all(&reader.start()), ours);
 }
 
 fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
