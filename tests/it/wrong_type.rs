@@ -27,7 +27,7 @@ const NOT_LOCKS: [&str; 23] = [
     "HSET k alice ' 1'",
     "HSET k alice \"1\\x00\"",
     "HSET k alice 18446744073709551616",
-    "HSET k alice 99999999999999999999999999 fencing-token t5",
+    "HSET k alice 99999999999999999999999999 fencing-token 5",
 ];
 
 const COMMANDS: [&str; 13] = [
