@@ -1,19 +1,15 @@
 //! How a lock is acquired.
 //!
 //! ```text
-//!   nobody of this client in line ──► LOCK.ACQUIRE ──► granted
-//!        │                                 │ nil
-//!        ▼                                 ▼
-//!   somebody is ──────────────► the line of this client
-//!                                          │ at its head
-//!                          ┌───────────────┴───────────────┐
-//!                 a connection is free            all are blocked in waits
-//!                          ▼                               ▼
-//!                  LOCK.WAIT, short lease      LOCK.ACQUIRE now and then
-//!                          │ granted                       │ granted
-//!                          ▼                               ▼
-//!               LOCK.RENEW, full lease ────────────────► guard
+//!   LOCK.ACQUIRE, the full lease ──► granted ───────────────────────────────► guard
+//!        │ nil                        │ longer than 30 s
+//!        ▼                            ▼
+//!   LOCK.WAIT … SESSION,         LOCK.RENEW, full lease ────────────────────► guard
+//!   short lease (the offer) ──► granted ──► where that has to come first ▲
+//!                                  └── else: believed for the offer ────────► guard
 //! ```
+//!
+//! A lock that had to be waited for the last time is waited for at once.
 //!
 //! Everything that may be granted is sent under a [`Claim`], so this can be dropped at any point.
 //! All of it says `HOLDS 1`, so that after a lost answer the same can be sent again.
@@ -24,18 +20,18 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::lease::{Lease, ShareId, Tenure, Term};
 use crate::limit::{Limit, REACHED, Trouble, pause_before_asking};
-use crate::line::Place;
 use crate::link::Live;
-use crate::owner::{Visit, Waiting};
+use crate::observe;
+use crate::owner::Visit;
 use crate::reply::{self, Grant};
-use crate::request::Mode;
-use crate::{observe, request, wait};
+use crate::request::{self, Mode};
+use crate::wait::{Waited, wait};
 use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
-const OFFER: Duration = Duration::from_secs(2);
+pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
 /// What an answer may take at least, however short the caller wants to wait.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
@@ -62,27 +58,14 @@ impl Acquisition<'_> {
     /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let mut claim = Claim::new(self.inner, self.mode, self.key);
-        let mut place: Option<(Place, Option<Waiting<'_>>)> = None;
         let mut trouble = Trouble::new(self.limit);
-        let mut polls = 0;
-        let mut in_line = match self.limit {
-            Limit::Now => false,
-            Limit::Until(_) | Limit::Never => self.inner.lines.is_busy(self.key),
-        };
+        let may_wait = !matches!(self.limit, Limit::Now);
+        let mut waits = may_wait && self.inner.contended.has(self.key);
+        let (mut waiting, mut polls) = (None, 0);
         loop {
-            if in_line && place.is_none() {
-                let waiting = self.visit.map(Visit::waiting);
-                let entered = self.limit.wait_for(self.inner.lines.enter(self.key)).await;
-                let Some(Some(entered)) = entered else {
-                    observe::refused();
-                    return Ok(None);
-                };
-                place = Some((entered, waiting));
-            }
-            let step = if in_line {
-                let (back, step) = self.wait(claim, &mut polls).await?;
-                claim = back;
-                step
+            let step = if waits {
+                waiting = waiting.or_else(|| self.visit.map(Visit::waiting));
+                self.wait(&mut claim, &mut polls).await
             } else {
                 self.ask(&mut claim).await
             };
@@ -109,7 +92,7 @@ impl Acquisition<'_> {
                     trouble.bear(error, self.inner.settings.patience, news).await?;
                 }
             }
-            in_line = !matches!(self.limit, Limit::Now);
+            waits = may_wait;
         }
     }
 
@@ -137,10 +120,15 @@ impl Acquisition<'_> {
         match answer {
             Ok(Some(grant)) => {
                 claim.granted();
-                self.granted(claim, grant, sent).await
+                if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
+                    return self.confirm(claim, grant).await;
+                }
+                let length = self.term.length;
+                self.hold(claim, grant, sent, length, length).map(Some)
             }
             Ok(None) => {
                 claim.refused();
+                self.inner.contended.set(self.key, true);
                 Ok(None)
             }
             Err(trouble) => {
@@ -150,45 +138,39 @@ impl Acquisition<'_> {
         }
     }
 
-    /// `LOCK.WAIT`, if a connection is free for it; else a little later `LOCK.ACQUIRE`.
-    async fn wait(
-        &self,
-        mut claim: Claim,
-        polls: &mut u32,
-    ) -> Result<(Claim, Result<Option<Held>, Error>), Error> {
-        let Some(seat) = self.inner.pool().try_seat() else {
-            observe::pool_is_full();
-            pause_before_asking(self.limit, polls).await;
-            let step = self.ask(&mut claim).await;
-            return Ok((claim, step));
-        };
-        // A timeout of zero would be none at all.
-        let limit = self.limit.left().map(|left| left.max(Duration::from_millis(1)));
+    /// `LOCK.WAIT`.
+    async fn wait(&self, claim: &mut Claim, polls: &mut u32) -> Result<Option<Held>, Error> {
         let offer = self.term.length.min(OFFER);
-        let (mut claim, outcome) = wait::wait(self.inner, seat, claim, offer, limit).await?;
-        let step = match outcome {
-            Ok(Some(grant)) => self.confirm(&mut claim, grant).await,
-            Ok(None) => Ok(None),
-            Err(trouble) => Err(trouble),
-        };
-        if matches!(step, Ok(None)) {
-            // Who may not block at the server, or is cancelled there, is answered at once.
-            pause_before_asking(self.limit, polls).await;
+        match wait(claim, offer, self.limit).await? {
+            Waited::Granted(grant, began) => self.offered(claim, grant, began, offer).await,
+            Waited::Over | Waited::Open => Ok(None),
+            Waited::Sent => {
+                pause_before_asking(self.limit, polls).await;
+                Ok(None)
+            }
         }
-        Ok((claim, step))
     }
 
-    /// A first grant has come, as long as it could be asked for.
-    async fn granted(
+    /// An offer has come. It is believed, and becomes the full lease when a third of it is over: who
+    /// lets go earlier spares that. If there is too little of it, it is confirmed first.
+    async fn offered(
         &self,
         claim: &mut Claim,
         grant: Grant,
-        sent: Moment,
+        began: Moment,
+        offer: Duration,
     ) -> Result<Option<Held>, Error> {
-        if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
+        let Inner { settings, terms, .. } = &**self.inner;
+        let more_is_needed =
+            settings.confirm || !self.term.watched || terms.caution.margin > offer / 4;
+        let left = terms.caution.until(began, offer).left_at(self.inner.now());
+        if (self.term.length > offer && more_is_needed)
+            || left < offer / 2
+            || settings.replicas.is_some()
+        {
             return self.confirm(claim, grant).await;
         }
-        self.hold(claim, grant, sent, self.term.length).map(Some)
+        self.hold(claim, grant, began, offer, self.term.length).map(Some)
     }
 
     /// Sets the full lease. `None`: the offer was over before we came.
@@ -198,15 +180,17 @@ impl Acquisition<'_> {
             claim.refused();
             return Ok(None);
         };
-        self.hold(claim, grant, sent, runs).map(Some)
+        self.hold(claim, grant, sent, runs, runs).map(Some)
     }
 
+    /// A lease that runs for so long from `sent` on, and is to be renewed for `length`.
     fn hold(
         &self,
         claim: &Claim,
         grant: Grant,
         sent: Moment,
         runs: Duration,
+        length: Duration,
     ) -> Result<Held, Error> {
         let tenure = Tenure {
             mode: self.mode.held(grant.holds),
@@ -215,17 +199,13 @@ impl Acquisition<'_> {
             token: grant.token,
             raised: false,
         };
-        let term = Term { length: runs, ..self.term };
-        let inner = self.inner;
-        let (lease, share) = Lease::granted(
-            inner.fresh_number(),
-            tenure,
-            &inner.terms,
-            sent,
-            term,
-            claim.has_strays(),
-        );
+        let (inner, term) = (self.inner, Term { length, ..self.term });
+        let (number, strays) = (inner.fresh_number(), claim.has_strays());
+        let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, strays);
         lease.inherit(claim.late(), sent);
+        if runs < length {
+            lease.offered(sent, runs);
+        }
         // The answer may have taken longer than the lease.
         if lease.left().is_zero() {
             return Err(Error::Timeout);

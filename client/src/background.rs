@@ -20,17 +20,7 @@ impl Background {
         other: impl FnOnce() -> Option<Handle>,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
-        if let Some(runtime) = Handle::try_current().ok().or_else(other) {
-            self.spawn_on(&runtime, work);
-        }
-    }
-
-    /// The same on that runtime.
-    pub(crate) fn spawn_on(
-        self: &Arc<Self>,
-        runtime: &Handle,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
+        let Some(runtime) = Handle::try_current().ok().or_else(other) else { return };
         self.open.fetch_add(1, Ordering::SeqCst);
         let done = Done(self.clone());
         // A runtime that is shutting down drops it, and `done` with it.

@@ -20,7 +20,6 @@ use std::time::Duration;
 /// let client = kvlock::Client::builder()
 ///     .lease(Duration::from_secs(10))    // a dead holder delays the next by this
 ///     .margin(Duration::from_secs(1))    // know of a loss this much before it happens
-///     .waits(64)                         // locks that may be waited for at the server
 ///     .connect("redis://127.0.0.1/")
 ///     .await?;
 /// # Ok(()) }
@@ -30,7 +29,6 @@ use std::time::Duration;
 pub struct Builder {
     settings: Settings,
     margin: Duration,
-    waits: usize,
     clock: Arc<dyn Clock>,
 }
 
@@ -40,6 +38,7 @@ pub(crate) struct Settings {
     pub(crate) reply_timeout: Duration,
     pub(crate) patience: Duration,
     pub(crate) replicas: Option<Replicas>,
+    pub(crate) confirm: bool,
 }
 
 impl Default for Builder {
@@ -49,8 +48,9 @@ impl Default for Builder {
             reply_timeout: Duration::from_secs(5),
             patience: Duration::from_secs(30),
             replicas: None,
+            confirm: false,
         };
-        Self { settings, margin: Duration::from_millis(500), waits: 32, clock: Arc::new(Boottime) }
+        Self { settings, margin: Duration::from_millis(500), clock: Arc::new(Boottime) }
     }
 }
 
@@ -85,28 +85,23 @@ impl Builder {
         self
     }
 
-    /// How many different locks can be waited for at the server at the same time, in a cluster at all
-    /// nodes together: 32 by default, at least 1. Each takes a connection while somebody waits.
+    /// Whether a lock that had to be waited for is confirmed with its full lease before its guard is
+    /// handed out. Not by default: then that is done when it has been held for two thirds of a
+    /// second, which spares a round trip, and those who hold it for less a command.
     ///
-    /// If more are wanted, those ask again and again at random intervals, and are served when they
-    /// happen to find the lock free and nobody in line, not in order of arrival. Under constant load
-    /// that may take long: with 600 tasks at 100 locks and 32 connections the mean was 76 ms and the
-    /// longest wait 2.7 s. So where more locks than this are contended at a time, raise it.
-    ///
-    /// A connection that nobody waits on any more is kept for the next wait, and closed when another
-    /// is used after a minute.
-    ///
-    /// Those of this client who want the same lock are in line here, and only the first of them at
-    /// the server: also those who could [share](crate::Lock::shared) it, or hold a permit of a
-    /// semaphore at the same time. They come in one after the other, a round trip or two apart, and
-    /// a writer of another client that has come meanwhile gets in between.
+    /// A waiter is granted a lock for two seconds, so that one that has died costs no more. Without
+    /// the confirmation the guard is believed in for that time, less the [`margin`](Self::margin), until
+    /// the first renewal: who blocks all threads of the runtime for longer, right after the acquire,
+    /// loses the lock. Confirmed all the same are [fixed leases](crate::Lock::fixed_lease), what
+    /// [replicas](Self::min_replicas) have to confirm, margins of more than half a second, and what
+    /// was waited for so long that the clocks may differ by a second.
     ///
     /// ```
-    /// let builder = kvlock::Client::builder().waits(100);
+    /// let builder = kvlock::Client::builder().confirm(true);
     /// # let _ = builder;
     /// ```
-    pub fn waits(mut self, waits: usize) -> Self {
-        self.waits = waits;
+    pub fn confirm(mut self, confirm: bool) -> Self {
+        self.settings.confirm = confirm;
         self
     }
 
@@ -235,7 +230,7 @@ impl Builder {
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let redis = redis::Client::open("redis://127.0.0.1/")?;
-    /// let client = kvlock::Client::builder().waits(100).build(&redis)?;
+    /// let client = kvlock::Client::builder().confirm(true).build(&redis)?;
     /// # Ok(()) }
     /// ```
     pub fn build(self, client: &redis::Client) -> Result<Client, Error> {
@@ -243,16 +238,13 @@ impl Builder {
     }
 
     pub(crate) fn client_at(self, address: Address) -> Result<Client, Error> {
-        let Self { settings, margin, waits, clock } = self;
+        let Self { settings, margin, clock } = self;
         check_lease(settings.lease)?;
-        if waits == 0 || waits > tokio::sync::Semaphore::MAX_PERMITS {
-            return Err(Error::Invalid("waits out of range: at least 1".to_owned()));
-        }
         if settings.reply_timeout.is_zero() {
             return Err(Error::Invalid("reply timeout out of range: must not be zero".to_owned()));
         }
         let terms = Terms { clock, caution: Caution { margin } };
-        Ok(Client { inner: Arc::new(Inner::new(address, settings, terms, waits)?) })
+        Ok(Client { inner: Arc::new(Inner::new(address, settings, terms)?) })
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) struct Claim {
     strays: bool,
     /// Renewals that may yet arrive.
     late: Late,
-    /// When the wait under way was sent.
+    /// It may be in line: it is to be withdrawn before it gives back what it has.
+    lined_up: bool,
+    /// Since when the server has had it in line.
     in_line: Option<Instant>,
 }
 
@@ -56,6 +58,7 @@ impl Claim {
             armed: false,
             strays: false,
             late: Late::default(),
+            lined_up: false,
             in_line: None,
         }
     }
@@ -64,15 +67,23 @@ impl Claim {
         &self.inner
     }
 
-    /// A command that may be granted is about to be sent there; `None`: not over the link. One that
-    /// was not answered may arrive after it, unless both go over the same connection.
-    pub(crate) fn sending(&mut self, via: Option<Arc<Live>>) {
-        if let Some(before) = &self.via {
-            self.strays |= via.as_ref().is_none_or(|via| !Arc::ptr_eq(via, before));
-        }
-        self.in_line = via.is_none().then(Instant::now);
-        self.via = via;
+    /// A command that may be granted is about to be sent there. One that was not answered may arrive
+    /// after it, unless both go over the same connection.
+    pub(crate) fn sending(&mut self, via: Arc<Live>) {
+        self.strays |= self.via.as_ref().is_some_and(|before| !Arc::ptr_eq(&via, before));
+        self.via = Some(via);
         self.armed = true;
+    }
+
+    /// It is a command that may put the owner in line.
+    pub(crate) fn lines_up(&mut self) {
+        self.lined_up = true;
+    }
+
+    /// The answer has come: it is in line.
+    pub(crate) fn in_line(&mut self) {
+        self.granted();
+        self.in_line = Some(Instant::now());
     }
 
     /// Takes note of where a command goes that may be sent on: whoever did so has done nothing.
@@ -82,7 +93,7 @@ impl Claim {
             if std::mem::replace(&mut sent_on, true) {
                 self.refused();
             }
-            self.sending(Some(live.clone()));
+            self.sending(live.clone());
         }
     }
 
@@ -109,7 +120,7 @@ impl Claim {
         }
     }
 
-    /// How long the wait that has failed just now was in line.
+    /// How long what has failed just now was in line.
     pub(crate) fn was_in_line(&mut self) -> Duration {
         self.in_line.take().map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -177,12 +188,13 @@ impl Claim {
         observe::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
         let (via, strays) = (self.via.take(), self.strays);
-        let Ok(release) = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All)
-        else {
-            return;
-        };
+        let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
+        let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
+        let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
+        let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
+        let commands: Vec<Cmd> = wanted.filter_map(|(command, _)| command.ok()).collect();
         self.inner.spawn(async move {
-            free(&inner, &key, &release, via, strays).await;
+            free(&inner, &key, &commands, via, strays).await;
             // Whoever asked may have gone.
             let _told = done.map(|done| done.send(()));
         });
@@ -195,29 +207,35 @@ impl Drop for Claim {
     }
 }
 
-/// Sends a release until it is answered, first where the acquire went: it is carried out after it.
-/// If that connection broke, over a new one, and once more later. Gives up when the lease of what
-/// might be released is over.
+/// Sends a release, after what withdraws a wait, until it is answered, first where the acquire went:
+/// it is carried out after it. If that connection broke, over a new one, and once more later. Gives
+/// up when the lease of what might be released is over.
 pub(crate) async fn free(
     inner: &Inner,
     key: &[u8],
-    release: &Cmd,
+    commands: &[Cmd],
     via: Option<Arc<Live>>,
     strays: bool,
 ) {
     let mut strays = strays;
     if let Some(live) = via {
-        match follow(inner, release, &live).await {
+        let mut followed = Followed::Done;
+        for command in commands {
+            if followed == Followed::Done {
+                followed = follow(inner, command, &live).await;
+            }
+        }
+        match followed {
             Followed::Done if !strays => return,
             Followed::Done | Followed::Elsewhere => {}
             Followed::Unknown => strays = true,
         }
     }
     let over = Instant::now() + FIRST_LEASE;
-    release_surely(inner, key, release, over).await;
+    release_surely(inner, key, commands, over).await;
     if strays {
         sleep(LATER).await;
-        release_surely(inner, key, release, over).await;
+        release_surely(inner, key, commands, over).await;
     }
 }
 
@@ -245,13 +263,17 @@ pub(crate) async fn follow(inner: &Inner, release: &Cmd, live: &Live) -> Followe
     }
 }
 
-async fn release_surely(inner: &Inner, key: &[u8], release: &Cmd, over: Instant) {
+async fn release_surely(inner: &Inner, key: &[u8], commands: &[Cmd], over: Instant) {
     let begun = Instant::now();
-    while let Err(trouble) = inner.router.call(key, release, inner.settings.reply_timeout).await {
-        if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over {
-            return;
+    for command in commands {
+        let call = || inner.router.call(key, command, inner.settings.reply_timeout);
+        while let Err(trouble) = call().await {
+            if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over
+            {
+                return;
+            }
+            // Others may be waiting for it.
+            sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
         }
-        // Others may be waiting for it.
-        sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
     }
 }

@@ -4,19 +4,19 @@ use crate::address::Address;
 use crate::background::Background;
 use crate::builder::{Builder, Settings};
 use crate::clock::Moment;
+use crate::contended::Contended;
 use crate::error::Error;
 use crate::latch::Latch;
 use crate::lease::Terms;
-use crate::line::Lines;
 use crate::lock::Lock;
 use crate::node::Node;
 use crate::owner::Owner;
-use crate::pool::Pool;
 use crate::replicas::Renewals;
 use crate::reply::{self, LockSummary};
 use crate::request;
 use crate::router::Router;
 use crate::semaphore::Semaphore;
+use crate::session::Sessions;
 use crate::watchdog::Watchdog;
 use futures_util::future::join_all;
 use redis::{Cmd, ParsingError, RedisError, Value};
@@ -24,7 +24,6 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::runtime::Handle;
 use uuid::Uuid;
 
 /// Acquires locks of one server or cluster, and keeps them.
@@ -238,9 +237,9 @@ impl fmt::Debug for Client {
 pub(crate) struct Inner {
     pub(crate) router: Arc<Router>,
     pub(crate) renewals: Arc<Renewals>,
-    pool: Arc<Pool>,
     pub(crate) watchdog: Arc<Watchdog>,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) sessions: Sessions,
+    pub(crate) contended: Contended,
     background: Arc<Background>,
     pub(crate) terms: Terms,
     pub(crate) settings: Settings,
@@ -257,23 +256,18 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    pub(crate) fn new(
-        address: Address,
-        settings: Settings,
-        terms: Terms,
-        waits: usize,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(address: Address, settings: Settings, terms: Terms) -> Result<Self, Error> {
         let place = address.to_string();
         let own_renewals = settings.replicas.is_some();
         let router = Arc::new(Router::new(address, settings.reply_timeout, own_renewals)?);
         let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
         let watchdog = Watchdog::new(renewals.clone(), terms.clock.clone(), settings.reply_timeout);
         Ok(Self {
-            router,
+            router: router.clone(),
             renewals,
-            pool: Arc::new(Pool::new(waits)),
+            sessions: Sessions::new(router.clone(), settings.reply_timeout),
+            contended: Contended::default(),
             watchdog: Arc::new(watchdog),
-            lines: Arc::default(),
             background: Arc::default(),
             terms,
             settings,
@@ -281,11 +275,6 @@ impl Inner {
             place,
             numbers: AtomicU64::new(1),
         })
-    }
-
-    /// The connections for commands that block.
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -304,15 +293,6 @@ impl Inner {
     /// See [`Background::spawn`].
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.background.spawn(|| self.router.runtime(), work);
-    }
-
-    /// See [`Background::spawn_on`].
-    pub(crate) fn spawn_on(
-        &self,
-        runtime: &Handle,
-        work: impl Future<Output = ()> + Send + 'static,
-    ) {
-        self.background.spawn_on(runtime, work);
     }
 
     /// Asks for something about a key that changes nothing, once more if the connection turns out to
@@ -377,7 +357,7 @@ impl Inner {
     /// asked for too.
     async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
-        match node.commands().call(&redis::cmd("LOCK.WAIT"), patience).await {
+        match node.commands().call(&redis::cmd("SESSION.OPEN"), patience).await {
             Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => {}
             Err(trouble) => return Err(trouble),
             Ok(_) => return Err(Error::Protocol("no arguments were enough".to_owned())),

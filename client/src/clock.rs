@@ -90,6 +90,13 @@ pub(crate) struct Caution {
 }
 
 impl Caution {
+    /// When a lease cannot have begun yet that was granted so long after a wait, sent then, had
+    /// arrived: both by the server's clock, in whole milliseconds.
+    pub(crate) fn granted(&self, sent: Moment, waited: Duration) -> Moment {
+        let waited = waited.saturating_sub(Duration::from_millis(1));
+        sent.after(waited - waited / Self::DRIFT)
+    }
+
     /// Clocks may differ in rate by one part in this many.
     const DRIFT: u32 = 100;
     /// The server counts whole milliseconds, of a clock that it reads once per turn of its loop.

@@ -152,7 +152,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         lease: Duration,
         timeout: Option<Duration>,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None);
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
         send(self, request, reply::grant)
     }
 
@@ -193,7 +193,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         timeout: Option<Duration>,
         holds: u32,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds));
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds), None);
         send(self, request, reply::grant)
     }
 

@@ -145,7 +145,7 @@ impl Error {
 }
 
 /// Codes of errors that go away by themselves.
-const PASSING: [&str; 11] = [
+const PASSING: [&str; 12] = [
     "TRYAGAIN",
     "UNBLOCKED",
     "LOADING",
@@ -157,6 +157,7 @@ const PASSING: [&str; 11] = [
     "OOM",
     "MOVED",
     "ASK",
+    "NOSESSION",
 ];
 
 impl fmt::Display for Error {

@@ -395,7 +395,7 @@ async fn give_back(inner: &Arc<Inner>, lease: &Arc<Lease>, share: ShareId) -> Re
         }
     } else if unknown || strays {
         let (inner, key) = (inner.clone(), tenure.key.clone());
-        inner.clone().spawn(async move { claim::free(&inner, &key, &request, None, true).await });
+        inner.clone().spawn(async move { claim::free(&inner, &key, &[request], None, true).await });
     }
     outcome
 }

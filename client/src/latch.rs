@@ -1,13 +1,13 @@
 //! Count-down latches: waiting until so many others are done.
 
+use crate::claim::Claim;
 use crate::client::Client;
 use crate::error::Error;
 use crate::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::lock::check_name;
-use crate::pool::Seat;
 use crate::reply::{self, LatchInfo};
-use crate::router::{HOPS, Route};
-use crate::{observe, request};
+use crate::request::{self, Mode};
+use crate::wait::{Waited, wait};
 use redis::{RedisError, Value};
 use std::pin::pin;
 use std::sync::Arc;
@@ -157,9 +157,6 @@ impl Latch {
 
     /// Waits until it is open, however long it takes.
     ///
-    /// Each call takes one of the [connections for waiting](crate::Builder::waits); when none is
-    /// left, the server is asked at intervals.
-    ///
     /// # Errors
     ///
     /// Those of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Trouble that passes is sat out
@@ -213,75 +210,22 @@ impl Latch {
 
     async fn wait_until_open(&self, limit: Limit) -> Result<bool, Error> {
         let inner = &self.client.inner;
-        let waiter = inner.fresh_owner();
-        let mut trouble = Trouble::new(limit);
-        let mut polls = 0;
+        let mut claim = Claim::new(inner, Mode::Latch, &self.key);
+        let (mut trouble, mut polls) = (Trouble::new(limit), 0);
         loop {
-            let mut in_line = None;
-            let step = if let Some(seat) = inner.pool().try_seat() {
-                self.wait_on(seat, &waiter, limit, &mut in_line).await
-            } else {
-                observe::pool_is_full();
-                pause_before_asking(limit, &mut polls).await;
-                self.info().await.map(|info| info.count == 0)
-            };
-            match step {
-                Ok(true) => return Ok(true),
-                Ok(false) if limit.is_over() => return Ok(false),
-                Ok(false) => trouble.over(),
+            match wait(&mut claim, Duration::ZERO, limit).await {
+                Ok(Waited::Open | Waited::Granted(..)) => return Ok(true),
+                Ok(_) if limit.is_over() => return Ok(false),
+                Ok(Waited::Over) => trouble.over(),
+                Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
                 Err(error) => {
-                    if in_line.is_some_and(|since: Instant| since.elapsed() >= REACHED) {
+                    if claim.was_in_line() >= REACHED {
                         trouble.over();
                     }
                     trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
                 }
             }
         }
-    }
-
-    /// Dropped, the connection is closed, and the server forgets the waiter.
-    async fn wait_on(
-        &self,
-        seat: Seat,
-        waiter: &str,
-        limit: Limit,
-        in_line: &mut Option<Instant>,
-    ) -> Result<bool, Error> {
-        let router = &self.client.inner.router;
-        let mut route = router.route(&self.key).await?;
-        let mut hops = 0;
-        loop {
-            let answer = self.wait_at(&route, &seat, waiter, limit, in_line).await;
-            let Err(trouble) = answer else { return answer };
-            match router.learn(&route.node, &trouble) {
-                Some(next) if hops < HOPS => route = next,
-                _ => return Err(trouble),
-            }
-            hops += 1;
-        }
-    }
-
-    async fn wait_at(
-        &self,
-        to: &Route,
-        seat: &Seat,
-        waiter: &str,
-        limit: Limit,
-        in_line: &mut Option<Instant>,
-    ) -> Result<bool, Error> {
-        let inner = &self.client.inner;
-        // A timeout of zero would be none at all.
-        let limit = limit.left().map(|left| left.max(Duration::from_millis(1)));
-        let request = request::wait_for_latch(&*self.key, waiter, limit)?;
-        let live = seat.connection(&to.node).await?;
-        observe::waiting();
-        *in_line = Some(Instant::now());
-        let answer = inner.router.looking(live.call_unlimited(&request, to.asking)).await;
-        if answer.as_ref().is_err_and(Error::leaves_outcome_unknown) {
-            live.condemn();
-        }
-        seat.put_back(to.node.clone(), live);
-        Ok(answer? != Value::Nil)
     }
 
     /// What the server knows about it at this moment.

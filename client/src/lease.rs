@@ -200,6 +200,15 @@ impl Lease {
         }
     }
 
+    /// No more than this runs of it yet.
+    pub(crate) fn offered(&self, began: Moment, runs: Duration) {
+        let mut state = self.state();
+        let most = self.caution.until(began, runs).0;
+        let believed = self.until.load(Ordering::Acquire);
+        self.until.store(believed.min(most), Ordering::Release);
+        state.plan_renewal(began, runs);
+    }
+
     /// Those of this one.
     pub(crate) fn late(&self) -> Late {
         self.state().late

@@ -106,7 +106,6 @@
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
 //! | an answer is lost | the command is repeated over a new connection, and counts once | |
-//! | all [connections for waiting](Builder::waits) are taken | | further locks are asked for at intervals instead of waited for in line |
 //!
 //! # Failover
 //!
@@ -133,8 +132,7 @@
 //! With an [`Address`] of a cluster each lock is kept by the node that has the slot of its name, and
 //! everything here is as with one server: locks, semaphores and latches of any names at the same
 //! time, [`MultiLock`] over several nodes, [`Client::list`] of all of them. There is one connection
-//! for commands to each node that is needed; the [connections for waiting](Builder::waits) are
-//! counted over all nodes.
+//! for commands to each node that is needed, and one more to those where anything is waited for.
 //!
 //! | when | then |
 //! |---|---|
@@ -185,7 +183,7 @@
 //! renewals, losses and troubles are events, of which losses and troubles are warnings. With the
 //! feature `metrics` they are counted, through the facade of that name: `kvlock_acquired_total`,
 //! `kvlock_reentered_total`, `kvlock_refused_total`, `kvlock_waits_total`,
-//! `kvlock_pool_full_total`, `kvlock_withdrawn_total`, `kvlock_released_total`,
+//! `kvlock_withdrawn_total`, `kvlock_released_total`,
 //! `kvlock_renewed_total`, `kvlock_renewals_failed_total`, `kvlock_lost_total` and
 //! `kvlock_troubles_total`.
 //!
@@ -207,6 +205,7 @@ mod clock;
 mod cluster;
 mod command;
 mod connector;
+mod contended;
 mod downgrade;
 mod error;
 mod guard;
@@ -214,14 +213,12 @@ mod latch;
 mod late;
 mod lease;
 mod limit;
-mod line;
 mod link;
 mod lock;
 mod multi;
 mod node;
 mod observe;
 mod owner;
-mod pool;
 mod quorum;
 mod reenter;
 mod replicas;
@@ -230,6 +227,7 @@ mod request;
 mod router;
 mod semaphore;
 mod sentinel;
+mod session;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;

@@ -10,8 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// before is another trouble. Some networks cut silent connections every minute.
 pub(crate) const REACHED: Duration = Duration::from_secs(1);
 
-/// When no connection is free to wait on, the lock is asked for at intervals that grow from the one
-/// to the other.
+/// Who cannot wait in line asks at intervals that grow from the one to the other.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
@@ -81,7 +80,7 @@ impl Limit {
     }
 }
 
-/// Sleeps before a client that has no connection to wait on asks again.
+/// Sleeps before a client that cannot wait in line, or was withdrawn from it, asks again.
 pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
     let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
     *polls += 1;

@@ -249,14 +249,11 @@ impl Link {
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         let end = after(patience);
         let live = self.live_by(end).await?;
-        condemned_if_mute(&live, live.call(cmd, false, left(end)).await)
-    }
-
-    /// The same for what is about a command that went to this server before.
-    pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
-        let end = after(patience);
-        let live = self.live_by(end).await?;
-        condemned_if_mute(&live, live.call_after(cmd, left(end)).await)
+        let answer = live.call(cmd, false, left(end)).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        answer
     }
 
     /// The runtime that the last connection lives on.
@@ -267,13 +264,6 @@ impl Link {
     fn last(&self) -> MutexGuard<'_, Option<Dial>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn condemned_if_mute<T>(live: &Live, answer: Result<T, Error>) -> Result<T, Error> {
-    if matches!(answer, Err(Error::Timeout)) {
-        live.condemn();
-    }
-    answer
 }
 
 /// The end of that time; of one that never ends, in thirty years.

@@ -46,11 +46,6 @@ pub(crate) fn waiting() {
     tracing::debug!("in line");
 }
 
-pub(crate) fn pool_is_full() {
-    count!("kvlock_pool_full_total", 1);
-    tracing::debug!("all connections for waiting are taken: asking again and again instead");
-}
-
 pub(crate) fn trouble(trouble: &Error, pause: Duration) {
     count!("kvlock_troubles_total", 1);
     tracing::warn!(%trouble, ?pause, "trouble: trying again");

@@ -49,7 +49,7 @@ impl Slots {
     fn of(&mut self, mode: Mode) -> &mut HashMap<Arc<[u8]>, Visited> {
         match mode {
             // Permits have no shared owners.
-            Mode::Alone | Mode::Permits(_) | Mode::AllPermits => &mut self.alone,
+            Mode::Alone | Mode::Permits(_) | Mode::AllPermits | Mode::Latch => &mut self.alone,
             Mode::Shared => &mut self.shared,
         }
     }

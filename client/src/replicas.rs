@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::link::Live;
 use crate::node::Node;
 use crate::reply;
-use crate::router::{HOPS, Route, Router};
+use crate::router::{Route, Router};
 use redis::{Cmd, Pipeline, RedisError, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,16 +122,16 @@ impl Renewals {
         patience: Duration,
         mut sending: impl FnMut(u64, bool),
     ) -> Result<Option<Duration>, Error> {
-        let mut hops = 0;
+        let mut sent_on = false;
         loop {
-            sending(way.live.number, hops > 0);
-            let answer = self.send_that_way(&way, renewal, patience).await;
-            let Err(trouble) = answer else { return answer };
-            match self.router.learn(&way.route.node, &trouble) {
-                Some(next) if hops < HOPS => way = self.connect(next).await?,
-                _ => return Err(trouble),
+            sending(way.live.number, sent_on);
+            match self.send_that_way(&way, renewal, patience).await {
+                Err(trouble) if self.router.goes_on(&mut way.route, &trouble) => {
+                    way = self.connect(way.route).await?;
+                    sent_on = true;
+                }
+                answer => return answer,
             }
-            hops += 1;
         }
     }
 

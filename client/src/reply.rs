@@ -1,7 +1,7 @@
 //! Replies as they are read. Whatever the network brings, the worst outcome is an error.
 
 use crate::request::Mode;
-use redis::{FromRedisValue, ParsingError, Value};
+use redis::{FromRedisValue, ParsingError, RedisError, Value};
 use std::fmt;
 use std::time::Duration;
 
@@ -245,11 +245,102 @@ impl FromRedisValue for LockSummary {
 pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, ParsingError> {
     match mode {
         Mode::Alone | Mode::Shared => grant(value),
-        Mode::Permits(_) | Mode::AllPermits => {
+        Mode::Permits(_) | Mode::AllPermits | Mode::Latch => {
             let held = |held| Ok(Grant { token: Token(0), holds: whole_number(&held, "permits")? });
             present(value).map(held).transpose()
         }
     }
+}
+
+/// Whether a wait through a session is in line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// Since that moment of the server's monotonic clock.
+    At(Duration),
+    /// It has been answered as an acquire would be.
+    Not(Option<Grant>),
+    /// It is a latch's, and that is open.
+    Open,
+}
+
+/// The answer to a wait through a session.
+pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
+    if mode == Mode::Latch && value == Value::Int(0) {
+        return Ok(Queued::Open);
+    }
+    match &value {
+        Value::Array(reply) if reply.first().is_some_and(|first| is_text(first, "queued")) => {
+            let at = reply.get(1).unwrap_or(&Value::Nil);
+            whole_number(at, "moment").map(|at| Queued::At(Duration::from_millis(at)))
+        }
+        Value::Array(_) | _ => granted(mode, value).map(Queued::Not),
+    }
+}
+
+/// The id of a session that has been opened.
+pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
+    let id = elements(value, "session")?.into_iter().next().unwrap_or(Value::Nil);
+    String::from_utf8(bytes(id, "session")?).map_err(|_| malformed("session"))
+}
+
+/// What has become of a wait.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seq: u64,
+    pub(crate) owner: String,
+    pub(crate) told: Told,
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Granted {
+        grant: Grant,
+        /// On the server's monotonic clock.
+        at: Duration,
+    },
+    Open,
+    Timeout,
+    Cancelled,
+    /// The owner waits through another session, which has the place.
+    Replaced,
+    Error(RedisError),
+}
+
+/// The answer of `SESSION.NEXT`: what it tells of owners that are ours.
+pub(crate) fn outcomes(value: Value) -> Result<Vec<Outcome>, ParsingError> {
+    let list = elements(value, "outcomes")?.into_iter().nth(1).unwrap_or(Value::Nil);
+    elements(list, "outcomes")?.into_iter().map(outcome).collect()
+}
+
+fn outcome(value: Value) -> Result<Outcome, ParsingError> {
+    let mut parts = elements(value, "outcome")?.into_iter();
+    let mut next = || parts.next().unwrap_or(Value::Nil);
+    let seq = whole_number(&next(), "number of an outcome")?;
+    let (_kind, _key) = (next(), next());
+    let owner = String::from_utf8_lossy(&bytes(next(), "owner")?).into_owned();
+    let word = bytes(next(), "outcome")?;
+    let told = match &*word {
+        b"granted" => {
+            let token = present(next()).map(|token| whole_number(&token, "token")).transpose()?;
+            let token = Token(token.unwrap_or(0));
+            let grant = Grant { token, holds: whole_number(&next(), "holds")? };
+            Told::Granted { grant, at: Duration::from_millis(whole_number(&next(), "moment")?) }
+        }
+        b"open" => Told::Open,
+        b"timeout" => Told::Timeout,
+        b"cancelled" => Told::Cancelled,
+        b"replaced" => Told::Replaced,
+        b"error" => Told::Error(said(&bytes(next(), "error")?)),
+        _ => return Err(malformed("outcome")),
+    };
+    Ok(Outcome { seq, owner, told })
+}
+
+/// The error that the server would have answered in these words.
+pub(crate) fn said(words: &[u8]) -> RedisError {
+    let words = words.escape_ascii();
+    let answer = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+    answer.and_then(Value::extract_error).map_or_else(|error| error, |_| malformed("error").into())
 }
 
 /// The answer of `LOCK.ACQUIRE` and `LOCK.WAIT`.

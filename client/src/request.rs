@@ -17,6 +17,8 @@ pub(crate) enum Mode {
     Permits(u32),
     /// As many permits as are free.
     AllPermits,
+    /// Nothing: latches are only waited for.
+    Latch,
 }
 
 impl Mode {
@@ -24,7 +26,7 @@ impl Mode {
     pub(crate) fn once(self) -> u32 {
         match self {
             // Of all that are free at least one, whose number nobody knows.
-            Self::Alone | Self::Shared | Self::AllPermits => 1,
+            Self::Alone | Self::Shared | Self::AllPermits | Self::Latch => 1,
             Self::Permits(permits) => permits,
         }
     }
@@ -33,14 +35,15 @@ impl Mode {
     pub(crate) fn held(self, holds: u64) -> Self {
         match self {
             Self::AllPermits => Self::Permits(u32::try_from(holds).unwrap_or(u32::MAX)),
-            Self::Alone | Self::Shared | Self::Permits(_) => self,
+            Self::Alone | Self::Shared | Self::Permits(_) | Self::Latch => self,
         }
     }
 
-    fn of<'a>(self, lock: &'a str, semaphore: &'a str) -> &'a str {
+    fn of<'a>(self, lock: &'a str, semaphore: &'a str, latch: &'a str) -> &'a str {
         match self {
             Self::Alone | Self::Shared => lock,
             Self::Permits(_) | Self::AllPermits => semaphore,
+            Self::Latch => latch,
         }
     }
 }
@@ -52,7 +55,7 @@ pub(crate) fn acquire(
     lease: Duration,
     holds: Option<u32>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.ACQUIRE", "SEM.ACQUIRE"), key);
+    let mut cmd = start(mode.of("LOCK.ACQUIRE", "SEM.ACQUIRE", "LATCH.WAIT"), key);
     cmd.arg(owner);
     permits(&mut cmd, mode).arg(lease_millis(lease)?);
     Ok(with_holds(in_mode(cmd, mode), holds))
@@ -65,11 +68,34 @@ pub(crate) fn wait(
     lease: Duration,
     timeout: Option<Duration>,
     holds: Option<u32>,
+    session: Option<&str>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.WAIT", "SEM.WAIT"), key);
+    let mut cmd = start(mode.of("LOCK.WAIT", "SEM.WAIT", "LATCH.WAIT"), key);
     cmd.arg(owner);
-    permits(&mut cmd, mode).arg(lease_millis(lease)?).arg(timeout_millis(timeout)?);
-    Ok(with_holds(in_mode(cmd, mode), holds))
+    if mode != Mode::Latch {
+        permits(&mut cmd, mode).arg(lease_millis(lease)?);
+    }
+    cmd.arg(timeout_millis(timeout)?);
+    let mut cmd = with_holds(in_mode(cmd, mode), holds.filter(|_| mode != Mode::Latch));
+    if let Some(session) = session {
+        cmd.arg("SESSION").arg(session);
+    }
+    Ok(cmd)
+}
+
+pub(crate) fn open_session(ttl: Duration) -> RedisResult<Cmd> {
+    Ok(start("SESSION.OPEN", lease_millis(ttl)?))
+}
+
+/// What has become of the waits of a session, after that one.
+pub(crate) fn next(session: &str, ack: u64, timeout: Duration) -> RedisResult<Cmd> {
+    let mut cmd = start("SESSION.NEXT", session);
+    cmd.arg(ack).arg(timeout_millis(Some(timeout))?);
+    Ok(cmd)
+}
+
+pub(crate) fn close_session(session: &str) -> Cmd {
+    start("SESSION.CLOSE", session)
 }
 
 /// How much a release gives back.
@@ -87,7 +113,7 @@ pub(crate) fn release(
     owner: impl ToSingleRedisArg,
     give_back: GiveBack,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.RELEASE", "SEM.RELEASE"), key);
+    let mut cmd = start(mode.of("LOCK.RELEASE", "SEM.RELEASE", "LATCH.CANCEL"), key);
     cmd.arg(owner);
     let mut cmd = in_mode(cmd, mode);
     Ok(match give_back {
@@ -106,7 +132,7 @@ pub(crate) fn renew(
     owner: impl ToSingleRedisArg,
     lease: Duration,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.RENEW", "SEM.RENEW"), key);
+    let mut cmd = start(mode.of("LOCK.RENEW", "SEM.RENEW", "LATCH.INFO"), key);
     cmd.arg(owner).arg(lease_millis(lease)?);
     Ok(cmd)
 }
@@ -128,7 +154,7 @@ pub(crate) fn cancel(
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.CANCEL", "SEM.CANCEL"), key);
+    let mut cmd = start(mode.of("LOCK.CANCEL", "SEM.CANCEL", "LATCH.CANCEL"), key);
     cmd.arg(owner);
     Ok(cmd)
 }
@@ -179,16 +205,6 @@ pub(crate) fn count_down(key: impl ToSingleRedisArg, participant: Option<&[u8]>)
     cmd
 }
 
-pub(crate) fn wait_for_latch(
-    key: impl ToSingleRedisArg,
-    waiter: impl ToSingleRedisArg,
-    timeout: Option<Duration>,
-) -> RedisResult<Cmd> {
-    let mut cmd = start("LATCH.WAIT", key);
-    cmd.arg(waiter).arg(timeout_millis(timeout)?);
-    Ok(cmd)
-}
-
 pub(crate) fn latch_info(key: impl ToSingleRedisArg) -> Cmd {
     start("LATCH.INFO", key)
 }
@@ -211,7 +227,7 @@ fn start(name: &str, key: impl ToSingleRedisArg) -> Cmd {
 
 fn permits(cmd: &mut Cmd, mode: Mode) -> &mut Cmd {
     match mode {
-        Mode::Alone | Mode::Shared => cmd,
+        Mode::Alone | Mode::Shared | Mode::Latch => cmd,
         Mode::Permits(permits) => cmd.arg(permits),
         Mode::AllPermits => cmd.arg("ALL"),
     }
@@ -282,11 +298,11 @@ mod tests {
             "LOCK.ACQUIRE k alice 1000 HOLDS 2"
         );
         assert_eq!(
-            typed(wait(Mode::Alone, "k", "bob", SECOND, Some(2 * SECOND), None)),
+            typed(wait(Mode::Alone, "k", "bob", SECOND, Some(2 * SECOND), None, None)),
             "LOCK.WAIT k bob 1000 2000"
         );
         assert_eq!(
-            typed(wait(Mode::Alone, "k", "bob", SECOND, None, Some(1))),
+            typed(wait(Mode::Alone, "k", "bob", SECOND, None, Some(1), None)),
             "LOCK.WAIT k bob 1000 0 HOLDS 1"
         );
         assert_eq!(
@@ -306,8 +322,8 @@ mod tests {
             "LOCK.ACQUIRE k alice 1000 SHARED HOLDS 1"
         );
         assert_eq!(
-            typed(wait(Mode::Shared, "k", "bob", SECOND, None, None)),
-            "LOCK.WAIT k bob 1000 0 SHARED"
+            typed(wait(Mode::Shared, "k", "bob", SECOND, None, Some(1), Some("id"))),
+            "LOCK.WAIT k bob 1000 0 SHARED HOLDS 1 SESSION id"
         );
         assert_eq!(
             typed(release(Mode::Shared, "k", "alice", GiveBack::All)),
@@ -325,12 +341,16 @@ mod tests {
             typed(acquire(Mode::AllPermits, "s", "a", SECOND, Some(1))),
             "SEM.ACQUIRE s a ALL 1000 HOLDS 1"
         );
+    }
+
+    #[test]
+    fn arguments_of_semaphores_latches_and_sessions_too() {
         let two = Mode::Permits(2);
         assert_eq!(
             typed(acquire(two, "s", "a", SECOND, Some(2))),
             "SEM.ACQUIRE s a 2 1000 HOLDS 2"
         );
-        assert_eq!(typed(wait(two, "s", "a", SECOND, None, None)), "SEM.WAIT s a 2 1000 0");
+        assert_eq!(typed(wait(two, "s", "a", SECOND, None, None, None)), "SEM.WAIT s a 2 1000 0");
         assert_eq!(typed(release(two, "s", "a", GiveBack::All)), "SEM.RELEASE s a ALL");
         assert_eq!(typed(renew(two, "s", "a", SECOND)), "SEM.RENEW s a 1000");
         assert_eq!(typed(cancel(two, "s", "a")), "SEM.CANCEL s a");
@@ -339,7 +359,14 @@ mod tests {
         assert_eq!(typed(set_latch("l", 3, Some(SECOND))), "LATCH.SET l 3 PX 1000");
         assert_eq!(typed(Ok(count_down("l", None))), "LATCH.COUNTDOWN l");
         assert_eq!(typed(Ok(count_down("l", Some(b"p")))), "LATCH.COUNTDOWN l p");
-        assert_eq!(typed(wait_for_latch("l", "w", Some(SECOND))), "LATCH.WAIT l w 1000");
+        assert_eq!(
+            typed(wait(Mode::Latch, "l", "w", SECOND, Some(SECOND), Some(1), Some("id"))),
+            "LATCH.WAIT l w 1000 SESSION id"
+        );
+        assert_eq!(typed(cancel(Mode::Latch, "l", "w")), "LATCH.CANCEL l w");
+        assert_eq!(typed(open_session(SECOND)), "SESSION.OPEN 1000");
+        assert_eq!(typed(next("id", 7, SECOND)), "SESSION.NEXT id 7 1000");
+        assert_eq!(typed(Ok(close_session("id"))), "SESSION.CLOSE id");
         assert_eq!(typed(list(10)), "LOCK.LIST COUNT 10");
         assert_eq!(typed(force_release("k")), "LOCK.FORCERELEASE k");
     }
@@ -366,8 +393,8 @@ mod tests {
         for bad in [Duration::ZERO, ten_years + Duration::from_nanos(1), Duration::MAX] {
             for refused in [
                 acquire(Mode::Alone, "k", "a", bad, None),
-                wait(Mode::Alone, "k", "a", bad, None, None),
-                wait(Mode::Alone, "k", "a", SECOND, Some(bad), None),
+                wait(Mode::Alone, "k", "a", bad, None, None, None),
+                wait(Mode::Alone, "k", "a", SECOND, Some(bad), None, None),
                 renew(Mode::Alone, "k", "a", bad),
             ] {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client, "{bad:?}");

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 /// How often a command is sent on at most. More is a cluster that does not agree with itself yet.
-pub(crate) const HOPS: usize = 5;
+const HOPS: usize = 5;
 
 /// Knows which server has a key.
 #[derive(Debug)]
@@ -40,11 +40,13 @@ pub(crate) struct Route {
     pub(crate) node: Arc<Node>,
     /// The node is about to get the key's slot, and serves it to those who say `ASKING`.
     pub(crate) asking: bool,
+    /// How often we were sent on.
+    hops: usize,
 }
 
 impl Route {
     fn to(node: Arc<Node>) -> Self {
-        Self { node, asking: false }
+        Self { node, asking: false, hops: 0 }
     }
 }
 
@@ -122,7 +124,7 @@ impl Router {
                 (Some("ASK"), Some((to, _))) => {
                     let (host, _) = node.at()?;
                     let there = cluster.node_at(&read_redirect(to, &host)?).ok()?;
-                    Some(Route { node: there, asking: true })
+                    Some(Route { asking: true, ..Route::to(there) })
                 }
                 (Some("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" | "UNBLOCKED"), _) => {
                     cluster.troubled(node);
@@ -164,17 +166,21 @@ impl Router {
         mut via: impl FnMut(&Arc<Live>),
     ) -> Result<Value, Error> {
         let end = self.overdue();
-        let mut route = timeout_at(end, self.route(key)).await.map_err(|_| Error::Timeout)??;
-        let mut hops = 0;
+        let route = timeout_at(end, self.route(key)).await;
+        let mut route = route.map_err(|_| Error::Timeout)??;
         loop {
-            let answer = self.call_at(&route, cmd, patience, end, &mut via).await;
-            let Err(trouble) = answer else { return answer };
-            match self.learn(&route.node, &trouble) {
-                Some(next) if hops < HOPS => route = next,
-                _ => return Err(self.explained(trouble)),
+            match self.call_at(&route, cmd, patience, end, &mut via).await {
+                Err(trouble) if self.goes_on(&mut route, &trouble) => {}
+                answer => return answer.map_err(|trouble| self.explained(trouble)),
             }
-            hops += 1;
         }
+    }
+
+    /// Learns from what went wrong there. If the server has sent us on, that is the route now.
+    pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
+        let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
+        let hops = route.hops + 1;
+        next.map(|next| *route = Route { hops, ..next }).is_some()
     }
 
     /// A node of a cluster that was taken for all there is.

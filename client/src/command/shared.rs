@@ -90,7 +90,11 @@ pub trait SharedLockCommands: ConnectionLike + Send + Sized {
         timeout: Option<Duration>,
         holds: Option<u32>,
     ) -> RedisFuture<'a, Option<Grant>> {
-        send(self, request::wait(Mode::Shared, key, owner, lease, timeout, holds), reply::grant)
+        send(
+            self,
+            request::wait(Mode::Shared, key, owner, lease, timeout, holds, None),
+            reply::grant,
+        )
     }
 
     /// Gives back one shared hold, or with `holds` as many as leave so many. `None` if the owner

@@ -106,7 +106,7 @@ impl Bid {
         let begin = Instant::now();
         let link = inner.router.only()?.commands();
         let live = timeout(patience, link.live()).await.map_err(|_| Error::Timeout)??;
-        claim.sending(Some(live.clone()));
+        claim.sending(live.clone());
         self.unanswered = true;
         let answer = live.call(&request, false, patience.saturating_sub(begin.elapsed())).await;
         let answer = answer.and_then(|value| Ok(reply::grant(value).map_err(RedisError::from)?));

@@ -125,7 +125,7 @@ async fn a_waiter_that_is_dropped_while_it_waits_is_withdrawn_at_once() {
             tokio::spawn(async move { lock.acquire().await })
         })
         .collect();
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    observe::wait_for_waiters(&mut stage.control, "k", 5);
     for waiter in waiters {
         waiter.abort();
     }
@@ -263,9 +263,16 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
             drop(guard);
         });
     }
-    observe::wait_for_waiters(&mut control, "k", 1);
+    observe::wait_for_waiters(&mut control, "k", 2);
     observe::wait_for_waiters(&mut control, "other", 1);
     drop(runtime);
+    // Their places are passed over, and given up when nobody has come back for them.
+    wait::until("the session is gone", SOON, || {
+        match observe::info_number(&mut control, "kvlock_sessions") {
+            0 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
     observe::wait_for_waiters(&mut control, "k", 0);
     observe::wait_for_waiters(&mut control, "other", 0);
 

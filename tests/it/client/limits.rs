@@ -116,8 +116,12 @@ fn refusing() -> (u16, Arc<AtomicUsize>) {
                     let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
                     for command in text.split("*").skip(1) {
                         counts.fetch_add(command.matches("LOCK.WAIT").count(), Ordering::SeqCst);
-                        let lock = command.contains("LOCK.");
-                        let answer: &[u8] = if lock { b"*-1\r\n" } else { b"+OK\r\n" };
+                        let answer: &[u8] = match command {
+                            _ if command.contains("LOCK.") => b"*-1\r\n",
+                            _ if command.contains("SESSION.OPEN") => b"*2\r\n$2\r\nid\r\n:1\r\n",
+                            _ if command.contains("SESSION.NEXT") => continue,
+                            _ => b"+OK\r\n",
+                        };
                         client.write_all(answer).unwrap_or_default();
                     }
                 }

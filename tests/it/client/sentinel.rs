@@ -127,7 +127,9 @@ async fn sentinels_are_asked_over_one_connection_however_many_wait() {
         let lock = client.lock(&key);
         waiters.spawn(async move { lock.acquire().await });
     }
-    observe::wait_for_blocked_clients(&mut eye, 10);
+    for number in 0..10 {
+        observe::wait_for_waiters(&mut eye, format!("k{number}"), 1);
+    }
     // Meanwhile they are asked in every round.
     observe::let_pass(&mut eye, Duration::from_secs(4));
     // One that listens, and what was about to be asked when the client had just connected.

@@ -209,10 +209,11 @@ async fn a_reset_around_a_renewal_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_a_wait_does_not_end_it() {
     let (mut stage, proxy) = set(LONG).await;
-    let all = [Moment::BeforeTheServer, Moment::BeforeItAnswers, Moment::BeforeTheAnswer];
-    for moment in all {
+    let commands = EVERY.map(|moment| ("LOCK.WAIT", moment)).into_iter();
+    let next = [Moment::BeforeTheServer, Moment::BeforeItAnswers, Moment::BeforeTheAnswer];
+    for (command, moment) in commands.chain(next.map(|moment| ("SESSION.NEXT", moment))) {
         stage.taken("k");
-        proxy.cut("LOCK.WAIT", moment);
+        proxy.cut(command, moment);
         let lock = stage.client.lock("k");
         let waiter = tokio::spawn(async move { lock.acquire().await });
         wait::until("it was cut, or will be with the grant", SOON, || {

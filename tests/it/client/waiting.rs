@@ -1,7 +1,7 @@
 //! Tasks that wait: their order, and what they take up.
 
-use super::{Stage, soon};
-use harness::{Server, observe};
+use super::{SOON, Stage, calls, soon};
+use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error, Guard};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn begun(client: &Client, key: &str) -> Acquire {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tasks_of_one_client_are_served_in_order_over_one_connection() {
+async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -32,8 +32,7 @@ async fn tasks_of_one_client_are_served_in_order_over_one_connection() {
             order.lock().unwrap().push((number, guard.token()));
             guard.release().await.unwrap();
         }));
-        // The first is in line at the server before the others come.
-        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        observe::wait_for_waiters(&mut stage.control, "k", number + 1);
     }
     assert_eq!(observe::info_number(&mut stage.control, "blocked_clients"), 1);
     stage.control.run("LOCK.RELEASE k somebody");
@@ -47,7 +46,7 @@ async fn tasks_of_one_client_are_served_in_order_over_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_also_counts_in_the_line_of_the_client() {
+async fn a_limit_counts_behind_others_of_the_client() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let first = tokio::spawn(begun(&stage.client, "k"));
@@ -60,28 +59,23 @@ async fn a_limit_also_counts_in_the_line_of_the_client() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiters_that_take_all_connections_hang_nobody() {
+async fn any_number_of_locks_are_waited_for_on_one_connection() {
+    const MANY: usize = 300;
     let mut stage = Stage::set().await;
-    let lock = |key: &str| stage.client.lock(key);
-    let mut held = Vec::new();
-    for number in 0..32 {
-        held.push(lock(&format!("k{number}")).acquire().await.unwrap());
-    }
-    let waiters: Vec<_> =
-        (0..32).map(|number| tokio::spawn(begun(&stage.client, &format!("k{number}")))).collect();
-    observe::wait_for_blocked_clients(&mut stage.control, 32);
-
-    // One more, free: no connection is needed. One more, taken: it is asked for now and then.
-    held.push(soon(lock("free").acquire()).await.unwrap());
-    stage.taken("taken");
-    let extra = tokio::spawn(begun(&stage.client, "taken"));
-    let lock = stage.client.lock("taken");
-    assert!(soon(lock.acquire_within(Duration::from_millis(50))).await.unwrap().is_none());
-    stage.control.run("LOCK.RELEASE taken somebody");
-    held.push(soon(extra).await.unwrap().unwrap());
-
-    for guard in held {
-        guard.release().await.unwrap();
+    let keys: Vec<String> = (0..MANY).map(|number| format!("k{number}")).collect();
+    keys.iter().for_each(|key| stage.taken(key));
+    let waiters: Vec<_> = keys.iter().map(|key| tokio::spawn(begun(&stage.client, key))).collect();
+    wait::until("all wait", SOON, || {
+        match observe::info_number(&mut stage.control, "kvlock_session_waits") {
+            seen if seen == MANY as i64 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    });
+    assert_eq!(observe::info_number(&mut stage.control, "blocked_clients"), 1);
+    // One that is free needs no line.
+    soon(stage.client.lock("free").acquire()).await.unwrap().release().await.unwrap();
+    for key in &keys {
+        stage.control.call(cmd!["LOCK.RELEASE", &**key, "somebody"]);
     }
     for waiter in waiters {
         soon(waiter).await.unwrap().unwrap().release().await.unwrap();
@@ -90,23 +84,118 @@ async fn waiters_that_take_all_connections_hang_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_locks_than_connections_are_all_waited_for() {
+async fn who_lets_go_soon_costs_one_command_to_wait_and_one_to_let_go() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k");
+    // It had to be waited for before.
+    stage.taken("k");
+    let first = tokio::spawn(begun(&stage.client, "k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.control.run("LOCK.RELEASE k somebody");
+    let first = soon(first).await.unwrap().unwrap();
+    let asked = |stage: &mut Stage| {
+        ["lock.acquire", "lock.wait", "lock.renew", "lock.release", "lock.cancel"]
+            .map(|command| calls(&mut stage.control, command))
+    };
+    let before = asked(&mut stage);
+    let second = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    soon(first.release()).await.unwrap();
+    let second = soon(second).await.unwrap().unwrap();
+    assert!(second.lease_left() < Duration::from_secs(2), "believed for the offer: {second:?}");
+    soon(second.release()).await.unwrap();
+    let after = asked(&mut stage);
+    let more: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    assert_eq!(more, [0, 1, 0, 2, 0]);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_offer_becomes_the_full_lease_before_it_is_over() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let waiter = tokio::spawn(begun(&stage.client, "k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.control.run("LOCK.RELEASE k somebody");
+    let guard = soon(waiter).await.unwrap().unwrap();
+    wait::until("it is renewed", SOON, || {
+        let left = guard.lease_left();
+        if left > Duration::from_secs(20) { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    assert!(!guard.is_lost());
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_margin_that_an_offer_has_no_room_for_has_the_lease_confirmed_first() {
     let server = Server::start();
-    let client = Client::builder().waits(2).connect(server.url()).await.unwrap();
-    let mut stage = Stage { control: server.connect(), server, client };
-    let mut waiters = Vec::new();
-    for number in 0..10 {
-        let key = format!("k{number}");
-        stage.taken(&key);
-        waiters.push(tokio::spawn(begun(&stage.client, &key)));
+    let url = server.url();
+    let builders =
+        [Client::builder().margin(Duration::from_secs(1)), Client::builder().confirm(true)];
+    for builder in builders {
+        let client = builder.connect(&*url).await.unwrap();
+        let mut control = server.connect();
+        control.run("LOCK.ACQUIRE k somebody 600000");
+        let waiter = tokio::spawn(begun(&client, "k"));
+        observe::wait_for_waiters(&mut control, "k", 1);
+        control.run("LOCK.RELEASE k somebody");
+        let guard = soon(waiter).await.unwrap().unwrap();
+        assert!(guard.lease_left() > Duration::from_secs(20), "{guard:?}");
+        soon(guard.release()).await.unwrap();
     }
-    observe::wait_for_blocked_clients(&mut stage.control, 2);
-    for number in 0..10 {
-        stage.control.run(&format!("LOCK.RELEASE k{number} somebody"));
+}
+
+/// The reader's connection, the only one that is blocked.
+fn cut_the_reader(stage: &mut Stage) {
+    let list = stage.control.run("SESSION.LIST");
+    let reader = list[0].field("reader").integer();
+    stage.control.call(cmd!["CLIENT", "KILL", "ID", reader]);
+    wait::until("it is read anew", SOON, || {
+        let list = stage.control.run("SESSION.LIST");
+        let now = list[0].field("reader");
+        if *now != Value::Nil && *now != Value::Integer(reader) {
+            Ok(())
+        } else {
+            Err(list.to_string())
+        }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn places_in_line_outlive_the_connection_that_hears_of_them() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let first = tokio::spawn(begun(&stage.client, "k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let other = Client::connect(stage.server.url()).await.unwrap();
+    let second = tokio::spawn(begun(&other, "k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 2);
+    cut_the_reader(&mut stage);
+    stage.control.run("LOCK.RELEASE k somebody");
+    let first = soon(first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    soon(first.release()).await.unwrap();
+    soon(second).await.unwrap().unwrap().release().await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_gone_is_opened_again() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    for _ in 0..3 {
+        let waiter = tokio::spawn(begun(&stage.client, "k"));
+        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        // What ends all sessions; the waiter asks again.
+        stage.control.run("CONFIG SET kvlock.drain yes");
+        observe::wait_for_waiters(&mut stage.control, "k", 0);
+        stage.control.run("CONFIG SET kvlock.drain no");
+        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        waiter.abort();
+        observe::wait_for_waiters(&mut stage.control, "k", 0);
     }
-    for waiter in waiters {
-        soon(waiter).await.unwrap().unwrap().release().await.unwrap();
-    }
+    stage.control.run("LOCK.RELEASE k somebody");
     stage.assert_nothing_is_left().await;
 }
 

@@ -80,7 +80,7 @@ async fn the_whole_family_works() {
         });
         wait::until("it is waited for", SOON, || {
             let mut there = cluster.node_for(&key).connect();
-            match observe::info_number(&mut there, "blocked_clients") {
+            match observe::info_number(&mut there, "kvlock_session_waits") {
                 0 => Err("nobody".to_owned()),
                 _ => Ok(()),
             }

@@ -1,0 +1,37 @@
+//! Which locks had to be waited for when they were last asked for, so that who asks next goes
+//! straight to the end of the line. A wrong guess costs a command or a renewal, nothing else.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PLACES: usize = 4096;
+
+#[derive(Debug)]
+pub(crate) struct Contended {
+    hasher: RandomState,
+    places: Box<[AtomicBool]>,
+}
+
+impl Default for Contended {
+    fn default() -> Self {
+        let places = (0..PLACES).map(|_| AtomicBool::new(false)).collect();
+        Self { hasher: RandomState::new(), places }
+    }
+}
+
+impl Contended {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
+        self.place(key).is_some_and(|place| place.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, key: &[u8], contended: bool) {
+        if let Some(place) = self.place(key) {
+            place.store(contended, Ordering::Relaxed);
+        }
+    }
+
+    fn place(&self, key: &[u8]) -> Option<&AtomicBool> {
+        let hash = usize::try_from(self.hasher.hash_one(key) % PLACES as u64).ok()?;
+        self.places.get(hash)
+    }
+}
