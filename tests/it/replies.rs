@@ -104,9 +104,12 @@ fn acl_categories_are_those_of_the_servers_own_commands(kind: Kind) {
         ("dangerous", &["lock.forcerelease"]),
         ("admin", &["lock.forcerelease"]),
     ] {
-        let listed = words(&connection.call(cmd!["ACL", "CAT", category]));
+        // `ACL CAT` of Valkey 8.0 lists no command of a module, though it is in the category.
         for name in names {
-            assert!(listed.iter().any(|l| l == name), "{name} is not in @{category}");
+            let info = connection.call(cmd!["COMMAND", "INFO", name]);
+            let listed = words(&info[0][6]);
+            let category = format!("@{category}");
+            assert!(listed.contains(&category), "{name} is not in {category}: {listed:?}");
         }
     }
 }
