@@ -106,8 +106,10 @@ fn info_as_text(key: &[u8], info: &LockInfo) -> String {
     }
     for waiter in &info.queue {
         let (owner, waited) = (text(&waiter.owner), readable(waiter.waited));
-        let _written =
-            writeln!(shown, "         {owner} for {waited}, client {}", waiter.client_id);
+        let client = waiter.client_id.map(|id| format!(", client {id}"));
+        let session = waiter.session.as_deref().map(|id| format!(", session {id}"));
+        let through = client.or(session).unwrap_or_default();
+        let _written = writeln!(shown, "         {owner} for {waited}{through}");
     }
     shown
 }
@@ -118,6 +120,7 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
             "owner": lossy(&waiter.owner),
             "waited_ms": millis(waiter.waited),
             "client_id": waiter.client_id,
+            "session": waiter.session,
         })
     });
     line(&json!({

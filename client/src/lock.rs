@@ -394,7 +394,7 @@ impl Lock {
     /// ```no_run
     /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
     /// for waiter in client.lock("orders:42").info_with_waiters(10).await?.queue {
-    ///     println!("client {} for {:?}", waiter.client_id, waiter.waited);
+    ///     println!("{} for {:?}", waiter.owner.escape_ascii(), waiter.waited);
     /// }
     /// # Ok(()) }
     /// ```

@@ -103,8 +103,11 @@ pub struct Waiter {
     pub owner: Vec<u8>,
     /// How long it has waited.
     pub waited: Duration,
-    /// The client's id on the server, as `CLIENT LIST` shows it and `CLIENT KILL ID` takes it.
-    pub client_id: u64,
+    /// The client's id on the server, as `CLIENT LIST` shows it and `CLIENT KILL ID` takes it, if it
+    /// is a connection that is blocked.
+    pub client_id: Option<u64>,
+    /// How the id of its session begins, if it waits through one: see `SESSION.LIST`.
+    pub session: Option<String>,
 }
 
 /// What `SEM.INFO` says about a semaphore.
@@ -192,13 +195,19 @@ impl FromRedisValue for LockInfo {
 impl FromRedisValue for Waiter {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let entry: Result<[Value; 3], _> = elements(value, "queue entry")?.try_into();
-        let Ok([owner, waited, client_id]) = entry else {
+        let Ok([owner, waited, through]) = entry else {
             return Err(malformed("queue entry"));
+        };
+        let (client_id, session) = if let Value::BulkString(id) = through {
+            (None, Some(String::from_utf8_lossy(&id).into_owned()))
+        } else {
+            (Some(whole_number(&through, "client id of a waiter")?), None)
         };
         Ok(Self {
             owner: bytes(owner, "owner of a waiter")?,
             waited: Duration::from_millis(whole_number(&waited, "wait of a waiter")?),
-            client_id: whole_number(&client_id, "client id of a waiter")?,
+            client_id,
+            session,
         })
     }
 }
@@ -493,7 +502,8 @@ mod tests {
 
     fn queue() -> (&'static str, Value) {
         let bob = Value::Array(vec![text("bob"), Value::Int(120), Value::Int(7)]);
-        ("queue", Value::Array(vec![bob]))
+        let carol = Value::Array(vec![text("carol"), Value::Int(110), text("01abcdef")]);
+        ("queue", Value::Array(vec![bob, carol]))
     }
 
     /// The fields with one of them replaced.
@@ -595,9 +605,19 @@ mod tests {
             fields.push(queue());
             fields
         };
-        let bob =
-            Waiter { owner: b"bob".to_vec(), waited: Duration::from_millis(120), client_id: 7 };
-        assert_eq!(info(flat(with_queue())).unwrap().queue, [bob]);
+        let bob = Waiter {
+            owner: b"bob".to_vec(),
+            waited: Duration::from_millis(120),
+            client_id: Some(7),
+            session: None,
+        };
+        let carol = Waiter {
+            owner: b"carol".to_vec(),
+            waited: Duration::from_millis(110),
+            client_id: None,
+            session: Some("01abcdef".to_owned()),
+        };
+        assert_eq!(info(flat(with_queue())).unwrap().queue, [bob, carol]);
         assert_eq!(info(map(with_queue())), info(flat(with_queue())));
     }
 

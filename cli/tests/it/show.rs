@@ -1,6 +1,7 @@
 //! `info`, `list`, `release`, `completions` and `man`.
 
 use super::Stage;
+use harness::observe;
 use serde_json::{Value as Json, json};
 
 fn json_of(stage: &Stage, arguments: &[&str]) -> Json {
@@ -42,6 +43,14 @@ fn a_held_lock_with_a_waiter() {
     assert!(info["lease_left_ms"].as_u64().unwrap() > 500_000);
     assert_eq!(info["queue"][0]["owner"], "next");
     assert!(info["queue"][0]["waited_ms"].is_u64() && info["queue"][0]["client_id"].is_u64());
+
+    // Behind it one that waits through a session, as this program does.
+    let _last = stage.start(&["run", "k", "true"]);
+    observe::wait_for_waiters(&mut stage.control, "k", 2);
+    let done = stage.start(&["info", "k"]).done();
+    assert!(done.out.lines().last().unwrap().contains(", session "), "{done:?}");
+    let info = json_of(&stage, &["info", "--json", "k"]);
+    assert!(info["queue"][1]["client_id"].is_null() && info["queue"][1]["session"].is_string());
 }
 
 #[test]
