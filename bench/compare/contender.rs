@@ -38,8 +38,12 @@ pub(crate) struct Contender {
     /// How many waiters it is measured with at most.
     pub(crate) waiters: usize,
     pub(crate) warm_ms: u64,
-    /// How many seconds of contention do not count.
+    /// How many seconds of contention do not count,
     pub(crate) settle: f64,
+    /// and how many get in line in a second of those.
+    pub(crate) in_line_per_s: f64,
+    /// All its tasks are one client, whatever is asked for: to wait together is what it is for.
+    pub(crate) is_one_client: bool,
 }
 
 const RAW: Contender = Contender {
@@ -53,6 +57,8 @@ const RAW: Contender = Contender {
     waiters: 5_000,
     warm_ms: 100,
     settle: 0.1,
+    in_line_per_s: 3_000.0,
+    is_one_client: false,
 };
 
 const LIBRARY: Contender =
@@ -65,6 +71,17 @@ pub(crate) const ALL: &[Contender] = &[
         proto: "kvlock",
         needs: Needs::Module,
         sends: &["lock.acquire", "lock.wait", "lock.release", "sem.acquire", "sem.release"],
+        ..RAW
+    },
+    Contender {
+        name: "kvlock session",
+        about: "waits through one session, two connections",
+        proto: "session",
+        needs: Needs::Module,
+        sends: &["lock.wait", "lock.release", "session.next"],
+        waiters: 1_000_000,
+        in_line_per_s: 30_000.0,
+        is_one_client: true,
         ..RAW
     },
     Contender {

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Permit,
     /// Shares by all at once, and the lock by a writer in between.
     Crowd,
+    /// The lock, by a blocked client and through a session in turn.
+    Pairs,
 }
 
 /// What is measured. All parts contend for the same locks.
@@ -99,13 +101,14 @@ impl Plan {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);
         // A thousand clients take their time to get in line.
-        let settle = contender.settle + tasks as f64 / 3_000.0;
+        let settle = contender.settle + tasks as f64 / contender.in_line_per_s;
         Self { parts: vec![part], keys: 1, settle, ..plan }
     }
 
     /// The arguments of one load generator.
     pub(crate) fn arguments(&self, part: &Part, url: &str, tasks: usize) -> Vec<String> {
         let clients = match part.clients {
+            _ if part.contender.is_one_client => 1,
             Clients::One => 1,
             Clients::Several(clients) => clients,
             Clients::OwnEach => tasks,
@@ -115,6 +118,7 @@ impl Plan {
             Mode::Share => "share",
             Mode::Permit => "permit",
             Mode::Crowd => "crowd",
+            Mode::Pairs => "pairs",
         };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![

@@ -44,6 +44,8 @@ const LIBRARIES: &[&str] = &[
     "redlock (npm)",
 ];
 const BEYOND: &[&str] = &["etcd", "PostgreSQL"];
+/// Ways to wait over raw connections.
+const WAITING: [&str; 4] = ["kvlock", "kvlock session", "Lua + pub/sub", "BLPOP"];
 
 #[derive(Default)]
 pub(crate) struct Cells(Vec<Cell>);
@@ -88,6 +90,7 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     tax(&mut cells, effort);
     mixed(&mut cells, effort);
     family::add(&mut cells, effort);
+    in_turn(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -100,6 +103,7 @@ fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
     match cell.scenario {
+        "7" | "11" if cell.name.starts_with("1,000,000") => true,
         "2" | "3" | "4" => library && who != "kvlock crate",
         "5" => cell.name.starts_with("1,000,000") || library,
         // A round of the watchdog takes ten seconds.
@@ -175,7 +179,7 @@ fn hand_off(cells: &mut Cells, effort: Effort) {
         if effort.quick && ![100, 1_000].contains(&waiters) {
             continue;
         }
-        for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES).chain(BEYOND) {
+        for who in WAITING.iter().chain(LIBRARIES).chain(BEYOND) {
             let contender = contender::named(who);
             if contender.waiters < waiters {
                 continue;
@@ -214,9 +218,8 @@ fn contended(cells: &mut Cells, effort: Effort) {
 }
 
 fn many_locks(cells: &mut Cells, effort: Effort) {
-    let who =
-        ["kvlock", "Lua + pub/sub", "BLPOP", "kvlock crate", "Redisson", "redsync", "rueidislock"];
-    for who in who {
+    let libraries = ["kvlock crate", "Redisson", "redsync", "rueidislock"];
+    for who in WAITING.iter().copied().chain(libraries) {
         if effort.quick && who == "Redisson" {
             continue;
         }
@@ -293,17 +296,38 @@ fn held(cells: &mut Cells, effort: Effort) {
 }
 
 fn waited_for(cells: &mut Cells, effort: Effort) {
-    for (name, waiters) in [("100 waiters", 100), ("1,000 waiters", 1_000)] {
+    for (name, waiters) in [
+        ("100 waiters", 100),
+        ("1,000 waiters", 1_000),
+        ("100,000 waiters", 100_000),
+        ("1,000,000 waiters", 1_000_000),
+    ] {
         if effort.quick && waiters > 100 {
             continue;
         }
-        for who in ["kvlock", "Lua + pub/sub", "BLPOP"].iter().chain(LIBRARIES) {
+        for who in WAITING.iter().chain(LIBRARIES) {
             let contender = contender::named(who);
             if contender.waiters >= waiters && !(effort.quick && contender.waiters < 1_000) {
                 cells.add("7", name, who, move || {
                     waiting::measure(contender, waiters, effort.seconds)
                 });
             }
+        }
+    }
+}
+
+/// Hand-offs through a session, each beside one to a blocked client.
+fn in_turn(cells: &mut Cells, effort: Effort) {
+    for (name, waiters) in [
+        ("1 waiter", 1),
+        ("100 waiters", 100),
+        ("10,000 waiters", 10_000),
+        ("100,000 waiters", 100_000),
+        ("1,000,000 waiters", 1_000_000),
+    ] {
+        if !effort.quick || waiters == 100 {
+            let seconds = 4.0 * effort.seconds;
+            cells.add("11", name, "kvlock session", move || waiting::in_turn(waiters, seconds));
         }
     }
 }

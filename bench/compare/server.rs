@@ -77,7 +77,11 @@ impl Snapshot {
 impl Backend {
     pub(crate) fn start(needs: Needs, setting: Setting) -> Self {
         match needs {
-            Needs::Module => Self::redis(Server::options(), setting),
+            // A million wait, and one has the lock.
+            Needs::Module => {
+                let options = Server::options().module_config("max-waiters", 2_000_000);
+                Self::redis(options.module_config("max-waiters-per-key", 2_000_000), setting)
+            }
             Needs::SilentModule => {
                 let options = Server::options().module_config("redisson-channel", "no");
                 Self::redis(options, setting)

@@ -145,6 +145,18 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("turns", "turns"),
         ],
     },
+    Layout {
+        scenario: "11",
+        ratio: None,
+        columns: &[
+            ("p50, x blocked", "of_blocked"),
+            ("p50, us", "session_p50_us"),
+            ("p99, us", "session_p99_us"),
+            ("blocked p50, us", "blocked_p50_us"),
+            ("p99, us", "blocked_p99_us"),
+            ("hand-offs of each", "hand_offs"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.

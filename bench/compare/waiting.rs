@@ -1,16 +1,17 @@
 //! What waiting costs, what others feel of locks, and who gets how much of a shared lock.
 
-use crate::contender::Contender;
+use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
 use crate::machine::Used;
-use crate::measure::{Outcome, Plan, nanoseconds};
+use crate::measure::{Clients, Mode, Outcome, Part, Plan, nanoseconds};
+use crate::process::Process;
 use crate::scenario::Measured;
 use crate::server::{Backend, Setting};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Until everybody waits.
-const SETTLE: Duration = Duration::from_secs(1);
+/// Until everybody waits, at least.
+const SETTLE_S: f64 = 1.0;
 
 /// One client holds the lock all the time, the others wait.
 pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f64) -> Measured {
@@ -18,7 +19,7 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     backend.pin();
     let idle = backend.look();
     let plan = Plan::contended(contender, waiters + 1, seconds);
-    let plan = Plan { hold_us: 60_000_000, ..plan };
+    let plan = Plan { hold_us: 60_000_000, lease_ms: 120_000, ..plan };
     let mut running = plan.start(&backend.url());
     let versions = running.iter().map(|(_, process)| process.ready());
     let versions = versions.collect::<Result<Vec<_>, _>>()?;
@@ -26,7 +27,7 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     for (_, process) in &mut running {
         process.go(start, start + nanoseconds(60.0));
     }
-    sleep(SETTLE);
+    sleep(Duration::from_secs_f64(plan.settle.max(SETTLE_S)));
     let pids: Vec<u32> = running.iter().map(|(_, process)| process.pid()).collect();
     let (load_before, before) = (Used::of(&pids), backend.look());
     sleep(Duration::from_secs_f64(seconds));
@@ -47,6 +48,33 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     put("server_share", after.cpu_us(&before) / seconds / 1e6);
     put("load_share", load_after.since(&load_before) / seconds / 1e6);
     Ok((figures, versions.into_iter().next().unwrap_or_default()))
+}
+
+/// How long hand-offs take through a session, and to blocked clients in between.
+pub(crate) fn in_turn(waiters: usize, seconds: f64) -> Measured {
+    let contender = named("kvlock session");
+    let backend = Backend::start(contender.needs, Setting::Memory);
+    backend.pin();
+    let plan = Plan { mode: Mode::Pairs, ..Plan::uncontended(contender, waiters, seconds) };
+    let part = Part { contender, tasks: waiters, clients: Clients::One };
+    let mut process = Process::start(contender, &plan.arguments(&part, &backend.url(), waiters));
+    let version = process.ready()?;
+    let start = driver::now();
+    process.go(start, start + nanoseconds(seconds));
+    let parse = |line: &String| {
+        let (blocked, session) = line.split_once(' ')?;
+        Some([blocked.parse().ok()?, session.parse().ok()?])
+    };
+    let turns: Option<Vec<[u64; 2]>> = process.lines()?.iter().map(parse).collect();
+    let turns = turns.ok_or("it does not say how long they took")?;
+    let mut figures = Figures::new();
+    figures.insert("hand_offs".to_owned(), turns.len() as f64);
+    figures::percentiles(&mut figures, "blocked", turns.iter().map(|[blocked, _]| *blocked));
+    figures::percentiles(&mut figures, "session", turns.iter().map(|[_, session]| *session));
+    let p50 = |name: &str| figures.get(name).copied().unwrap_or(f64::NAN);
+    let ratio = p50("session_p50_us") / p50("blocked_p50_us");
+    figures.insert("of_blocked".to_owned(), ratio);
+    Ok((figures, version))
 }
 
 /// What the server spends on each of the plain commands.

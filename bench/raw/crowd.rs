@@ -6,6 +6,7 @@
 //! took is the longest that anybody else had to wait. The other turns are without it.
 
 mod line;
+pub(crate) mod pairs;
 mod talk;
 
 use crate::native::owner;

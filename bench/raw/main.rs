@@ -6,6 +6,7 @@
 //! | `proto` | |
 //! |---|---|
 //! | `kvlock` | `LOCK.WAIT` and `LOCK.RELEASE` |
+//! | `session` | the same through sessions: `session.rs` |
 //! | `lua` | scripts and pub/sub, as Redisson's locks do it: `lua.rs` |
 //! | `set-cad` | `SET NX PX` and a script that compares and deletes |
 //! | `set-del` | `SET NX PX` and `DEL`: no lock, it would delete another's |
@@ -15,7 +16,8 @@
 //! | `counter` | a semaphore without leases: scripts that count down and up |
 //!
 //! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
-//! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`).
+//! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
+//! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
@@ -31,6 +33,7 @@ mod floors;
 mod lua;
 mod native;
 mod pipeline;
+mod session;
 mod wire;
 
 use driver::Args;
@@ -38,13 +41,19 @@ use driver::Args;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();
-    if args.text("mode") == "crowd" {
-        return crowd::run(&args);
+    match args.text("mode") {
+        "crowd" => return crowd::run(&args),
+        "pairs" => return crowd::pairs::run(&args),
+        _ => {}
     }
     if args.number::<usize>("depth") > 1 {
         return run::<pipeline::Pipeline>(args).await;
     }
     match args.text("proto") {
+        "session" => {
+            let sessions = session::connect(&args).await;
+            driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await
+        }
         "kvlock" => run::<native::Native>(args).await,
         "lua" => run::<lua::Lua>(args).await,
         "blpop" => run::<floors::List>(args).await,
