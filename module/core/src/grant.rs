@@ -1,12 +1,10 @@
 //! How a lock gets to those who wait for it, and what becomes of a grant whose client was gone
 //! before it was answered.
 
-use std::hash::{Hash, RandomState};
 use std::rc::Rc;
 
-use hashbrown::{Equivalent, HashMap};
-
-use crate::key::{KeyRef, LockKey};
+use crate::flight::Flight;
+use crate::key::KeyRef;
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
 use crate::outbox::{Ending, Granted};
@@ -26,32 +24,8 @@ pub const RUN_MAX: usize = 32;
 const ONE_HOLD: (u64, u64) = (1, 0);
 
 /// Names a grant to a waiter; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(pub(crate) u64);
-
-/// A grant to a waiter whose reply is not written yet. Those who share a lock have one token, and
-/// so have all grants of semaphores.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flight {
-    key: LockKey,
-    token: Token,
-    owner: Rc<[u8]>,
-}
-
-#[derive(Hash)]
-struct FlightRef<'a> {
-    key: KeyRef<'a>,
-    token: Token,
-    owner: &'a [u8],
-}
-
-impl Equivalent<Flight> for FlightRef<'_> {
-    fn equivalent(&self, flight: &Flight) -> bool {
-        self.key == flight.key.borrow()
-            && self.token == flight.token
-            && *self.owner == *flight.owner
-    }
-}
 
 impl<P> Table<P> {
     /// What the first waiter for this lock wants.
@@ -206,7 +180,7 @@ impl<P> Table<P> {
         let lease = leaver.waiter.lease;
         self.last_grant = self.last_grant.wrapping_add(1);
         let id = GrantId(self.last_grant);
-        self.in_flight.insert(Flight { key, token, owner: Rc::clone(&owner) }, id);
+        self.in_flight.insert(key, token, Rc::clone(&owner), id);
         count(&mut self.counters.granted);
         count(&mut self.counters.handed_off);
         if cause == Cause::Expiry {
@@ -231,20 +205,16 @@ impl<P> Table<P> {
         owner: &[u8],
         token: Token,
     ) -> bool {
-        let flight = FlightRef { key, token, owner };
-        if id.is_some() && self.in_flight.get(&flight) != id.as_ref() {
+        let flight = Flight { key, token, owner };
+        if id.is_some() && self.in_flight.find(flight) != id {
             return false;
         }
-        let was_there = self.in_flight.remove(&flight).is_some();
-        give_back(&mut self.in_flight);
-        was_there
+        self.in_flight.remove(flight)
     }
 
     /// The owner of a grant did something with it, so it must have learned of it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
-        if !self.in_flight.is_empty()
-            && let Some(token) = token
-        {
+        if let Some(token) = token {
             self.land(key, None, owner, token);
         }
     }
@@ -289,14 +259,6 @@ impl<P> Table<P> {
                 self.plan_look(id, Some(due), cause);
             }
         }
-    }
-}
-
-/// Gives memory back when a map has become much emptier than it was. Amortised O(1): after a
-/// shrink as many entries must leave again as stayed.
-fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>) {
-    if map.capacity() > 64 && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len().saturating_mul(2));
     }
 }
 

@@ -1,9 +1,6 @@
 //! Names of what is waited for.
 
-use std::hash::{Hash, Hasher};
 use std::rc::Rc;
-
-use hashbrown::Equivalent;
 
 /// What is waited for at a key. Each kind has a queue of its own: those who wait for one are none
 /// of the others' business, whatever the key becomes meanwhile.
@@ -75,17 +72,5 @@ impl LockKey {
     #[must_use]
     pub fn borrow(&self) -> KeyRef<'_> {
         KeyRef { db: self.db, name: &self.name, kind: self.kind }
-    }
-}
-
-impl Hash for LockKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.borrow().hash(state);
-    }
-}
-
-impl Equivalent<LockKey> for KeyRef<'_> {
-    fn equivalent(&self, key: &LockKey) -> bool {
-        *self == key.borrow()
     }
 }

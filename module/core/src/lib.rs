@@ -57,6 +57,7 @@
 
 mod agenda;
 pub mod arguments;
+mod flight;
 mod floor;
 mod grant;
 mod key;
@@ -77,6 +78,7 @@ mod searches;
 mod semaphore;
 mod session;
 mod share;
+mod sweep;
 mod table;
 mod token;
 mod types;

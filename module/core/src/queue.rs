@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
 
 use crate::key::{KeyRef, LockKey};
@@ -323,6 +323,20 @@ impl<P> Queues<P> {
     /// All queues, in no particular order.
     pub(crate) fn all(&self) -> impl Iterator<Item = (QueueId, &Queue)> {
         self.queues.iter().map(|(id, queue)| (*id, queue))
+    }
+
+    /// The queue that was made last.
+    pub(crate) fn last(&self) -> Option<QueueId> {
+        self.queues.last_key_value().map(|(id, _)| *id)
+    }
+
+    /// Queues in the order in which they were made.
+    pub(crate) fn between(
+        &self,
+        from: Bound<QueueId>,
+        to: Bound<QueueId>,
+    ) -> impl Iterator<Item = (QueueId, &Queue)> {
+        self.queues.range((from, to)).map(|(id, queue)| (*id, queue))
     }
 
     /// How many entries are kept.

@@ -92,7 +92,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         let kept = self.sessions.outcomes.saturating_add(self.sessions.waits);
-        self.queues.entries().saturating_add(self.in_flight.capacity()).saturating_add(kept)
+        self.queues.entries().saturating_add(self.in_flight.len()).saturating_add(kept)
     }
 
     /// Checks the invariants that the table can see by itself; the first broken one is named.

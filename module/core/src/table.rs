@@ -4,12 +4,11 @@
 //! validates first and changes the table last, so that nothing is half done. What concerns those
 //! who wait is in `waiting.rs`.
 
-use std::hash::RandomState;
-
-use hashbrown::HashMap;
+use std::collections::VecDeque;
 
 use crate::agenda::Agenda;
-use crate::grant::{Flight, GrantId, after};
+use crate::flight::Flights;
+use crate::grant::after;
 use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
@@ -19,6 +18,7 @@ use crate::planted::Bug;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
 use crate::session::Sessions;
+use crate::sweep::Sweep;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};
 
@@ -29,8 +29,9 @@ pub struct Table<P> {
     pub(crate) sessions: Sessions<P>,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
-    /// Hand-offs whose reply is not written yet, and whose owner did nothing since.
-    pub(crate) in_flight: HashMap<Flight, GrantId, RandomState>,
+    pub(crate) in_flight: Flights,
+    /// Queues that are to be looked at because anything may have befallen their keys.
+    pub(crate) sweeps: VecDeque<Sweep>,
     pub(crate) last_grant: u64,
     pub(crate) quarantine: Quarantine,
     /// How many may wait.
@@ -84,7 +85,8 @@ impl<P> Table<P> {
             sessions: Sessions::default(),
             agenda: Agenda::default(),
             tokens: TokenSource::default(),
-            in_flight: HashMap::default(),
+            in_flight: Flights::default(),
+            sweeps: VecDeque::new(),
             last_grant: 0,
             quarantine: Quarantine::default(),
             limits,

@@ -218,6 +218,7 @@ impl<P> Table<P> {
     /// [`Self::look`] next.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         self.agenda.asked = now.unix();
+        self.sweep_on(now);
         let id = self.agenda.first_look_due(now)?;
         let queue = self.queues.queue(id)?;
         let due = (queue.key.clone(), queue.cause);
@@ -295,25 +296,12 @@ impl<P> Table<P> {
         }
     }
 
-    /// Plans a look right now at every lock of a database (of all of them if `None`) that is
-    /// waited for.
-    pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
-        if Bug::FlushIgnored.is_planted() {
-            return;
-        }
-        self.agenda.asked = now.unix();
-        let of_db = self.queues.all().filter(|(_, queue)| db.is_none_or(|db| db == queue.key.db));
-        let ids: Vec<_> = of_db.map(|(id, _)| id).collect();
-        for id in ids {
-            self.plan_look(id, Some(now.unix()), Cause::Outside);
-        }
-    }
-
     /// How long it is until something is due; none if nothing ever is.
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let planned = self.agenda.next_due(now);
-        let at_once = self.sessions_have_work().then_some(Millis(0));
+        let goes_on = self.sessions_have_work() || self.is_sweeping();
+        let at_once = goes_on.then_some(Millis(0));
         [planned, at_once, self.quarantine_due(now)].into_iter().flatten().min()
     }
 

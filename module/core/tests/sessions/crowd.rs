@@ -119,3 +119,21 @@ fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
     assert!(work_off(&mut table) > 100);
     assert_eq!((table.session_waits(), table.check()), ((0, 0), Ok(())));
 }
+
+/// Nothing is copied to make room: the server's clients would wait for that.
+#[test]
+fn a_crowd_of_grants_that_nobody_reads_takes_room_by_one_at_a_time() {
+    let (mut table, session) = crowd();
+    let free = at(Observed::Free { stored: None });
+    for number in 0..MANY {
+        let before = table.capacity();
+        assert!(matches!(table.look(&free, Cause::Outside), Change::HandOff(_)));
+        assert!(table.capacity() < before + 9, "{before} and {} by {number}", table.capacity());
+    }
+    let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("it reads");
+    for number in 1..=MANY as u64 {
+        let before = table.capacity();
+        table.heard(reading.expect("it is there"), number);
+        assert!(table.capacity() + 9 > before, "{before} and {} by {number}", table.capacity());
+    }
+}

@@ -1,0 +1,73 @@
+//! Grants to waiters that may not have been heard of yet.
+//!
+//! A session may have a million of them, so they are kept in a map that grows by a node at a time.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::rc::Rc;
+
+use crate::grant::GrantId;
+use crate::key::{KeyRef, LockKey};
+use crate::token::Token;
+
+/// What was granted to whom. Those who share a lock have one token, and so have all grants of
+/// semaphores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Flight<'a> {
+    pub(crate) key: KeyRef<'a>,
+    pub(crate) token: Token,
+    pub(crate) owner: &'a [u8],
+}
+
+#[derive(Debug)]
+struct Kept {
+    key: LockKey,
+    token: Token,
+    owner: Rc<[u8]>,
+}
+
+/// Hand-offs whose reply is not written yet, and whose owner did nothing since.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    /// Each under the hash of what was granted to whom.
+    all: BTreeMap<(u64, GrantId), Kept>,
+    hashes: RandomState,
+}
+
+impl Flights {
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The grant of that to that owner, if it is there.
+    pub(crate) fn find(&self, flight: Flight<'_>) -> Option<GrantId> {
+        self.place(flight).map(|(_, id)| id)
+    }
+
+    fn place(&self, flight: Flight<'_>) -> Option<(u64, GrantId)> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let hash = self.hashes.hash_one(flight);
+        let is_it = |kept: &Kept| {
+            kept.key.borrow() == flight.key
+                && kept.token == flight.token
+                && *kept.owner == *flight.owner
+        };
+        let found = self.all.range((hash, GrantId(0))..=(hash, GrantId(u64::MAX)));
+        found.filter(|(_, kept)| is_it(kept)).map(|(place, _)| *place).next()
+    }
+
+    /// A later grant of the same to the same owner takes the place of the one before.
+    pub(crate) fn insert(&mut self, key: LockKey, token: Token, owner: Rc<[u8]>, id: GrantId) {
+        let flight = Flight { key: key.borrow(), token, owner: &owner };
+        self.remove(flight);
+        let hash = self.hashes.hash_one(flight);
+        self.all.insert((hash, id), Kept { key, token, owner });
+    }
+
+    /// Says whether it was there.
+    pub(crate) fn remove(&mut self, flight: Flight<'_>) -> bool {
+        self.place(flight).is_some_and(|place| self.all.remove(&place).is_some())
+    }
+}

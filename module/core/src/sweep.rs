@@ -1,0 +1,145 @@
+//! Looks at everything that is waited for, because anything may have befallen its keys: a flush, a
+//! step of the clock, the end of a quarantine.
+//!
+//! There may be a million of such keys, so that looks are planned at some of them at a time.
+
+use std::ops::Bound;
+
+use crate::outcome::Cause;
+use crate::planted::Bug;
+use crate::queue::QueueId;
+use crate::table::Table;
+use crate::types::Now;
+
+/// How many queues are gone through at once,
+const AT_ONCE: usize = 256;
+
+/// and how many with each look at what is due.
+const STEPS: usize = 8;
+
+/// Queues that are still to be gone through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sweep {
+    /// Those of this database; `None` is all of them.
+    db: Option<i32>,
+    /// From behind this one
+    after: Option<QueueId>,
+    /// to this one: what is waited for later is seen as it is.
+    last: QueueId,
+}
+
+impl<P> Table<P> {
+    /// Plans a look right now at every lock of a database (of all of them if `None`) that is
+    /// waited for. If there are many, the others follow with [`Self::next_look`].
+    pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
+        if Bug::FlushIgnored.is_planted() {
+            return;
+        }
+        self.agenda.asked = now.unix();
+        let Some(last) = self.queues.last() else { return };
+        let sweep = Sweep { db, after: None, last };
+        // Of all sweeps that go through the same, the last one is enough.
+        self.sweeps.retain(|other| db.is_some() && other.db != db);
+        let rest = self.go_through(sweep, AT_ONCE, now);
+        self.sweeps.extend(rest);
+    }
+
+    /// Goes on with that.
+    pub(crate) fn sweep_on(&mut self, now: Now) {
+        if let Some(sweep) = self.sweeps.pop_front() {
+            let rest = self.go_through(sweep, STEPS, now);
+            self.sweeps.extend(rest);
+        }
+    }
+
+    /// Whether there is more to go through.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        !self.sweeps.is_empty() && self.queues.count() > 0
+    }
+
+    /// Says what is left of it.
+    fn go_through(&mut self, sweep: Sweep, most: usize, now: Now) -> Option<Sweep> {
+        let from = sweep.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let some = self.queues.between(from, Bound::Included(sweep.last)).take(most);
+        let some: Vec<_> = some.map(|(id, queue)| (id, queue.key.db)).collect();
+        for (id, db) in &some {
+            if sweep.db.is_none_or(|wanted| wanted == *db) {
+                self.plan_look(*id, Some(now.unix()), Cause::Outside);
+            }
+        }
+        let after = some.last().map(|(id, _)| *id).filter(|_| some.len() == most);
+        after.map(|after| Sweep { after: Some(after), ..sweep })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyRef;
+    use crate::mode::Want;
+    use crate::outcome::Limits;
+    use crate::types::{Millis, MonoMillis};
+    use crate::waiting::Join;
+
+    const MANY: usize = 10_000;
+    const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+    /// So many locks that never expire, in two databases in turn, with a waiter each.
+    fn crowd() -> Table<usize> {
+        let mut table = Table::new(Limits::UNLIMITED);
+        for number in 0..MANY {
+            let name = number.to_be_bytes();
+            let db = i32::from(number % 2 == 1);
+            let join = Join { owner: b"o", want: Want::Exclusive, lease: Millis(9), timeout: None };
+            table.enqueue_at(KeyRef::lock(db, &name), NOW, None, &join, number.into());
+        }
+        table
+    }
+
+    fn planned(table: &Table<usize>) -> usize {
+        table.agenda.len().1
+    }
+
+    #[test]
+    fn many_locks_are_planned_to_be_looked_at_some_at_a_time() {
+        let mut table = crowd();
+        table.look_at_all_soon(None, NOW);
+        assert!((1..500).contains(&planned(&table)), "{}", planned(&table));
+        let mut looked = Vec::new();
+        loop {
+            let before = planned(&table);
+            let Some((key, _)) = table.next_look(NOW) else { break };
+            assert!(planned(&table) < before + 20, "{before} and {}", planned(&table));
+            looked.push(key.name.to_vec());
+        }
+        looked.sort();
+        let all = (0..MANY).map(|number| number.to_be_bytes().to_vec());
+        assert!(looked.into_iter().eq(all), "each once");
+        assert_eq!((table.next_due(NOW), table.check()), (None, Ok(())));
+    }
+
+    #[test]
+    fn only_the_locks_of_a_database_are_looked_at() {
+        let mut table = crowd();
+        table.look_at_all_soon(Some(1), NOW);
+        // What is swept already is not swept again.
+        table.look_at_all_soon(Some(1), NOW);
+        let looks = std::iter::from_fn(|| table.next_look(NOW));
+        let dbs: Vec<_> = looks.map(|(key, _)| key.db).collect();
+        assert!(dbs.iter().all(|db| *db == 1));
+        assert!((MANY / 2..MANY / 2 + AT_ONCE).contains(&dbs.len()), "{}", dbs.len());
+        assert_eq!(table.next_due(NOW), None);
+    }
+
+    #[test]
+    fn all_that_is_left_is_due_at_once_as_long_as_somebody_waits() {
+        let mut table = crowd();
+        table.look_at_all_soon(None, NOW);
+        for _ in 0..AT_ONCE / 2 {
+            table.next_look(NOW);
+        }
+        assert_eq!(table.next_due(NOW), Some(Millis(0)));
+        assert_eq!(table.dismiss_all().len(), MANY);
+        assert_eq!(table.next_due(NOW), None);
+    }
+}
