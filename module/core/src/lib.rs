@@ -73,10 +73,12 @@ mod planted;
 mod presence;
 mod quarantine;
 mod queue;
+mod reading;
 mod report;
 mod searches;
 mod semaphore;
 mod session;
+mod sessions;
 mod share;
 mod sweep;
 mod table;
@@ -99,11 +101,10 @@ pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers,
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use queue::{WaiterId, WaiterView};
+pub use reading::{AckAhead, LaterReader, Reading};
 pub use searches::{Found, Go, Searches, Wanted};
 pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
-pub use session::{
-    AckAhead, LaterReader, NotOpened, Reading, SessionId, SessionName, SessionView, Via,
-};
+pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};

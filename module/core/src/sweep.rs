@@ -9,13 +9,16 @@ use crate::outcome::Cause;
 use crate::planted::Bug;
 use crate::queue::QueueId;
 use crate::table::Table;
-use crate::types::Now;
+use crate::types::{Millis, Now};
 
 /// How many queues are gone through at once,
 const AT_ONCE: usize = 256;
 
 /// and how many with each look at what is due.
 const STEPS: usize = 8;
+
+/// So many locks are looked at in the time in which each should be; with more it takes longer.
+const REGULAR_LOOKS: usize = 10_000;
 
 /// Queues that are still to be gone through.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +60,13 @@ impl<P> Table<P> {
         !self.sweeps.is_empty() && self.queues.count() > 0
     }
 
+    /// How long it is until a lock is looked at again without a reason: the more are waited for, the
+    /// longer.
+    pub(crate) fn stretched(&self, every: Millis) -> Millis {
+        let rounds = self.queues.count().div_euclid(REGULAR_LOOKS).saturating_add(1);
+        Millis(every.0.saturating_mul(u64::try_from(rounds).unwrap_or(u64::MAX)))
+    }
+
     /// Says what is left of it.
     fn go_through(&mut self, sweep: Sweep, most: usize, now: Now) -> Option<Sweep> {
         let from = sweep.after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -78,7 +88,7 @@ mod tests {
     use crate::key::KeyRef;
     use crate::mode::Want;
     use crate::outcome::Limits;
-    use crate::types::{Millis, MonoMillis};
+    use crate::types::MonoMillis;
     use crate::waiting::Join;
 
     const MANY: usize = 10_000;
@@ -129,6 +139,14 @@ mod tests {
         assert!(dbs.iter().all(|db| *db == 1));
         assert!((MANY / 2..MANY / 2 + AT_ONCE).contains(&dbs.len()), "{}", dbs.len());
         assert_eq!(table.next_due(NOW), None);
+    }
+
+    #[test]
+    fn so_many_locks_are_looked_at_without_a_reason_and_not_more() {
+        let mut table = crowd();
+        assert_eq!(table.stretched(Millis(1_000)), Millis(2_000));
+        table.dismiss_all();
+        assert_eq!(table.stretched(Millis(1_000)), Millis(1_000));
     }
 
     #[test]

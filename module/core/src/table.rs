@@ -17,7 +17,7 @@ use crate::outcome::{Cause, Change, Counters, Limits, count};
 use crate::planted::Bug;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
-use crate::session::Sessions;
+use crate::sessions::Sessions;
 use crate::sweep::Sweep;
 use crate::token::{Token, TokenSource};
 use crate::types::{Millis, Now};

@@ -267,7 +267,7 @@ impl<P> Table<P> {
         // The server may see a key for a moment longer than its deadline: look again then.
         let end = until.map(|until| after(until.max(now.unix())));
         let end = end.filter(|_| !Bug::LookForgotten.is_planted());
-        let regular = self.look_every.map(|every| now.unix().plus(every));
+        let regular = self.look_every.map(|every| now.unix().plus(self.stretched(every)));
         match (end, regular) {
             (Some(end), Some(regular)) if regular < end => Some((regular, Cause::Outside)),
             (Some(end), _) => Some((end, Cause::Expiry)),

@@ -5,6 +5,7 @@
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a panic is how a test fails"
 )]
@@ -27,7 +28,11 @@ mod world;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
+use crate::ops::Op;
 use crate::world::World;
+
+/// How many steps are taken in every order.
+const DEPTH: u32 = 4;
 
 #[test]
 fn sessions_do_what_the_contract_says() {
@@ -71,4 +76,47 @@ fn a_thousand_walks_see_everything_happen_often() {
         }
     }
     assert!(seen.iter().all(|count| *count > 15), "{seen:?}");
+}
+
+/// A session with two places in line for a lock, and whatever may happen to it in a few steps: replies
+/// that come late, are lost or are asked for twice, on one connection or another; all of it.
+#[test]
+fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
+    let wait = |owner, through| Op::Wait { key: 0, owner, through, timeout: None };
+    let next = |connection, ack| Op::Next { session: 0, user: 0, connection, ack, timeout: None };
+    let begin = [
+        wait(0, None),
+        Op::Open { session: 0, user: 0, ttl: 100 },
+        wait(1, Some(0)),
+        wait(2, Some(0)),
+        next(0, 0),
+    ];
+    let release = |owner| Op::Release { key: 0, owner };
+    let hangup = |connection, lost| Op::Hangup { connection, lost };
+    let steps = [
+        release(0),
+        release(1),
+        wait(1, Some(0)),
+        // What was written last is acknowledged, or nothing is.
+        next(0, 0),
+        next(0, -9),
+        next(1, 0),
+        next(1, -9),
+        Op::Answer { lost: false },
+        Op::Answer { lost: true },
+        Op::Turn,
+        hangup(0, false),
+        hangup(0, true),
+        hangup(1, true),
+        Op::Pass(101),
+        Op::Timer,
+    ];
+    for walk in 0..steps.len().pow(DEPTH) {
+        let mut world = World::new();
+        let of_walk = (0..DEPTH).map(|place| steps[walk / steps.len().pow(place) % steps.len()]);
+        let ops: Vec<_> = begin.into_iter().chain(of_walk).collect();
+        for op in &ops {
+            world.step(op).unwrap_or_else(|why| panic!("{why}, in {ops:#?}"));
+        }
+    }
 }

@@ -101,6 +101,47 @@ fn who_waits_at_the_importing_node_is_not_forgotten(kind: Kind) {
     pair.assert_alive();
 }
 
+/// Who is away hears of it when it reads again.
+fn waits_through_sessions_are_told_that_their_slot_moves(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let key = key_of_slot(SLOT);
+    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let first = token(&acquire(&mut home, &key, "alice"));
+    let open = |it: &mut Connection| it.call(cmd!["SESSION.OPEN", 60_000])[0].text();
+    let wait =
+        |owner: &str, session: &str| cmd!["LOCK.WAIT", key, owner, LONG, 0, "SESSION", session];
+    let next = |session: &str| cmd!["SESSION.NEXT", session, 0, 60_000];
+    let (mut bob, mut carol) = (pair.home().connect(), pair.home().connect());
+    let (present, lost) = (open(&mut bob), open(&mut carol));
+    for (owner, session) in [("bob", &present), ("carol", &lost)] {
+        assert_eq!(home.call(wait(owner, session))[0], Value::bulk("queued"));
+    }
+    let client = carol.client_id();
+    carol.call(cmd!["SESSION.NEXT", lost, 0, 0]);
+    carol.reset();
+    observe::wait_until_gone(&mut home, client);
+    bob.send(next(&present));
+    pair.begin_to_move(SLOT);
+    ok(&pair.migrate(&key));
+    for (owner, told) in [("bob", arrival(&mut bob)), ("carol", home.call(next(&lost)))] {
+        let told = &told[1][0];
+        assert_eq!([told[3].text(), told[4].text()], [owner, "error"]);
+        assert!(told[5].text().starts_with("TRYAGAIN "), "{told}");
+    }
+    assert!(is_redirect(&home.call(wait("bob", &present)), "ASK"));
+
+    ok(&pair.migrate(&floor_of_slot(SLOT)));
+    pair.end_of_move(SLOT);
+    assert!(is_redirect(&home.call(wait("bob", &present)), "MOVED"));
+    // A session is one node's.
+    assert_eq!(away.call(wait("bob", &present)).code(), "NOSESSION");
+    let there = open(&mut away);
+    assert_eq!(away.call(wait("bob", &there))[0], Value::bulk("queued"));
+    assert_eq!(release(&mut away, &key, "alice"), Value::Integer(0));
+    assert!(away.call(next(&there))[1][0][5].integer() > first);
+    pair.assert_alive();
+}
+
 fn the_importing_node_writes_no_floor(kind: Kind) {
     let pair = Pair::start(&kind);
     let (key, floor) = (key_of_slot(SLOT), floor_of_slot(SLOT));
@@ -187,6 +228,7 @@ on_each_server!(
     who_waits_at_the_importing_node_is_served_or_told,
     who_waits_at_the_importing_node_is_told,
     who_waits_at_the_importing_node_is_not_forgotten,
+    waits_through_sessions_are_told_that_their_slot_moves,
     the_importing_node_writes_no_floor,
     tokens_grow_even_if_the_source_is_ahead_of_the_clock,
     a_slot_that_is_taken_away_keeps_no_key_of_ours,

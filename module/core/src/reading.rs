@@ -1,0 +1,180 @@
+//! `SESSION.NEXT`: one call reads at a time. It is numbered, and a later one takes over.
+//!
+//! ```text
+//! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──sent──► written ──heard
+//!                                         └────── connection lost: reader_gone ──────┘
+//! ```
+
+use std::rc::Rc;
+
+use crate::key::LockKey;
+use crate::outbox::{Ending, Granted, Outcome};
+use crate::outcome::count;
+use crate::planted::Bug;
+use crate::session::SessionId;
+use crate::table::Table;
+use crate::types::{Millis, Now};
+
+/// Names one call of `SESSION.NEXT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Of which session.
+    pub session: SessionId,
+    pub(crate) number: u64,
+}
+
+/// An acknowledgement of an outcome that was never written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckAhead;
+
+/// A later call reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaterReader;
+
+/// How many acknowledged outcomes one call drops; the others go some at a time.
+const PRUNED: usize = 1_000;
+
+impl<P> Table<P> {
+    /// A client reads: what it acknowledges is dropped, and what comes after is for it. A client
+    /// that is still blocked in an earlier call is given back. On the same connection a call goes
+    /// on where the one before ended; `None` is no connection that it could be the same as.
+    ///
+    /// # Errors
+    ///
+    /// If it acknowledges what was never written.
+    pub fn begin_reading(
+        &mut self,
+        id: SessionId,
+        connection: Option<u64>,
+        ack: u64,
+        now: Now,
+    ) -> Result<(Option<Reading>, Option<P>), AckAhead> {
+        let Some(session) = self.sessions.get_mut(id) else { return Ok((None, None)) };
+        if ack > session.outbox.written {
+            return Err(AckAhead);
+        }
+        let goes_on = connection.is_some() && session.connection == connection;
+        let from = if goes_on || Bug::LostAtTakeover.is_planted() { session.cursor } else { 0 };
+        session.cursor = ack.max(from);
+        session.outbox.acknowledge(ack);
+        session.reading = session.reading.saturating_add(1);
+        let reading = Reading { session: id, number: session.reading };
+        let replaced = session.reader.take();
+        session.ready = false;
+        if replaced.is_some() {
+            count(&mut self.counters.readers_replaced);
+        }
+        self.sessions.prune(id, PRUNED);
+        self.sessions.connect(id, connection);
+        self.come_back(id);
+        self.live_on(id, now);
+        Ok((Some(reading), replaced))
+    }
+
+    /// Blocks a reader, until there is something to read or its time is over.
+    pub fn block_reader(&mut self, reading: Reading, client: P, timeout: Millis, now: Now) {
+        if let Some(session) = self.sessions.get_mut(reading.session) {
+            session.reader = Some(client);
+        }
+        self.alarm(reading.session, now.mono.plus(timeout));
+    }
+
+    /// What there is to read, oldest first; `None` if the session is gone. Nothing if a later call
+    /// reads now.
+    #[must_use]
+    pub fn news(
+        &self,
+        reading: Reading,
+    ) -> Option<Result<impl Iterator<Item = (u64, &Outcome)>, LaterReader>> {
+        let session = self.sessions.get(reading.session)?;
+        if session.reading != reading.number {
+            return Some(Err(LaterReader));
+        }
+        Some(Ok(session.outbox.after(session.cursor)))
+    }
+
+    /// A reply is sent, with the outcomes up to this one: on this connection the next call goes on
+    /// behind it.
+    pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
+        let Some(session) = self.sessions.get_mut(reading.session) else { return };
+        if session.reading == reading.number && session.reader.is_none() {
+            session.cursor = session.cursor.max(up_to);
+            self.live_on(reading.session, now);
+        }
+    }
+
+    /// A reply was written to its connection, with the outcomes up to this one: from here on only
+    /// their leases end the grants in it.
+    pub fn heard(&mut self, reading: Reading, up_to: u64) {
+        let Some(session) = self.sessions.get_mut(reading.session) else { return };
+        let outbox = &mut session.outbox;
+        let new = outbox.after(outbox.written).take_while(|(number, _)| *number <= up_to);
+        let granted: Vec<_> = new.filter_map(|(_, outcome)| grant_of(outcome)).collect();
+        outbox.written = outbox.written.max(up_to.min(outbox.last()));
+        for (key, owner, granted) in granted {
+            if !Bug::WrittenTakenBack.is_planted() {
+                self.delivered(key.borrow(), granted.id, &owner, granted.token);
+            }
+        }
+    }
+
+    /// A blocked reader that has something to hear, or whose time is over. It reads when its reply
+    /// is written: whatever has come until then.
+    pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
+        while let Some(id) = self.sessions.ready.pop_front() {
+            let Some(session) = self.sessions.get_mut(id) else { continue };
+            if !std::mem::take(&mut session.ready) {
+                continue;
+            }
+            let Some(client) = session.reader.take() else { continue };
+            let reading = Reading { session: id, number: session.reading };
+            self.live_on(id, now);
+            return Some((reading, client));
+        }
+        None
+    }
+
+    /// The connection of a reader is lost: the session is away, unless somebody else reads. A
+    /// client that is still blocked is given back.
+    pub fn reader_gone(&mut self, reading: Reading, now: Now) -> Option<P> {
+        let session = self.sessions.get_mut(reading.session)?;
+        if session.reading != reading.number {
+            return None;
+        }
+        let client = session.reader.take();
+        self.sessions.connect(reading.session, None);
+        self.live_on(reading.session, now);
+        self.go_away(reading.session);
+        client
+    }
+
+    /// A connection is closed: sessions that were read through it last, by a client that is not
+    /// blocked any more, are away.
+    pub fn connection_closed(&mut self, connection: u64, now: Now) {
+        let all = (connection, SessionId(0))..=(connection, SessionId(u64::MAX));
+        let read: Vec<_> = self.sessions.connections.range(all).map(|(_, id)| *id).collect();
+        for id in read {
+            let session = self.sessions.get(id).filter(|session| session.reader.is_none());
+            if let Some(number) = session.map(|session| session.reading) {
+                drop(self.reader_gone(Reading { session: id, number }, now));
+            }
+        }
+    }
+
+    /// All readers that are blocked are told how things stand.
+    pub fn wake_readers(&mut self) {
+        let all: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.sessions.wake(id));
+    }
+}
+
+fn grant_of(outcome: &Outcome) -> Option<(LockKey, Rc<[u8]>, Granted)> {
+    match outcome.ending {
+        Ending::Granted(granted) => Some((outcome.key.clone(), Rc::clone(&outcome.owner), granted)),
+        Ending::Open
+        | Ending::TimedOut
+        | Ending::Cancelled
+        | Ending::Replaced
+        | Ending::Dismissed(_) => None,
+    }
+}

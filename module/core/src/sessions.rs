@@ -1,0 +1,146 @@
+//! All sessions, and the lists of those of which something is to be done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use crate::outbox::{Outbox, Outcome, Untold};
+use crate::planted::Bug;
+use crate::queue::WaiterId;
+use crate::session::{Session, SessionId, SessionName};
+
+/// All sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions<P> {
+    pub(crate) all: BTreeMap<SessionId, Session<P>>,
+    pub(crate) names: HashMap<SessionName, SessionId>,
+    /// Those that were read last through a connection that is still there.
+    pub(crate) connections: BTreeSet<(u64, SessionId)>,
+    /// Those whose blocked reader has something to hear.
+    pub(crate) ready: VecDeque<SessionId>,
+    /// Those that went away or came back, and whose waiters have not all followed; and those with
+    /// outcomes to drop.
+    pub(crate) unsettled: VecDeque<SessionId>,
+    /// What sessions that are gone have left behind.
+    pub(crate) remains: VecDeque<(BTreeSet<WaiterId>, Outbox)>,
+    /// Grants of those that nobody was told of.
+    pub(crate) untold: VecDeque<Untold>,
+    pub(crate) last_number: u64,
+    pub(crate) waits: usize,
+    pub(crate) away: usize,
+    /// How many outcomes are kept, with those of sessions that are gone.
+    pub(crate) outcomes: usize,
+}
+
+impl<P> Default for Sessions<P> {
+    fn default() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            names: HashMap::new(),
+            connections: BTreeSet::new(),
+            ready: VecDeque::new(),
+            unsettled: VecDeque::new(),
+            remains: VecDeque::new(),
+            untold: VecDeque::new(),
+            last_number: 0,
+            waits: 0,
+            away: 0,
+            outcomes: 0,
+        }
+    }
+}
+
+impl<P> Sessions<P> {
+    pub(crate) fn get(&self, id: SessionId) -> Option<&Session<P>> {
+        self.all.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SessionId) -> Option<&mut Session<P>> {
+        self.all.get_mut(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SessionId, &Session<P>)> {
+        self.all.iter().map(|(id, session)| (*id, session))
+    }
+
+    /// Says whether nobody can be given anything through it: it is away, or gone.
+    pub(crate) fn is_away(&self, id: SessionId) -> bool {
+        self.get(id).is_none_or(|session| session.away) && !Bug::AwayGranted.is_planted()
+    }
+
+    /// A waiter belongs to it from now on.
+    pub(crate) fn join(&mut self, id: SessionId, waiter: WaiterId) {
+        if self.all.get_mut(&id).is_some_and(|session| session.waits.insert(waiter)) {
+            self.waits = self.waits.saturating_add(1);
+        }
+    }
+
+    /// A waiter belongs to it no more.
+    pub(crate) fn leave(&mut self, id: SessionId, waiter: WaiterId) {
+        if self.all.get_mut(&id).is_some_and(|session| session.waits.remove(&waiter)) {
+            self.waits = self.waits.saturating_sub(1);
+        }
+    }
+
+    /// Keeps an outcome for whoever reads; of a session that is gone nobody does.
+    pub(crate) fn post(&mut self, id: SessionId, outcome: Outcome) {
+        let Some(session) = self.all.get_mut(&id) else { return };
+        if Bug::OutcomeTwice.is_planted() {
+            session.outbox.push(outcome.clone());
+            self.outcomes = self.outcomes.saturating_add(1);
+        }
+        session.outbox.push(outcome);
+        self.outcomes = self.outcomes.saturating_add(1);
+        self.wake(id);
+    }
+
+    /// The blocked reader has something to hear.
+    pub(crate) fn wake(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id)
+            && session.reader.is_some()
+            && !std::mem::replace(&mut session.ready, true)
+        {
+            self.ready.push_back(id);
+        }
+    }
+
+    /// It is read through this connection from now on.
+    pub(crate) fn connect(&mut self, id: SessionId, connection: Option<u64>) {
+        let Some(session) = self.all.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut session.connection, connection);
+        if let Some(before) = before {
+            self.connections.remove(&(before, id));
+        }
+        self.connections.extend(connection.map(|connection| (connection, id)));
+    }
+
+    /// Drops some outcomes that are acknowledged; if there are more, they are dropped later.
+    pub(crate) fn prune(&mut self, id: SessionId, most: usize) {
+        if let Some(session) = self.all.get_mut(&id) {
+            self.outcomes = self.outcomes.saturating_sub(session.outbox.prune(most));
+            if session.outbox.has_acknowledged() {
+                self.list(id);
+            }
+        }
+    }
+
+    /// There is work to do for it.
+    pub(crate) fn list(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id)
+            && !std::mem::replace(&mut session.listed, true)
+        {
+            self.unsettled.push_back(id);
+        }
+    }
+
+    /// A session with work to do, taken off the list.
+    pub(crate) fn next_listed(&mut self) -> Option<SessionId> {
+        let id = self.unsettled.pop_front()?;
+        if let Some(session) = self.all.get_mut(&id) {
+            session.listed = false;
+        }
+        Some(id)
+    }
+}
