@@ -39,6 +39,10 @@ impl Flights {
         self.all.len()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// The grant of that to that owner, if it is there.
     pub(crate) fn find(&self, flight: Flight<'_>) -> Option<GrantId> {
         self.place(flight).map(|(_, id)| id)
