@@ -52,7 +52,7 @@ async fn main() {
     match args.text("proto") {
         "session" => {
             let sessions = session::connect(&args).await;
-            driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await
+            driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await;
         }
         "kvlock" => run::<native::Native>(args).await,
         "lua" => run::<lua::Lua>(args).await,

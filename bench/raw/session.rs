@@ -38,7 +38,7 @@ pub(crate) async fn connect(args: &Args) -> Vec<Session> {
         clients.push(open(args.text("url")).await);
     }
     let place = |task| Session {
-        shared: Arc::clone(&clients[args.client_of(task)]),
+        shared: Arc::clone(clients.get(args.client_of(task)).unwrap()),
         task,
         acquired: 0,
         lease_ms: args.text("lease_ms").to_owned(),
@@ -106,7 +106,7 @@ async fn read_outcomes(shared: Arc<Shared>, mut replies: Replies, mut stream: Ow
         for outcome in outcomes {
             let Reply::Array(parts) = outcome else { panic!("{outcome:?}") };
             let [Reply::Integer(number), _, _, Reply::Text(owner), Reply::Text(what), ..] =
-                &parts[..]
+                parts.as_slice()
             else {
                 panic!("{parts:?}")
             };
