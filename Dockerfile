@@ -4,7 +4,7 @@
 #     docker build -t kvlock --build-arg SERVER_IMAGE=valkey/valkey:9 .
 #     docker build -t kvlock --build-arg SERVER_IMAGE=redis:8-alpine --build-arg LIBC=musl .
 #
-# scripts/image builds and tries it, also where there is no docker. An image from
+# scripts/release image builds and tries it, also where there is no docker. An image from
 # Debian 12 or later, or one with musl, can be the base; it must have a
 # docker-entrypoint.sh that takes options for the server, as the official ones do.
 ARG RUST_IMAGE=rust:1-bookworm

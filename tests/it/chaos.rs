@@ -1,4 +1,4 @@
-//! A short run of `scripts/chaos`, and proof that it would have seen a bug.
+//! A short run of `scripts/campaign chaos`, and proof that it would have seen a bug.
 
 use harness::module_file;
 use std::process::{Command, Output};

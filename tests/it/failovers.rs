@@ -1,4 +1,4 @@
-//! Short runs of `scripts/failovers`: that a fault happened, that the zeros which are promised are
+//! Short runs of `scripts/campaign failovers`: that a fault happened, that the zeros which are promised are
 //! zeros, and that tokens grow.
 
 use std::process::{Command, Output};

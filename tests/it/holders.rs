@@ -1,4 +1,4 @@
-//! Short runs of `scripts/holders`: that a fault happened, that no two clients believed at once,
+//! Short runs of `scripts/campaign holders`: that a fault happened, that no two clients believed at once,
 //! and that nothing stale was accepted; and proof that it would have been seen.
 
 use harness::module_file;

@@ -1,5 +1,5 @@
 //! `docs/languages.md` shows the examples for other languages as they are. That they work is for
-//! `scripts/languages` to prove: it needs those languages and their package registries.
+//! `scripts/test languages` to prove: it needs those languages and their package registries.
 
 use harness::kind::workspace;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Short runs of `scripts/chaos --on …`: that what is promised of Sentinels, a cluster and a quorum
+//! Short runs of `scripts/campaign topologies`: that what is promised of Sentinels, a cluster and a quorum
 //! holds, and that the same program finds two holders where that is not promised.
 
 use std::process::{Command, Output};

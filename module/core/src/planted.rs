@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose, to prove that the tests see them.
 //!
 //! They exist only in builds with the feature `planted`, where the environment variable
-//! `KVLOCK_PLANTED` names the one that is there. `scripts/planted` plants each in turn and expects
+//! `KVLOCK_PLANTED` names the one that is there. `scripts/test planted` plants each in turn and expects
 //! a test to fail. In any other build [`Bug::is_planted`] is the constant `false`.
 
 macro_rules! bugs {

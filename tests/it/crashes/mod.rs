@@ -1,5 +1,5 @@
 //! A server that dies: what it knows afterwards, and whether anything is granted twice. Short runs
-//! of `scripts/crashes`.
+//! of `scripts/campaign crashes`.
 
 mod torn;
 

@@ -3,7 +3,7 @@
 
 use super::deaths::expect_closed;
 use super::stage::{LONG, SOON, Stage, Waiter, token_of};
-use harness::{Connection, Kind, Value, cmd, observe, on_each_server, wait};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::process::Command;
 
 const MANY: i64 = 3000;
@@ -69,6 +69,32 @@ fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last
     assert_eq!((stage.counted("disconnects"), stage.counted("grants_taken_back")), (MANY - 1, 1));
     stage.check();
     drop(crowd);
+}
+
+fn resets_of_all_clients_again_and_again_leave_nothing(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    control.run("LOCK.ACQUIRE k alice 600000");
+    for round in 0..20 {
+        let start = |number: usize| {
+            let mut waiter = server.connect();
+            waiter.send(cmd!["LOCK.WAIT", "k", format!("o{number}"), LONG, LONG]);
+            waiter
+        };
+        let waiters: Vec<Connection> = (0..20).map(start).collect();
+        // Every other time they go while they come.
+        if round % 2 == 0 {
+            observe::wait_for_waiters(&mut control, "k", 20);
+        }
+        control.run("LOCK.FORCERELEASE k");
+        waiters.into_iter().for_each(Connection::reset);
+        control.run("LOCK.FORCERELEASE k");
+        observe::wait_for_blocked_clients(&mut control, 0);
+        observe::wait_for_waiters(&mut control, "k", 0);
+        control.run("DEL k");
+        assert!(!control.run("LOCK.ACQUIRE k alice 600000").is_nil());
+    }
+    server.assert_alive();
 }
 
 /// Lets the client take up a megabyte of the server, with what it has pipelined behind its wait.
@@ -143,6 +169,7 @@ fn a_waiter_that_wants_no_replies_gets_the_lock_all_the_same(kind: Kind) {
 }
 
 on_each_server!(
+    resets_of_all_clients_again_and_again_leave_nothing,
     thousands_of_waiters_can_leave_at_once,
     thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
     a_waiter_evicted_to_save_memory_is_out_of_the_line,

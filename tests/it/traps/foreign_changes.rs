@@ -30,8 +30,14 @@ fn serves_the_next(stage: &mut Stage, change: &[&str], alices: i64) -> i64 {
 
 fn a_deleted_lock_goes_to_the_first_waiter(kind: Kind) {
     let mut stage = Stage::new(&kind);
-    for change in ["DEL k", "UNLINK k", "SUNIONSTORE k none"] {
-        serves_the_first(&mut stage, &[change]);
+    for change in [
+        &["DEL k"][..],
+        &["UNLINK k"],
+        &["SUNIONSTORE k none"],
+        &["SET k v", "DEL k"],
+        &["SET k v PX 1"],
+    ] {
+        serves_the_first(&mut stage, change);
     }
 }
 
@@ -137,7 +143,7 @@ fn a_lock_moved_to_another_database_is_released_here_and_held_there(kind: Kind) 
 }
 
 fn an_evicted_lock_goes_to_the_first_waiter(kind: Kind) {
-    for policy in ["allkeys-lru", "volatile-lru"] {
+    for policy in ["allkeys-lru", "volatile-lru", "volatile-ttl"] {
         let mut stage = Stage::new(&kind);
         stage.run(&format!("CONFIG SET maxmemory-policy {policy}"));
         let alices = stage.hold("k", "alice", LONG);

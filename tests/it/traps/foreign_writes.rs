@@ -89,6 +89,8 @@ fn a_key_that_is_no_lock_makes_waiters_wait(kind: Kind) {
         ("SUNIONSTORE k members", "SPOP k"),
         ("HSET k a b", "DEL k"),
         ("HSET k alice x", "UNLINK k"),
+        ("HSET k alice 0", "DEL k"),
+        ("HINCRBY k alice -5", "DEL k"),
         ("HSET k lock-mode read", "FLUSHDB"),
         ("HSET k mallory 1", "RENAME k elsewhere"),
     ] {
@@ -227,10 +229,17 @@ fn a_lock_deleted_and_acquired_in_one_transaction_goes_to_the_first_waiter(kind:
     stage.check();
 
     // Also in one write, when nobody had the time to look.
-    let mut carol = stage.wait("k", "carol");
-    let replies = stage.at_once(&["DEL k", "LOCK.ACQUIRE k mallory 600000"]);
-    assert_eq!(replies, [Value::Integer(1), Value::Nil]);
-    stage.granted(&mut carol);
+    for deletion in
+        ["DEL k", "UNLINK k", "HDEL k bob", "RENAME k elsewhere", "FLUSHALL", "PEXPIRE k -1"]
+    {
+        let mut carol = stage.wait("k", "carol");
+        let replies = stage.at_once(&[deletion, "LOCK.ACQUIRE k mallory 600000"]);
+        assert_eq!(replies[1], Value::Nil, "after {deletion}");
+        stage.granted(&mut carol);
+        stage.release("k", "carol");
+        stage.hold("k", "bob", LONG);
+    }
+    stage.run("DEL elsewhere");
     stage.check();
 }
 

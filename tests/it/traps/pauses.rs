@@ -3,7 +3,8 @@
 
 use super::deaths::{expect_closed, kill};
 use super::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, on_each_server};
+use harness::{Kind, Server, Value, cmd, observe, on_each_server};
+use std::time::{Duration, Instant};
 
 const PAUSE: &str = "CLIENT PAUSE 600000 WRITE";
 
@@ -69,11 +70,13 @@ fn a_deletion_just_before_a_pause_is_acted_upon_after_it(kind: Kind) {
 fn waits_time_out_in_a_pause_as_ever(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.hold("k", "alice", LONG);
+    let sent = Instant::now();
     let mut bob = stage.wait_with("k", "bob", LONG, 1000);
     let mut carol = stage.wait("k", "carol");
     let mut dave = stage.wait_with("k", "dave", LONG, 1500);
     stage.let_the_lease_end_after(PAUSE);
     assert_eq!(bob.connection.receive(SOON).unwrap(), Value::Nil);
+    assert!(sent.elapsed() >= Duration::from_millis(999), "{:?}", sent.elapsed());
     assert_eq!(dave.connection.receive(SOON).unwrap(), Value::Nil);
     assert_eq!(stage.counted("timeouts"), 2);
     expect_put_off(&mut stage, 1);
@@ -93,7 +96,7 @@ fn waiters_that_leave_in_a_pause_are_not_served_after_it(kind: Kind) {
     expect_closed(&mut bob);
     let id = carol.id;
     carol.connection.reset();
-    harness::observe::wait_until_gone(&mut stage.eye, id);
+    observe::wait_until_gone(&mut stage.eye, id);
     expect_put_off(&mut stage, 1);
     stage.run("CLIENT UNPAUSE");
     stage.granted(&mut dave);
@@ -148,13 +151,42 @@ fn a_wait_that_is_sent_in_a_pause_joins_after_it(kind: Kind) {
     stage.run(&kill(&dead));
     expect_closed(&mut dead);
     stage.run("CLIENT UNPAUSE");
-    harness::observe::wait_for_waiters(&mut stage.eye, "k", 1);
+    observe::wait_for_waiters(&mut stage.eye, "k", 1);
     stage.release("k", "alice");
     stage.granted(&mut bob);
     stage.check();
 }
 
+fn pauses_one_after_another_under_load_lose_nothing(kind: Kind) {
+    let server = Server::options().kind(&kind).append_only("everysec").start();
+    let mut control = server.connect();
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|client| {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut connection = server.connect();
+                    for turn in 0..60 {
+                        let owner = format!("{client}:{turn}");
+                        let reply = connection.call(cmd!["LOCK.WAIT", "k", owner, 20, 5000]);
+                        assert!(!reply.is_nil() && !reply.is_error(), "{reply}");
+                        if turn % 3 > 0 {
+                            connection.call(cmd!["LOCK.RELEASE", "k", owner]);
+                        }
+                    }
+                })
+            })
+            .collect();
+        while clients.iter().any(|client| !client.is_finished()) {
+            control.run("CLIENT PAUSE 30 WRITE");
+            observe::wait_for_next_cron(&mut control);
+        }
+    });
+    server.assert_alive();
+}
+
 on_each_server!(
+    pauses_one_after_another_under_load_lose_nothing,
     a_lease_that_ends_in_a_pause_is_passed_on_after_it,
     a_lease_that_ends_in_a_pause_is_passed_on_when_the_pause_ends_by_itself,
     a_deletion_just_before_a_pause_is_acted_upon_after_it,

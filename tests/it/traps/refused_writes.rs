@@ -1,9 +1,11 @@
 //! A server that takes no writes from clients, for want of replicas, disk or memory, takes none
 //! from the module either: those who wait hear the server's own reason instead of a grant.
 
+use crate::asking::{acquire, arrival, token, wait_in_line};
+
 use super::deaths::{expect_closed, kill};
 use super::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+use harness::{Kind, Server, Value, cmd, observe, on_each_server, wait};
 
 const TOO_FEW: &str = "CONFIG SET min-replicas-to-write 2";
 const ENOUGH: &str = "CONFIG SET min-replicas-to-write 0";
@@ -180,7 +182,67 @@ fn a_full_server_takes_no_locks_but_passes_them_on(kind: Kind) {
     stage.check();
 }
 
+fn who_shares_holds_permits_or_counts_can_stop_when_memory_is_short(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut a = server.connect();
+    for line in [
+        "LOCK.ACQUIRE k alice 600000 SHARED",
+        "SEM.SET pool 2",
+        "SEM.ACQUIRE pool alice 2 600000",
+        "LATCH.SET latch 2",
+        "CONFIG SET maxmemory 1",
+    ] {
+        assert!(!a.run(line).is_error(), "{line}");
+    }
+    for line in [
+        "LOCK.ACQUIRE k bob 1000 SHARED",
+        "SEM.SET pool 3",
+        "SEM.ACQUIRE pool bob 1 1000",
+        "SEM.WAIT pool bob 1 1000 0",
+        "LATCH.SET other 1",
+    ] {
+        assert_eq!(a.run(line).code(), "OOM", "{line}");
+    }
+    for (line, reply) in [
+        ("LOCK.RENEW k alice 1000", 1000),
+        ("LOCK.RELEASE k alice SHARED", 0),
+        ("SEM.RENEW pool alice 1000", 1000),
+        ("SEM.RELEASE pool alice", 1),
+        ("SEM.CANCEL pool bob", 0),
+        ("LATCH.COUNTDOWN latch bob", 1),
+        ("LATCH.CANCEL latch bob", 0),
+        ("LATCH.WAIT free bob 0", 0),
+    ] {
+        assert_eq!(a.run(line), Value::Integer(reply), "{line}");
+    }
+}
+
+fn nobody_is_let_in_unasked_without_the_replicas(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut a, mut b, mut c) = (server.connect(), server.connect(), server.connect());
+    a.run("LOCK.ACQUIRE k alice 600000 SHARED");
+    a.run("SEM.SET pool 1");
+    a.run("SEM.ACQUIRE pool alice 1 600000");
+    wait_in_line(&mut b, &mut a, "k", "writer");
+    let id = c.client_id();
+    c.send(cmd!["SEM.WAIT", "pool", "bob", 1, 1000, 0]);
+    observe::wait_until_blocked(&mut a, id);
+    // Both leases end when nothing may be written.
+    let both = "LOCK.RENEW k alice 100\r\nSEM.RENEW pool alice 100\r\nCONFIG SET min-replicas-to-write 1\r\n";
+    a.send_raw(both.as_bytes());
+    for _ in 0..3 {
+        assert!(!arrival(&mut a).is_error());
+    }
+    assert_eq!(arrival(&mut b).code(), "NOREPLICAS");
+    assert_eq!(arrival(&mut c).code(), "NOREPLICAS");
+    a.run("CONFIG SET min-replicas-to-write 0");
+    token(&acquire(&mut a, "k", "carol"));
+    assert_eq!(a.run("SEM.ACQUIRE pool carol 1 1000"), Value::Integer(1));
+}
+
 on_each_server!(
+    who_shares_holds_permits_or_counts_can_stop_when_memory_is_short,
+    nobody_is_let_in_unasked_without_the_replicas,
     too_few_replicas_refuse_a_lock_and_its_waiters,
     too_few_replicas_do_not_disturb_who_waits_for_the_living,
     too_few_replicas_do_not_disturb_who_waits_for_permits_of_the_living,

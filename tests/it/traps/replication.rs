@@ -1,10 +1,12 @@
 //! Replicas and the append-only file are told core commands only: what came of a command, never
 //! the command, with absolute times, and all that came of one command as one transaction.
 
+use crate::asking::{acquire, arrival, release, token, wait_in_line};
+
 use super::deaths::{expect_closed, kill};
 use super::stage::{LONG, SOON, Stage, expect_same_data, hash};
 use super::trail::{commands, trail};
-use harness::{Kind, Options, Server, Value, cmd, on_each_server, wait};
+use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
 use nix::sys::signal::Signal;
 
 /// Runs a line and sees what came of it in the file.
@@ -147,7 +149,7 @@ fn some_locks(server: &Server) {
     }
     let mut bob = server.connect();
     bob.send(cmd!["LOCK.WAIT", "l", "bob", LONG, 0]);
-    harness::observe::wait_for_waiters(&mut eye, "l", 1);
+    observe::wait_for_waiters(&mut eye, "l", 1);
     eye.run("LOCK.ACQUIRE k alice 700000");
     eye.run("LOCK.RELEASE released alice");
     eye.run("LOCK.RELEASE l alice");
@@ -163,7 +165,7 @@ fn a_server_without_the_module_reads(
     let server = more(Server::options().kind(kind)).start();
     some_locks(&server);
     let mut eye = server.connect();
-    let state = |eye: &mut harness::Connection| {
+    let state = |eye: &mut Connection| {
         let mut keys: Vec<_> = eye.run("KEYS *").elements().iter().map(Value::text).collect();
         keys.sort();
         let ends: Vec<_> = ["k", "l"].map(|key| eye.call(cmd!["PEXPIRETIME", key])).into();
@@ -191,7 +193,7 @@ fn a_server_without_the_module_reads_the_append_only_file(kind: Kind) {
             let mut eye = server.connect();
             eye.run("BGREWRITEAOF");
             wait::until("the file is written", SOON, || {
-                match harness::observe::info_number(&mut eye, "aof_rewrite_in_progress") {
+                match observe::info_number(&mut eye, "aof_rewrite_in_progress") {
                     0 => Ok(()),
                     _ => Err("not yet".to_owned()),
                 }
@@ -232,7 +234,7 @@ fn a_replica_without_the_module_can_take_over(kind: Kind) {
     let carols = new.run("LOCK.ACQUIRE k carol 600000")[0].integer();
     assert!(carols > bobs && bobs > alices);
     let third = Server::options().kind(&kind).without_module().replica_of(&stage.replica).start();
-    harness::observe::wait_for_replica(&mut new, &mut third.connect());
+    observe::wait_for_replica(&mut new, &mut third.connect());
     expect_same_data(&stage.replica, &third);
 }
 
@@ -276,7 +278,37 @@ fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
     }
 }
 
+fn a_replica_and_a_file_need_no_module(kind: Kind) {
+    let primary = Server::options().kind(&kind).append_only("always").start();
+    let plain = Server::options().kind(&kind).without_module().replica_of(&primary).start();
+    let (mut p, mut b, mut r) = (primary.connect(), primary.connect(), plain.connect());
+    acquire(&mut p, "k", "alice");
+    wait_in_line(&mut b, &mut p, "k", "bob");
+    assert_eq!(release(&mut p, "k", "alice"), Value::Integer(0));
+    let granted = token(&arrival(&mut b));
+    acquire(&mut p, "gone", "alice");
+    assert_eq!(release(&mut p, "gone", "alice"), Value::Integer(0));
+    observe::wait_for_replica(&mut p, &mut r);
+    let lock = |connection: &mut Connection| {
+        let fields = connection.run("HMGET k bob alice fencing-token");
+        assert_eq!(fields.to_string(), format!("1) \"1\"\n2) (nil)\n3) \"t{granted}\""));
+        assert_eq!(connection.run("EXISTS gone"), Value::Integer(0));
+        connection.run("PEXPIRETIME k").integer()
+    };
+    let ends = lock(&mut p);
+    assert_eq!(lock(&mut r), ends, "the replica has another deadline");
+    primary.kill9();
+    let copy = Server::options()
+        .kind(&kind)
+        .without_module()
+        .append_only("always")
+        .dir(primary.dir())
+        .start();
+    assert_eq!(lock(&mut copy.connect()), ends, "the file has another deadline");
+}
+
 on_each_server!(
+    a_replica_and_a_file_need_no_module,
     a_server_that_has_renamed_what_is_replicated_refuses_the_module,
     waiting_for_replicas_covers_a_grant_that_was_waited_for,
     one_command_is_one_transaction_of_core_commands,

@@ -154,7 +154,25 @@ fn a_replica_that_takes_writes_grants_nothing(kind: Kind) {
     stage.check();
 }
 
+fn a_replica_lets_no_lease_end(kind: Kind) {
+    let primary = Server::options().kind(&kind).start();
+    let replica = Server::options().kind(&kind).replica_of(&primary).start();
+    let (mut p, mut r) = (primary.connect(), replica.connect());
+    for connection in [&mut p, &mut r] {
+        connection.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    }
+    p.run("LOCK.ACQUIRE k alice 300");
+    observe::wait_for_replica(&mut p, &mut r);
+    r.run("CONFIG SET replica-read-only no");
+    observe::let_pass(&mut p, std::time::Duration::from_millis(500));
+    // The lease is over, and only the primary may say so.
+    assert_eq!(r.run("DBSIZE").integer(), 2, "the replica has deleted the key by itself");
+    assert_eq!(r.run("LOCK.ACQUIRE k bob 1000").code(), "READONLY");
+    assert!(!r.run("HGETALL k").to_string().contains("bob"));
+}
+
 on_each_server!(
+    a_replica_lets_no_lease_end,
     a_demoted_primary_sends_its_waiters_away_and_writes_no_more,
     a_grant_on_its_way_when_the_role_changes_leaves_nothing_behind,
     a_grant_that_another_primary_has_confirmed_is_not_taken_back,

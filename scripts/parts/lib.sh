@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2034 # what is set here is used elsewhere
-# Shared by the scripts in this folder: `. "$(dirname "$0")/lib.sh"`.
+# Shared by all scripts: those in this folder are what `scripts/test` and `scripts/release` run.
 # Goes to the root of the repository and names the folders that all agree on.
 set -euo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 
 # What cargo builds, and kvlock.so beside it.
@@ -14,7 +14,7 @@ target=${CARGO_TARGET_DIR:-$root/target}
 servers=$root/target/servers
 
 say() { printf '==> %s\n' "$*" >&2; }
-die() { printf '%s: %s\n' "scripts/$(basename "$0")" "$*" >&2; exit 1; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
 # part NAME: begins a part of a long script, and says how long the one before took.
 part_name='' part_began=0
