@@ -62,7 +62,7 @@ impl Pairs {
             releaser,
             owners: 0,
             blocked: VecDeque::new(),
-            blocked_holder: ("0".to_owned(), None),
+            blocked_holder: ("0".to_owned(), Some(Line::connect(url))),
             session: String::from_utf8(id).unwrap(),
             waiter,
             reader: Line::connect(url),
