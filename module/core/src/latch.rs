@@ -12,11 +12,10 @@ use crate::outbox::Ending;
 use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
 use crate::planted::Bug;
-use crate::queue::WaiterId;
-use crate::session::{SessionId, Via};
+use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
-use crate::waiting::Join;
+use crate::waiting::WaitedFor;
 
 /// The value of the field of each participant that has counted. Not a number, as nothing here but the
 /// holds of an owner: see [`crate::Token::text`].
@@ -169,28 +168,18 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether somebody may wait for a latch: at once if it is open.
+    /// Says whether somebody may wait for a latch; at once whether it is open, rather than none.
     pub fn wait_for_latch(
         &self,
         at: &LatchAt<'_>,
         waiter: &[u8],
         session: Option<SessionId>,
-    ) -> LatchWait {
+    ) -> WaitReply<bool> {
         match at.seen {
-            Latch::Open => LatchWait::Open,
-            Latch::NotALatch { .. } => LatchWait::NotALatch,
-            Latch::Counting { .. } => LatchWait::Later(self.room_for(at.key, waiter, session)),
+            Latch::Open => WaitReply::Now(true),
+            Latch::NotALatch { .. } => WaitReply::Now(false),
+            Latch::Counting { .. } => self.room_for(at.key, waiter, session),
         }
-    }
-
-    /// Puts a client in line, as [`Self::enqueue`] does.
-    pub fn enqueue_for_latch(
-        &mut self,
-        at: &LatchAt<'_>,
-        join: &Join<'_>,
-        via: impl Into<Via<P>>,
-    ) -> (WaiterId, Option<P>) {
-        self.enqueue_at(at.key, at.now, at.seen.until(), join, via.into())
     }
 
     /// Looks at a latch outside any command: releases those who wait if it is open, else plans the
@@ -231,13 +220,8 @@ impl<P> Table<P> {
     }
 }
 
-/// What waiting for a latch comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LatchWait {
-    /// It is open.
-    Open,
-    /// The key is not a latch.
-    NotALatch,
-    /// It counts: as [`WaitReply`] says.
-    Later(WaitReply),
+impl WaitedFor for LatchAt<'_> {
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>) {
+        (self.key, self.now, self.seen.until())
+    }
 }

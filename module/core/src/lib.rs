@@ -89,7 +89,7 @@ mod waiting;
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use key::{KeyRef, Kind, LockKey};
-pub use latch::{COUNTED, CountDownReply, Latch, LatchAt, LatchChange, LatchWait, SetReply};
+pub use latch::{COUNTED, CountDownReply, Latch, LatchAt, LatchChange, SetReply};
 pub use lock::{
     Acquire, AcquireReply, RELEASE_MESSAGE, RESERVED_FIELDS, Release, ReleaseReply, RenewReply,
     TOKEN_FIELD,
@@ -108,4 +108,4 @@ pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
-pub use waiting::Join;
+pub use waiting::{Join, WaitedFor};

@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use crate::grant::GrantId;
 use crate::key::LockKey;
-use crate::lock::AcquireReply;
 use crate::mode::Share;
 use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
@@ -137,9 +136,9 @@ pub enum Cause {
 
 /// What a wait answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReply {
-    /// At once, as an acquire would.
-    Now(AcquireReply),
+pub enum WaitReply<R> {
+    /// At once, as one who does not wait is told.
+    Now(R),
     /// Later: block the client and [`crate::Table::enqueue`] it.
     Block,
     /// A limit of waiters is reached.

@@ -7,16 +7,11 @@ use crate::mode::{Share, Want};
 use crate::outbox::{Dismissal, Ending};
 use crate::outcome::{Cause, WaitReply, count};
 use crate::planted::Bug;
-use crate::queue::WaiterId;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
-use crate::session::{SessionId, Via};
+use crate::session::SessionId;
 use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now};
-use crate::waiting::Join;
-
-/// The grants of semaphores that are under way need no token, only a place beside those of locks.
-const NO_TOKEN: Option<Token> = Token::smallest();
 
 impl<P> Table<P> {
     /// Says whether dead holders must be looked for before so many permits are asked for.
@@ -111,7 +106,7 @@ impl<P> Table<P> {
         match request.holds {
             Some(n) if n == held && !Bug::PermitsCountTwice.is_planted() => {
                 count(&mut self.counters.repeated);
-                self.touched(at.key, request.owner, NO_TOKEN);
+                self.touched(at.key, request.owner, Some(Token::NONE));
                 let share = Share { holds: held, until };
                 let change = PermitsChange::Own { share: Some(share), used: seen.used };
                 let same = seen.own == Some(share);
@@ -132,7 +127,7 @@ impl<P> Table<P> {
             return (TakeReply::Refused, PermitsChange::None);
         }
         count(&mut self.counters.granted);
-        self.touched(at.key, request.owner, NO_TOKEN);
+        self.touched(at.key, request.owner, Some(Token::NONE));
         let share = Share { holds: more, until };
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let used = seen.used.saturating_add(permits);
@@ -146,35 +141,20 @@ impl<P> Table<P> {
         permits: u64,
         request: &Acquire<'_>,
         session: Option<SessionId>,
-    ) -> (Result<TakeReply, WaitReply>, PermitsChange) {
+    ) -> (WaitReply<TakeReply>, PermitsChange) {
         let held = match at.seen {
             Semaphore::Set(Permits { own: Some(own), .. }) => Some(own.holds),
             Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => None,
         };
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
-            return (Err(self.room_for(at.key, request.owner, session)), PermitsChange::None);
+            return (self.room_for(at.key, request.owner, session), PermitsChange::None);
         }
         let request = request.through(session, held);
         let (reply, change) = self.try_take(at, permits, &request);
         if reply != TakeReply::Refused {
-            return (Ok(reply), change);
+            return (WaitReply::Now(reply), change);
         }
-        (Err(self.room_for(at.key, request.owner, session)), PermitsChange::None)
-    }
-
-    /// Puts a client in line, as [`Self::enqueue`] does.
-    pub fn enqueue_for_permits(
-        &mut self,
-        at: &SemaphoreAt<'_>,
-        join: &Join<'_>,
-        via: impl Into<Via<P>>,
-    ) -> (WaiterId, Option<P>) {
-        let until = match at.seen {
-            Semaphore::Set(seen) => Some(seen.earliest.unwrap_or_else(|| at.now.unix())),
-            Semaphore::NotASemaphore { until } => until,
-            Semaphore::Unset => None,
-        };
-        self.enqueue_at(at.key, at.now, until, join, via.into())
+        (self.room_for(at.key, request.owner, session), PermitsChange::None)
     }
 
     /// Gives back permits.
@@ -199,7 +179,7 @@ impl<P> Table<P> {
             Release::DownTo(n) if n <= own.holds => n,
             Release::DownTo(_) => return (ReleaseReply::Mismatch, PermitsChange::None),
         };
-        self.touched(at.key, owner, NO_TOKEN);
+        self.touched(at.key, owner, Some(Token::NONE));
         if left == own.holds {
             count(&mut self.counters.repeated);
             return (ReleaseReply::Left(left), PermitsChange::None);
@@ -223,7 +203,7 @@ impl<P> Table<P> {
             }
         };
         let until = at.now.unix().plus(lease);
-        self.touched(at.key, owner, NO_TOKEN);
+        self.touched(at.key, owner, Some(Token::NONE));
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let share = Some(Share { until, ..own });
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
@@ -257,10 +237,8 @@ impl<P> Table<P> {
             self.plan_next_look(id, Some(earliest), at.now);
             return Served::NotYet;
         }
-        let (Some(waiter), Some(token)) = (self.take_out(head), NO_TOKEN) else {
-            return Served::NotYet;
-        };
-        let hand_off = self.hand_off(at.now, waiter, token, cause, (more, permits));
+        let Some(waiter) = self.take_out(head) else { return Served::NotYet };
+        let hand_off = self.hand_off(at.now, waiter, Token::NONE, cause, (more, permits));
         let until = seen.own.map_or(hand_off.until, |own| own.until.max(hand_off.until));
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
@@ -268,13 +246,6 @@ impl<P> Table<P> {
     /// Sees to it that waiters who could not be served in this go are served in the next.
     pub fn serve_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         self.look_no_later_than(key, now.unix(), cause);
-    }
-
-    /// Says that the reply of a grant was written, as [`Self::delivered`] does.
-    pub fn delivered_permits(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8]) {
-        if let Some(token) = NO_TOKEN {
-            self.delivered(key, id, owner, token);
-        }
     }
 
     /// Takes back permits whose grant reached nobody, unless their owner has shown since that it
@@ -286,7 +257,7 @@ impl<P> Table<P> {
         owner: &[u8],
         permits: u64,
     ) -> PermitsChange {
-        let untouched = NO_TOKEN.is_some_and(|token| self.land(at.key, Some(id), owner, token));
+        let untouched = self.land(at.key, Some(id), owner, Token::NONE);
         match at.seen {
             Semaphore::Set(seen @ Permits { own: Some(own), .. }) if untouched => {
                 count(&mut self.counters.grants_taken_back);

@@ -13,6 +13,7 @@ use crate::mode::Share;
 use crate::outcome::HandOff;
 use crate::parse::{in_two, strict_decimal};
 use crate::types::{Now, UnixMillis};
+use crate::waiting::WaitedFor;
 
 /// What a key says of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +122,17 @@ pub enum Served<P> {
     TooMany(Option<P>),
     /// It has to wait, or there is none.
     NotYet,
+}
+
+impl WaitedFor for SemaphoreAt<'_> {
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>) {
+        let until = match self.seen {
+            Semaphore::Set(seen) => Some(seen.earliest.unwrap_or_else(|| self.now.unix())),
+            Semaphore::NotASemaphore { until } => until,
+            Semaphore::Unset => None,
+        };
+        (self.key, self.now, until)
+    }
 }
 
 #[cfg(test)]

@@ -55,10 +55,8 @@ impl Token {
         text
     }
 
-    /// A token that no lock ever has, because the clock is past it.
-    pub(crate) const fn smallest() -> Option<Self> {
-        Some(Self(1))
-    }
+    /// A token that no lock ever has, because the clock is past it: that of grants without one.
+    pub const NONE: Self = Self(1);
 
     /// The number that clients and resources see.
     #[must_use]

@@ -29,6 +29,18 @@ pub struct Join<'a> {
     pub timeout: Option<Millis>,
 }
 
+/// What can be waited for, as it is at a moment.
+pub trait WaitedFor {
+    /// Its key, the moment, and when it is to be looked at next if nobody says otherwise.
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
+}
+
+impl WaitedFor for Situation<'_> {
+    fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>) {
+        (self.key, self.now, self.seen.until())
+    }
+}
+
 /// A moment that is always over: as soon as it is the turn of what was due before.
 pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 
@@ -40,7 +52,7 @@ impl<P> Table<P> {
         at: &Situation<'_>,
         request: &Acquire<'_>,
         session: Option<SessionId>,
-    ) -> (WaitReply, Change<P>) {
+    ) -> (WaitReply<AcquireReply>, Change<P>) {
         let held = at.held_by(request);
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
             return (self.room_for(at.key, request.owner, session), Change::None);
@@ -60,12 +72,12 @@ impl<P> Table<P> {
     }
 
     /// Says whether somebody may wait for an owner. What is kept for readers takes room, too.
-    pub(crate) fn room_for(
+    pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
         owner: &[u8],
         session: Option<SessionId>,
-    ) -> WaitReply {
+    ) -> WaitReply<R> {
         let queue = self.queues.find(key);
         let has_place = queue.is_some_and(|id| self.queues.place(id, owner).is_some());
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
@@ -88,14 +100,15 @@ impl<P> Table<P> {
     /// session is told, and for the same session it is still one place.
     pub fn enqueue(
         &mut self,
-        at: &Situation<'_>,
+        at: &impl WaitedFor,
         join: &Join<'_>,
         via: impl Into<Via<P>>,
     ) -> (WaiterId, Option<P>) {
-        self.enqueue_at(at.key, at.now, at.seen.until(), join, via.into())
+        let (key, now, until) = at.moment();
+        self.enqueue_at(key, now, until, join, via.into())
     }
 
-    /// The same for any key, which goes away by itself at `until`.
+    /// The same for a key that goes away by itself at `until`.
     pub(crate) fn enqueue_at(
         &mut self,
         key: KeyRef<'_>,

@@ -130,7 +130,7 @@ fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
 /// Somebody waits for the permit of a semaphore, and is granted it.
 fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
     let join = Join { owner: b"next", want: Want::Permits(1), lease: LEASE, timeout: None };
-    table.enqueue_for_permits(&pool(name, None), &join, 0);
+    table.enqueue(&pool(name, None), &join, 0);
     let served = table.serve_permits(&pool(name, None), Cause::Release);
     let Served::Granted(hand_off, share, 1) = served else { panic!("{served:?}") };
     (hand_off.id, share)
@@ -175,8 +175,8 @@ fn permits_whose_grant_was_answered_are_not_taken_back() {
     let seen = pool(b"k", Some(share));
     // That is another grant's answer.
     let (other, _) = hand_permit(&mut table, b"other");
-    table.delivered_permits(seen.key, other, b"next");
-    table.delivered_permits(seen.key, id, b"next");
+    table.delivered(seen.key, other, b"next", Token::NONE);
+    table.delivered(seen.key, id, b"next", Token::NONE);
     assert_eq!(table.take_permits_back(&seen, id, b"next", 1), PermitsChange::None);
     let seen = pool(b"other", Some(share));
     let change = table.take_permits_back(&seen, other, b"next", 1);

@@ -86,7 +86,7 @@ fn a_latch_with_a_long_queue_opens_at_once() {
         let name = number.to_be_bytes();
         let timeout = Some(Millis(10));
         let join = Join { owner: &name, want: Want::Zero, lease: Millis(0), timeout };
-        table.enqueue_for_latch(&at, &join, number);
+        table.enqueue(&at, &join, number);
     }
     assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));

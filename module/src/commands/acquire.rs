@@ -1,16 +1,17 @@
 //! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n]`
 
+use kvlock_core::arguments;
 use kvlock_core::{Acquire, AcquireReply, Bug, Want};
 
-use super::{MISMATCH, MOVING, NOT_A_LOCK, READ_ONLY, TOO_MANY_HOLDS, UPGRADE, parse};
+use super::{Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, TOO_MANY_HOLDS, UPGRADE};
 use crate::clock;
 use crate::operate::Need;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LockAcquire;
 
-impl Command for LockAcquire {
+impl Operation for LockAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.acquire",
         flags: c"write deny-oom fast",
@@ -28,16 +29,11 @@ impl Command for LockAcquire {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, lease, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            match parse::acquire(*owner, *lease, options, server.config.max_lease_ms) {
-                Ok(request) => run(server, ctx, *key, *owner, &request),
-                Err(trouble) => trouble,
-            }
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
+        let most = server.config.max_lease_ms;
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), options, most)?;
+        Ok(run(server, ctx, *key, *owner, &request))
     }
 }
 
@@ -49,9 +45,6 @@ pub(super) fn run(
     owner: Arg<'_>,
     request: &Acquire<'_>,
 ) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
     let first = request.holds.is_none_or(|holds| holds == 1);
     if Bug::RefusesFree.is_planted() && first && clock::now().unix_us.is_multiple_of(3) {
         return Reply::Nil;

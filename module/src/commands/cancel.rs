@@ -1,51 +1,75 @@
-//! `LOCK.CANCEL key owner`
+//! `LOCK.CANCEL key owner`, `SEM.CANCEL key owner`, `LATCH.CANCEL key waiter`
 
-use kvlock_core::KeyRef;
+use kvlock_core::arguments;
+use kvlock_core::{KeyRef, Kind};
 
-use super::{READ_ONLY, parse};
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::{clock, server};
+use super::{Answer, Operation};
+use crate::clock;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
-pub(crate) struct LockCancel;
+pub(super) struct LockCancel;
+pub(super) struct SemCancel;
+pub(super) struct LatchCancel;
 
-impl Command for LockCancel {
-    const SPEC: CommandSpec = CommandSpec {
-        name: c"lock.cancel",
-        flags: c"write fast",
-        arity: 3,
-        key: Some(KeyUse::Write),
-        acl: c"write fast",
-        summary: c"Withdraws an owner's waiter: its LOCK.WAIT answers nil.",
-        complexity: c"O(1)",
-        args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],
-    };
+const SPEC: CommandSpec = CommandSpec {
+    name: c"lock.cancel",
+    flags: c"write fast",
+    arity: 3,
+    key: Some(KeyUse::Write),
+    acl: c"write fast",
+    summary: c"Withdraws an owner's waiter: its LOCK.WAIT answers nil.",
+    complexity: c"O(1)",
+    args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],
+};
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner] = args.all() else {
-            return Reply::Nil;
-        };
-        let owner = match parse::owner(*owner) {
-            Ok(owner) => owner,
-            Err(trouble) => return trouble,
-        };
-        run(ctx, KeyRef::lock(ctx.db(), key.bytes()), owner)
+impl Operation for LockCancel {
+    const SPEC: CommandSpec = SPEC;
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        cancel(server, ctx, args, Kind::Lock, "owner")
     }
 }
 
-/// Withdraws a waiter of any kind.
-pub(super) fn run(ctx: &Ctx<'_>, key: KeyRef<'_>, owner: Arg<'_>) -> Reply {
-    server::with(|server| {
-        if !server.may_serve() {
-            return READ_ONLY;
-        }
-        match server.table.cancel(key, owner.bytes()) {
-            Some(waiting) => {
-                server.answer(waiting, Reply::Nil, None);
-                // What the next one wants may be there to be had.
-                server.plan(ctx, clock::now());
-                Reply::Number(1)
-            }
-            None => Reply::Number(0),
-        }
-    })
+impl Operation for SemCancel {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.cancel",
+        summary: c"Withdraws an owner's waiter: its SEM.WAIT answers nil.",
+        ..SPEC
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        cancel(server, ctx, args, Kind::Semaphore, "owner")
+    }
+}
+
+impl Operation for LatchCancel {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"latch.cancel",
+        summary: c"Withdraws a waiter: its LATCH.WAIT answers nil.",
+        args: &[ArgSpec::Key, ArgSpec::Text(c"waiter")],
+        ..SPEC
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        cancel(server, ctx, args, Kind::Latch, "waiter")
+    }
+}
+
+/// Withdraws a waiter of a kind.
+fn cancel(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    args: &[Arg<'_>],
+    kind: Kind,
+    who: &'static str,
+) -> Answer {
+    let [key, owner] = args else { return Ok(Reply::Nil) };
+    let owner = arguments::name(who, owner.bytes())?;
+    let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
+    let Some(waiting) = server.table.cancel(key, owner) else { return Ok(Reply::Number(0)) };
+    server.answer(waiting, Reply::Nil, None);
+    // What the next one wants may be there to be had.
+    server.plan(ctx, clock::now());
+    Ok(Reply::Number(1))
 }

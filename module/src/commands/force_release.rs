@@ -1,13 +1,13 @@
 //! `LOCK.FORCERELEASE key`
 
-use super::{NOT_A_LOCK, READ_ONLY};
+use super::{Answer, NOT_A_LOCK, Operation};
 use crate::operate::Need;
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LockForceRelease;
 
-impl Command for LockForceRelease {
+impl Operation for LockForceRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.forcerelease",
         flags: c"write admin fast",
@@ -19,18 +19,13 @@ impl Command for LockForceRelease {
         args: &[ArgSpec::Key],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key] = args.all() else { return Reply::Nil };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let held =
-                server.on_lock(ctx, *key, None, Need::Living, |table, at| table.force_release(at));
-            if held == Some(false) {
-                server.delete_remnant(ctx, *key);
-            }
-            held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held)))
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key] = args else { return Ok(Reply::Nil) };
+        let held =
+            server.on_lock(ctx, *key, None, Need::Living, |table, at| table.force_release(at));
+        if held == Some(false) {
+            server.delete_remnant(ctx, *key);
+        }
+        Ok(held.map_or(NOT_A_LOCK, |held| Reply::Number(u64::from(held))))
     }
 }

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis};
+use kvlock_core::{Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMillis, arguments};
 
-use super::{NOT_A_LOCK, parse};
+use super::{Answer, NOT_A_LOCK, Operation};
 use crate::keyspace::{self, Depth};
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Key, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, KeyUse, Reply};
+use crate::server::Server;
 use crate::{clock, sessions};
 
 pub(crate) struct LockInfo;
 
-impl Command for LockInfo {
+impl Operation for LockInfo {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.info",
         flags: c"readonly fast",
@@ -28,35 +28,27 @@ impl Command for LockInfo {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, options @ ..] = args.all() else {
-            return Reply::Nil;
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
+        let now = clock::now();
+        let name = KeyRef::lock(ctx.db(), key.bytes());
+        let open = ctx.open_to_read(*key);
+        let shown = holders_shown.unwrap_or(1);
+        let Some(held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix()) else {
+            return Err(NOT_A_LOCK);
         };
-        let (waiters_shown, holders_shown) = match parse::counts(b"WAITERS", b"HOLDERS", options) {
-            Ok(shown) => shown,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            let now = clock::now();
-            let name = KeyRef::lock(ctx.db(), key.bytes());
-            let open = ctx.open_to_read(*key);
-            let shown = holders_shown.unwrap_or(1);
-            let Some(held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix())
-            else {
-                return NOT_A_LOCK;
-            };
-            let mut fields = held.describe(server, now);
-            fields.push(("waiters", number(server.table.waiters_of(name))));
-            fields.extend(held.describe_mode());
-            fields.extend(quarantine(server, now));
-            if let Some(shown) = waiters_shown {
-                fields.push(("queue", queue(server, name, shown, now)));
-            }
-            if holders_shown.is_some() {
-                fields.push(("held-by", held.list(now)));
-            }
-            Reply::Map(fields)
-        })
+        let mut fields = held.describe(server, now);
+        fields.push(("waiters", number(server.table.waiters_of(name))));
+        fields.extend(held.describe_mode());
+        fields.extend(quarantine(server, now));
+        if let Some(shown) = waiters_shown {
+            fields.push(("queue", queue(server, name, shown, now)));
+        }
+        if holders_shown.is_some() {
+            fields.push(("held-by", held.list(now)));
+        }
+        Ok(Reply::Map(fields))
     }
 }
 

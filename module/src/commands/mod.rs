@@ -9,7 +9,6 @@ mod latch;
 mod list;
 #[cfg(feature = "planted")]
 mod panic;
-mod parse;
 mod release;
 mod renew;
 mod sem;
@@ -19,9 +18,46 @@ mod wait;
 use std::ffi::CString;
 
 use kvlock_core::Dismissal;
+use kvlock_core::arguments::Refusal;
 
 use crate::module::DRAINING;
-use crate::redis::{Registry, Reply};
+use crate::redis::{Arg, Args, Command, CommandSpec, Ctx, KeyUse, Registry, Reply};
+use crate::server::{self, Server};
+
+/// What a command answers: trouble is an answer, too.
+type Answer = Result<Reply, Reply>;
+
+/// A command of ours.
+trait Operation: 'static {
+    /// What the server and its users are told of it.
+    const SPEC: CommandSpec;
+
+    /// What it does. On a replica nothing that writes its key is done.
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer;
+}
+
+impl<O: Operation> Command for O {
+    const SPEC: CommandSpec = O::SPEC;
+
+    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+        server::with(|server| {
+            if matches!(O::SPEC.key, Some(KeyUse::Write)) && !server.may_serve() {
+                return READ_ONLY;
+            }
+            O::run(server, ctx, args.all()).unwrap_or_else(|trouble| trouble)
+        })
+    }
+}
+
+impl From<Refusal> for Reply {
+    fn from(refusal: Refusal) -> Self {
+        error(refusal.to_string())
+    }
+}
+
+fn error(text: String) -> Reply {
+    CString::new(text).map_or(SYNTAX, |text| Reply::Error(text.into()))
+}
 
 /// Declares all of them.
 pub(crate) fn register(registry: &mut Registry<'_>) {
@@ -30,20 +66,20 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<release::LockRelease>();
     registry.add::<renew::LockRenew>();
     registry.add::<cancel::LockCancel>();
+    registry.add::<cancel::SemCancel>();
+    registry.add::<cancel::LatchCancel>();
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
     registry.add::<force_release::LockForceRelease>();
     registry.add::<latch::LatchSet>();
     registry.add::<latch::LatchCountDown>();
     registry.add::<latch::LatchWait>();
-    registry.add::<latch::LatchCancel>();
     registry.add::<latch::LatchInfo>();
     registry.add::<sem::SemSet>();
     registry.add::<sem::SemAcquire>();
     registry.add::<sem::SemWait>();
     registry.add::<sem::SemRelease>();
     registry.add::<sem::SemRenew>();
-    registry.add::<sem::SemCancel>();
     registry.add::<sem::SemInfo>();
     registry.add::<session::SessionOpen>();
     registry.add::<session::SessionNext>();
@@ -53,6 +89,7 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<panic::LockPanic>();
 }
 
+const SYNTAX: Reply = Reply::error(c"ERR syntax error");
 const NOT_A_LOCK: Reply =
     Reply::error(c"WRONGTYPE Operation against a key holding the wrong kind of value");
 const MISMATCH: Reply = Reply::error(c"MISMATCH HOLDS does not fit what the owner holds");

@@ -1,9 +1,9 @@
 //! `LOCK.PANIC entry`: provokes a panic, in builds for tests of the guard only. `LOCK.PANIC
 //! past-the-end` reads what it may not, so that whoever watches the memory has something to see.
 
-use crate::redis::{
-    ArgSpec, Args, Command, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end,
-};
+use super::{Answer, Operation};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Entry, Reply, provoke_at, read_past_the_end};
+use crate::server::Server;
 
 pub(crate) struct LockPanic;
 
@@ -22,7 +22,7 @@ const ENTRIES: [(&[u8], Entry); 12] = [
     (b"scan", Entry::Scan),
 ];
 
-impl Command for LockPanic {
+impl Operation for LockPanic {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.panic",
         flags: c"admin",
@@ -34,18 +34,15 @@ impl Command for LockPanic {
         args: &[ArgSpec::Text(c"entry")],
     };
 
-    fn run(_ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [wanted] = args.all() else { return Reply::Nil };
+    fn run(_server: &mut Server, _ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [wanted] = args else { return Ok(Reply::Nil) };
         if wanted.bytes() == b"past-the-end" {
-            return Reply::Number(read_past_the_end().into());
+            return Ok(Reply::Number(read_past_the_end().into()));
         }
         let found = ENTRIES.iter().find(|(name, _)| *name == wanted.bytes());
-        match found {
-            Some((_, entry)) => {
-                provoke_at(*entry);
-                Reply::Number(1)
-            }
-            None => Reply::Number(0),
+        if let Some((_, entry)) = found {
+            provoke_at(*entry);
         }
+        Ok(Reply::Number(found.is_some().into()))
     }
 }

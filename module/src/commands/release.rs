@@ -1,15 +1,15 @@
 //! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n]`
 
-use kvlock_core::ReleaseReply;
+use kvlock_core::{ReleaseReply, arguments};
 
-use super::{MISMATCH, NOT_A_LOCK, READ_ONLY, parse};
+use super::{Answer, MISMATCH, NOT_A_LOCK, Operation};
 use crate::operate::Need;
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LockRelease;
 
-impl Command for LockRelease {
+impl Operation for LockRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.release",
         flags: c"write fast",
@@ -26,29 +26,24 @@ impl Command for LockRelease {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        let (want, options) = parse::want(options);
-        let parsed = parse::owner(*owner).and_then(|owner| Ok((owner, parse::amount(options)?)));
-        let (owner, amount) = match parsed {
-            Ok(parsed) => parsed,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Holds, |table, at| {
-                table.release(at, owner.bytes(), want, amount)
-            });
-            match outcome {
-                ReleaseReply::Left(holds) => Reply::Number(holds),
-                ReleaseReply::NotHeld => Reply::Nil,
-                ReleaseReply::Mismatch => MISMATCH,
-                ReleaseReply::NotALock => NOT_A_LOCK,
-            }
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (want, options) = arguments::want(options);
+        let name = arguments::owner(owner.bytes())?;
+        let amount = arguments::amount(options)?;
+        let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Holds, |table, at| {
+            table.release(at, name, want, amount)
+        });
+        Ok(reply(outcome))
+    }
+}
+
+/// What an outcome looks like on the wire.
+pub(super) fn reply(outcome: ReleaseReply) -> Reply {
+    match outcome {
+        ReleaseReply::Left(holds) => Reply::Number(holds),
+        ReleaseReply::NotHeld => Reply::Nil,
+        ReleaseReply::Mismatch => MISMATCH,
+        ReleaseReply::NotALock => NOT_A_LOCK,
     }
 }

@@ -1,15 +1,15 @@
 //! `LOCK.RENEW key owner lease-ms [TOKEN n]`
 
-use kvlock_core::RenewReply;
+use kvlock_core::{RenewReply, arguments};
 
-use super::{MOVING, NOT_A_LOCK, READ_ONLY, SHARED, parse};
+use super::{Answer, MOVING, NOT_A_LOCK, Operation, SHARED, error};
 use crate::operate::Need;
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LockRenew;
 
-impl Command for LockRenew {
+impl Operation for LockRenew {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.renew",
         flags: c"write fast",
@@ -26,24 +26,14 @@ impl Command for LockRenew {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, lease, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            let parsed = parse::renewal(*owner, *lease, options, server.config.max_lease_ms);
-            let (owner, lease, at_least) = match parsed {
-                Ok(parsed) => parsed,
-                Err(trouble) => return trouble,
-            };
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let outcome = server.on_lock(ctx, *key, Some(owner), Need::Own, |table, at| {
-                table.renew(at, owner.bytes(), lease, at_least)
-            });
-            reply(outcome)
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (name, most) = (owner.bytes(), server.config.max_lease_ms);
+        let (lease, at_least) = arguments::renewal(name, lease.bytes(), options, most)?;
+        let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Own, |table, at| {
+            table.renew(at, name, lease, at_least)
+        });
+        Ok(reply(outcome))
     }
 }
 
@@ -53,8 +43,15 @@ pub(super) fn reply(outcome: RenewReply) -> Reply {
         RenewReply::Lease(lease) => Reply::Number(lease.0),
         RenewReply::NotHeld => Reply::Nil,
         RenewReply::Shared => SHARED,
-        RenewReply::TooFarAhead(most) => parse::too_far_ahead(most),
+        RenewReply::TooFarAhead(most) => too_far_ahead(most),
         RenewReply::NotALock => NOT_A_LOCK,
         RenewReply::TryAgain => MOVING,
     }
+}
+
+/// A token was asked for that is larger than this, the largest that the clock lets.
+fn too_far_ahead(most: u64) -> Reply {
+    error(format!(
+        "ERR invalid TOKEN: ahead of this server's clock by more than a day, over {most}"
+    ))
 }

@@ -1,19 +1,19 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id]`
 
-use kvlock_core::{Acquire, Join, Millis, SessionId, Via, WaitReply, WaiterId};
+use kvlock_core::{Acquire, Join, SessionId, Via, WaitReply, WaiterId, arguments};
 
-use super::{QUEUE_FULL, READ_ONLY, acquire, parse};
+use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, acquire};
 use crate::clock;
 use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Handle, KeyUse, Reply};
-use crate::server::{self, Server, Waiting, WaitsFor};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, KeyUse, Reply};
+use crate::server::{Server, Waiting, WaitsFor};
 
 /// What an earlier wait hears when its owner waits again.
 const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
 
 pub(crate) struct LockWait;
 
-impl Command for LockWait {
+impl Operation for LockWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.wait",
         flags: c"write deny-oom blocking",
@@ -33,56 +33,25 @@ impl Command for LockWait {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, lease, timeout, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            let parsed = parse::session(options).and_then(|(session, options)| {
-                let most = server.config.max_lease_ms;
-                let request = parse::acquire(*owner, *lease, &options, most)?;
-                let timeout = parse::timeout(*timeout)?;
-                Ok((request, timeout, How::find(server, ctx, session)?))
-            });
-            match parsed {
-                Ok((request, _, How::Not)) => acquire::run(server, ctx, *key, *owner, &request),
-                Ok((request, timeout, how)) => {
-                    run(server, ctx, *key, *owner, &request, (timeout, how))
-                }
-                Err(trouble) => trouble,
-            }
-        })
-    }
-}
-
-fn run(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    key: Arg<'_>,
-    owner: Arg<'_>,
-    request: &Acquire<'_>,
-    (timeout, how): (Option<Millis>, How),
-) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
-    let outcome = server.on_lock(ctx, key, Some(owner), acquire::need(request), |table, at| {
-        let (outcome, change) = table.wait(at, request, how.session());
-        let outcome = match outcome {
-            WaitReply::Now(outcome) => Err(acquire::reply(outcome)),
-            WaitReply::QueueFull => Err(QUEUE_FULL),
-            WaitReply::Draining => Err(DRAINING),
-            WaitReply::Block => {
-                let (owner, want, lease) = (request.owner, request.want, request.lease);
-                let join = Join { owner, want, lease, timeout };
-                how.join(ctx, |via| table.enqueue(at, &join, via)).ok_or(Reply::Nil)
-            }
-        };
-        (outcome, change)
-    });
-    match outcome {
-        Ok(joined) => joined.settle(server),
-        Err(reply) => reply,
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (session, options) = arguments::session(options)?;
+        let most = server.config.max_lease_ms;
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
+        let timeout = arguments::timeout(timeout.bytes())?;
+        let how = How::find(server, ctx, session)?;
+        if how == How::Not {
+            return Ok(acquire::run(server, ctx, *key, *owner, &request));
+        }
+        let need = acquire::need(&request);
+        let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
+            let (outcome, change) = table.wait(at, &request, how.session());
+            let Acquire { owner, want, lease, .. } = request;
+            let join = Join { owner, want, lease, timeout };
+            let enqueue = |via| table.enqueue(at, &join, via);
+            (how.settle(ctx, outcome, acquire::reply, enqueue), change)
+        });
+        Ok(joined?.answer(server))
     }
 }
 
@@ -114,8 +83,8 @@ impl How {
         session: Option<Arg<'_>>,
     ) -> Result<Self, Reply> {
         match session {
-            Some(name) if server.may_serve() => server.session(ctx, name).map(Self::Session),
-            Some(_) => Err(READ_ONLY),
+            _ if !server.may_serve() => Err(READ_ONLY),
+            Some(name) => server.session(ctx, name).map(Self::Session),
             None if ctx.must_not_block() => Ok(Self::Not),
             None => Ok(Self::Blocked),
         }
@@ -128,8 +97,24 @@ impl How {
         }
     }
 
+    /// Puts the caller in line if that is what the table says; else the reply.
+    pub(super) fn settle<R>(
+        self,
+        ctx: &Ctx<'_>,
+        outcome: WaitReply<R>,
+        reply: impl FnOnce(R) -> Reply,
+        enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
+    ) -> Result<Joined, Reply> {
+        match outcome {
+            WaitReply::Now(outcome) => Err(reply(outcome)),
+            WaitReply::QueueFull => Err(QUEUE_FULL),
+            WaitReply::Draining => Err(DRAINING),
+            WaitReply::Block => self.join(ctx, enqueue).ok_or(Reply::Nil),
+        }
+    }
+
     /// Puts the caller in line, blocked if it must be; `None` if the server refuses that.
-    pub(super) fn join(
+    fn join(
         self,
         ctx: &Ctx<'_>,
         enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
@@ -148,7 +133,7 @@ impl How {
 
 impl Joined {
     /// Remembers which waiter a blocked client is, and answers the one before.
-    pub(super) fn settle(self, server: &mut Server) -> Reply {
+    pub(super) fn answer(self, server: &mut Server) -> Reply {
         server.answer(self.replaced, REPLACED, None);
         match self.client {
             Some(client) => {

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use kvlock_core::{
-    Cause, CountDownReply, Counters, Join, KeyRef, Latch, LatchAt, LatchChange, LatchWait, Limits,
-    Millis, MonoMillis, Now, SetReply, Table, UnixMillis, WaitReply, WaiterId, Want,
+    Cause, CountDownReply, Counters, Join, KeyRef, Latch, LatchAt, LatchChange, Limits, Millis,
+    MonoMillis, Now, SetReply, Table, UnixMillis, WaitReply, WaiterId, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -213,20 +213,20 @@ impl World {
         let full = self.waits.len() + self.released.len() >= self.table.limits.waiters
             || self.waits.len() >= self.table.limits.waiters_per_key;
         let expected = match (&self.key, place) {
-            (Key::Open, _) => LatchWait::Open,
-            (Key::Other { .. }, _) => LatchWait::NotALatch,
-            (Key::Counting { .. }, None) if full => LatchWait::Later(WaitReply::QueueFull),
-            (Key::Counting { .. }, _) => LatchWait::Later(WaitReply::Block),
+            (Key::Open, _) => WaitReply::Now(true),
+            (Key::Other { .. }, _) => WaitReply::Now(false),
+            (Key::Counting { .. }, None) if full => WaitReply::QueueFull,
+            (Key::Counting { .. }, _) => WaitReply::Block,
         };
         prop_assert_eq!(reply, expected);
-        if expected != LatchWait::Later(WaitReply::Block) {
+        if expected != WaitReply::Block {
             return Ok(());
         }
         self.clients += 1;
         let end = timeout.map(|timeout| self.now + timeout);
         let (owner, lease, timeout) = (name.as_bytes(), Millis(0), timeout.map(Millis));
         let join = Join { owner, want: Want::Zero, lease, timeout };
-        let (id, replaced) = self.table.enqueue_for_latch(&at, &join, self.clients);
+        let (id, replaced) = self.table.enqueue(&at, &join, self.clients);
         let wait = Wait { name, client: self.clients, id, end };
         let old = match place {
             Some(place) => {

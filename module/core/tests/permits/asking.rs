@@ -56,22 +56,22 @@ impl World {
         let at = self.at_with(owner, permits);
         let (reply, change) = self.table.wait_for_permits(&at, permits, &asked(request), None);
         if expected != TakeReply::Refused {
-            prop_assert_eq!(reply, Ok(expected));
+            prop_assert_eq!(reply, WaitReply::Now(expected));
             return self.taken(owner, lease, expected, change);
         }
         let place = self.waits.iter().position(|wait| wait.owner == owner);
         let limits = self.table.limits;
         let full = self.waits.len() >= limits.waiters.min(limits.waiters_per_key);
         if full && place.is_none() {
-            prop_assert_eq!((reply, change), (Err(WaitReply::QueueFull), PermitsChange::None));
+            prop_assert_eq!((reply, change), (WaitReply::QueueFull, PermitsChange::None));
             return Ok(());
         }
-        prop_assert_eq!((reply, change), (Err(WaitReply::Block), PermitsChange::None));
+        prop_assert_eq!((reply, change), (WaitReply::Block, PermitsChange::None));
         self.clients += 1;
         let (want, end) = (Want::Permits(permits), timeout.map(|ms| self.now + ms));
         let (by, lease_ms, timeout) = (owner.as_bytes(), Millis(lease), timeout.map(Millis));
         let join = Join { owner: by, want, lease: lease_ms, timeout };
-        let (id, replaced) = self.table.enqueue_for_permits(&at, &join, self.clients);
+        let (id, replaced) = self.table.enqueue(&at, &join, self.clients);
         let wait = Wait { owner, permits, lease, client: self.clients, id, end };
         let old = match place {
             Some(place) => {

@@ -234,7 +234,7 @@ impl World {
             Op::Lost(nth) if nth < self.flights.len() => self.lost(nth)?,
             Op::Delivered(nth) if nth < self.flights.len() => {
                 let Flight { id, owner, .. } = self.flights.remove(nth);
-                self.table.delivered_permits(KEY, id, owner.as_bytes());
+                self.table.delivered(KEY, id, owner.as_bytes(), kvlock_core::Token::NONE);
                 // From here on only its lease ends it.
                 let change = self.table.take_permits_back(&self.at(owner), id, owner.as_bytes(), 1);
                 prop_assert_eq!(change, PermitsChange::None);

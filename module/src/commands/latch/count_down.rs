@@ -1,14 +1,14 @@
 //! `LATCH.COUNTDOWN key [participant]`
 
-use kvlock_core::CountDownReply;
+use kvlock_core::{CountDownReply, arguments};
 
-use crate::commands::{NOT_A_LOCK, READ_ONLY, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::commands::{Answer, NOT_A_LOCK, Operation, SYNTAX};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LatchCountDown;
 
-impl Command for LatchCountDown {
+impl Operation for LatchCountDown {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.countdown",
         flags: c"write fast",
@@ -20,30 +20,22 @@ impl Command for LatchCountDown {
         args: &[ArgSpec::Key, ArgSpec::OptionalText(c"participant")],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, options @ ..] = args else { return Ok(Reply::Nil) };
         let participant = match options {
-            [] => Ok(None),
-            [participant] => parse::name("participant", *participant).map(Some),
-            _ => Err(parse::SYNTAX),
-        };
-        let participant = match participant {
-            Ok(participant) => participant,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
+            [] => None,
+            [participant] => {
+                arguments::name("participant", participant.bytes())?;
+                Some(*participant)
             }
-            let outcome =
-                server.on_latch(ctx, *key, participant, |server, at| server.table.count_down(at));
-            match outcome {
-                CountDownReply::Left(left) => Reply::Number(left),
-                CountDownReply::Open => Reply::Nil,
-                CountDownReply::NotALatch => NOT_A_LOCK,
-            }
+            _ => return Err(SYNTAX),
+        };
+        let outcome =
+            server.on_latch(ctx, *key, participant, |server, at| server.table.count_down(at));
+        Ok(match outcome {
+            CountDownReply::Left(left) => Reply::Number(left),
+            CountDownReply::Open => Reply::Nil,
+            CountDownReply::NotALatch => NOT_A_LOCK,
         })
     }
 }

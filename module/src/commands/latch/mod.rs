@@ -1,12 +1,10 @@
 //! The commands of count-down latches.
 
-mod cancel;
 mod count_down;
 mod info;
 mod set;
 mod wait;
 
-pub(super) use cancel::LatchCancel;
 pub(super) use count_down::LatchCountDown;
 pub(super) use info::LatchInfo;
 pub(super) use set::LatchSet;

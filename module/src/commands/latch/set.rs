@@ -1,15 +1,15 @@
 //! `LATCH.SET key count [PX lifetime-ms] [REPLACE]`
 
-use kvlock_core::SetReply;
+use kvlock_core::{SetReply, arguments};
 
 use crate::clock;
-use crate::commands::{NOT_A_LOCK, READ_ONLY, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::commands::{Answer, NOT_A_LOCK, Operation};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct LatchSet;
 
-impl Command for LatchSet {
+impl Operation for LatchSet {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.set",
         flags: c"write deny-oom fast",
@@ -26,28 +26,17 @@ impl Command for LatchSet {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, count, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        let parsed = parse::latch(*count, options);
-        let (count, lifetime, replace) = match parsed {
-            Ok(parsed) => parsed,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let until = lifetime.map(|lifetime| clock::now().unix().plus(lifetime));
-            let outcome = server.on_latch(ctx, *key, None, |server, at| {
-                server.table.set_latch(at, count, replace, until)
-            });
-            match outcome {
-                SetReply::Set => Reply::Number(1),
-                SetReply::Counting => Reply::Nil,
-                SetReply::NotALatch => NOT_A_LOCK,
-            }
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, count, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (count, lifetime, replace) = arguments::latch(count.bytes(), options)?;
+        let until = lifetime.map(|lifetime| clock::now().unix().plus(lifetime));
+        let outcome = server.on_latch(ctx, *key, None, |server, at| {
+            server.table.set_latch(at, count, replace, until)
+        });
+        Ok(match outcome {
+            SetReply::Set => Reply::Number(1),
+            SetReply::Counting => Reply::Nil,
+            SetReply::NotALatch => NOT_A_LOCK,
         })
     }
 }

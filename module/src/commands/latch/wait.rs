@@ -1,17 +1,16 @@
 //! `LATCH.WAIT key waiter timeout-ms [SESSION id]`
 
-use kvlock_core::{Join, KeyRef, LatchAt, LatchWait as Outcome, Millis, WaitReply, Want};
+use kvlock_core::{Join, KeyRef, LatchAt, Millis, WaitReply, Want, arguments};
 
 use crate::commands::wait::How;
-use crate::commands::{NOT_A_LOCK, QUEUE_FULL, READ_ONLY, parse};
-use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::commands::{Answer, NOT_A_LOCK, Operation, SYNTAX};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 use crate::{clock, latch};
 
 pub(crate) struct LatchWait;
 
-impl Command for LatchWait {
+impl Operation for LatchWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.wait",
         flags: c"readonly blocking",
@@ -28,53 +27,28 @@ impl Command for LatchWait {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, waiter, timeout, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            let parsed = parse::session(options).and_then(|(session, others)| {
-                let waiter = parse::name("waiter", *waiter)?;
-                let timeout = parse::timeout(*timeout)?;
-                if !others.is_empty() {
-                    return Err(parse::SYNTAX);
-                }
-                Ok((waiter, timeout, How::find(server, ctx, session)?))
-            });
-            match parsed {
-                Ok((waiter, timeout, how)) => run(server, ctx, *key, waiter, (timeout, how)),
-                Err(trouble) => trouble,
-            }
-        })
-    }
-}
-
-fn run(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    key: Arg<'_>,
-    waiter: Arg<'_>,
-    (timeout, how): (Option<Millis>, How),
-) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
-    let now = clock::now();
-    let seen = latch::read(ctx.open_to_read(key).as_ref(), &server.words, key, None);
-    let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };
-    match server.table.wait_for_latch(&at, waiter.bytes(), how.session()) {
-        Outcome::Open => Reply::Number(0),
-        Outcome::NotALatch => NOT_A_LOCK,
-        Outcome::Later(_) if how == How::Not => Reply::Nil,
-        Outcome::Later(WaitReply::QueueFull) => QUEUE_FULL,
-        Outcome::Later(WaitReply::Draining) => DRAINING,
-        Outcome::Later(WaitReply::Block | WaitReply::Now(_)) => {
-            let owner = waiter.bytes();
-            let join = Join { owner, want: Want::Zero, lease: Millis(0), timeout };
-            let joined = how.join(ctx, |via| server.table.enqueue_for_latch(&at, &join, via));
-            let reply = joined.map_or(Reply::Nil, |joined| joined.settle(server));
-            server.plan(ctx, now);
-            reply
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, waiter, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (session, others) = arguments::session(options)?;
+        let owner = arguments::name("waiter", waiter.bytes())?;
+        let timeout = arguments::timeout(timeout.bytes())?;
+        if !others.is_empty() {
+            return Err(SYNTAX);
         }
+        let how = How::find(server, ctx, session)?;
+        let now = clock::now();
+        let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.words, *key, None);
+        let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };
+        let outcome = server.table.wait_for_latch(&at, owner, how.session());
+        if how == How::Not && !matches!(outcome, WaitReply::Now(_)) {
+            return Ok(Reply::Nil);
+        }
+        let reply = |is_open| if is_open { Reply::Number(0) } else { NOT_A_LOCK };
+        let join = Join { owner, want: Want::Zero, lease: Millis(0), timeout };
+        let joined =
+            how.settle(ctx, outcome, reply, |via| server.table.enqueue(&at, &join, via))?;
+        let reply = joined.answer(server);
+        server.plan(ctx, now);
+        Ok(reply)
     }
 }

@@ -1,14 +1,14 @@
 //! `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n]`
 
-use kvlock_core::{Acquire, Permits, TakeReply};
+use kvlock_core::{Acquire, Permits, TakeReply, arguments};
 
-use crate::commands::{MISMATCH, NOT_A_LOCK, READ_ONLY, TOO_MANY_PERMITS, UNSET, parse};
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::commands::{Answer, MISMATCH, NOT_A_LOCK, Operation, TOO_MANY_PERMITS, UNSET};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct SemAcquire;
 
-impl Command for SemAcquire {
+impl Operation for SemAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.acquire",
         flags: c"write deny-oom fast",
@@ -26,18 +26,20 @@ impl Command for SemAcquire {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, permits, lease, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            let most = server.config.max_lease_ms;
-            match parse::permits_or_all(*owner, *permits, *lease, options, most) {
-                Ok((Some(permits), request)) => run(server, ctx, *key, *owner, permits, &request),
-                Ok((None, request)) => drain(server, ctx, *key, *owner, &request),
-                Err(trouble) => trouble,
-            }
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, permits, lease, options @ ..] = args else { return Ok(Reply::Nil) };
+        let most = server.config.max_lease_ms;
+        let (permits, lease) = (permits.bytes(), lease.bytes());
+        let (permits, request) =
+            arguments::permits_or_all(owner.bytes(), permits, lease, options, most)?;
+        if let Some(permits) = permits {
+            return Ok(run(server, ctx, *key, *owner, permits, &request));
+        }
+        let all = Some(Permits::MAX);
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), all, |server, at| {
+            server.table.drain_permits(at, &request)
+        });
+        Ok(reply(outcome))
     }
 }
 
@@ -50,27 +52,8 @@ pub(super) fn run(
     permits: u64,
     request: &Acquire<'_>,
 ) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
     reply(server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
         server.table.take_permits(at, permits, request)
-    }))
-}
-
-/// Takes all that are free.
-fn drain(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    key: Arg<'_>,
-    owner: Arg<'_>,
-    request: &Acquire<'_>,
-) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
-    reply(server.on_semaphore(ctx, key, Some(owner), Some(Permits::MAX), |server, at| {
-        server.table.drain_permits(at, request)
     }))
 }
 

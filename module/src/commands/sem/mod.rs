@@ -1,7 +1,6 @@
 //! The commands of semaphores.
 
 mod acquire;
-mod cancel;
 mod info;
 mod release;
 mod renew;
@@ -9,7 +8,6 @@ mod set;
 mod wait;
 
 pub(super) use acquire::SemAcquire;
-pub(super) use cancel::SemCancel;
 pub(super) use info::SemInfo;
 pub(super) use release::SemRelease;
 pub(super) use renew::SemRenew;

@@ -1,14 +1,14 @@
 //! `SEM.RELEASE key owner [ALL | HOLDS n]`
 
-use kvlock_core::ReleaseReply;
+use kvlock_core::arguments;
 
-use crate::commands::{MISMATCH, NOT_A_LOCK, READ_ONLY, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use crate::commands::{Answer, Operation, release};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct SemRelease;
 
-impl Command for SemRelease {
+impl Operation for SemRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.release",
         flags: c"write fast",
@@ -24,28 +24,13 @@ impl Command for SemRelease {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        let parsed = parse::owner(*owner).and_then(|owner| Ok((owner, parse::amount(options)?)));
-        let (owner, amount) = match parsed {
-            Ok(parsed) => parsed,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let outcome = server.on_semaphore(ctx, *key, Some(owner), None, |server, at| {
-                server.table.release_permits(at, owner.bytes(), amount)
-            });
-            match outcome {
-                ReleaseReply::Left(holds) => Reply::Number(holds),
-                ReleaseReply::NotHeld => Reply::Nil,
-                ReleaseReply::Mismatch => MISMATCH,
-                ReleaseReply::NotALock => NOT_A_LOCK,
-            }
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
+        let name = arguments::owner(owner.bytes())?;
+        let amount = arguments::amount(options)?;
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
+            server.table.release_permits(at, name, amount)
+        });
+        Ok(release::reply(outcome))
     }
 }

@@ -1,12 +1,14 @@
 //! `SEM.RENEW key owner lease-ms`
 
-use crate::commands::{READ_ONLY, parse, renew};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use kvlock_core::arguments;
+
+use crate::commands::{Answer, Operation, renew};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct SemRenew;
 
-impl Command for SemRenew {
+impl Operation for SemRenew {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.renew",
         flags: c"write fast",
@@ -18,24 +20,13 @@ impl Command for SemRenew {
         args: &[ArgSpec::Key, ArgSpec::Text(c"owner"), ArgSpec::Number(c"lease-ms")],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, lease] = args.all() else {
-            return Reply::Nil;
-        };
-        server::with(|server| {
-            let parsed = parse::owner(*owner)
-                .and_then(|owner| Ok((owner, parse::lease(*lease, server.config.max_lease_ms)?)));
-            let (owner, lease) = match parsed {
-                Ok(parsed) => parsed,
-                Err(trouble) => return trouble,
-            };
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let outcome = server.on_semaphore(ctx, *key, Some(owner), None, |server, at| {
-                server.table.renew_permits(at, owner.bytes(), lease)
-            });
-            renew::reply(outcome)
-        })
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, lease] = args else { return Ok(Reply::Nil) };
+        let name = arguments::owner(owner.bytes())?;
+        let lease = arguments::lease(lease.bytes(), server.config.max_lease_ms)?;
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
+            server.table.renew_permits(at, name, lease)
+        });
+        Ok(renew::reply(outcome))
     }
 }

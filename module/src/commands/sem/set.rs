@@ -1,12 +1,14 @@
 //! `SEM.SET key permits [NX]`
 
-use crate::commands::{NOT_A_LOCK, READ_ONLY, parse};
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server;
+use kvlock_core::arguments;
+
+use crate::commands::{Answer, NOT_A_LOCK, Operation};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct SemSet;
 
-impl Command for SemSet {
+impl Operation for SemSet {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.set",
         flags: c"write deny-oom fast",
@@ -22,26 +24,16 @@ impl Command for SemSet {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, permits, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        let (permits, only_new) = match parse::permits_to_set(*permits, options) {
-            Ok(parsed) => parsed,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
-            }
-            let set = server.on_semaphore(ctx, *key, None, None, |server, at| {
-                server.table.set_permits(at, permits, only_new)
-            });
-            match set {
-                None => NOT_A_LOCK,
-                Some(false) => Reply::Nil,
-                Some(true) => Reply::Number(1),
-            }
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, permits, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (permits, only_new) = arguments::permits_to_set(permits.bytes(), options)?;
+        let set = server.on_semaphore(ctx, *key, None, None, |server, at| {
+            server.table.set_permits(at, permits, only_new)
+        });
+        Ok(match set {
+            None => NOT_A_LOCK,
+            Some(false) => Reply::Nil,
+            Some(true) => Reply::Number(1),
         })
     }
 }

@@ -1,17 +1,16 @@
 //! `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n] [SESSION id]`
 
-use kvlock_core::{Acquire, Join, Millis, WaitReply, Want};
+use kvlock_core::{Join, Want, arguments};
 
 use super::acquire;
 use crate::commands::wait::How;
-use crate::commands::{QUEUE_FULL, READ_ONLY, parse};
-use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, KeyUse, Reply};
-use crate::server::{self, Server};
+use crate::commands::{Answer, Operation};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
 
 pub(crate) struct SemWait;
 
-impl Command for SemWait {
+impl Operation for SemWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"sem.wait",
         flags: c"write deny-oom blocking",
@@ -31,58 +30,26 @@ impl Command for SemWait {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [key, owner, permits, lease, timeout, options @ ..] = args.all() else {
-            return Reply::Nil;
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, permits, lease, timeout, options @ ..] = args else {
+            return Ok(Reply::Nil);
         };
-        server::with(|server| {
-            let parsed = parse::session(options).and_then(|(session, options)| {
-                let most = server.config.max_lease_ms;
-                let parsed = parse::permits(*owner, *permits, *lease, &options, most)?;
-                let timeout = parse::timeout(*timeout)?;
-                Ok((parsed, timeout, How::find(server, ctx, session)?))
-            });
-            match parsed {
-                Ok(((permits, request), _, How::Not)) => {
-                    acquire::run(server, ctx, *key, *owner, permits, &request)
-                }
-                Ok(((permits, request), timeout, how)) => {
-                    run(server, ctx, *key, *owner, (permits, timeout, how), &request)
-                }
-                Err(trouble) => trouble,
-            }
-        })
-    }
-}
-
-fn run(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    key: Arg<'_>,
-    owner: Arg<'_>,
-    (permits, timeout, how): (u64, Option<Millis>, How),
-    request: &Acquire<'_>,
-) -> Reply {
-    if !server.may_serve() {
-        return READ_ONLY;
-    }
-    let outcome = server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
-        let (outcome, change) = server.table.wait_for_permits(at, permits, request, how.session());
-        let outcome = match outcome {
-            Ok(outcome) => Err(acquire::reply(outcome)),
-            Err(WaitReply::QueueFull) => Err(QUEUE_FULL),
-            Err(WaitReply::Draining) => Err(DRAINING),
-            Err(WaitReply::Block | WaitReply::Now(_)) => {
-                let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
-                let join = Join { owner, want, lease, timeout };
-                how.join(ctx, |via| server.table.enqueue_for_permits(at, &join, via))
-                    .ok_or(Reply::Nil)
-            }
-        };
-        (outcome, change)
-    });
-    match outcome {
-        Ok(joined) => joined.settle(server),
-        Err(reply) => reply,
+        let (session, options) = arguments::session(options)?;
+        let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
+        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &options, most)?;
+        let timeout = arguments::timeout(timeout.bytes())?;
+        let how = How::find(server, ctx, session)?;
+        if how == How::Not {
+            return Ok(acquire::run(server, ctx, *key, *owner, permits, &request));
+        }
+        let joined = server.on_semaphore(ctx, *key, Some(*owner), Some(permits), |server, at| {
+            let (outcome, change) =
+                server.table.wait_for_permits(at, permits, &request, how.session());
+            let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
+            let join = Join { owner, want, lease, timeout };
+            let enqueue = |via| server.table.enqueue(at, &join, via);
+            (how.settle(ctx, outcome, acquire::reply, enqueue), change)
+        });
+        Ok(joined?.answer(server))
     }
 }

@@ -1,11 +1,13 @@
 //! `SESSION.CLOSE id`
 
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, Reply};
-use crate::{clock, server};
+use crate::clock;
+use crate::commands::{Answer, Operation};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::server::Server;
 
 pub(crate) struct SessionClose;
 
-impl Command for SessionClose {
+impl Operation for SessionClose {
     const SPEC: CommandSpec = CommandSpec {
         name: c"session.close",
         flags: c"fast",
@@ -18,17 +20,13 @@ impl Command for SessionClose {
         args: &[ArgSpec::Text(c"id")],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [id] = args.all() else {
-            return Reply::Nil;
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [id] = args else { return Ok(Reply::Nil) };
+        let Ok(session) = server.session(ctx, *id) else {
+            return Ok(Reply::Number(0));
         };
-        server::with(|server| {
-            let Ok(session) = server.session(ctx, *id) else {
-                return Reply::Number(0);
-            };
-            server.close_session(session);
-            server.plan(ctx, clock::now());
-            Reply::Number(1)
-        })
+        server.close_session(session);
+        server.plan(ctx, clock::now());
+        Ok(Reply::Number(1))
     }
 }

@@ -1,17 +1,17 @@
 //! `SESSION.NEXT id ack timeout-ms [COUNT n]`
 
-use kvlock_core::{AckAhead, Millis, Reading};
+use kvlock_core::{AckAhead, Millis, Reading, arguments};
 
 use crate::clock;
-use crate::commands::{ACK_AHEAD, NO_SESSION, parse};
+use crate::commands::{ACK_AHEAD, Answer, NO_SESSION, Operation};
 use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, Args, Command, CommandSpec, Ctx, Reply};
-use crate::server::{self, Server, Waiting, WaitsFor};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::server::{Server, Waiting, WaitsFor};
 use crate::sessions::{Outcomes, READ_ELSEWHERE};
 
 pub(crate) struct SessionNext;
 
-impl Command for SessionNext {
+impl Operation for SessionNext {
     const SPEC: CommandSpec = CommandSpec {
         name: c"session.next",
         flags: c"blocking",
@@ -29,51 +29,30 @@ impl Command for SessionNext {
         ],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [id, ack, timeout, options @ ..] = args.all() else {
-            return Reply::Nil;
-        };
-        match parse::next(*ack, *timeout, options) {
-            Ok((ack, timeout, most)) => {
-                server::with(|server| run(server, ctx, *id, ack, timeout, most))
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [id, ack, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (ack, timeout, most) = arguments::next(ack.bytes(), timeout.bytes(), options)?;
+        let session = server.session(ctx, *id)?;
+        let (connection, now) = (ctx.connection(), clock::now());
+        let reading = match server.table.begin_reading(session, connection, ack, now) {
+            Err(AckAhead) => return Err(ACK_AHEAD),
+            Ok((None, _)) => return Err(NO_SESSION),
+            Ok((Some(reading), replaced)) => {
+                server.answer(replaced, READ_ELSEWHERE, None);
+                reading
             }
-            Err(trouble) => trouble,
-        }
+        };
+        let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
+            tell(server, ctx, reading, most, connection)
+        } else if server.table.limits.draining && !server.table.has_waits(session) {
+            server.close_session(session);
+            DRAINING
+        } else {
+            block(server, ctx, reading, timeout, most)
+        };
+        server.plan(ctx, now);
+        Ok(reply)
     }
-}
-
-fn run(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    id: Arg<'_>,
-    ack: u64,
-    timeout: Millis,
-    most: usize,
-) -> Reply {
-    let session = match server.session(ctx, id) {
-        Ok(session) => session,
-        Err(trouble) => return trouble,
-    };
-    let (connection, now) = (ctx.connection(), clock::now());
-    let reading = match server.table.begin_reading(session, connection, ack, now) {
-        Err(AckAhead) => return ACK_AHEAD,
-        Ok((None, _)) => return NO_SESSION,
-        Ok((Some(reading), replaced)) => {
-            server.answer(replaced, READ_ELSEWHERE, None);
-            reading
-        }
-    };
-    let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
-        Some(tell(server, ctx, reading, most, connection))
-    } else if server.table.limits.draining && !server.table.has_waits(session) {
-        server.close_session(session);
-        Some(DRAINING)
-    } else {
-        None
-    };
-    let reply = reply.unwrap_or_else(|| block(server, ctx, reading, timeout, most));
-    server.plan(ctx, now);
-    reply
 }
 
 /// Answers at once.

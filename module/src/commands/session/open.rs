@@ -1,15 +1,16 @@
 //! `SESSION.OPEN ttl-ms`
 
-use kvlock_core::NotOpened;
+use kvlock_core::{NotOpened, arguments};
 
-use crate::commands::{NO_USER, READ_ONLY, TOO_MANY_SESSIONS, parse};
+use crate::clock;
+use crate::commands::{Answer, NO_USER, Operation, READ_ONLY, TOO_MANY_SESSIONS};
 use crate::module::DRAINING;
-use crate::redis::{ArgSpec, Args, Command, CommandSpec, Ctx, Reply};
-use crate::{clock, server};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::server::Server;
 
 pub(crate) struct SessionOpen;
 
-impl Command for SessionOpen {
+impl Operation for SessionOpen {
     const SPEC: CommandSpec = CommandSpec {
         name: c"session.open",
         flags: c"fast",
@@ -21,28 +22,21 @@ impl Command for SessionOpen {
         args: &[ArgSpec::Number(c"ttl-ms")],
     };
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        let [ttl] = args.all() else {
-            return Reply::Nil;
-        };
-        let ttl = match parse::ttl(*ttl) {
-            Ok(ttl) => ttl,
-            Err(trouble) => return trouble,
-        };
-        server::with(|server| {
-            if !server.may_serve() {
-                return READ_ONLY;
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [ttl] = args else { return Ok(Reply::Nil) };
+        let ttl = arguments::ttl(ttl.bytes())?;
+        if !server.may_serve() {
+            return Err(READ_ONLY);
+        }
+        let user = ctx.user().ok_or(NO_USER)?;
+        let (name, now) = (ctx.random_digits(), clock::now());
+        match server.table.open_session(name, user.lend().bytes(), ttl, now) {
+            Err(NotOpened::Draining) => Err(DRAINING),
+            Err(NotOpened::Full) => Err(TOO_MANY_SESSIONS),
+            Ok(_) => {
+                server.plan(ctx, now);
+                Ok(Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)]))
             }
-            let Some(user) = ctx.user() else { return NO_USER };
-            let (name, now) = (ctx.random_digits(), clock::now());
-            match server.table.open_session(name, user.lend().bytes(), ttl, now) {
-                Err(NotOpened::Draining) => DRAINING,
-                Err(NotOpened::Full) => TOO_MANY_SESSIONS,
-                Ok(_) => {
-                    server.plan(ctx, now);
-                    Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)])
-                }
-            }
-        })
+        }
     }
 }
