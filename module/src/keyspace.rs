@@ -98,14 +98,16 @@ fn read_plain<'a>(
     fields: usize,
     until: Option<UnixMillis>,
 ) -> Option<Observed<'a>> {
-    let [holds, token, mode] = key.get([asked, words.token_field.lend(), words.mode_field.lend()]);
+    let [holds, token] = key.get([asked, words.token_field.lend()]);
     let has_token = token.is_some();
     let token = token.and_then(|token| Token::read(token.lend().bytes()));
     let (owner, holds) = match holds {
         Some(holds) if fields == 1 + usize::from(has_token) => {
             (asked.bytes(), Observed::read_holds(holds.lend().bytes())?)
         }
-        None if fields == PLAIN_MAX && token.is_some() && mode.is_none() => (SOMEBODY, 1),
+        None if fields == PLAIN_MAX && token.is_some() && !key.has(words.mode_field.lend()) => {
+            (SOMEBODY, 1)
+        }
         _ => return None,
     };
     Some(Observed::Held(Holding { owner, holds, shared: 0, token, until }))

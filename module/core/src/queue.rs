@@ -6,6 +6,7 @@
 //! aside and comes back stands where its number says. All is kept in ordered maps: they grow and
 //! shrink by a node at a time, so no single wait pays for a table that has become too small.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::{Bound, RangeInclusive};
@@ -95,6 +96,8 @@ pub(crate) struct Queues<P> {
     /// Those who are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
+    /// The queue that was asked for last, which most often is the next one too.
+    recent: Cell<Option<QueueId>>,
     /// Queues that are no key's any more: all who stand in them are to be answered.
     released: VecDeque<QueueId>,
     last_number: u64,
@@ -110,6 +113,7 @@ impl<P> Default for Queues<P> {
             places: BTreeSet::new(),
             blocked: BTreeSet::new(),
             hashes: RandomState::new(),
+            recent: Cell::new(None),
             released: VecDeque::new(),
             last_number: 0,
         }
@@ -146,10 +150,15 @@ impl<P> Queues<P> {
         if self.queues.is_empty() {
             return None;
         }
+        let is_it = |id: &QueueId| self.queue(*id).is_some_and(|queue| queue.key.borrow() == key);
+        if let Some(recent) = self.recent.get().filter(is_it) {
+            return Some(recent);
+        }
         let hash = self.hashes.hash_one(key);
         let found = self.by_key.range((hash, QueueId(0))..=(hash, QueueId(u64::MAX)));
-        let is_it = |id: &QueueId| self.queue(*id).is_some_and(|queue| queue.key.borrow() == key);
-        found.map(|(_, id)| *id).find(is_it)
+        let found = found.map(|(_, id)| *id).find(is_it);
+        self.recent.set(found);
+        found
     }
 
     pub(crate) fn queue(&self, id: QueueId) -> Option<&Queue> {
@@ -284,6 +293,7 @@ impl<P> Queues<P> {
     pub(crate) fn release(&mut self, id: QueueId) -> Option<UnixMillis> {
         let queue = self.queues.get_mut(&id)?;
         self.by_key.remove(&(self.hashes.hash_one(queue.key.borrow()), id));
+        self.recent.set(None);
         self.released.push_back(id);
         queue.look.take()
     }
