@@ -47,10 +47,11 @@ pub(crate) enum Setting {
     QuarantineMs,
     MaxBlocked,
     MaxSessions,
+    RedissonTurnMs,
 }
 
 impl Setting {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::MaxLeaseMs,
         Self::MaxWaiters,
         Self::MaxWaitersPerKey,
@@ -59,6 +60,7 @@ impl Setting {
         Self::QuarantineMs,
         Self::MaxBlocked,
         Self::MaxSessions,
+        Self::RedissonTurnMs,
     ];
 
     /// The option at a position of [`SPECS`].
@@ -89,6 +91,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
     ConfigSpec { name: c"quarantine-ms", kind: ConfigKind::Number(0, DAY_MS), default: 0 },
     ConfigSpec { name: c"max-blocked", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
     ConfigSpec { name: c"max-sessions", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
+    ConfigSpec { name: c"redisson-turn-ms", kind: ConfigKind::Number(0, DAY_MS), default: 250 },
 ];
 
 impl RedissonChannel {
@@ -126,6 +129,7 @@ mod tests {
             (Setting::QuarantineMs, b"quarantine-ms"),
             (Setting::MaxBlocked, b"max-blocked"),
             (Setting::MaxSessions, b"max-sessions"),
+            (Setting::RedissonTurnMs, b"redisson-turn-ms"),
         ] {
             assert_eq!(names[setting as usize], name);
             assert_eq!(Setting::at(setting as usize), Some(setting));

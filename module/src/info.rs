@@ -28,6 +28,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("search_steps", server.holders.searches.steps());
     info.field("reentered", counted.reentered);
     info.field("repeated", counted.repeated);
+    info.field("redisson_turns", counted.redisson_turns);
     info.field("refused", counted.refused);
     info.field("released", counted.released);
     info.field("handed_off", counted.handed_off);

@@ -258,6 +258,7 @@ fn read_setting(server: &Server, index: usize) -> i64 {
         Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
         Some(Setting::Drain) => i64::from(limits.draining),
         Some(Setting::QuarantineMs) => server.table.quarantine().0.cast_signed(),
+        Some(Setting::RedissonTurnMs) => server.table.redisson_turn().0.cast_signed(),
         Some(Setting::MaxBlocked) => i64::try_from(limits.blocked).unwrap_or(i64::MAX),
         Some(Setting::MaxSessions) => i64::try_from(limits.sessions).unwrap_or(i64::MAX),
         None => 0,
@@ -291,6 +292,10 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
             let length = u64::try_from(value).map_err(|why| why.to_string())?;
             // Whoever is to be served now is so in the server's next round.
             server.table.set_quarantine(Millis(length), clock::now());
+        }
+        Some(Setting::RedissonTurnMs) => {
+            let every = u64::try_from(value).map_err(|why| why.to_string())?;
+            server.table.set_redisson_turn(Millis(every));
         }
         None => return Err("there is no such option".into()),
     }

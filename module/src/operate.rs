@@ -116,6 +116,7 @@ impl Server {
         requester: Arg<'_>,
         change: Change<Waiting>,
     ) {
+        let change = self.unless_nobody_listens(case, change);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         let goes_on = matches!(change, Change::Share(Sharers { begins: false, .. }));
@@ -142,6 +143,22 @@ impl Server {
             self.sweep(case);
         }
         self.plan(case.ctx, case.at.now);
+    }
+
+    /// What is done about a lock that would be left free for Redisson: it is, if somebody listens.
+    fn unless_nobody_listens(
+        &mut self,
+        case: &Case<'_>,
+        change: Change<Waiting>,
+    ) -> Change<Waiting> {
+        if !matches!(change, Change::GiveWay) {
+            return change;
+        }
+        if self.announce(case.ctx, case.name) {
+            self.table.has_given_way();
+            return Change::GiveWay;
+        }
+        self.table.gives_way_to_nobody(&case.at)
     }
 
     /// Lets the key of a shared lock end when the last lease in it does, after the longest of them
@@ -207,6 +224,7 @@ impl Server {
                 drop(key);
                 self.announce(case.ctx, case.name);
             }
+            Change::GiveWay => key.delete(),
             Change::HandOff(hand_off) => {
                 let owner = Text::new(&hand_off.owner);
                 self.words.grant(&key, owner.lend(), hand_off.token, hand_off.until);
@@ -260,6 +278,7 @@ fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
         | Change::Take { .. }
         | Change::Update { .. }
         | Change::Free
+        | Change::GiveWay
         | Change::HandOff(_)
         | Change::Beside { .. } => false,
     };

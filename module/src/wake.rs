@@ -22,6 +22,7 @@ impl Server {
         let now = clock::now();
         self.stop_hearing(ctx, now);
         self.table.end_quarantine(now);
+        self.table.end_moments(now);
         for _ in 0..BATCH {
             let Some(waiting) = self.table.time_out_one(now) else {
                 break;

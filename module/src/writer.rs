@@ -83,27 +83,30 @@ pub(crate) fn written(share: Share) -> Text {
 
 impl Server {
     /// Tells those who wait with Redisson that a lock is free, or ends sooner than they have seen. If
-    /// it is to be told in both ways, those at the replicas too; in a cluster the server does that.
-    pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) {
+    /// it is to be told in both ways, those at the replicas too; in a cluster the server does that. Says whether anybody
+    /// was told here.
+    pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> bool {
         let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
         if how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
-            return;
+            return false;
         }
         redisson_channel(key.bytes(), &mut self.channel);
         let channel = Text::new(&self.channel);
         let (channel, message) = (channel.lend(), self.words.message.lend());
         let both = how == RedissonChannel::Both;
+        let mut told = false;
         if both || !in_cluster {
-            ctx.publish(channel, message);
+            told |= ctx.publish(channel, message) > 0;
         }
         if both || in_cluster {
-            ctx.publish_in_shard(channel, message);
+            told |= ctx.publish_in_shard(channel, message) > 0;
         }
         let not_relayed = in_cluster || Bug::PublishNotRelayed.is_planted();
         if both && self.has_replicas && !not_relayed {
             ctx.relay(c"PUBLISH", channel, message);
             ctx.relay(c"SPUBLISH", channel, message);
         }
+        told
     }
 }
 

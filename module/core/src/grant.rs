@@ -49,6 +49,10 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Change<P> {
+        if cause == Cause::Release && !at.must_guess(self.believe(stored)) && self.begins_moment(at)
+        {
+            return Change::GiveWay;
+        }
         self.hand_to_head(at, stored, cause).unwrap_or(Change::Free)
     }
 
@@ -61,7 +65,8 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Option<Change<P>> {
         let stored = self.believe(stored);
-        if at.must_guess(stored) || self.quarantine.is_on(at.now) {
+        if at.must_guess(stored) || self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now)
+        {
             return None;
         }
         self.pass_over(at.key);

@@ -51,6 +51,7 @@
 //! - **I16** The outcomes that are kept for a session are numbered without a gap, and those that are
 //!   acknowledged were written before.
 //! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
+//! - **I18** A lock that is left free for Redisson is on the list of these moments.
 #![forbid(unsafe_code)]
 // What overflows in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -83,6 +84,7 @@ mod share;
 mod sweep;
 mod table;
 mod token;
+mod turn;
 mod types;
 mod waiting;
 
@@ -107,5 +109,6 @@ pub use semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, Take
 pub use session::{NotOpened, SessionId, SessionName, SessionView, Via};
 pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
+pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use waiting::{Join, WaitedFor};

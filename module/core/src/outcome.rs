@@ -31,6 +31,10 @@ pub enum Change<P> {
     },
     /// The lock is free and nobody waits here: delete the key and tell those who wait elsewhere.
     Free,
+    /// It is the turn of those who wait with Redisson: tell them, and if anybody listens, delete the
+    /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
+    /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
+    GiveWay,
     /// The first waiter holds the lock now, whatever the key held before.
     HandOff(HandOff<P>),
     /// The lock is shared now, by those who shared it before and these.
@@ -57,7 +61,7 @@ impl<P> Change<P> {
             Self::Update { token, .. }
             | Self::Share(Sharers { token, .. })
             | Self::Beside { token, .. } => *token,
-            Self::None | Self::Free | Self::Leave => None,
+            Self::None | Self::Free | Self::GiveWay | Self::Leave => None,
         }
     }
 
@@ -69,7 +73,7 @@ impl<P> Change<P> {
             Self::Update { until, .. }
             | Self::Share(Sharers { until, .. })
             | Self::Beside { until, .. } => *until,
-            Self::None | Self::Free | Self::Leave => None,
+            Self::None | Self::Free | Self::GiveWay | Self::Leave => None,
         }
     }
 
@@ -81,6 +85,7 @@ impl<P> Change<P> {
             | Self::Take { .. }
             | Self::Update { .. }
             | Self::Free
+            | Self::GiveWay
             | Self::HandOff(_)
             | Self::Share(_)
             | Self::Leave
@@ -186,6 +191,8 @@ pub struct Counters {
     pub reentered: u64,
     /// Acquires and releases with `HOLDS` that had been carried out before.
     pub repeated: u64,
+    /// Locks that were left free for a moment, because somebody waited with Redisson.
+    pub redisson_turns: u64,
     /// Acquires that answered nil.
     pub refused: u64,
     /// Full releases by owners.

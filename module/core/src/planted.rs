@@ -130,6 +130,8 @@ bugs! {
     RefusedForNothing "refused-for-nothing"
     /// Some tries of a free lock are refused.
     RefusesFree "refuses-free"
+    /// A lock that was left free for Redisson is left so for ever.
+    MomentNeverEnds "moment-never-ends"
     /// A quarantine keeps nobody from anything.
     NoQuarantine "no-quarantine"
     /// An outcome is kept twice for a session.

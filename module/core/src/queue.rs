@@ -64,6 +64,8 @@ pub(crate) struct Queue {
     pub(crate) look: Option<UnixMillis>,
     /// What will have freed the lock, should that look find it free.
     pub(crate) cause: Cause,
+    /// Until when the lock, if it is free, is left to Redisson.
+    pub(crate) gives_way: Option<MonoMillis>,
 }
 
 /// What others may see of a waiter.
@@ -218,7 +220,8 @@ impl<P> Queues<P> {
         }
         let id = QueueId(self.next_number());
         self.by_key.insert((self.hashes.hash_one(key), id));
-        let queue = Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry };
+        let queue =
+            Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry, gives_way: None };
         self.queues.insert(id, queue);
         id
     }

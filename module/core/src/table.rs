@@ -20,6 +20,7 @@ use crate::queue::Queues;
 use crate::sessions::Sessions;
 use crate::sweep::Sweep;
 use crate::token::{Token, TokenSource};
+use crate::turn::Turns;
 use crate::types::{Millis, Now};
 
 /// All queues, what is due when, and the tokens. `P` is a client to answer.
@@ -34,6 +35,7 @@ pub struct Table<P> {
     pub(crate) sweeps: VecDeque<Sweep>,
     pub(crate) last_grant: u64,
     pub(crate) quarantine: Quarantine,
+    pub(crate) turns: Turns,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -89,6 +91,7 @@ impl<P> Table<P> {
             sweeps: VecDeque::new(),
             last_grant: 0,
             quarantine: Quarantine::default(),
+            turns: Turns::default(),
             limits,
             look_every: None,
             counters: Counters::default(),
@@ -97,10 +100,11 @@ impl<P> Table<P> {
 
     /// Says whether the head of the queue must be served before anything else is done with this
     /// lock: it is free although somebody waits, or it is shared and that is what the head wants
-    /// (I8). During a quarantine nothing is owed.
+    /// (I8). During a quarantine nothing is owed, nor while the lock is
+    /// left to Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
-        if self.quarantine.is_on(at.now) {
+        if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
             return false;
         }
         let owes = match at.seen {
@@ -154,7 +158,9 @@ impl<P> Table<P> {
             Observed::Free { .. } if self.quarantine.is_on(at.now) => {
                 (AcquireReply::Refused, Change::None)
             }
-            Observed::Free { .. } if self.owes_a_grant(at) => (AcquireReply::Refused, Change::None),
+            Observed::Free { .. } if self.owes_a_grant(at) || self.gives_way(at.key, at.now) => {
+                (AcquireReply::Refused, Change::None)
+            }
             Observed::Free { stored } if at.must_guess(self.believe(*stored)) => {
                 (AcquireReply::TryAgain, Change::None)
             }

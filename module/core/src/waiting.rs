@@ -244,6 +244,9 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
+        if !matches!(at.seen, Observed::Free { .. }) {
+            self.end_moment(at.key);
+        }
         self.pass_over(at.key);
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
@@ -315,7 +318,10 @@ impl<P> Table<P> {
         let planned = self.agenda.next_due(now);
         let goes_on = self.sessions_have_work() || self.is_sweeping();
         let at_once = goes_on.then_some(Millis(0));
-        [planned, at_once, self.quarantine_due(now)].into_iter().flatten().min()
+        [planned, at_once, self.quarantine_due(now), self.moment_due(now)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {

@@ -32,6 +32,8 @@ mod prove;
 mod sharing;
 mod sim;
 mod source;
+#[path = "model/turns.rs"]
+mod turns;
 #[path = "model/world.rs"]
 mod world;
 
@@ -70,7 +72,7 @@ fn whatever_bytes_say_the_table_does_what_the_contract_says() {
 #[test]
 fn a_thousand_walks_see_everything_happen_often() {
     let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 15];
+    let mut counted = [0; 16];
     for _ in 0..1_000 {
         let (look_every, ops) = walk().new_tree(&mut runner).expect("a walk").current();
         let mut world = World::new(look_every);
@@ -94,6 +96,7 @@ fn a_thousand_walks_see_everything_happen_often() {
             counters.forced_releases,
             counters.grants_taken_back,
             counters.quarantines,
+            counters.redisson_turns,
         ];
         for (all, one) in counted.iter_mut().zip(of_this_walk) {
             *all += one;

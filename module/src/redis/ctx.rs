@@ -241,17 +241,18 @@ impl Ctx<'_> {
         unsafe { notify(self.raw, class, event.as_ptr(), key.raw) };
     }
 
-    /// Publishes a message to those who are subscribed, in a cluster on every node.
-    pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) {
+    /// Publishes a message to those who are subscribed, in a cluster on every node. Returns how
+    /// many got it here.
+    pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessage);
         // SAFETY: the context and both strings are alive.
-        unsafe { publish(self.raw, channel.raw, message.raw) };
+        unsafe { publish(self.raw, channel.raw, message.raw) }
     }
 
-    /// Publishes a message within the channel's shard.
-    pub(crate) fn publish_in_shard(&self, channel: Arg<'_>, message: Arg<'_>) {
+    /// Publishes a message within the channel's shard. Returns how many got it here.
+    pub(crate) fn publish_in_shard(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessageShard);
         // SAFETY: the context and both strings are alive.
-        unsafe { publish(self.raw, channel.raw, message.raw) };
+        unsafe { publish(self.raw, channel.raw, message.raw) }
     }
 }

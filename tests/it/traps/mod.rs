@@ -25,5 +25,6 @@ mod sessions;
 mod stage;
 mod trail;
 mod travelling;
+mod turns;
 mod unloading;
 mod watchers;

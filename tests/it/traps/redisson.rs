@@ -140,7 +140,7 @@ fn our_release_tells_their_waiter_who_then_takes_the_lock(kind: Kind) {
 }
 
 fn only_a_lock_that_became_free_is_announced(kind: Kind) {
-    let mut stage = Stage::new(&kind);
+    let mut stage = Stage::with(&kind, |o| o.module_config("redisson-turn-ms", 0));
     let mut subscriber = subscribe(&stage, "SUBSCRIBE");
     stage.hold("k", "alice", LONG);
     stage.run("LOCK.ACQUIRE k alice 1000");

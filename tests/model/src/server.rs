@@ -213,7 +213,7 @@ impl Server {
                 }
                 None
             }
-            Change::Free => {
+            Change::Free | Change::GiveWay => {
                 self.lock = None;
                 None
             }

@@ -125,7 +125,7 @@ impl Keyspace {
             Change::HandOff(HandOff { owner, token, until, .. }) => {
                 *lock = Some(held(Owner::read(owner), *token, *until));
             }
-            Change::Free => *lock = None,
+            Change::Free | Change::GiveWay => *lock = None,
             Change::Update { holds: more, token: given, until: end } => {
                 let Some(Lock::Held { holds, token, until, .. }) = lock else { return None };
                 *holds = more.unwrap_or(*holds);

@@ -39,6 +39,9 @@ impl Naive {
 
     /// A look at a lock: if it can be had, the head gets it.
     pub(crate) fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
+        if self.is_left_to_redisson(key) && !matches!(self.locks[key].what, What::Free(_)) {
+            self.locks[key].moment = None;
+        }
         if !self.owes(key) {
             return Vec::new();
         }
@@ -79,7 +82,7 @@ impl Naive {
         }
         self.counters.grants_taken_back += 1;
         if shared {
-            self.stop_sharing(key, owner, Some(token))
+            self.stop_sharing(key, owner, Some(token), false)
         } else {
             self.pass_on(key, Some(token))
         }

@@ -59,10 +59,11 @@ impl Bytes<'_> {
     }
 
     fn event(&mut self, key: usize) -> Event {
-        match self.below(19) {
+        match self.below(20) {
             16 => Event::Begin,
             17 => Event::Quarantine(self.pick(&[0, 50, 1_000])),
             18 => Event::Lift,
+            19 => Event::Turn(self.pick(&[0, 1, 40, 250]), self.flag()),
             0 => Event::Disconnect(self.below(256)),
             1 => Event::Delivered(self.below(3)),
             2 | 3 => Event::TakeBack(self.below(3)),

@@ -19,6 +19,7 @@ impl World {
             Op::Ask(key, ask) => self.ask(*key, ask)?,
             Op::Event(event) => self.happen(event)?,
         }
+        self.model.forget_moments();
         self.model.put_off();
         self.name_grants();
         self.compare()

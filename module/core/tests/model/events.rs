@@ -38,14 +38,7 @@ impl World {
                 }
             }
             Event::Pass(mono, wall) => self.pass(mono, wall),
-            Event::Timer => {
-                let now = self.clock.now();
-                self.table.end_quarantine(now);
-                self.model.end_quarantine();
-                let out = told(std::iter::from_fn(|| self.table.time_out_one(now)).flatten());
-                prop_assert_eq!(out, self.model.time_out());
-                self.looks()?;
-            }
+            Event::Timer => self.timer()?,
             Event::Looks => self.looks()?,
             Event::Serve(key) => {
                 if self.with(key, "", |table, at| table.owes_a_grant(at)) {
@@ -75,6 +68,10 @@ impl World {
                 self.model.set_quarantine(length);
             }
             Event::Lift => self.lift_quarantine()?,
+            Event::Turn(every, listens) => {
+                self.table.set_redisson_turn(Millis(every));
+                self.model.turns = (every, listens);
+            }
             Event::Floor(ahead) => {
                 // Only where there are regular looks there may be no floor.
                 if ahead.is_some() || self.table.look_every.is_some() {
@@ -84,6 +81,17 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn timer(&mut self) -> TestCaseResult {
+        let now = self.clock.now();
+        self.table.end_quarantine(now);
+        self.model.end_quarantine();
+        self.table.end_moments(now);
+        self.model.end_moments();
+        let out = told(std::iter::from_fn(|| self.table.time_out_one(now)).flatten());
+        prop_assert_eq!(out, self.model.time_out());
+        self.looks()
     }
 
     fn latest_grant(&self, nth: usize) -> Option<usize> {

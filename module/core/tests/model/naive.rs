@@ -78,6 +78,10 @@ pub(crate) struct Lock {
     pub(crate) lapsed: bool,
     /// Whether it was waited for in vain, because its token would have been a guess.
     pub(crate) put_off: bool,
+    /// Until when it is left to Redisson, as long as somebody waits for it.
+    pub(crate) moment: Option<u64>,
+    /// When it was Redisson's turn last.
+    pub(crate) turn: Option<u64>,
 }
 
 /// A lock that was given to a waiter.
@@ -102,6 +106,10 @@ pub(crate) struct Naive {
     pub(crate) now: Now,
     /// How long a quarantine lasts, and when the one that is on began.
     pub(crate) quarantine: (u64, Option<u64>),
+    /// How often it is Redisson's turn, and whether anybody listens there.
+    pub(crate) turns: (u64, bool),
+    /// When each moment that was left to Redisson ends, whatever became of it.
+    pub(crate) moments: Vec<u64>,
     /// How many places there have been.
     pub(crate) places: usize,
     last_token: u64,
@@ -116,6 +124,8 @@ impl Naive {
             queue: Vec::new(),
             lapsed: false,
             put_off: false,
+            moment: None,
+            turn: None,
         };
         Self {
             locks: (0..keys).map(free).collect(),
@@ -125,6 +135,8 @@ impl Naive {
             floor: Some(0),
             now,
             quarantine: (0, None),
+            turns: (0, false),
+            moments: Vec::new(),
             places: 0,
             last_token: 0,
         }
@@ -214,7 +226,9 @@ impl Naive {
     /// Whether somebody waits for a lock that can be had.
     pub(crate) fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
-        stored.is_some_and(|stored| !self.must_guess(stored)) && !self.in_quarantine()
+        stored.is_some_and(|stored| !self.must_guess(stored))
+            && !self.in_quarantine()
+            && !self.is_left_to_redisson(key)
     }
 
     /// What was put off is not made up for by anything but the regular look.
@@ -242,7 +256,7 @@ impl Naive {
     /// The lock leaves its holder: the head of the queue has it at once, else it is free.
     pub(crate) fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
         let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
-        if nobody || self.must_guess(stored) {
+        if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
             self.locks[key].what = What::Free(None);
             self.locks[key].shares.clear();
             self.locks[key].until = None;

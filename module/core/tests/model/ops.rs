@@ -81,6 +81,8 @@ pub(crate) enum Event {
     Quarantine(u64),
     /// The server grants nothing any more.
     Lift,
+    /// How often it is Redisson's turn is set, and somebody listens there from now on or nobody.
+    Turn(u64, bool),
 }
 
 /// The owner of that name.
@@ -160,6 +162,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Begin),
         2 => select(&[0, 10, 60][..]).prop_map(Event::Quarantine),
         1 => Just(Event::Lift),
+        3 => (select(&[0, 1, 40, 250][..]), prop::bool::weighted(0.7))
+            .prop_map(|(every, listens)| Event::Turn(every, listens)),
         1 => Just(Event::Floor(None)),
         5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
     ]

@@ -139,19 +139,26 @@ impl Naive {
             }
             What::Shared(token) => {
                 self.counters.released += 1;
-                self.stop_sharing(key, by, token)
+                self.stop_sharing(key, by, token, true)
             }
             What::Held { token, .. } => {
                 self.counters.released += 1;
-                self.pass_on(key, token)
+                self.released(key, token)
             }
             What::Free(_) | What::Other => unreachable!("it is held"),
         }
     }
 
-    pub(crate) fn stop_sharing(&mut self, key: Key, by: Owner, token: Option<u64>) -> Vec<Told> {
+    pub(crate) fn stop_sharing(
+        &mut self,
+        key: Key,
+        by: Owner,
+        token: Option<u64>,
+        releases: bool,
+    ) -> Vec<Told> {
         if self.locks[key].shares.len() == 1 {
-            return self.pass_on(key, token);
+            let gone = if releases { Self::released } else { Self::pass_on };
+            return gone(self, key, token);
         }
         self.locks[key].shares.remove(by);
         self.look(key, kvlock_core::Cause::Release)

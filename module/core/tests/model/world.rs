@@ -12,7 +12,7 @@ use crate::ops::{KEYS, Key, Owner, Request, owner_named};
 use crate::sim::{Asked, Clock, Keyspace, Name, first_look, key_ref};
 
 /// A client to answer. There is no second one like it, so it cannot leave the table twice.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Client(pub(crate) u64);
 
 #[derive(Debug)]
@@ -114,6 +114,7 @@ impl World {
         caller: Owner,
         change: Change<Client>,
     ) -> Result<Vec<Told>, TestCaseError> {
+        let change = self.unless_nobody_listens(key, caller, change);
         let name = &self.names[key];
         let before = self.picture(name);
         self.space.apply(name, caller, self.clock.now(), &change);
@@ -140,9 +141,25 @@ impl World {
             | Change::Take { .. }
             | Change::Update { .. }
             | Change::Free
+            | Change::GiveWay
             | Change::Beside { .. } => Vec::new(),
         };
         Ok(hand_offs.into_iter().map(|hand_off| self.note(hand_off)).collect())
+    }
+
+    fn unless_nobody_listens(
+        &mut self,
+        key: Key,
+        caller: Owner,
+        change: Change<Client>,
+    ) -> Change<Client> {
+        if change == Change::GiveWay && !self.model.turns.1 {
+            return self.with(key, caller, |table, at| table.gives_way_to_nobody(at));
+        }
+        if change == Change::GiveWay {
+            self.table.has_given_way();
+        }
+        change
     }
 
     /// What is at a key, to compare.
@@ -181,9 +198,11 @@ impl World {
         let look = first_look(&self.table).map(|look| look.since(now.unix()));
         let quarantine = self.model.quarantine_end().filter(|_| self.model.waiters() > 0);
         let quarantine = quarantine.map(|end| MonoMillis(end).since(now.mono));
-        let due = [end, look, quarantine].into_iter().flatten().min();
+        let moment = self.model.moments.iter().min();
+        let moment = moment.map(|until| MonoMillis(*until).since(now.mono));
+        let due = [end, look, quarantine, moment].into_iter().flatten().min();
         prop_assert_eq!(self.table.next_due(now), due, "I5");
-        prop_assert!(due.is_none() || waited_for > 0, "nobody waits for that");
+        prop_assert!(due.is_none() || waited_for > 0 || moment.is_some(), "nobody waits for that");
         Ok(())
     }
 

@@ -188,7 +188,7 @@ impl Keyspace {
                 let mode = (*holds > 0).then_some(mode);
                 self.set(name, MODE_FIELD, mode);
             }
-            Change::Free => {
+            Change::Free | Change::GiveWay => {
                 assert!(held || shared, "only a held lock is freed");
                 self.entries.remove(name);
             }

@@ -24,6 +24,7 @@ impl Stage {
             | Change::Take { .. }
             | Change::Update { .. }
             | Change::Free
+            | Change::GiveWay
             | Change::Beside { .. } => {}
         }
     }

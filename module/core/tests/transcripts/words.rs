@@ -73,6 +73,7 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
             Vec::from_iter([holds, token, until].into_iter().flatten()).join(", ")
         }
         Change::Free => "deleted, and published".to_owned(),
+        Change::GiveWay => "published, and deleted for a moment".to_owned(),
         Change::HandOff(to) => new(&String::from_utf8_lossy(&to.owner), to.token, to.until),
         Change::Leave => format!("without {caller}"),
         Change::Beside { holds, token, until } => {

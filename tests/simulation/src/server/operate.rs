@@ -109,6 +109,7 @@ impl Server {
             | Change::Take { .. }
             | Change::Update { .. }
             | Change::Free
+            | Change::GiveWay
             | Change::Leave
             | Change::Beside { .. } => {}
         }
@@ -178,7 +179,9 @@ impl Server {
                 joins.extend(sharers.own.filter(|_| !holders.contains(&caller)).map(|_| caller));
                 in_the_way && !shared
             }
-            Change::Free => in_the_way && !(shared && gives_up.is_some() && holders.len() == 1),
+            Change::Free | Change::GiveWay => {
+                in_the_way && !(shared && gives_up.is_some() && holders.len() == 1)
+            }
             Change::None | Change::Update { .. } | Change::Leave | Change::Beside { .. } => false,
         };
         if excluded {

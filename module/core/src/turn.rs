@@ -1,0 +1,156 @@
+//! The turn of those who wait with Redisson, in a fleet where some services have moved here and
+//! others have not.
+//!
+//! They stand in no queue: a message tells them that a lock is free, and the first that tries has
+//! it. A queue in which somebody always stands would leave them nothing. So from time to time a
+//! lock that is released is left free for a moment if somebody listens for that message. Whoever
+//! takes it then, the head of the queue is next.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+
+use crate::key::{KeyRef, LockKey};
+use crate::mode::Sharing;
+use crate::observed::{Holding, Observed};
+use crate::outcome::{Cause, Change, count};
+use crate::planted::Bug;
+use crate::table::{Situation, Table};
+use crate::types::{Millis, MonoMillis, Now};
+
+/// How long a lock is left free. Enough for a message, the client that it wakes and what that sends;
+/// when nobody comes, so much is lost each turn.
+pub const MOMENT: Millis = Millis(5);
+
+/// How often Redisson has its turn at a lock, and which locks are free for it just now. Counts on
+/// the clock that only goes forward.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    /// Zero is never.
+    every: Millis,
+    /// Locks, by the hash of their keys, at which it was its turn less than `every` ago, and when; the
+    /// oldest first.
+    recent: VecDeque<(MonoMillis, u64)>,
+    had: BTreeSet<u64>,
+    hashes: RandomState,
+    /// Locks that are free for a moment, and until when; the next to end first.
+    pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self {
+            every: Millis(0),
+            recent: VecDeque::new(),
+            had: BTreeSet::new(),
+            hashes: RandomState::new(),
+            moments: VecDeque::new(),
+        }
+    }
+}
+
+impl Turns {
+    /// Says whether it is the turn at this lock; if so, it is not again before long.
+    fn take(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
+        while let Some((at, _)) = self.recent.front()
+            && now.since(*at) >= self.every
+            && let Some((_, old)) = self.recent.pop_front()
+        {
+            self.had.remove(&old);
+        }
+        let key = self.hashes.hash_one(key);
+        let is_due = self.every.0 > 0 && self.had.insert(key);
+        if is_due {
+            self.recent.push_back((now, key));
+        }
+        is_due
+    }
+}
+
+impl<P> Table<P> {
+    /// How often a lock that is handed on is left free for Redisson; zero is never.
+    #[must_use]
+    pub fn redisson_turn(&self) -> Millis {
+        self.turns.every
+    }
+
+    /// Sets how often a lock that is handed on is left free for Redisson. Zero is never, and ends
+    /// no moment that has begun.
+    pub fn set_redisson_turn(&mut self, every: Millis) {
+        self.turns.every = every;
+    }
+
+    /// Says whether this lock is free for Redisson just now, and nobody here may have it.
+    #[must_use]
+    pub fn gives_way(&self, key: KeyRef<'_>, now: Now) -> bool {
+        let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
+        let until = queue.and_then(|queue| queue.gives_way);
+        until.is_some_and(|until| now.mono < until || Bug::MomentNeverEnds.is_planted())
+    }
+
+    /// Whether a lock that would go to the first waiter is left free for Redisson instead.
+    pub(crate) fn begins_moment(&mut self, at: &Situation<'_>) -> bool {
+        self.pass_over(at.key);
+        let Some(id) = self.queues.find(at.key) else { return false };
+        if self.quarantine.is_on(at.now)
+            || self.front(id).is_none()
+            || !self.turns.take(at.key, at.now.mono)
+        {
+            return false;
+        }
+        let until = at.now.mono.plus(MOMENT);
+        self.turns.moments.push_back((until, at.key.keep()));
+        if let Some(queue) = self.queues.queue_mut(id) {
+            queue.gives_way = Some(until);
+        }
+        true
+    }
+
+    /// Nobody listens after all: after [`Change::GiveWay`], the lock goes to the first waiter.
+    pub fn gives_way_to_nobody(&mut self, at: &Situation<'_>) -> Change<P> {
+        self.end_moment(at.key);
+        let stored = match &at.seen {
+            Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
+                *token
+            }
+            Observed::Free { stored } => *stored,
+            Observed::NotALock { .. } => return Change::None,
+        };
+        self.hand_to_head(at, stored, Cause::Release).unwrap_or(Change::Free)
+    }
+
+    /// Somebody listens: after [`Change::GiveWay`], the lock was left free.
+    pub fn has_given_way(&mut self) {
+        count(&mut self.counters.redisson_turns);
+    }
+
+    /// Redisson has had its moment at this lock, or was not there.
+    pub(crate) fn end_moment(&mut self, key: KeyRef<'_>) {
+        if let Some(id) = self.queues.find(key)
+            && let Some(queue) = self.queues.queue_mut(id)
+        {
+            queue.gives_way = None;
+        }
+    }
+
+    /// Plans a look at each lock whose moment is over.
+    pub fn end_moments(&mut self, now: Now) {
+        while let Some((until, _)) = self.turns.moments.front()
+            && *until <= now.mono
+            && let Some((until, key)) = self.turns.moments.pop_front()
+        {
+            let id = self.queues.find(key.borrow());
+            let queue = id.and_then(|id| self.queues.queue(id));
+            if queue.is_some_and(|queue| queue.gives_way == Some(until))
+                && !Bug::MomentNeverEnds.is_planted()
+            {
+                self.end_moment(key.borrow());
+                self.look_soon(key.borrow(), Cause::Release, now);
+            }
+        }
+    }
+
+    /// How long it is until the next moment is over.
+    pub(crate) fn moment_due(&self, now: Now) -> Option<Millis> {
+        self.turns.moments.front().map(|(until, _)| until.since(now.mono))
+    }
+}
