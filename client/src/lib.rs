@@ -195,58 +195,28 @@
 //! such address installs `ring` for the whole process. `metrics` is described above. None is on by default.
 #![forbid(unsafe_code)]
 
-mod acquire;
-mod address;
-mod background;
-mod builder;
-mod claim;
-mod client;
-mod clock;
-mod cluster;
-mod command;
-mod connector;
-mod contended;
-mod downgrade;
-mod error;
-mod guard;
-mod latch;
-mod late;
-mod lease;
-mod limit;
-mod link;
-mod lock;
-mod multi;
-mod node;
-mod observe;
-mod owner;
+mod api;
+mod engine;
+mod net;
 mod quorum;
-mod reenter;
-mod replicas;
-mod reply;
-mod request;
-mod router;
-mod semaphore;
-mod sentinel;
-mod session;
 #[cfg(feature = "simulation")]
 #[doc(hidden)]
 pub mod simulation;
-mod slots;
-mod sync;
-mod wait;
-mod watchdog;
+mod wire;
 
-pub use address::Address;
-pub use builder::Builder;
-pub use client::Client;
-pub use clock::Clock;
-pub use command::{LockCommands, SharedLockCommands};
-pub use error::Error;
-pub use guard::Guard;
-pub use latch::Latch;
-pub use lock::Lock;
-pub use multi::{MultiGuard, MultiLock};
-pub use owner::Owner;
+pub use api::builder::Builder;
+pub use api::client::Client;
+pub use api::guard::Guard;
+pub use api::latch::Latch;
+pub use api::lock::Lock;
+pub use api::multi::{MultiGuard, MultiLock};
+pub use api::semaphore::{Permits, Semaphore};
+pub use engine::clock::Clock;
+pub use engine::owner::Owner;
+pub use net::address::Address;
 pub use quorum::{Quorum, QuorumGuard, QuorumLock};
-pub use reply::{Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter};
-pub use semaphore::{Permits, Semaphore};
+pub use wire::command::{LockCommands, SharedLockCommands};
+pub use wire::error::Error;
+pub use wire::reply::{
+    Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter,
+};

@@ -10,10 +10,10 @@ mod seat;
 pub use guard::QuorumGuard;
 pub use lock::QuorumLock;
 
-use crate::address::Address;
-use crate::builder::Builder;
-use crate::client::Client;
-use crate::error::Error;
+use crate::api::builder::Builder;
+use crate::api::client::Client;
+use crate::net::address::Address;
+use crate::wire::error::Error;
 use futures_util::future::join_all;
 use keeper::Keeper;
 use seat::Seat;
@@ -99,7 +99,7 @@ impl Servers {
         self.seats.len() / 2 + 1
     }
 
-    /// See [`Background::spawn`](crate::background::Background::spawn).
+    /// See [`Background::spawn`](crate::engine::background::Background::spawn).
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(first) = self.seats.first() {
             first.client.inner.spawn(work);

@@ -5,10 +5,11 @@
 //! simulated client cannot count a lease in another way than a real one. No part of the interface
 //! of this crate: the feature `simulation` is for its own tests.
 
-use crate::clock::{Caution, Clock, Moment};
-use crate::lease::{Duty, Lease, Parting, ShareId, Tenure, Term, Terms, Turn};
-use crate::reply::Token;
-use crate::request::{GiveBack, Mode};
+use crate::engine::clock::{Caution, Clock, Moment};
+use crate::engine::lease::{Duty, Lease, Parting, ShareId, Term, Terms, Turn};
+use crate::engine::tenure::Tenure;
+use crate::wire::reply::Token;
+use crate::wire::request::{GiveBack, Mode};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

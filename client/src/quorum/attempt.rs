@@ -21,10 +21,10 @@
 use super::Servers;
 use super::held::Held;
 use super::seat::{Bid, Confirmed};
-use crate::error::Error;
-use crate::guard::Guard;
-use crate::lease::Term;
-use crate::reply::Token;
+use crate::api::guard::Guard;
+use crate::engine::lease::Term;
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};

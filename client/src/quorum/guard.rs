@@ -2,9 +2,9 @@
 
 use super::Servers;
 use super::held::Held;
-use crate::error::Error;
-use crate::guard::{self, Guard};
-use crate::reply::Token;
+use crate::api::guard::{self, Guard};
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
 use futures_util::future::join_all;
 use std::fmt;
 use std::sync::Arc;

@@ -16,10 +16,10 @@
 //!   it: then no other majority can have come about meanwhile.
 //! - **Q2** Lost is final.
 
-use crate::guard::Guard;
-use crate::lease::{Lease, Term};
-use crate::reply::Token;
-use crate::sync::{Mutex, lock};
+use crate::api::guard::Guard;
+use crate::engine::lease::{Lease, Term};
+use crate::engine::sync::{Mutex, lock};
+use crate::wire::reply::Token;
 use futures_util::future::select_all;
 use std::pin::pin;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 use super::Servers;
 use super::attempt::Attempt;
 use super::held::Held;
-use crate::sync::{Mutex, lock};
+use crate::engine::sync::{Mutex, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -3,12 +3,12 @@
 use super::Servers;
 use super::attempt::{Attempt, Outcome};
 use super::guard::QuorumGuard;
-use crate::builder::check_lease;
-use crate::error::Error;
-use crate::lease::Term;
-use crate::limit::{Limit, Trouble, pause_before_asking};
-use crate::lock::check_name;
-use crate::observe;
+use crate::engine::lease::Term;
+use crate::engine::limit::{Limit, Trouble, pause_before_asking};
+use crate::engine::observe;
+use crate::engine::settings::check_lease;
+use crate::engine::settings::check_name;
+use crate::wire::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,14 +3,16 @@
 //! An acquisition has a fresh owner at each server. So two addresses of one server, whenever they
 //! come to be that, are never counted twice: at the second one the lock is another's.
 
-use crate::claim::Claim;
-use crate::client::{Client, Inner};
-use crate::error::Error;
-use crate::guard::Guard;
-use crate::lease::{Lease, Tenure, Term};
-use crate::observe;
-use crate::reply::{self, Token};
-use crate::request::{self, Mode};
+use crate::api::client::Client;
+use crate::api::guard::Guard;
+use crate::engine::claim::Claim;
+use crate::engine::context::Context;
+use crate::engine::lease::{Lease, Term};
+use crate::engine::observe;
+use crate::engine::tenure::Tenure;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, Token};
+use crate::wire::request::{self, Mode};
 use redis::{Pipeline, RedisError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +34,7 @@ impl Seat {
         Self { client, unsettled: AtomicUsize::new(0) }
     }
 
-    fn inner(&self) -> &Arc<Inner> {
+    fn inner(&self) -> &Arc<Context> {
         &self.client.inner
     }
 

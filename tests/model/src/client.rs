@@ -96,7 +96,7 @@ impl Client {
         (0..self.late.len()).filter(first)
     }
 
-    /// It sends a renewal of that length: `Lease::renewing` in `client/src/lease.rs`.
+    /// It sends a renewal of that length: `Lease::renewing` in `client/src/engine/lease.rs`.
     pub(crate) fn renewing(&mut self, now: u8, length: u8) {
         self.belief = self.belief.map(|(token, end)| (token, end.min(now + length)));
         let (before, here) = (self.unanswered, self.connection);

@@ -1,4 +1,4 @@
-//! How a lock is acquired, and how nothing is left behind: `client/src/acquire.rs`, `wait.rs` and
+//! How a lock is acquired, and how nothing is left behind: `client/src/engine/acquire.rs`, `wait.rs` and
 //! `claim.rs`. Who waits in one process for the same lock waits at the server each by himself: the
 //! line of a process is left out.
 
@@ -58,7 +58,7 @@ pub(super) struct Wanted {
     pub(super) limit: Limit,
 }
 
-/// A fresh owner that may have been granted the lock, or may be yet: `client/src/claim.rs`.
+/// A fresh owner that may have been granted the lock, or may be yet: `client/src/engine/claim.rs`.
 pub(super) struct Claim {
     me: Me,
     key: Key,

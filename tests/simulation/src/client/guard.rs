@@ -1,4 +1,4 @@
-//! What is held: `client/src/guard.rs` and `watchdog.rs`. When something is renewed, and until when
+//! What is held: `client/src/api/guard.rs` and `watchdog.rs`. When something is renewed, and until when
 //! it is believed in, is said by the crate itself.
 
 use super::acquire::{free, send_release};
@@ -118,7 +118,7 @@ impl Guard {
         self.held.hold.left()
     }
 
-    /// Acquires it once more: `client/src/reenter.rs`.
+    /// Acquires it once more: `client/src/engine/reenter.rs`.
     pub(super) async fn reenter(&self) -> Option<Self> {
         let (me, held) = (&self.me, &self.held);
         let sole = held.hold.sole().await;
@@ -304,7 +304,7 @@ pub(super) fn renewal(
     Request::Renew { key, owner, lease_ms, token, confirm }
 }
 
-/// With too few replicas a renewal does not count: `client/src/replicas.rs`.
+/// With too few replicas a renewal does not count: `client/src/net/replicas.rs`.
 pub(super) fn confirmed(me: &Me, answer: Result<Reply, Trouble>) -> Result<Reply, Trouble> {
     let Some(replicas) = me.sim.plan.replicas else { return answer };
     match answer {

@@ -110,7 +110,7 @@ impl Me {
         self.sim.clients.borrow()[self.id].home
     }
 
-    /// What trouble says of where the primary is: the Sentinels are asked. `client/src/router.rs`.
+    /// What trouble says of where the primary is: the Sentinels are asked. `client/src/net/router.rs`.
     fn learn(&self, trouble: Trouble) {
         let latest = self.sim.latest.get();
         if trouble.is_passing() && !self.sim.net.borrow().is_cut(self.id, latest) {

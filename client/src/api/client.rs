@@ -1,0 +1,281 @@
+//! A client: connections, a watchdog, and a name to form owners with.
+
+use crate::api::builder::Builder;
+use crate::api::latch::Latch;
+use crate::api::lock::Lock;
+use crate::api::semaphore::Semaphore;
+use crate::engine::clock::Caution;
+use crate::engine::context::Context;
+use crate::engine::lease::Terms;
+use crate::engine::owner::Owner;
+use crate::engine::settings::check_lease;
+use crate::net::address::Address;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, LockSummary};
+use crate::wire::request;
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::Arc;
+
+/// Acquires locks of one server or cluster, and keeps them.
+///
+/// Make one per process and clone it: clones share the connections and the watchdog. These run on
+/// the tokio runtime on which they are first needed, with its timers and I/O enabled; when it ends,
+/// on another on which the client was used.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example() -> Result<(), kvlock::Error> {
+/// let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
+/// let guard = client.lock("orders:42").acquire().await?;
+/// println!("mine, with token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Context>,
+}
+
+impl Client {
+    /// Connects to a server, with the default settings.
+    ///
+    /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
+    /// TLS feature, `rediss://…`; `redis-sentinel://…` for a primary that Sentinels watch over, and
+    /// `redis-cluster://…` for a cluster: see [`Address`].
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the address is none, no Sentinel knows that name, or the
+    /// server of a cluster's address is in none,
+    /// [`Connection`](Error::Connection) or
+    /// [`Timeout`](Error::Timeout) if nobody answers there,
+    /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
+    /// the server does not know the commands.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::connect("redis://127.0.0.1/").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
+        Self::builder().connect(address).await
+    }
+
+    /// Uses the address and login of a client of redis-rs, with the default settings. Connects when
+    /// the first lock is acquired.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if redis-rs does not take its own settings back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = redis::Client::open("redis://127.0.0.1/")?;
+    /// let client = kvlock::Client::from_redis(&redis)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_redis(client: &redis::Client) -> Result<Self, Error> {
+        Self::builder().build(client)
+    }
+
+    /// Settings other than the default ones.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let client = kvlock::Client::builder()
+    ///     .lease(Duration::from_secs(10))
+    ///     .connect("redis://127.0.0.1/")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The lock of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let lock = client.lock("orders:42");
+    /// let guard = lock.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.inner.clone(), name.as_ref())
+    }
+
+    /// The semaphore of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let pool = client.semaphore("licences");
+    /// pool.set_once(5).await?;
+    /// let permit = pool.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<[u8]>) -> Semaphore {
+        Semaphore::new(self.inner.clone(), name.as_ref())
+    }
+
+    /// The count-down latch of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// client.latch("batch:7").wait().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
+        Latch::new(self.inner.clone(), name.as_ref())
+    }
+
+    /// A new owner, to be shared by acquisitions that are to be re-entrant.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// let guard = client.lock("orders:42").owner(&me).acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> Owner {
+        Owner::of(self.inner.name)
+    }
+
+    /// The locks that are waited for at this moment, `count` of them at most: those with the most
+    /// waiters, of all nodes of a cluster.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](Error::Denied), those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for lock in client.list(100).await? {
+    ///     println!("{} for {}", lock.waiters, String::from_utf8_lossy(&lock.key));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
+        let lists = self.inner.look_everywhere(&request::list(count)?, reply::list).await?;
+        let mut locks: Vec<LockSummary> = lists.into_iter().flatten().collect();
+        // Each server has its own in this order.
+        locks.sort_by_key(|lock| Reverse((lock.waiters, lock.longest_wait)));
+        locks.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        Ok(locks)
+    }
+
+    /// Waits until what guards and acquires have left to be done when they were dropped is done.
+    ///
+    /// Call it before the runtime ends, so that locks are free at once and not when their leases
+    /// end. Without a connection it takes up to half a minute: put a timeout around it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the work goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").acquire().await?;
+    /// drop(guard);
+    /// client.settled().await; // now it is released
+    /// # Ok(()) }
+    /// ```
+    pub async fn settled(&self) {
+        self.inner.background.settled().await;
+    }
+}
+
+impl Builder {
+    /// Connects to a server; see [`Client::connect`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect`], and [`Invalid`](Error::Invalid) if a setting is out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::builder().connect("redis://127.0.0.1/").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
+    where
+        Error: From<A::Error>,
+    {
+        let client = self.client_at(address.try_into()?)?;
+        client.inner.check_module().await?;
+        Ok(client)
+    }
+
+    /// Uses the address and login of a client of redis-rs; see [`Client::from_redis`].
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if a setting is out of range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = redis::Client::open("redis://127.0.0.1/")?;
+    /// let client = kvlock::Client::builder().confirm(true).build(&redis)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn build(self, client: &redis::Client) -> Result<Client, Error> {
+        self.client_at(client.get_connection_info().clone().into())
+    }
+
+    pub(crate) fn client_at(self, address: Address) -> Result<Client, Error> {
+        let Self { settings, margin, clock } = self;
+        check_lease(settings.lease)?;
+        if settings.reply_timeout.is_zero() {
+            return Err(Error::Invalid("reply timeout out of range: must not be zero".to_owned()));
+        }
+        let terms = Terms { clock, caution: Caution { margin } };
+        Ok(Client { inner: Arc::new(Context::new(address, settings, terms)?) })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}

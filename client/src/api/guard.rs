@@ -1,0 +1,332 @@
+//! A lock that is held.
+
+use crate::engine::context::Context;
+use crate::engine::hold::{give_back, renew};
+use crate::engine::lease::{Lease, ShareId, Term};
+use crate::engine::observe;
+use crate::engine::owner::Visit;
+use crate::engine::settings::check_lease;
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
+use crate::wire::request::Mode;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// A lock that is held, until this is released or dropped, or the lock is lost.
+///
+/// The watchdog renews the lease as long as this lives, unless it was acquired with a
+/// [`fixed_lease`](crate::Lock::fixed_lease). **Holding a guard does not mean holding the lock**:
+/// if the server cannot be reached for the length of the lease, or somebody takes the lock away, it
+/// is lost. Ask [`is_lost`](Self::is_lost) before whatever must not happen twice, wait for
+/// [`lost`](Self::lost), or put the work into [`run_until_lost`](Self::run_until_lost); and pass
+/// the [`token`](Self::token) to what the lock guards, since no question that is asked beforehand
+/// protects from a pause right after it.
+///
+/// Dropping it releases the lock in the background, without blocking and without an answer;
+/// [`Client::settled`](crate::Client::settled) waits for that. If the runtime has ended, or the
+/// server cannot be reached, the lease ends by itself.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let guard = client.lock("orders:42").acquire().await?;
+/// if !guard.is_lost() {
+///     ship(42, guard.token()).await;
+/// }
+/// guard.release().await?;
+/// # Ok(()) }
+/// # async fn ship(_: u64, _: kvlock::Token) {}
+/// ```
+#[must_use = "dropping a guard releases the lock"]
+pub struct Guard {
+    inner: Arc<Context>,
+    lease: Arc<Lease>,
+    share: ShareId,
+    released: bool,
+    /// Keeps what its owner knows of the lock.
+    visit: Option<Visit>,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        inner: Arc<Context>,
+        lease: Arc<Lease>,
+        share: ShareId,
+        visit: Option<Visit>,
+    ) -> Self {
+        Self { inner, lease, share, released: false, visit }
+    }
+
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Context> {
+        &self.inner
+    }
+
+    /// What this guard wants of the lease; `None` once it is released.
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.lease.term(self.share)
+    }
+
+    /// The same owner's place for a lock that is held in that mode, if several share the owner.
+    pub(crate) fn visit_in(&self, mode: Mode) -> Option<Visit> {
+        self.visit.as_ref().map(|visit| visit.in_mode(mode))
+    }
+
+    /// The fencing token of the grant. Re-entering and renewing keep it.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("update … where token <= {}", guard.token());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.lease.tenure.token
+    }
+
+    /// The name of the lock.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("{}", guard.key().escape_ascii());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.lease.tenure.key
+    }
+
+    /// Who holds it, as the server knows him: `<client uuid>:<n>`.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("LOCK.INFO will show {}", guard.owner());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.lease.tenure.owner
+    }
+
+    /// How many guards of this [`Owner`](crate::Owner) hold it; 1 without re-entrance.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// assert_eq!(guard.holds(), 1);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn holds(&self) -> usize {
+        self.lease.holds()
+    }
+
+    /// How long the lock is surely held if it is not renewed; zero if it is lost.
+    ///
+    /// This is less than what the server knows, by the time that the last renewal may have been
+    /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// println!("{:?} to go", guard.lease_left());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.lease.left()
+    }
+
+    /// Whether the lock is lost. Once `true` it stays so.
+    ///
+    /// Cheap: it reads the clock, and asks nobody. So it is right even after the machine was
+    /// suspended, when no timer has run yet.
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// if guard.is_lost() {
+    ///     return; // somebody else may be at it
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lease.is_lost()
+    }
+
+    /// Waits until the lock is lost; for ever if it never is.
+    ///
+    /// It ends a [`margin`](crate::Builder::margin) before the server can free the lock, or at once
+    /// when the server says that it is gone; after a suspend within a second of waking up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard, stop: tokio::sync::oneshot::Receiver<()>) {
+    /// tokio::select! {
+    ///     _ = stop => {}
+    ///     () = guard.lost() => eprintln!("lost, stopping"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        let mut lost = pin!(self.lease.lost());
+        // The watchdog tells, unless nobody drives the runtime that it is on.
+        while tokio::time::timeout(self.lease_left(), &mut lost).await.is_err() {
+            self.inner.watchdog.keep_running();
+        }
+    }
+
+    /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
+    ///
+    /// The lock is looked at before each time the work goes on, so after a suspend no line of it
+    /// runs. Between two points at which it waits the work is not interrupted.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock was lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// let rows = guard.run_until_lost(copy_everything()).await?;
+    /// # Ok(()) }
+    /// # async fn copy_everything() -> u64 { 0 }
+    /// ```
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        run_until(self.lost(), || self.is_lost(), work).await
+    }
+
+    /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
+    /// come. With other guards of the same owner the longest wish counts.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
+    /// lease is out of range, in this crate's eyes or in the server's; those of the network, after
+    /// which the shorter of both leases is to be counted on: a command whose connection broke may
+    /// still arrive, also after those that follow it. So until the lock is released no renewal
+    /// counts for more than the shortest that was lost in that way, and the lock is renewed as
+    /// often as that demands.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lease may or may not have been set; the shorter one is counted on.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// guard.extend(Duration::from_secs(120)).await?; // the next step takes longer
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        check_lease(lease)?;
+        let turn = self.lease.turn().await;
+        if self.is_lost() {
+            return Err(Error::Lost);
+        }
+        let inner = &self.inner;
+        let way = inner.renewals.way(&self.lease.tenure.key).await?;
+        let sent = inner.now();
+        let (length, before) = self.lease.change(&turn, self.share, sent, lease);
+        let outcome = renew(inner, &self.lease, &turn, way, sent, length).await;
+        if let (Err(trouble), Some(before)) = (&outcome, before)
+            && !trouble.leaves_outcome_unknown()
+        {
+            self.lease.change_back(&turn, self.share, sent, before);
+        }
+        drop(turn);
+        inner.watchdog.watch(&self.lease);
+        outcome
+    }
+
+    /// Releases the lock, or one hold of it, and waits until the server has done so.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: what was done under it may
+    /// have been done by somebody else at the same time. After any other error the lock may still
+    /// be taken, until its lease ends at the latest; the release is tried again in the background.
+    /// In no case is the lock held after this.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::Guard) -> Result<(), kvlock::Error> {
+    /// match guard.release().await {
+    ///     Err(trouble) if trouble.is_lost() => println!("had been lost: {trouble}"),
+    ///     other => other?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(mut self) -> Result<(), Error> {
+        let outcome = give_back(&self.inner, &self.lease, self.share).await;
+        self.released = true;
+        outcome
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &format_args!("{}", self.key().escape_ascii()))
+            .field("owner", &self.owner())
+            .field("token", &self.token())
+            .field("lease_left", &self.lease_left())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        // Nobody may live to release it: then it ends by itself.
+        self.lease.abandon(self.share);
+        let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
+        self.inner.spawn(async move {
+            if let Err(trouble) = give_back(&inner, &lease, share).await {
+                observe::not_released(&lease.tenure, &trouble);
+            }
+        });
+    }
+}
+
+/// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = ()>,
+    is_lost: impl Fn() -> bool,
+    work: F,
+) -> Result<F::Output, Error> {
+    let mut lost = pin!(lost);
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        if lost.as_mut().poll(context).is_ready() || is_lost() {
+            return Poll::Ready(Err(Error::Lost));
+        }
+        work.as_mut().poll(context).map(Ok)
+    })
+    .await
+}

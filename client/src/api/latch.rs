@@ -1,0 +1,252 @@
+//! Count-down latches: waiting until so many others are done.
+
+use crate::engine::claim::Claim;
+use crate::engine::context::Context;
+use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
+use crate::engine::settings::check_name;
+use crate::engine::wait::{Waited, wait};
+use crate::wire::error::Error;
+use crate::wire::reply::{self, LatchInfo};
+use crate::wire::request::{self, Mode};
+use redis::{RedisError, Value};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A number that others count down, by its name, and for whose end one can wait.
+///
+/// Made by [`Client::latch`](crate::Client::latch). Cheap to make and to clone; making one sends nothing. At zero the latch
+/// is open, and that is the same as if it had never been set: then nobody waits.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let batch = client.latch("batch:7");
+/// batch.set(3).await?;
+///
+/// // Three others, each when it is done:
+/// batch.count_down_as("worker:1").await?;
+///
+/// batch.wait().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a latch does nothing until it is used"]
+pub struct Latch {
+    inner: Arc<Context>,
+    key: Arc<[u8]>,
+}
+
+impl Latch {
+    pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
+        Self { inner, key: name.into() }
+    }
+
+    /// Sets it, to be counted down so many times: 1 or more. `false` if it counts already; then
+    /// nothing has changed. Repeated it does no harm.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the name or the count is out of range,
+    /// [`NotALock`](Error::NotALock) if the key holds something else, [`Denied`](Error::Denied),
+    /// those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// let was_open = batch.set(3).await?;
+    /// # let _ = was_open;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set(&self, count: u32) -> Result<bool, Error> {
+        self.send_set(count, None).await
+    }
+
+    /// The same, but after `lifetime` it goes away, and then it is open. For when those who are to
+    /// count it down may die.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set); [`Invalid`](Error::Invalid) if the lifetime is zero or longer
+    /// than ten years.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`set`](Self::set).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// batch.set_for(3, Duration::from_secs(3600)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_for(&self, count: u32, lifetime: Duration) -> Result<bool, Error> {
+        self.send_set(count, Some(lifetime)).await
+    }
+
+    async fn send_set(&self, count: u32, lifetime: Option<Duration>) -> Result<bool, Error> {
+        check_name(&self.key)?;
+        let request = request::set_latch(&*self.key, count, lifetime)?;
+        self.inner.look(&self.key, &request, |answer| Ok(answer != Value::Nil)).await
+    }
+
+    /// Counts it down by one. How much is left; `None` if there was nothing to count down.
+    ///
+    /// It is sent once: after an error it may have counted or not. If that matters, say who counts,
+    /// with [`count_down_as`](Self::count_down_as).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have counted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// if batch.count_down().await? == Some(0) {
+    ///     println!("that was the last one");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn count_down(&self) -> Result<Option<u64>, Error> {
+        check_name(&self.key)?;
+        let inner = &self.inner;
+        let request = request::count_down(&*self.key, None);
+        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
+        Ok(reply::holds_left(answer).map_err(RedisError::from)?)
+    }
+
+    /// Counts it down by one for that participant, 1 to 1,024 bytes, who counts only once however
+    /// often this is called. How much is left; `None` if there is nothing to count down, perhaps
+    /// because this participant was the last.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not have counted. Call it again.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// batch.count_down_as("worker:1").await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
+        check_name(&self.key)?;
+        let request = request::count_down(&*self.key, Some(participant.as_ref()));
+        self.inner.look(&self.key, &request, reply::holds_left).await
+    }
+
+    /// Waits until it is open, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Trouble that passes is sat out
+    /// for the [`patience`](crate::Builder::patience) of the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nobody waits any more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// batch.wait().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait(&self) -> Result<(), Error> {
+        self.wait_by(Limit::Never).await.map(|_| ())
+    }
+
+    /// Waits until it is open, for up to that time. `false` if that was too short.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nobody waits any more.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let all_done = batch.wait_within(Duration::from_secs(10)).await?;
+    /// # let _ = all_done;
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
+        let end = Instant::now().checked_add(timeout);
+        self.wait_by(end.map_or(Limit::Never, Limit::Until)).await
+    }
+
+    async fn wait_by(&self, limit: Limit) -> Result<bool, Error> {
+        check_name(&self.key)?;
+        let reply_timeout = self.inner.settings.reply_timeout;
+        limit.hold(reply_timeout, pin!(self.wait_until_open(limit))).await
+    }
+
+    async fn wait_until_open(&self, limit: Limit) -> Result<bool, Error> {
+        let inner = &self.inner;
+        let mut claim = Claim::new(inner, Mode::Latch, &self.key);
+        let (mut trouble, mut polls) = (Trouble::new(limit), 0);
+        loop {
+            match wait(&mut claim, Duration::ZERO, limit).await {
+                Ok(Waited::Open | Waited::Granted(..)) => return Ok(true),
+                Ok(_) if limit.is_over() => return Ok(false),
+                Ok(Waited::Over) => trouble.over(),
+                Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
+                Err(error) => {
+                    if claim.was_in_line() >= REACHED {
+                        trouble.over();
+                    }
+                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
+                }
+            }
+        }
+    }
+
+    /// What the server knows about it at this moment.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
+    /// println!("{} to go", batch.info().await?.count);
+    /// # Ok(()) }
+    /// ```
+    pub async fn info(&self) -> Result<LatchInfo, Error> {
+        check_name(&self.key)?;
+        self.inner.look(&self.key, &request::latch_info(&*self.key), reply::latch).await
+    }
+}

@@ -1,0 +1,10 @@
+//! What a program sees.
+
+pub(crate) mod builder;
+pub(crate) mod client;
+pub(crate) mod downgrade;
+pub(crate) mod guard;
+pub(crate) mod latch;
+pub(crate) mod lock;
+pub(crate) mod multi;
+pub(crate) mod semaphore;

@@ -1,0 +1,312 @@
+//! Several locks as one.
+
+use crate::api::guard::Guard;
+use crate::api::lock::Lock;
+use crate::engine::limit::Limit;
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
+use futures_util::future::{join_all, select_all};
+use std::pin::pin;
+use std::time::Duration;
+
+/// Several locks as one: all are held, or none.
+///
+/// Their servers may be different ones. They are acquired one after the other in an order that is
+/// the same for everybody, by name and then by the address of the server: so two who want some of
+/// the same locks cannot each hold what the other waits for. That needs the same name to be on
+/// different servers only if all processes call these servers by the same addresses, and nobody
+/// who holds one of the locks to wait for another one by other means.
+///
+/// While the first ones are held and a later one is waited for, the watchdog keeps them.
+///
+/// This is no Redlock: every one of the servers is needed, and each lock is as good as its server.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let accounts = kvlock::MultiLock::new([client.lock("account:7"), client.lock("account:9")])?;
+/// let guard = accounts.acquire().await?;
+/// guard.run_until_lost(transfer()).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// # async fn transfer() {}
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "locks do nothing until they are acquired"]
+pub struct MultiLock {
+    /// In the order in which they are acquired.
+    locks: Vec<Lock>,
+}
+
+impl MultiLock {
+    /// These locks, each with the lease and the owner that it was given.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if there are none, or one twice: it would wait for itself.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let both = kvlock::MultiLock::new([client.lock("a"), client.lock("b")])?;
+    /// # let _ = both;
+    /// # Ok(()) }
+    /// ```
+    pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
+        let mut locks: Vec<Lock> = locks.into_iter().collect();
+        locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
+        if locks.is_empty() {
+            return Err(Error::Invalid("there are no locks".to_owned()));
+        }
+        if locks.windows(2).any(|pair| matches!(pair, [a, b] if a.rank() == b.rank())) {
+            return Err(Error::Invalid("one of the locks is there twice".to_owned()));
+        }
+        Ok(Self { locks })
+    }
+
+    /// Acquires all of them, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`], and [`Lost`](Error::Lost) if one was lost while another was
+    /// waited for. Those that were acquired are released by then.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`Lock::acquire`]: dropped, all that was acquired is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
+    /// let guard = both.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        match self.acquire_by(Limit::Never).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// Acquires all of them if all are free. `None` if one is not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
+    /// if let Some(guard) = both.try_acquire().await? {
+    ///     guard.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.acquire_by(Limit::Now).await
+    }
+
+    /// Acquires all of them within that time, counted once for all. `None` if that was too short.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let guard = both.acquire_within(Duration::from_secs(1)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.acquire_by(Limit::within(timeout)).await
+    }
+
+    async fn acquire_by(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
+        let reply_timeout = self.locks.iter().map(Lock::reply_timeout).max().unwrap_or_default();
+        limit.hold(reply_timeout, pin!(self.acquire_all(limit))).await
+    }
+
+    async fn acquire_all(&self, limit: Limit) -> Result<Option<MultiGuard>, Error> {
+        let mut held = MultiGuard { guards: Vec::with_capacity(self.locks.len()) };
+        for lock in &self.locks {
+            let next = if held.guards.is_empty() {
+                lock.acquire_by(limit).await
+            } else {
+                held.run_until_lost(lock.acquire_by(limit)).await.and_then(|next| next)
+            };
+            match next {
+                Ok(Some(guard)) => held.guards.push(guard),
+                Ok(None) => {
+                    held.give_up().await;
+                    return Ok(None);
+                }
+                Err(trouble) => {
+                    held.give_up().await;
+                    return Err(trouble);
+                }
+            }
+        }
+        if held.is_lost() {
+            held.give_up().await;
+            return Err(Error::Lost);
+        }
+        Ok(Some(held))
+    }
+}
+
+/// Several locks that are held, until this is released or dropped, or one of them is lost.
+///
+/// Dropping it releases them all in the background, as [`Guard`] does.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
+/// let guard = both.acquire().await?;
+/// if !guard.is_lost() {
+///     println!("{:?}", guard.tokens());
+/// }
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping a guard releases the locks"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    /// The token of each lock, with its name, in the order in which they were acquired: each is for
+    /// what that lock guards.
+    ///
+    /// ```no_run
+    /// # fn example(guard: &kvlock::MultiGuard) {
+    /// for (name, token) in guard.tokens() {
+    ///     println!("{}: {token}", String::from_utf8_lossy(name));
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn tokens(&self) -> Vec<(&[u8], Token)> {
+        self.guards.iter().map(|guard| (guard.key(), guard.token())).collect()
+    }
+
+    /// The guards of the locks, in the order in which they were acquired.
+    ///
+    /// ```no_run
+    /// # fn example(guard: &kvlock::MultiGuard) {
+    /// let shortest = guard.guards().iter().map(kvlock::Guard::lease_left).min();
+    /// # let _ = shortest;
+    /// # }
+    /// ```
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Whether one of them is lost. Reads the clock, asks no server.
+    ///
+    /// ```no_run
+    /// # fn example(guard: &kvlock::MultiGuard) {
+    /// if guard.is_lost() {
+    ///     return;
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.guards.iter().any(Guard::is_lost)
+    }
+
+    /// Waits until one of them is lost; for ever if none is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::MultiGuard) {
+    /// guard.lost().await;
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        if self.guards.is_empty() {
+            return std::future::pending().await;
+        }
+        select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
+    }
+
+    /// Does the work, but stops as soon as one of the locks is lost: see
+    /// [`Guard::run_until_lost`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if one was lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::MultiGuard) -> Result<(), kvlock::Error> {
+    /// guard.run_until_lost(async { /* … */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        crate::api::guard::run_until(self.lost(), || self.is_lost(), work).await
+    }
+
+    /// Releases all of them, and waits until the servers have done so.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if one turns out to have been lost, else the first of what else went
+    /// wrong; see [`Guard::release`]. All are released, or as good as that, whatever happens to some.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, those that are left are released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(guard: kvlock::MultiGuard) -> Result<(), kvlock::Error> {
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
+        let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
+        let troubles = outcomes.into_iter().filter_map(Result::err);
+        // A loss is what the caller has to know first.
+        match troubles.min_by_key(|trouble| !trouble.is_lost()) {
+            Some(trouble) => Err(trouble),
+            None => Ok(()),
+        }
+    }
+
+    /// Releases what was acquired of what was wanted, whatever becomes of it.
+    async fn give_up(self) {
+        if let Err(trouble) = self.release().await {
+            tracing::debug!(%trouble, "not all of several locks could be released");
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Semaphores: no more than so many at a time.
+
+use crate::api::guard::Guard;
+use crate::engine::acquire::Acquisition;
+use crate::engine::context::Context;
+use crate::engine::lease::Term;
+use crate::engine::limit::Limit;
+use crate::engine::settings::check_lease;
+use crate::engine::settings::check_name;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, SemaphoreInfo};
+use crate::wire::request::{self, Mode};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A number of permits, by its name: how they are to be acquired, and how many there are.
+///
+/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends nothing. Somebody has
+/// to say once how many permits there are, with [`set`](Self::set) or [`set_once`](Self::set_once);
+/// before that the server answers the [code](Error::code) `UNSET`.
+///
+/// Permits are held for a lease, which the watchdog renews: those of a process that dies come back.
+/// Waiters are served in order of arrival, whatever they want, so large requests do not starve.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let pool = client.semaphore("licences");
+/// pool.set_once(5).await?;
+///
+/// let two = pool.permits(2).acquire().await?;
+/// two.run_until_lost(work()).await?;
+/// two.release().await?;
+/// # Ok(()) }
+/// # async fn work() {}
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a semaphore does nothing until permits are acquired"]
+pub struct Semaphore {
+    inner: Arc<Context>,
+    key: Arc<[u8]>,
+    permits: u32,
+    term: Term,
+}
+
+impl Semaphore {
+    pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
+        let term = Term { length: inner.settings.lease, watched: true };
+        Self { inner, key: name.into(), permits: 1, term }
+    }
+
+    /// How many permits to acquire at once: all of them or none. One, unless this is called.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// let three = pool.permits(3).acquire().await?;
+    /// assert_eq!(three.count(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    /// Another lease than the client's; see [`Lock::lease`](crate::Lock::lease).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let permit = pool.lease(Duration::from_secs(5)).acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: true };
+        self
+    }
+
+    /// A lease that is not renewed; see [`Lock::fixed_lease`](crate::Lock::fixed_lease).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// // No more than so many in ten seconds.
+    /// let permit = pool.fixed_lease(Duration::from_secs(10)).acquire().await?;
+    /// permit.lost().await; // let it end
+    /// # Ok(()) }
+    /// ```
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.term = Term { length: lease, watched: false };
+        self
+    }
+
+    /// Says how many permits there are from now on. Those that are held stay held.
+    ///
+    /// # Errors
+    ///
+    /// [`NotALock`](Error::NotALock) if the key holds something else, [`Denied`](Error::Denied),
+    /// those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out. It can be repeated.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// pool.set(10).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set(&self, permits: u32) -> Result<(), Error> {
+        self.send_set(permits, false).await.map(|_| ())
+    }
+
+    /// The same, unless it was said before: for processes that all say it when they start. `true`
+    /// if this was the first time.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`set`](Self::set).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// let is_new = pool.set_once(10).await?;
+    /// # let _ = is_new;
+    /// # Ok(()) }
+    /// ```
+    pub async fn set_once(&self, permits: u32) -> Result<bool, Error> {
+        self.send_set(permits, true).await
+    }
+
+    async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
+        check_name(&self.key)?;
+        let request = request::set_permits(&*self.key, permits, only_if_unset)?;
+        self.inner.look(&self.key, &request, |answer| Ok(answer != redis::Value::Nil)).await
+    }
+
+    /// Acquires the permits, in line behind those who came earlier, however long it takes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`](crate::Lock::acquire); [`Server`](Error::Server) with the code
+    /// `UNSET` if nobody has said how many there are, `TOOMANY` if there are never so many.
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// let permit = pool.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<Permits, Error> {
+        self.acquire_by(Limit::Never).await?.ok_or(Error::Timeout)
+    }
+
+    /// Acquires the permits if they can be had at once. `None` if they cannot.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// let Some(permit) = pool.try_acquire().await? else {
+    ///     return Ok(()); // all are taken
+    /// };
+    /// permit.release().await
+    /// # }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<Permits>, Error> {
+        self.acquire_by(Limit::Now).await
+    }
+
+    /// Acquires the permits within that time. `None` if it was too short.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let permit = pool.acquire_within(Duration::from_secs(1)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
+        self.acquire_by(Limit::within(timeout)).await
+    }
+
+    /// Acquires all permits that are free at this moment, in one step, however many
+    /// [`permits`](Self::permits) says: [`Permits::count`] tells how many they are. `None` if none
+    /// are free, or somebody is in line for them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// if let Some(rest) = pool.try_drain().await? {
+    ///     println!("{} were free", rest.count());
+    ///     rest.release().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_drain(&self) -> Result<Option<Permits>, Error> {
+        self.acquire_in(Mode::AllPermits, Limit::Now).await
+    }
+
+    async fn acquire_by(&self, limit: Limit) -> Result<Option<Permits>, Error> {
+        if self.permits == 0 {
+            return Err(Error::Invalid("permits out of range: at least 1".to_owned()));
+        }
+        self.acquire_in(Mode::Permits(self.permits), limit).await
+    }
+
+    async fn acquire_in(&self, mode: Mode, limit: Limit) -> Result<Option<Permits>, Error> {
+        check_name(&self.key)?;
+        check_lease(self.term.length)?;
+        let (inner, key, term) = (&self.inner, &self.key, self.term);
+        let acquisition = Acquisition { inner, mode, key, term, limit, visit: None };
+        let held = limit.hold(inner.settings.reply_timeout, pin!(acquisition.run())).await?;
+        Ok(held.map(|(lease, share)| Permits {
+            count: lease.tenure.mode.once(),
+            guard: Guard::new(inner.clone(), lease, share, None),
+        }))
+    }
+
+    /// What the server knows about it at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Server`](Error::Server) with the code `UNSET`; those of [`set`](Self::set).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// let info = pool.info().await?;
+    /// println!("{} of {} taken", info.used, info.permits);
+    /// # Ok(()) }
+    /// ```
+    pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
+        check_name(&self.key)?;
+        self.inner.look(&self.key, &request::semaphore_info(&*self.key)?, reply::semaphore).await
+    }
+}
+
+/// Permits that are held, until this is released or dropped, or they are lost.
+///
+/// Dropping it gives them back in the background, as [`Guard`] does.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+/// let permit = pool.acquire().await?;
+/// if !permit.is_lost() {
+///     println!("at work");
+/// }
+/// permit.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "dropping permits gives them back"]
+pub struct Permits {
+    guard: Guard,
+    count: u32,
+}
+
+impl Permits {
+    /// How many.
+    ///
+    /// ```no_run
+    /// # fn example(permits: &kvlock::Permits) {
+    /// assert_eq!(permits.count(), 1);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The name of the semaphore.
+    ///
+    /// ```no_run
+    /// # fn example(permits: &kvlock::Permits) {
+    /// assert_eq!(permits.key(), b"licences");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.guard.key()
+    }
+
+    /// Who holds them, as the server knows it.
+    ///
+    /// ```no_run
+    /// # fn example(permits: &kvlock::Permits) {
+    /// println!("held by {}", permits.owner());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.guard.owner()
+    }
+
+    /// How long they are ours for certain; see [`Guard::lease_left`].
+    ///
+    /// ```no_run
+    /// # fn example(permits: &kvlock::Permits) {
+    /// println!("{:?} left", permits.lease_left());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.guard.lease_left()
+    }
+
+    /// Whether they are lost; see [`Guard::is_lost`].
+    ///
+    /// ```no_run
+    /// # fn example(permits: &kvlock::Permits) {
+    /// if permits.is_lost() {
+    ///     return;
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.guard.is_lost()
+    }
+
+    /// Waits until they are lost; see [`Guard::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(permits: kvlock::Permits) {
+    /// permits.lost().await;
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        self.guard.lost().await;
+    }
+
+    /// Does the work, but stops as soon as they are lost; see [`Guard::run_until_lost`].
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if they were lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(permits: kvlock::Permits) -> Result<(), kvlock::Error> {
+    /// permits.run_until_lost(async { /* … */ }).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        self.guard.run_until_lost(work).await
+    }
+
+    /// Sets the lease; see [`Guard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Guard::extend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As that of [`Guard::extend`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut permits: kvlock::Permits) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// permits.extend(Duration::from_secs(120)).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        self.guard.extend(lease).await
+    }
+
+    /// Gives them back, and waits until the server has them; see [`Guard::release`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Guard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, they are given back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(permits: kvlock::Permits) -> Result<(), kvlock::Error> {
+    /// permits.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}

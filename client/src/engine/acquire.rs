@@ -1,0 +1,218 @@
+//! How a lock is acquired.
+//!
+//! ```text
+//!   LOCK.ACQUIRE, the full lease ──► granted ───────────────────────────────► guard
+//!        │ nil                        │ longer than 30 s
+//!        ▼                            ▼
+//!   LOCK.WAIT … SESSION,         LOCK.RENEW, full lease ────────────────────► guard
+//!   short lease (the offer) ──► granted ──► where that has to come first ▲
+//!                                  └── else: believed for the offer ────────► guard
+//! ```
+//!
+//! A lock that had to be waited for the last time is waited for at once.
+//!
+//! Everything that may be granted is sent under a [`Claim`], so this can be dropped at any point.
+//! All of it says `HOLDS 1`, so that after a lost answer the same can be sent again.
+
+use crate::engine::claim::Claim;
+use crate::engine::clock::Moment;
+use crate::engine::context::Context;
+use crate::engine::lease::{Lease, ShareId, Term};
+use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
+use crate::engine::observe;
+use crate::engine::owner::Visit;
+use crate::engine::settings::FIRST_LEASE;
+use crate::engine::tenure::Tenure;
+use crate::engine::wait::{Waited, wait};
+use crate::net::live::Live;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, Grant};
+use crate::wire::request::{self, Mode};
+use redis::RedisError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
+pub(crate) const OFFER: Duration = Duration::from_secs(2);
+
+/// What an answer may take at least, however short the caller wants to wait.
+const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A lease with the share of the guard to come.
+pub(crate) type Held = (Arc<Lease>, ShareId);
+
+/// One acquisition for a fresh owner.
+pub(crate) struct Acquisition<'a> {
+    pub(crate) inner: &'a Arc<Context>,
+    pub(crate) mode: Mode,
+    pub(crate) key: &'a Arc<[u8]>,
+    pub(crate) term: Term,
+    pub(crate) limit: Limit,
+    /// Whose it is to be, if several acquisitions share the owner.
+    pub(crate) visit: Option<&'a Visit>,
+}
+
+impl Acquisition<'_> {
+    /// Acquires it, or returns `None` when the limit has passed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
+    pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
+        let mut claim = Claim::new(self.inner, self.mode, self.key);
+        let mut trouble = Trouble::new(self.limit);
+        let may_wait = !matches!(self.limit, Limit::Now);
+        let mut waits = may_wait && self.inner.contended.has(self.key);
+        let (mut waiting, mut polls) = (None, 0);
+        loop {
+            let step = if waits {
+                waiting = waiting.or_else(|| self.visit.map(Visit::waiting));
+                self.wait(&mut claim, &mut polls).await
+            } else {
+                self.ask(&mut claim).await
+            };
+            match step {
+                Ok(Some(held)) => {
+                    claim.keep();
+                    observe::acquired(&held.0.tenure);
+                    return Ok(Some(held));
+                }
+                Ok(None) if self.limit.is_over() => {
+                    observe::refused();
+                    return Ok(None);
+                }
+                Ok(None) => trouble.over(),
+                Err(error @ Error::NotReplicated { .. }) => {
+                    claim.undo().await;
+                    return Err(error);
+                }
+                Err(error) => {
+                    if claim.was_in_line() >= REACHED {
+                        trouble.over();
+                    }
+                    let news = self.inner.router.switched();
+                    trouble.bear(error, self.inner.settings.patience, news).await?;
+                }
+            }
+            waits = may_wait;
+        }
+    }
+
+    /// `LOCK.ACQUIRE`.
+    async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
+        let lease = self.term.length.min(FIRST_LEASE);
+        let request =
+            request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
+        let full = self.inner.settings.reply_timeout;
+        let patience = match self.limit {
+            Limit::Now | Limit::Never => full,
+            Limit::Until(_) => self.limit.left().unwrap_or(full).max(LEAST_PATIENCE).min(full),
+        };
+        let mut sent = self.inner.now();
+        let answer = {
+            let mut sending = claim.sending_via();
+            let via = |live: &Arc<Live>| {
+                sending(live);
+                sent = self.inner.now();
+            };
+            self.inner.router.call_via(self.key, &request, patience, via).await
+        };
+        let answer = answer
+            .and_then(|value| Ok(reply::granted(self.mode, value).map_err(RedisError::from)?));
+        match answer {
+            Ok(Some(grant)) => {
+                claim.granted();
+                if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
+                    return self.confirm(claim, grant).await;
+                }
+                let length = self.term.length;
+                self.hold(claim, grant, sent, length, length).map(Some)
+            }
+            Ok(None) => {
+                claim.refused();
+                self.inner.contended.set(self.key, true);
+                Ok(None)
+            }
+            Err(trouble) => {
+                claim.failed(&trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// `LOCK.WAIT`.
+    async fn wait(&self, claim: &mut Claim, polls: &mut u32) -> Result<Option<Held>, Error> {
+        let offer = self.term.length.min(OFFER);
+        match wait(claim, offer, self.limit).await? {
+            Waited::Granted(grant, began) => self.offered(claim, grant, began, offer).await,
+            Waited::Over | Waited::Open => Ok(None),
+            Waited::Sent => {
+                pause_before_asking(self.limit, polls).await;
+                Ok(None)
+            }
+        }
+    }
+
+    /// An offer has come. It is believed, and becomes the full lease when a third of it is over: who
+    /// lets go earlier spares that. If there is too little of it, it is confirmed first.
+    async fn offered(
+        &self,
+        claim: &mut Claim,
+        grant: Grant,
+        began: Moment,
+        offer: Duration,
+    ) -> Result<Option<Held>, Error> {
+        let Context { settings, terms, .. } = &**self.inner;
+        let more_is_needed =
+            settings.confirm || !self.term.watched || terms.caution.margin > offer / 4;
+        let left = terms.caution.until(began, offer).left_at(self.inner.now());
+        if (self.term.length > offer && more_is_needed)
+            || left < offer / 2
+            || settings.replicas.is_some()
+        {
+            return self.confirm(claim, grant).await;
+        }
+        self.hold(claim, grant, began, offer, self.term.length).map(Some)
+    }
+
+    /// Sets the full lease. `None`: the offer was over before we came.
+    async fn confirm(&self, claim: &mut Claim, grant: Grant) -> Result<Option<Held>, Error> {
+        // After trouble the claim stays: the lock is ours until the offer ends.
+        let Some((sent, runs)) = claim.confirm(self.term.length).await? else {
+            claim.refused();
+            return Ok(None);
+        };
+        self.hold(claim, grant, sent, runs, runs).map(Some)
+    }
+
+    /// A lease that runs for so long from `sent` on, and is to be renewed for `length`.
+    fn hold(
+        &self,
+        claim: &Claim,
+        grant: Grant,
+        sent: Moment,
+        runs: Duration,
+        length: Duration,
+    ) -> Result<Held, Error> {
+        let tenure = Tenure {
+            mode: self.mode.held(grant.holds),
+            key: self.key.clone(),
+            owner: claim.owner.clone(),
+            token: grant.token,
+            raised: false,
+        };
+        let (inner, term) = (self.inner, Term { length, ..self.term });
+        let (number, strays) = (inner.fresh_number(), claim.has_strays());
+        let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, strays);
+        lease.inherit(claim.late(), sent);
+        if runs < length {
+            lease.offered(sent, runs);
+        }
+        // The answer may have taken longer than the lease.
+        if lease.left().is_zero() {
+            return Err(Error::Timeout);
+        }
+        inner.watchdog.watch(&lease);
+        Ok((lease, share))
+    }
+}

@@ -1,0 +1,276 @@
+//! Nothing is left behind: what was sent for an owner that nobody waits for any more is undone.
+
+use crate::engine::clock::Moment;
+use crate::engine::context::Context;
+use crate::engine::late::Late;
+use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::observe;
+use crate::engine::settings::FIRST_LEASE;
+use crate::net::live::Live;
+use crate::wire::error::Error;
+use crate::wire::request::{self, GiveBack, Mode};
+use redis::Cmd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+/// What was sent over a connection that broke may arrive after what was sent over the next one. So
+/// the release is repeated after this time.
+const LATER: Duration = Duration::from_secs(3);
+
+/// A fresh owner that may have been granted the lock, or may be yet. Unless it is
+/// [kept](Self::keep), dropping it releases the lock in the background.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    inner: Arc<Context>,
+    pub(crate) mode: Mode,
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) owner: Arc<str>,
+    /// Where the last command went, if it may not have been answered.
+    via: Option<Arc<Live>>,
+    armed: bool,
+    strays: bool,
+    /// Renewals that may yet arrive.
+    late: Late,
+    /// It may be in line: it is to be withdrawn before it gives back what it has.
+    lined_up: bool,
+    /// Since when the server has had it in line.
+    in_line: Option<Instant>,
+}
+
+impl Claim {
+    pub(crate) fn new(inner: &Arc<Context>, mode: Mode, key: &Arc<[u8]>) -> Self {
+        Self::of(inner, mode, key, &inner.fresh_owner())
+    }
+
+    /// Of an owner who has held something.
+    pub(crate) fn of(inner: &Arc<Context>, mode: Mode, key: &Arc<[u8]>, owner: &Arc<str>) -> Self {
+        Self {
+            inner: inner.clone(),
+            mode,
+            key: key.clone(),
+            owner: owner.clone(),
+            via: None,
+            armed: false,
+            strays: false,
+            late: Late::default(),
+            lined_up: false,
+            in_line: None,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Context> {
+        &self.inner
+    }
+
+    /// A command that may be granted is about to be sent there. One that was not answered may arrive
+    /// after it, unless both go over the same connection.
+    pub(crate) fn sending(&mut self, via: Arc<Live>) {
+        self.strays |= self.via.as_ref().is_some_and(|before| !Arc::ptr_eq(&via, before));
+        self.via = Some(via);
+        self.armed = true;
+    }
+
+    /// It is a command that may put the owner in line.
+    pub(crate) fn lines_up(&mut self) {
+        self.lined_up = true;
+    }
+
+    /// The answer has come: it is in line.
+    pub(crate) fn in_line(&mut self) {
+        self.granted();
+        self.in_line = Some(Instant::now());
+    }
+
+    /// Takes note of where a command goes that may be sent on: whoever did so has done nothing.
+    pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
+        let mut sent_on = false;
+        move |live| {
+            if std::mem::replace(&mut sent_on, true) {
+                self.refused();
+            }
+            self.sending(live.clone());
+        }
+    }
+
+    /// The answer has come: the lock is granted, and will have to be released.
+    pub(crate) fn granted(&mut self) {
+        self.via = None;
+        self.armed = true;
+    }
+
+    /// The answer has come: nothing is held.
+    pub(crate) fn refused(&mut self) {
+        self.via = None;
+        // What came back late may still be under way.
+        self.armed = self.strays;
+    }
+
+    /// Takes in how a command failed.
+    pub(crate) fn failed(&mut self, trouble: &Error) {
+        if !trouble.leaves_outcome_unknown() {
+            self.refused();
+        } else if self.via.is_none() || !matches!(trouble, Error::Timeout) {
+            // What follows on a connection that is merely slow is carried out after it.
+            self.strays |= self.armed;
+        }
+    }
+
+    /// How long what has failed just now was in line.
+    pub(crate) fn was_in_line(&mut self) -> Duration {
+        self.in_line.take().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    pub(crate) fn has_strays(&self) -> bool {
+        self.strays
+    }
+
+    /// Takes over what may yet arrive of an earlier hold of this owner.
+    pub(crate) fn inherit(&mut self, late: Late) {
+        self.late = late;
+    }
+
+    pub(crate) fn late(&self) -> Late {
+        self.late
+    }
+
+    /// Sets the lease of what was granted; the lease that runs then, `None` if it was over before.
+    /// Says when that was sent.
+    pub(crate) async fn confirm(
+        &mut self,
+        length: Duration,
+    ) -> Result<Option<(Moment, Duration)>, Error> {
+        let inner = self.inner.clone();
+        let request = request::renew(self.mode, &*self.key, &*self.owner, length)?;
+        let way = inner.renewals.way(&self.key).await?;
+        let sent = inner.now();
+        let late = &mut self.late;
+        let sending = |via, redirected| {
+            if redirected {
+                late.answered();
+            }
+            late.sending(via, length);
+        };
+        let patience = inner.settings.reply_timeout;
+        let runs = inner.renewals.send_one(way, &request, patience, sending).await;
+        if !runs.as_ref().is_err_and(Error::leaves_outcome_unknown) {
+            self.late.answered();
+        }
+        Ok(runs?.map(|runs| (sent, runs.min(length))))
+    }
+
+    /// Gives back what was granted, and returns when that has been answered or given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it goes on in the background.
+    pub(crate) async fn undo(mut self) {
+        let (done, undone) = oneshot::channel();
+        self.give_up(Some(done));
+        // An error is a runtime that ends, and then there is nothing to wait for.
+        let _ended = undone.await;
+    }
+
+    /// A guard has it from here on.
+    pub(crate) fn keep(mut self) {
+        self.armed = false;
+    }
+
+    /// Releases in the background what may be held, and then says that it is done.
+    fn give_up(&mut self, done: Option<oneshot::Sender<()>>) {
+        if !std::mem::take(&mut self.armed) {
+            return;
+        }
+        observe::withdrawn(&self.key, &self.owner);
+        let (inner, key) = (self.inner.clone(), self.key.clone());
+        let (via, strays) = (self.via.take(), self.strays);
+        let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
+        let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
+        let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
+        let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
+        let commands: Vec<Cmd> = wanted.filter_map(|(command, _)| command.ok()).collect();
+        self.inner.spawn(async move {
+            free(&inner, &key, &commands, via, strays).await;
+            // Whoever asked may have gone.
+            let _told = done.map(|done| done.send(()));
+        });
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.give_up(None);
+    }
+}
+
+/// Sends a release, after what withdraws a wait, until it is answered, first where the acquire went:
+/// it is carried out after it. If that connection broke, over a new one, and once more later. Gives
+/// up when the lease of what might be released is over.
+pub(crate) async fn free(
+    inner: &Context,
+    key: &[u8],
+    commands: &[Cmd],
+    via: Option<Arc<Live>>,
+    strays: bool,
+) {
+    let mut strays = strays;
+    if let Some(live) = via {
+        let mut followed = Followed::Done;
+        for command in commands {
+            if followed == Followed::Done {
+                followed = follow(inner, command, &live).await;
+            }
+        }
+        match followed {
+            Followed::Done if !strays => return,
+            Followed::Done | Followed::Elsewhere => {}
+            Followed::Unknown => strays = true,
+        }
+    }
+    let over = Instant::now() + FIRST_LEASE;
+    release_surely(inner, key, commands, over).await;
+    if strays {
+        sleep(LATER).await;
+        release_surely(inner, key, commands, over).await;
+    }
+}
+
+/// What came of a release that was sent where an acquire went before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// What was acquired has been given back.
+    Done,
+    /// The acquire has been carried out or refused, and nothing will come of it any more; but the
+    /// lock is kept by another server now, or by this one a little later.
+    Elsewhere,
+    /// Nobody knows: the acquire may be carried out yet.
+    Unknown,
+}
+
+/// Sends a release where an acquire went before.
+pub(crate) async fn follow(inner: &Context, release: &Cmd, live: &Live) -> Followed {
+    match live.call_after(release, inner.settings.reply_timeout).await {
+        Err(trouble) if trouble.leaves_outcome_unknown() => {
+            live.condemn();
+            Followed::Unknown
+        }
+        Err(trouble) if trouble.is_passing() => Followed::Elsewhere,
+        Ok(_) | Err(_) => Followed::Done,
+    }
+}
+
+async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Instant) {
+    let begun = Instant::now();
+    for command in commands {
+        let call = || inner.router.call(key, command, inner.settings.reply_timeout);
+        while let Err(trouble) = call().await {
+            if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over
+            {
+                return;
+            }
+            // Others may be waiting for it.
+            sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
+        }
+    }
+}

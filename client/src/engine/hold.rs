@@ -1,0 +1,100 @@
+//! Renewing and giving back what is held.
+
+use crate::engine::claim;
+use crate::engine::clock::Moment;
+use crate::engine::context::Context;
+use crate::engine::lease::{Lease, Parting, ShareId, Turn};
+use crate::engine::observe;
+use crate::net::replicas::Way;
+use crate::wire::error::Error;
+use crate::wire::reply;
+use crate::wire::request::{self, GiveBack};
+use redis::{Cmd, RedisError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sends a renewal, and takes in what comes of it.
+pub(crate) async fn renew(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    turn: &Turn,
+    way: Way,
+    sent: Moment,
+    length: Duration,
+) -> Result<(), Error> {
+    let request = lease.tenure.renewal(length)?;
+    let sending = |via, redirected| {
+        if redirected {
+            lease.refused(turn);
+        }
+        lease.renewing(turn, sent, length, via);
+        // Should this be dropped, the watchdog knows what is to be expected.
+        inner.watchdog.watch(lease);
+    };
+    let patience = inner.settings.reply_timeout;
+    match inner.renewals.send_one(way, &request, patience, sending).await {
+        Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
+        Ok(None) | Err(Error::NotALock) => lease.lose(true),
+        Err(trouble) => {
+            if !trouble.leaves_outcome_unknown() {
+                lease.refused(turn);
+            }
+            lease.not_renewed(turn, length, inner.now());
+            return Err(trouble);
+        }
+    }
+    if lease.is_lost() { Err(Error::Lost) } else { Ok(()) }
+}
+
+/// Takes one guard's share out of a lease, and tells the server.
+pub(crate) async fn give_back(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    share: ShareId,
+) -> Result<(), Error> {
+    let turn = lease.turn().await;
+    let held_so_far = !lease.is_lost();
+    let parting = lease.leave(&turn, share);
+    inner.watchdog.watch(lease);
+    let Parting::Release { give_back, strays } = parting else {
+        return Err(Error::Lost);
+    };
+    let tenure = &lease.tenure;
+    let request = request::release(tenure.mode, &*tenure.key, &*tenure.owner, give_back)?;
+    let outcome = send(inner, &tenure.key, &request, held_so_far).await;
+    match &outcome {
+        Ok(()) => observe::released(tenure),
+        Err(Error::Lost) => lease.lose(true),
+        // A release of some holds that does not fit: what strayed has added one, and the last guard
+        // gives back all.
+        Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
+        Err(_) => {}
+    }
+    let unknown = outcome.as_ref().is_err_and(|trouble| !trouble.is_lost());
+    if !matches!(give_back, GiveBack::All) {
+        // Sent again, it could take a later hold away.
+        if unknown {
+            lease.strayed();
+        }
+    } else if unknown || strays {
+        let (inner, key) = (inner.clone(), tenure.key.clone());
+        inner.clone().spawn(async move { claim::free(&inner, &key, &[request], None, true).await });
+    }
+    outcome
+}
+
+/// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.
+async fn send(inner: &Context, key: &[u8], request: &Cmd, held_so_far: bool) -> Result<(), Error> {
+    let mut again = true;
+    loop {
+        let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
+        match answer.and_then(|value| Ok(reply::holds_left(value).map_err(RedisError::from)?)) {
+            Ok(Some(_)) => return Ok(()),
+            // Released by the first one, whose answer did not arrive.
+            Ok(None) if !again && held_so_far => return Ok(()),
+            Ok(None) | Err(Error::NotALock) => return Err(Error::Lost),
+            Err(Error::Connection(_)) if again => again = false,
+            Err(trouble) => return Err(trouble),
+        }
+    }
+}

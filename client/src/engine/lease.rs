@@ -1,0 +1,487 @@
+//! What guards, watchdog and cancellation share: the record of one owner's hold on one lock.
+//!
+//! ```text
+//!            sent                 renew_at                       until      the server frees it
+//!              │                      │                            │                 │
+//!     ─────────┼──────────────────────┼────────────────────────────┼─────────────────┼────►
+//!              │◄──── a third ───────►│                            │◄──── margin ───►│
+//!              │◄────────────── holders may believe ──────────────►│  lost
+//! ```
+//!
+//! Nothing here waits for the network or sets a timer: it is told what was sent when, and what came
+//! back.
+//!
+//! - **I1** `until` is never later than what the last answered command, and every unanswered one
+//!   whenever it arrives, leaves us.
+//! - **I2** Lost is final. Whoever asks after `until` has passed makes it so before he is told.
+//! - **I3** At most one command per record is under way: it has the [`Turn`].
+//! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases.
+
+use crate::engine::clock::{Caution, Clock, Moment};
+use crate::engine::late::Late;
+use crate::engine::observe;
+use crate::engine::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::engine::tenure::Tenure;
+use crate::wire::request::GiveBack;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// For how long a guard wants the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Term {
+    pub(crate) length: Duration,
+    /// Renewed while the guard lives, or left to end by itself.
+    pub(crate) watched: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) tenure: Tenure,
+    pub(crate) id: u64,
+    clock: Arc<dyn Clock>,
+    caution: Caution,
+    /// A [`Moment`]; 0 when lost. Read without the lock by those who only look.
+    until: AtomicU64,
+    /// Where the watchdog's agenda has it, a [`Moment`]; the agenda's own lock guards it.
+    pub(crate) scheduled: AtomicU64,
+    state: Mutex<State>,
+    turn_over: Notify,
+    gone: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    busy: bool,
+    shares: Vec<Share>,
+    next_share: u32,
+    renew_at: Moment,
+    /// An acquire of this owner may still be on its way to the server.
+    strays: bool,
+    /// Renewals may, too.
+    late: Late,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// The server may still think that we hold it, unless it told us.
+    Lost {
+        told: bool,
+    },
+    Released,
+}
+
+impl Phase {
+    fn is_lost(self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+}
+
+/// One guard's part.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    id: ShareId,
+    term: Term,
+    /// When a fixed term is over.
+    ends: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareId(u32);
+
+/// What the watchdog has to do about a lease now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Renew it for that long.
+    Renew(Duration),
+    /// Look again then.
+    Later(Moment),
+    /// Forget it: it is lost or released.
+    Done,
+}
+
+/// What a guard that goes has to tell the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parting {
+    /// Nothing: the server has told us that the lock is lost.
+    Silent,
+    /// Less holds. When it is all, `strays` says that something may come after it.
+    Release { give_back: GiveBack, strays: bool },
+}
+
+/// The right to send a command for this record.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<Lease>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.state().busy = false;
+        self.0.turn_over.notify_one();
+    }
+}
+
+/// What every lease of a client has in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) caution: Caution,
+}
+
+impl Lease {
+    /// A grant that was asked for at `sent`, with the first guard's share in it.
+    pub(crate) fn granted(
+        id: u64,
+        tenure: Tenure,
+        terms: &Terms,
+        sent: Moment,
+        term: Term,
+        strays: bool,
+    ) -> (Arc<Self>, ShareId) {
+        let until = terms.caution.until(sent, term.length);
+        let mut state = State {
+            phase: Phase::Held,
+            busy: false,
+            shares: Vec::with_capacity(1),
+            next_share: 0,
+            renew_at: Moment::LONG_AGO,
+            strays,
+            late: Late::default(),
+        };
+        let share = state.share(sent, term);
+        let lease = Self {
+            tenure,
+            id,
+            clock: terms.clock.clone(),
+            caution: terms.caution,
+            until: AtomicU64::new(until.0),
+            scheduled: AtomicU64::new(Moment::LONG_AGO.0),
+            state: Mutex::new(state),
+            turn_over: Notify::new(),
+            gone: Notify::new(),
+        };
+        (Arc::new(lease), share)
+    }
+
+    /// Renewals of before the grant may still be on their way.
+    pub(crate) fn inherit(&self, late: Late, sent: Moment) {
+        let mut state = self.state();
+        state.late = late;
+        let most = self.caution.until(sent, late.counts(Duration::MAX)).0;
+        let believed = self.until.load(Ordering::Acquire);
+        self.until.store(believed.min(most), Ordering::Release);
+        if let Some(longest) = state.longest(sent) {
+            state.plan_renewal(sent, longest);
+        }
+    }
+
+    /// No more than this runs of it yet.
+    pub(crate) fn offered(&self, began: Moment, runs: Duration) {
+        let mut state = self.state();
+        let most = self.caution.until(began, runs).0;
+        let believed = self.until.load(Ordering::Acquire);
+        self.until.store(believed.min(most), Ordering::Release);
+        state.plan_renewal(began, runs);
+    }
+
+    /// Those of this one.
+    pub(crate) fn late(&self) -> Late {
+        self.state().late
+    }
+
+    /// Another hold, asked for at `sent`: the server's lease is now the longer of both. None if it
+    /// was lost meanwhile. Unless it `counts`, because replicas have yet to confirm it, no more is
+    /// believed than before, and it is renewed at once.
+    pub(crate) fn reentered(
+        &self,
+        _turn: &Turn,
+        sent: Moment,
+        term: Term,
+        counts: bool,
+    ) -> Option<ShareId> {
+        let mut state = self.state();
+        if state.phase != Phase::Held {
+            return None;
+        }
+        let share = state.share(sent, term);
+        if counts {
+            let until = self.caution.until(sent, state.late.counts(term.length));
+            self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+        } else {
+            state.renew_at = sent;
+        }
+        Some(share)
+    }
+
+    /// Whether the holder must stop. Reads the clock: after a suspend no timer has run yet.
+    pub(crate) fn is_lost(&self) -> bool {
+        let now = Moment::of(&*self.clock);
+        now.0 >= self.until.load(Ordering::Acquire) && self.expire(now)
+    }
+
+    /// Makes it lost if its time is over.
+    pub(crate) fn expire(&self, now: Moment) -> bool {
+        let state = self.state();
+        let over = state.phase == Phase::Held && now.0 >= self.until.load(Ordering::Acquire);
+        if over {
+            self.end(state, false);
+            return true;
+        }
+        state.phase.is_lost()
+    }
+
+    /// Makes it lost. `told`: the server said so.
+    pub(crate) fn lose(&self, told: bool) {
+        let mut state = self.state();
+        match state.phase {
+            Phase::Held => self.end(state, told),
+            Phase::Lost { told: before } => state.phase = Phase::Lost { told: before || told },
+            Phase::Released => {}
+        }
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, State>, told: bool) {
+        state.phase = Phase::Lost { told };
+        self.until.store(Moment::LONG_AGO.0, Ordering::Release);
+        drop(state);
+        self.gone.notify_waiters();
+        observe::lost(&self.tenure, told);
+    }
+
+    /// Returns when it is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let mut gone = std::pin::pin!(self.gone.notified());
+            // From here on no notification is missed.
+            gone.as_mut().enable();
+            if self.is_lost() {
+                return;
+            }
+            gone.await;
+        }
+    }
+
+    /// How long the holder may still believe.
+    pub(crate) fn left(&self) -> Duration {
+        Moment(self.until.load(Ordering::Acquire)).left_at(Moment::of(&*self.clock))
+    }
+
+    pub(crate) fn holds(&self) -> usize {
+        self.state().shares.len()
+    }
+
+    pub(crate) fn term(&self, share: ShareId) -> Option<Term> {
+        let state = self.state();
+        state.shares.iter().find(|other| other.id == share).map(|share| share.term)
+    }
+
+    /// Waits until no command for this record is under way.
+    pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
+        loop {
+            let over = self.turn_over.notified();
+            if let Some(turn) = self.try_turn() {
+                return turn;
+            }
+            over.await;
+        }
+    }
+
+    pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
+        let mut state = self.state();
+        if state.busy {
+            return None;
+        }
+        state.busy = true;
+        drop(state);
+        Some(Turn(self.clone()))
+    }
+
+    /// Whether guards are left that hold it or believed to.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.state().phase != Phase::Released
+    }
+
+    /// The share's guard is gone: nobody renews for it any more, whether it gets to leave or not.
+    pub(crate) fn abandon(&self, share: ShareId) {
+        let mut state = self.state();
+        if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
+            share.term.watched = false;
+        }
+    }
+
+    /// A command may have been carried out, or may be yet, that nobody waits for any more.
+    pub(crate) fn strayed(&self) {
+        self.state().strays = true;
+    }
+
+    /// Takes the guard's share out, and says what the server is to be told. The same again changes
+    /// nothing: it says how many holds are to be left, not how many to take.
+    pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> Parting {
+        let mut state = self.state();
+        state.shares.retain(|other| other.id != share);
+        let left = u32::try_from(state.shares.len()).unwrap_or(u32::MAX);
+        let told = state.phase == Phase::Lost { told: true };
+        if left == 0 {
+            state.phase = Phase::Released;
+        }
+        if told {
+            return Parting::Silent;
+        }
+        let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };
+        Parting::Release { give_back, strays: state.strays }
+    }
+
+    /// The longest that a guard wants.
+    pub(crate) fn longest(&self, now: Moment) -> Option<Duration> {
+        self.state().longest(now)
+    }
+
+    /// What to do about it at `now`.
+    pub(crate) fn duty(&self, now: Moment) -> Duty {
+        if self.expire(now) {
+            return Duty::Done;
+        }
+        let state = self.state();
+        let until = Moment(self.until.load(Ordering::Acquire));
+        match (state.phase, state.renewal(now)) {
+            (Phase::Lost { .. } | Phase::Released, _) => Duty::Done,
+            (Phase::Held, Some(length)) if state.renew_at <= now && !state.busy => {
+                Duty::Renew(length)
+            }
+            (Phase::Held, Some(_)) if state.renew_at > now => {
+                Duty::Later(state.renew_at.min(until))
+            }
+            // Somebody else's command is under way: soon, but not at once.
+            (Phase::Held, Some(_)) => Duty::Later(now.after(SOON).min(until)),
+            (Phase::Held, None) => Duty::Later(until),
+        }
+    }
+
+    /// Whatever was planned, a renewal is due now, unless one is under way.
+    pub(crate) fn hurry(&self, now: Moment) {
+        let mut state = self.state();
+        if state.renew_at != Moment::NEVER {
+            state.renew_at = state.renew_at.min(now);
+        }
+    }
+
+    /// A renewal is to be sent, and until it is answered there is no other.
+    pub(crate) fn take_up(&self, _turn: &Turn) {
+        self.state().renew_at = Moment::NEVER;
+    }
+
+    /// A renewal is about to be sent over that connection. If it is shorter than what we have, the
+    /// server may obey it and the answer be lost, so from now on no more is believed. (I1)
+    pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration, via: u64) {
+        let mut state = self.state();
+        state.late.sending(via, length);
+        let until = self.caution.until(sent, length).0;
+        let believed = self.until.load(Ordering::Acquire);
+        self.until.store(believed.min(until), Ordering::Release);
+    }
+
+    /// The server has renewed it, as asked for at `sent`. Too late if the time was over by `now`.
+    pub(crate) fn renewed(&self, _turn: &Turn, sent: Moment, length: Duration, now: Moment) {
+        if self.expire(now) {
+            return;
+        }
+        let mut state = self.state();
+        state.late.answered();
+        if state.phase == Phase::Held {
+            let until = self.caution.until(sent, state.late.counts(length));
+            self.until.store(until.0, Ordering::Release);
+            state.plan_renewal(sent, length);
+        }
+    }
+
+    /// The server has answered that it did nothing.
+    pub(crate) fn refused(&self, _turn: &Turn) {
+        self.state().late.answered();
+    }
+
+    /// The renewal failed, or nobody knows. It is tried again before long.
+    pub(crate) fn not_renewed(&self, _turn: &Turn, length: Duration, now: Moment) {
+        let mut state = self.state();
+        let length = state.late.counts(length);
+        state.renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
+    }
+
+    /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term
+    /// that it had.
+    pub(crate) fn change(
+        &self,
+        _turn: &Turn,
+        share: ShareId,
+        sent: Moment,
+        length: Duration,
+    ) -> (Duration, Option<Term>) {
+        let mut state = self.state();
+        let before = state.set_length(share, sent, length);
+        let longest = state.longest(sent).unwrap_or(length);
+        state.plan_renewal(sent, longest);
+        (longest, before)
+    }
+
+    /// Takes a change back that the server does not agree to.
+    pub(crate) fn change_back(&self, _turn: &Turn, share: ShareId, sent: Moment, before: Term) {
+        let mut state = self.state();
+        state.set_length(share, sent, before.length);
+        // What runs at the server is what ran before; it is renewed right away.
+        state.renew_at = sent;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+}
+
+/// Before a failed renewal is tried again, and before a busy record is looked at again.
+const SOON: Duration = Duration::from_millis(5);
+
+impl State {
+    /// What a renewal has to ask for so that no guard gets less than it wants: none if all of them
+    /// let their leases end. (I4)
+    fn renewal(&self, now: Moment) -> Option<Duration> {
+        if self.shares.iter().any(|share| share.term.watched) { self.longest(now) } else { None }
+    }
+
+    fn longest(&self, now: Moment) -> Option<Duration> {
+        let wanted = |share: &Share| match share.term {
+            Term { length, watched: true } => length,
+            Term { watched: false, .. } => share.ends.left_at(now),
+        };
+        self.shares.iter().map(wanted).max()
+    }
+
+    fn share(&mut self, sent: Moment, term: Term) -> ShareId {
+        let id = ShareId(self.next_share);
+        self.next_share = self.next_share.wrapping_add(1);
+        self.shares.push(Share { id, term, ends: sent.after(term.length) });
+        self.plan_renewal(sent, term.length);
+        id
+    }
+
+    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Term> {
+        let share = self.shares.iter_mut().find(|other| other.id == share)?;
+        let before = share.term;
+        share.term.length = length;
+        share.ends = sent.after(length);
+        Some(before)
+    }
+
+    /// A third of the lease later. Rounded down to one of 32 points in that third, so that those of
+    /// a client that has many come in batches.
+    fn plan_renewal(&mut self, sent: Moment, length: Duration) {
+        let length = self.late.counts(length);
+        let third = sent.after(length / 3);
+        let grid = u64::try_from(length.as_nanos() / (3 * 32)).unwrap_or(u64::MAX).max(1);
+        self.renew_at = Moment(third.0 - third.0 % grid).max(sent);
+    }
+}
+
+#[cfg(all(test, not(kvlock_shuttle)))]
+mod tests;
+
+#[cfg(all(test, kvlock_shuttle))]
+mod interleavings;

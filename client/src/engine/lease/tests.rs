@@ -1,0 +1,230 @@
+#![expect(clippy::expect_used, reason = "a panic is how a test fails")]
+
+use super::*;
+use crate::engine::watchdog::{Agenda, CHUNK};
+use crate::wire::reply::Token;
+use crate::wire::request::Mode;
+use std::sync::atomic::AtomicU64 as Count;
+
+#[derive(Debug, Default)]
+struct ByHand(Count);
+
+impl Clock for ByHand {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct Stage {
+    clock: Arc<ByHand>,
+    lease: Arc<Lease>,
+    share: ShareId,
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn watched(length: u64) -> Term {
+    Term { length: millis(length), watched: true }
+}
+
+fn fixed(length: u64) -> Term {
+    Term { length: millis(length), watched: false }
+}
+
+/// A lock granted at time 10,000 with 30 s or another term, and a margin of 500 ms.
+fn granted(term: Term) -> Stage {
+    numbered(1, term)
+}
+
+fn numbered(id: usize, term: Term) -> Stage {
+    let clock = Arc::new(ByHand::default());
+    clock.0.store(10_000, Ordering::SeqCst);
+    let terms = Terms { clock: clock.clone(), caution: Caution { margin: millis(500) } };
+    let tenure = Tenure {
+        mode: Mode::Alone,
+        key: b"k"[..].into(),
+        owner: "o:1".into(),
+        token: Token::from(1),
+        raised: false,
+    };
+    let (lease, share) = Lease::granted(id as u64, tenure, &terms, at(10_000), term, false);
+    Stage { clock, lease, share }
+}
+
+fn at(time: u64) -> Moment {
+    Moment(0).after(millis(time))
+}
+
+impl Stage {
+    fn turn(&self) -> Turn {
+        self.lease.try_turn().expect("nobody is at it")
+    }
+
+    fn time_is(&self, time: u64) {
+        self.clock.0.store(time, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_lease_is_believed_in_until_the_margin_before_its_end() {
+    let stage = granted(watched(30_000));
+    // 30 s less 1 %, 2 ms and the margin.
+    assert_eq!(stage.lease.left(), millis(30_000 - 300 - 2 - 500));
+    stage.time_is(10_000 + 29_197);
+    assert!(!stage.lease.is_lost());
+    stage.time_is(10_000 + 29_198);
+    assert!(stage.lease.is_lost() && stage.lease.left().is_zero());
+}
+
+#[test]
+fn it_is_renewed_after_a_third_or_a_little_earlier() {
+    let stage = granted(watched(30_000));
+    let Duty::Later(when) = stage.lease.duty(at(10_000)) else { panic!("not yet") };
+    assert!(when <= at(20_000) && when > at(19_600), "{when:?}");
+    assert_eq!(stage.lease.duty(at(20_000)), Duty::Renew(millis(30_000)));
+}
+
+#[test]
+fn a_fixed_lease_is_only_looked_at_when_it_ends() {
+    let stage = granted(fixed(30_000));
+    assert_eq!(stage.lease.duty(at(20_000)), Duty::Later(at(10_000 + 29_198)));
+}
+
+#[test]
+fn while_a_renewal_is_under_way_there_is_no_other() {
+    let stage = granted(watched(30_000));
+    let turn = stage.turn();
+    stage.lease.take_up(&turn);
+    assert!(stage.lease.try_turn().is_none());
+    assert_eq!(stage.lease.duty(at(25_000)), Duty::Later(at(39_198)));
+    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
+    assert_eq!(stage.lease.left(), millis(29_198), "the old lease still holds");
+    stage.lease.renewed(&turn, at(20_000), millis(30_000), at(20_100));
+    assert_eq!(stage.lease.left(), millis(10_000 + 29_198), "counted from the sending");
+    drop(turn);
+    assert!(stage.lease.try_turn().is_some());
+}
+
+#[test]
+fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
+    let stage = granted(watched(30_000));
+    let turn = stage.turn();
+    stage.lease.take_up(&turn);
+    stage.lease.not_renewed(&turn, millis(30_000), at(20_000));
+    drop(turn);
+    assert_eq!(stage.lease.duty(at(20_000)), Duty::Later(at(21_000)));
+    assert_eq!(stage.lease.duty(at(21_000)), Duty::Renew(millis(30_000)));
+    assert_eq!(stage.lease.duty(at(39_198)), Duty::Done);
+}
+
+#[test]
+fn an_answer_that_comes_too_late_finds_nothing_again() {
+    let stage = granted(watched(30_000));
+    let turn = stage.turn();
+    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
+    stage.time_is(39_198);
+    stage.lease.renewed(&turn, at(20_000), millis(30_000), at(39_198));
+    assert!(stage.lease.is_lost());
+}
+
+#[test]
+fn a_shorter_renewal_counts_from_when_it_is_sent() {
+    let stage = granted(fixed(100_000));
+    let turn = stage.turn();
+    let (length, before) = stage.lease.change(&turn, stage.share, at(10_000), millis(1_000));
+    assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
+    stage.lease.renewing(&turn, at(10_000), length, 1);
+    // Its answer may never come.
+    assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
+}
+
+#[test]
+fn guards_of_one_owner_get_the_longest_of_their_leases() {
+    let stage = granted(watched(3_000));
+    let turn = stage.turn();
+    let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000), true).expect("held");
+    assert_eq!((stage.lease.holds(), stage.lease.left()), (2, millis(60_000 - 600 - 2 - 500)));
+    // What the fixed one has left is not taken from it.
+    assert_eq!(stage.lease.duty(at(30_000)), Duty::Later(at(30_005)), "the turn is taken");
+    drop(turn);
+    assert_eq!(stage.lease.duty(at(30_000)), Duty::Renew(millis(40_000)));
+    let turn = stage.turn();
+    let parting = stage.lease.leave(&turn, long);
+    assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
+    drop(turn);
+    assert_eq!(stage.lease.duty(at(30_000)), Duty::Renew(millis(3_000)));
+}
+
+#[test]
+fn many_that_are_due_are_looked_at_some_at_a_time() {
+    let mut agenda = Agenda::default();
+    let stages: Vec<_> = (0..CHUNK + 7).map(|id| numbered(id, watched(30_000))).collect();
+    for stage in &stages {
+        agenda.place(&stage.lease, at(20_000));
+    }
+    assert_eq!(agenda.due(at(20_000)).len(), CHUNK);
+    assert_eq!(agenda.due(at(20_000)).len(), 7);
+    assert!(agenda.due(at(20_000)).is_empty());
+}
+
+#[test]
+fn leaving_twice_takes_one_share() {
+    let stage = granted(watched(3_000));
+    let turn = stage.turn();
+    let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000), true).expect("held");
+    for _ in 0..2 {
+        let parting = stage.lease.leave(&turn, inner);
+        assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
+    }
+    for _ in 0..2 {
+        let parting = stage.lease.leave(&turn, stage.share);
+        assert!(matches!(parting, Parting::Release { give_back: GiveBack::All, .. }));
+    }
+    drop(turn);
+    assert!(!stage.lease.is_alive());
+    assert_eq!(stage.lease.duty(at(10_001)), Duty::Done);
+}
+
+#[test]
+fn what_the_server_has_taken_away_is_not_released() {
+    let stage = granted(watched(3_000));
+    stage.lease.lose(true);
+    assert!(stage.lease.is_lost());
+    let turn = stage.turn();
+    assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000), true).is_none());
+    assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Silent));
+}
+
+#[test]
+fn what_is_over_by_the_clock_is_released_all_the_same() {
+    let stage = granted(watched(3_000));
+    stage.time_is(60_000);
+    assert!(stage.lease.is_lost());
+    let turn = stage.turn();
+    assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Release { .. }));
+}
+
+#[test]
+fn a_change_that_the_server_refuses_is_forgotten() {
+    let stage = granted(watched(30_000));
+    let turn = stage.turn();
+    let (length, before) = stage.lease.change(&turn, stage.share, at(12_000), millis(90_000));
+    stage.lease.renewing(&turn, at(12_000), length, 1);
+    stage.lease.change_back(&turn, stage.share, at(12_000), before.expect("it had a term"));
+    drop(turn);
+    assert_eq!(stage.lease.left(), millis(29_198));
+    assert_eq!(stage.lease.duty(at(12_000)), Duty::Renew(millis(30_000)));
+}
+
+#[test]
+fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_at_once() {
+    let stage = granted(watched(30_000));
+    stage.time_is(15_000);
+    let (turn, before) = (stage.turn(), stage.lease.left());
+    stage.lease.reentered(&turn, at(15_000), watched(30_000), false).expect("held");
+    drop(turn);
+    assert_eq!((stage.lease.holds(), stage.lease.left()), (2, before));
+    assert_eq!(stage.lease.duty(at(15_000)), Duty::Renew(millis(30_000)));
+}

@@ -1,0 +1,184 @@
+//! How long an acquire goes on: its caller's limit, and the trouble that it bears meanwhile.
+
+use crate::engine::observe;
+use crate::wire::error::Error;
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// A wait that was in line for so long before its connection broke had reached the server: what came
+/// before is another trouble. Some networks cut silent connections every minute.
+pub(crate) const REACHED: Duration = Duration::from_secs(1);
+
+/// Who cannot wait in line asks at intervals that grow from the one to the other.
+const POLL_MIN: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(300);
+
+/// What is in trouble is tried again at intervals from the one to the other, of which each is no more
+/// than this part of how long the trouble has lasted: who waits for a failover that takes two seconds
+/// hears of its end an eighth of a second later at most.
+const PART: u32 = 16;
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long an acquire may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// No waiting.
+    Now,
+    Until(Instant),
+    Never,
+}
+
+impl Limit {
+    /// Of somebody who waits for so long: not at all for nothing.
+    pub(crate) fn within(timeout: Duration) -> Self {
+        if timeout.is_zero() {
+            return Self::Now;
+        }
+        Instant::now().checked_add(timeout).map_or(Self::Never, Self::Until)
+    }
+
+    pub(crate) fn left(self) -> Option<Duration> {
+        match self {
+            Self::Now => Some(Duration::ZERO),
+            Self::Until(end) => Some(end.saturating_duration_since(Instant::now())),
+            Self::Never => None,
+        }
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Waits for something for as long as the limit lets.
+    pub(crate) async fn wait_for<T>(self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = what => Some(done),
+            () = self.passes() => None,
+        }
+    }
+
+    /// Does something, but not for longer than an answer may take after the limit, whatever it waits
+    /// for. It is large, so it stays where it is.
+    pub(crate) async fn hold<T>(
+        self,
+        reply_timeout: Duration,
+        what: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        let Some(left) = self.left() else { return what.await };
+        timeout(left.saturating_add(reply_timeout), what).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    async fn passes(self) {
+        match self {
+            Self::Now => {}
+            Self::Until(end) => sleep_until(end).await,
+            Self::Never => std::future::pending().await,
+        }
+    }
+}
+
+/// Sleeps before a client that cannot wait in line, or was withdrawn from it, asks again.
+pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
+    let longest = POLL_MAX.min(POLL_MIN * 2_u32.saturating_pow(*polls));
+    *polls += 1;
+    limit.wait_for(sleep(between_half_and(longest))).await;
+}
+
+/// Trouble that passes by itself, and how long it has lasted.
+pub(crate) struct Trouble {
+    limit: Limit,
+    since: Option<Instant>,
+}
+
+impl Trouble {
+    pub(crate) fn new(limit: Limit) -> Self {
+        Self { limit, since: None }
+    }
+
+    pub(crate) fn over(&mut self) {
+        *self = Self::new(self.limit);
+    }
+
+    /// Pauses before the next try, until there is `news` at most; returns the error when there is to
+    /// be none.
+    pub(crate) async fn bear(
+        &mut self,
+        error: Error,
+        patience: Duration,
+        news: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let first = self.since.is_none();
+        let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
+        let again = match self.limit {
+            // A connection may have been closed while nobody used it, and only now it shows.
+            Limit::Now => first && matches!(error, Error::Connection(_)),
+            Limit::Until(_) | Limit::Never => {
+                error.is_passing() && !self.limit.is_over() && lasts < patience
+            }
+        };
+        if !again {
+            return Err(error);
+        }
+        if !first {
+            let pause = pause_after(lasts);
+            observe::trouble(&error, pause);
+            self.limit.wait_for(sleep_until_news(pause, news)).await;
+        }
+        Ok(())
+    }
+}
+
+/// How long to pause before the next try of what has been in trouble for so long.
+pub(crate) fn pause_after(lasts: Duration) -> Duration {
+    between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX))
+}
+
+/// Sleeps for that long, or until there is news.
+pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
+    tokio::select! {
+        () = sleep(pause) => {}
+        () = news => {}
+    }
+}
+
+/// At random, so that many who began together do not go on together.
+fn between_half_and(longest: Duration) -> Duration {
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_is_looked_at_again_soon_after_it_is_over_and_not_too_often() {
+        let (begun, mut trouble, mut tries) = (Instant::now(), Trouble::new(Limit::Never), 0);
+        loop {
+            let before = begun.elapsed();
+            if trouble.bear(Error::Timeout, PATIENCE, pending()).await.is_err() {
+                break;
+            }
+            tries += 1;
+            let pause = begun.elapsed() - before;
+            let most = (before / PART).clamp(PAUSE_MIN, PAUSE_MAX);
+            // Timers count whole milliseconds.
+            assert!(pause <= most + Duration::from_millis(1), "{pause:?} after {before:?}");
+        }
+        assert!((60..300).contains(&tries), "{tries} in {PATIENCE:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_end_the_pause() {
+        let (begun, mut trouble) = (Instant::now(), Trouble::new(Limit::Never));
+        for _ in 0..3 {
+            trouble.bear(Error::Timeout, PATIENCE, async {}).await.unwrap();
+        }
+        assert!(begun.elapsed() < PAUSE_MIN / 2, "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,21 @@
+//! How a lock is acquired, kept, and let go.
+
+pub(crate) mod acquire;
+pub(crate) mod background;
+pub(crate) mod claim;
+pub(crate) mod clock;
+pub(crate) mod contended;
+pub(crate) mod context;
+pub(crate) mod hold;
+pub(crate) mod late;
+pub(crate) mod lease;
+pub(crate) mod limit;
+pub(crate) mod observe;
+pub(crate) mod owner;
+pub(crate) mod reenter;
+pub(crate) mod session;
+pub(crate) mod settings;
+pub(crate) mod sync;
+pub(crate) mod tenure;
+pub(crate) mod wait;
+pub(crate) mod watchdog;

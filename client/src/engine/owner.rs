@@ -1,0 +1,195 @@
+//! Owners that several acquisitions share.
+
+use crate::engine::lease::Lease;
+use crate::wire::request::Mode;
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{MutexGuard, Notify};
+use uuid::Uuid;
+
+/// Makes acquisitions re-entrant: those that share an owner share the lock.
+///
+/// Without one, each acquisition is an owner of its own, and a task that acquires a lock that it
+/// holds already waits for itself. With one, the second acquisition re-enters: it is granted at
+/// once, has the same token, and the lock is free when the guards of both are gone. Hand a clone to
+/// whatever belongs together: a task, a request, a chain of calls.
+///
+/// On the wire an owner is `<client uuid>:<n>`, with a fresh `n` whenever it comes to hold a lock
+/// that it did not hold; so nothing that is late can touch what it holds next.
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let me = client.owner();
+/// let lock = client.lock("orders:42").owner(&me);
+///
+/// let outer = lock.acquire().await?;
+/// let inner = lock.acquire().await?; // at once
+/// assert_eq!(outer.token(), inner.token());
+/// assert_eq!(outer.holds(), 2);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Owner {
+    client: Uuid,
+    slots: Arc<Mutex<Slots>>,
+}
+
+/// By the name of the lock, and by how it is held.
+#[derive(Default)]
+struct Slots {
+    alone: HashMap<Arc<[u8]>, Visited>,
+    shared: HashMap<Arc<[u8]>, Visited>,
+}
+
+impl Slots {
+    fn of(&mut self, mode: Mode) -> &mut HashMap<Arc<[u8]>, Visited> {
+        match mode {
+            // Permits have no shared owners.
+            Mode::Alone | Mode::Permits(_) | Mode::AllPermits | Mode::Latch => &mut self.alone,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Visited {
+    slot: Arc<Slot>,
+    visitors: usize,
+}
+
+/// What an owner does with one lock.
+#[derive(Default)]
+struct Slot {
+    /// Acquires follow each other.
+    gate: tokio::sync::Mutex<()>,
+    held: Mutex<Held>,
+    /// The acquire at the gate has to wait for others.
+    waits: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    lease: Weak<Lease>,
+    waiting: bool,
+}
+
+impl Owner {
+    pub(crate) fn of(client: Uuid) -> Self {
+        Self { client, slots: Arc::default() }
+    }
+
+    /// Whether it was made by that client; at another's server it is nobody.
+    pub(crate) fn is_of(&self, client: Uuid) -> bool {
+        self.client == client
+    }
+
+    pub(crate) fn visit(&self, mode: Mode, key: &Arc<[u8]>) -> Visit {
+        let mut slots = self.slots();
+        let visited = slots.of(mode).entry(key.clone()).or_default();
+        visited.visitors += 1;
+        Visit { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
+    }
+
+    /// What it holds in that mode, or believed to, under this name.
+    pub(crate) fn lease(&self, mode: Mode, key: &[u8]) -> Option<Arc<Lease>> {
+        self.slots().of(mode).get(key)?.slot.lease()
+    }
+
+    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").finish_non_exhaustive()
+    }
+}
+
+impl Slot {
+    fn lease(&self) -> Option<Arc<Lease>> {
+        self.held().lease.upgrade().filter(|lease| lease.is_alive())
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An acquire, or a guard, of an owner. The slot goes with the last of them.
+pub(crate) struct Visit {
+    owner: Owner,
+    mode: Mode,
+    key: Arc<[u8]>,
+    slot: Arc<Slot>,
+}
+
+impl fmt::Debug for Visit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Visit").finish_non_exhaustive()
+    }
+}
+
+impl Visit {
+    /// The right to acquire for this owner.
+    pub(crate) async fn gate(&self) -> MutexGuard<'_, ()> {
+        self.slot.gate.lock().await
+    }
+
+    /// Returns when the acquire that is at the gate waits for others to release.
+    pub(crate) async fn until_waiting(&self) {
+        loop {
+            let mut waits = pin!(self.slot.waits.notified());
+            waits.as_mut().enable();
+            if self.slot.held().waiting {
+                return;
+            }
+            waits.await;
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Option<Arc<Lease>> {
+        self.slot.lease()
+    }
+
+    /// A visit of the same owner to the same lock, in that mode.
+    pub(crate) fn in_mode(&self, mode: Mode) -> Self {
+        self.owner.visit(mode, &self.key)
+    }
+
+    pub(crate) fn holds(&self, lease: &Arc<Lease>) {
+        self.slot.held().lease = Arc::downgrade(lease);
+    }
+
+    /// From now on, until it is dropped, this owner waits for others.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        self.slot.held().waiting = true;
+        self.slot.waits.notify_waiters();
+        Waiting(&self.slot)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        let mut slots = self.owner.slots();
+        let slots = slots.of(self.mode);
+        if let Some(slot) = slots.get_mut(&self.key) {
+            slot.visitors -= 1;
+            if slot.visitors == 0 {
+                slots.remove(&self.key);
+            }
+        }
+    }
+}
+
+pub(crate) struct Waiting<'a>(&'a Slot);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.held().waiting = false;
+    }
+}

@@ -1,0 +1,123 @@
+//! How an owner that holds a lock acquires it once more.
+
+use crate::engine::claim::{self, Followed};
+use crate::engine::clock::Moment;
+use crate::engine::context::Context;
+use crate::engine::hold;
+use crate::engine::lease::{Lease, ShareId, Term, Turn};
+use crate::engine::observe;
+use crate::engine::settings::FIRST_LEASE;
+use crate::net::live::Live;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, Grant};
+use crate::wire::request::{self, GiveBack};
+use redis::RedisError;
+use std::sync::Arc;
+
+/// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
+/// has gone meanwhile, so that there is nothing to re-enter.
+///
+/// Tries once. After trouble it can be called again: said as "so many holds then", an addition
+/// counts once however often it arrives.
+///
+/// # Cancel safety
+///
+/// Dropped, the server is told in the background how many holds there are.
+pub(crate) async fn reenter(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    term: Term,
+) -> Result<Option<ShareId>, Error> {
+    let turn = lease.turn().await;
+    if !lease.is_alive() {
+        return Ok(None);
+    }
+    if lease.is_lost() {
+        return Err(Error::Lost);
+    }
+    let first = Term { length: term.length.min(FIRST_LEASE), ..term };
+    let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
+    let (mut sent, answer) = addition.ask(first).await;
+    let same = |grant: &Grant| grant.token == lease.tenure.token;
+    match answer {
+        Ok(Some(grant)) if same(&grant) => {}
+        // Somebody has meddled with the key: this is not what our guards hold.
+        Ok(_) => {
+            lease.lose(false);
+            return Err(Error::Lost);
+        }
+        // A release that came late may have taken a hold away: what counts is that it is held.
+        Err(trouble) if trouble.code() == Some("MISMATCH") => {
+            sent = addition.renew(first).await?;
+        }
+        Err(trouble) => return Err(trouble),
+    }
+    let turn = addition.turn.as_ref();
+    let counts = inner.settings.replicas.is_none();
+    let Some(share) = turn.and_then(|turn| lease.reentered(turn, sent, first, counts)) else {
+        return Err(Error::Lost);
+    };
+    addition.turn = None;
+    inner.watchdog.watch(lease);
+    observe::reentered(&lease.tenure);
+    Ok(Some(share))
+}
+
+/// A hold that may have been added. While it has the turn, dropping it takes the hold back.
+struct Addition<'a> {
+    inner: &'a Arc<Context>,
+    lease: &'a Arc<Lease>,
+    turn: Option<Turn>,
+    via: Option<Arc<Live>>,
+}
+
+impl Addition<'_> {
+    async fn ask(&mut self, first: Term) -> (Moment, Result<Option<Grant>, Error>) {
+        let tenure = &self.lease.tenure;
+        let holds = u32::try_from(self.lease.holds() + 1).ok();
+        let sent = self.inner.now();
+        let answer = async {
+            let request =
+                request::acquire(tenure.mode, &*tenure.key, &*tenure.owner, first.length, holds)?;
+            let patience = self.inner.settings.reply_timeout;
+            let via = |live: &Arc<Live>| self.via = Some(live.clone());
+            let answer = self.inner.router.call_via(&tenure.key, &request, patience, via).await;
+            Ok(reply::grant(answer?).map_err(RedisError::from)?)
+        };
+        (sent, answer.await)
+    }
+
+    /// Renews it for as long as it and all others want. Says when that was sent.
+    async fn renew(&self, first: Term) -> Result<Moment, Error> {
+        let (inner, lease) = (self.inner, self.lease);
+        let Some(turn) = &self.turn else { return Err(Error::Lost) };
+        let way = inner.renewals.way(&lease.tenure.key).await?;
+        let sent = inner.now();
+        let length = lease.longest(sent).unwrap_or_default().max(first.length);
+        hold::renew(inner, lease, turn, way, sent, length).await?;
+        Ok(sent)
+    }
+}
+
+impl Drop for Addition<'_> {
+    fn drop(&mut self) {
+        let (Some(turn), Some(via)) = (self.turn.take(), self.via.take()) else {
+            return;
+        };
+        let tenure = &self.lease.tenure;
+        let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
+        let Ok(release) =
+            request::release(tenure.mode, &*tenure.key, &*tenure.owner, GiveBack::DownTo(left))
+        else {
+            return;
+        };
+        let (inner, lease) = (self.inner.clone(), self.lease.clone());
+        self.inner.spawn(async move {
+            if claim::follow(&inner, &release, &via).await != Followed::Done {
+                // The last guard will give back all there is.
+                lease.strayed();
+            }
+            drop(turn);
+        });
+    }
+}

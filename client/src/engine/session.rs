@@ -1,0 +1,242 @@
+//! How waits are carried: all of a client's at one server through one session, which one task reads.
+//!
+//! ```text
+//!   task ── LOCK.WAIT … SESSION id ──► server: "queued"       over the connection for commands
+//!    ▲                                   │ granted, open, timeout, …
+//!    └── by owner ── reader ◄── SESSION.NEXT id ack           over one of its own
+//! ```
+//!
+//! - **S1** A session is over once, for a reason; then each of its waits ends with that, and asks
+//!   again through another. The server knows the owner, so it keeps its place if that still stands.
+//! - **S2** What the reader is told for an owner whom nobody waits for any more is nobody's: whoever
+//!   gave that wait up sees to it that nothing is left, with its [`Claim`](crate::engine::claim::Claim).
+
+use crate::net::link::runtime_is_gone;
+use crate::net::node::Node;
+use crate::net::router::Router;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, Told};
+use crate::wire::request;
+use redis::{ErrorKind, RedisError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// For how long the server keeps a session that nobody reads: a new connection has to be made, or a
+/// process stands still.
+const TTL: Duration = Duration::from_secs(10);
+
+/// How long the server lets the reader wait. One that has died is noticed when it is over.
+const PARKED: Duration = Duration::from_secs(5);
+
+/// A session without waits is closed after this time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The sessions of a client, one at each server at most.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    router: Arc<Router>,
+    /// How long the server may take to answer.
+    patience: Duration,
+    open: Mutex<Vec<Arc<Session>>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(router: Arc<Router>, patience: Duration) -> Self {
+        Self { router, patience, open: Mutex::default() }
+    }
+
+    /// The one at that server; a new one, if there is none.
+    pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = |session: &Arc<Session>| Arc::ptr_eq(&session.node, node);
+        if let Some(session) = open.iter().find(|session| here(session) && !session.is_over()) {
+            return Ok(session.clone());
+        }
+        open.retain(|session| !session.is_over());
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let session = Arc::new(Session {
+            node: node.clone(),
+            phase: watch::Sender::new(Phase::Opening),
+            waits: Mutex::default(),
+        });
+        let reader = Reader { session: session.clone(), router: self.router.clone() };
+        runtime.spawn(reader.run(self.patience));
+        open.push(session.clone());
+        Ok(session)
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        for session in self.open.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            session.end(nobody_waits());
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    node: Arc<Node>,
+    phase: watch::Sender<Phase>,
+    waits: Mutex<HashMap<Arc<str>, oneshot::Sender<Told>>>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Opening,
+    Open(Arc<str>),
+    Over(Error),
+}
+
+impl Session {
+    fn is_over(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Over(_))
+    }
+
+    /// Its name at the server, as soon as it has one.
+    pub(crate) async fn id(&self) -> Result<Arc<str>, Error> {
+        let mut phase = self.phase.subscribe();
+        let phase = phase.wait_for(|phase| !matches!(phase, Phase::Opening)).await;
+        match phase.as_deref() {
+            Ok(Phase::Open(id)) => Ok(id.clone()),
+            Ok(Phase::Over(why)) => Err(why.clone()),
+            Ok(Phase::Opening) | Err(_) => Err(runtime_is_gone()),
+        }
+    }
+
+    /// From now on that owner is told what becomes of its wait.
+    pub(crate) fn expect(self: &Arc<Self>, owner: &Arc<str>) -> Result<Ticket, Error> {
+        let (sender, told) = oneshot::channel();
+        let mut waits = self.waits();
+        // Nobody ends it between the question and the entry.
+        if let Phase::Over(why) = &*self.phase.borrow() {
+            return Err(why.clone());
+        }
+        waits.insert(owner.clone(), sender);
+        Ok(Ticket { session: self.clone(), owner: owner.clone(), told })
+    }
+
+    /// It is over, if it is not yet.
+    pub(crate) fn end(&self, why: Error) {
+        self.end_if(why, |_| true);
+    }
+
+    /// The same, if that is so of how many wait.
+    fn end_if(&self, why: Error, so: impl Fn(usize) -> bool) -> bool {
+        let mut waits = self.waits();
+        if !so(waits.len()) {
+            return false;
+        }
+        self.phase.send_if_modified(|phase| {
+            let ends = !matches!(phase, Phase::Over(_));
+            if ends {
+                *phase = Phase::Over(why);
+            }
+            ends
+        });
+        // Without anybody to tell it they look for why.
+        waits.clear();
+        true
+    }
+
+    fn waits(&self) -> MutexGuard<'_, HashMap<Arc<str>, oneshot::Sender<Told>>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in line, as seen from here. Dropped, nobody hears of it any more.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    session: Arc<Session>,
+    owner: Arc<str>,
+    told: oneshot::Receiver<Told>,
+}
+
+impl Ticket {
+    /// What has become of it; an error if the session is over.
+    pub(crate) async fn told(&mut self) -> Result<Told, Error> {
+        if let Ok(told) = (&mut self.told).await {
+            return Ok(told);
+        }
+        match &*self.session.phase.borrow() {
+            Phase::Over(why) => Err(why.clone()),
+            Phase::Opening | Phase::Open(_) => Err(Error::Timeout),
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.session.waits().remove(&self.owner);
+    }
+}
+
+/// The task that hears what becomes of the waits. Whatever ends it ends the session.
+struct Reader {
+    session: Arc<Session>,
+    router: Arc<Router>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.session.end(runtime_is_gone());
+    }
+}
+
+impl Reader {
+    async fn run(self, patience: Duration) {
+        let mut phase = self.session.phase.subscribe();
+        let why = tokio::select! {
+            Err(why) = self.read(patience) => why,
+            _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => return,
+        };
+        tracing::debug!(%why, "the session is over");
+        self.router.learn(&self.session.node, &why);
+        self.session.end(why);
+    }
+
+    async fn read(&self, patience: Duration) -> Result<std::convert::Infallible, Error> {
+        let Session { node, phase, .. } = &*self.session;
+        let mut live = node.dial().await?;
+        let opened = live.call(&request::open_session(TTL)?, false, patience).await?;
+        let id: Arc<str> = reply::session(opened).map_err(RedisError::from)?.into();
+        phase.send_replace(Phase::Open(id.clone()));
+        let (mut ack, mut busy) = (0, Instant::now());
+        loop {
+            let next = request::next(&id, ack, PARKED)?;
+            let answer = live.call(&next, false, PARKED + patience);
+            match self.router.looking(answer).await {
+                Ok(told) => self.take_in(told, &mut ack)?,
+                // What was on its way is told again.
+                Err(Error::Connection(_) | Error::Timeout) => live = node.dial().await?,
+                Err(trouble) => return Err(trouble),
+            }
+            if !self.session.waits().is_empty() {
+                busy = Instant::now();
+            } else if busy.elapsed() >= IDLE && self.session.end_if(nobody_waits(), |n| n == 0) {
+                live.call(&request::close_session(&id), false, patience).await?;
+            }
+        }
+    }
+
+    fn take_in(&self, told: redis::Value, ack: &mut u64) -> Result<(), Error> {
+        for outcome in reply::outcomes(told).map_err(RedisError::from)? {
+            // Twice, after a connection broke.
+            if outcome.seq > *ack {
+                *ack = outcome.seq;
+                let wait = self.session.waits().remove(&*outcome.owner);
+                // Whoever does not take it any more has seen to it that nothing is left.
+                let _taken = wait.map(|wait| wait.send(outcome.told));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn nobody_waits() -> Error {
+    Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
+}

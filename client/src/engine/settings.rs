@@ -1,0 +1,41 @@
+//! How a client works, and what it takes.
+
+use crate::net::replicas::Replicas;
+use crate::wire::error::Error;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) reply_timeout: Duration,
+    pub(crate) patience: Duration,
+    pub(crate) replicas: Option<Replicas>,
+    pub(crate) confirm: bool,
+}
+
+/// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
+/// that a grant that nobody knows of is over by then whatever happens.
+pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
+
+/// The shortest lease: less is over before an answer is back.
+const LEASE_MIN: Duration = Duration::from_millis(10);
+/// Ten years: more cannot be said on the wire.
+const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);
+
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("lease out of range: {lease:?} is not 10 ms to ten years")))
+}
+
+const NAME_MAX: usize = 65_536;
+
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {
+    match name.len() {
+        1..=NAME_MAX => Ok(()),
+        length => {
+            Err(Error::Invalid(format!("name out of range: {length} bytes, not 1 to {NAME_MAX}")))
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Waiting in line, for a lock, permits or a latch, until the server says what becomes of it.
+
+use crate::engine::claim::Claim;
+use crate::engine::clock::Moment;
+use crate::engine::limit::Limit;
+use crate::engine::observe;
+use crate::net::router::Route;
+use crate::wire::error::Error;
+use crate::wire::reply::{self, Grant, Queued, Told};
+use crate::wire::request;
+use redis::RedisError;
+use std::time::Duration;
+use tokio::time::timeout_at;
+
+/// What has become of a wait.
+pub(crate) enum Waited {
+    /// It is granted, for the offer, which did not begin before that moment.
+    Granted(Grant, Moment),
+    /// The latch is open.
+    Open,
+    /// The time is over.
+    Over,
+    /// Somebody has withdrawn it, or it may not wait at all.
+    Sent,
+}
+
+/// Asks for it, and waits in line if it cannot be had at once.
+///
+/// # Cancel safety
+///
+/// Dropped, the claim sees to it that nobody is in line and nothing is held.
+pub(crate) async fn wait(
+    claim: &mut Claim,
+    offer: Duration,
+    limit: Limit,
+) -> Result<Waited, Error> {
+    let (inner, key) = (claim.inner().clone(), claim.key.clone());
+    let route = timeout_at(inner.router.overdue(), inner.router.route(&key)).await;
+    let mut route = route.map_err(|_| Error::Timeout)??;
+    loop {
+        match try_at(claim, &route, offer, limit).await {
+            Err(trouble) if inner.router.goes_on(&mut route, &trouble) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Waits at one server.
+async fn try_at(
+    claim: &mut Claim,
+    to: &Route,
+    offer: Duration,
+    limit: Limit,
+) -> Result<Waited, Error> {
+    let inner = claim.inner().clone();
+    let session = inner.sessions.at(&to.node)?;
+    let id = session.id().await?;
+    let mut ticket = session.expect(&claim.owner)?;
+    // A timeout of zero would be none at all.
+    let left = limit.left().map(|left| left.max(Duration::from_millis(1)));
+    let (mode, holds) = (claim.mode, Some(claim.mode.once()));
+    let request = request::wait(mode, &*claim.key, &*claim.owner, offer, left, holds, Some(&id))?;
+    let live = to.node.commands().live_by(inner.router.overdue()).await?;
+    claim.sending(live.clone());
+    claim.lines_up();
+    let sent = inner.now();
+    let answer = live.call(&request, to.asking, inner.settings.reply_timeout).await;
+    if matches!(answer, Err(Error::Timeout)) {
+        live.condemn();
+    }
+    let answer = answer.and_then(|value| Ok(reply::waited(mode, value).map_err(RedisError::from)?));
+    let queued = match answer {
+        Ok(Queued::Not(None)) => {
+            claim.refused();
+            return Ok(if limit.is_over() { Waited::Over } else { Waited::Sent });
+        }
+        Ok(Queued::Not(Some(grant))) => {
+            claim.granted();
+            inner.contended.set(&claim.key, false);
+            return Ok(Waited::Granted(grant, sent));
+        }
+        Ok(Queued::Open) => {
+            claim.refused();
+            return Ok(Waited::Open);
+        }
+        Ok(Queued::At(queued)) => queued,
+        Err(trouble) => {
+            claim.failed(&trouble);
+            if trouble.code() == Some("NOSESSION") {
+                session.end(trouble.clone());
+            }
+            return Err(trouble);
+        }
+    };
+    observe::waiting();
+    claim.in_line();
+    inner.contended.set(&claim.key, true);
+    // If the session is over the place may not be: then it is asked for again.
+    let told = ticket.told().await?;
+    match &told {
+        Told::Granted { .. } => claim.granted(),
+        // Of that owner something may be in line, or even granted.
+        Told::Replaced => {}
+        Told::Open | Told::Timeout | Told::Cancelled | Told::Error(_) => claim.refused(),
+    }
+    match told {
+        Told::Granted { grant, at } => {
+            // Of a wait of before that this client has given up.
+            let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
+            Ok(Waited::Granted(grant, inner.terms.caution.granted(sent, waited)))
+        }
+        Told::Open => Ok(Waited::Open),
+        Told::Timeout => Ok(Waited::Over),
+        Told::Cancelled => Ok(Waited::Sent),
+        Told::Replaced => Err(reply::said(b"UNBLOCKED another session has the place").into()),
+        Told::Error(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,431 @@
+//! The one task per client that keeps leases and notices their end.
+//!
+//! It has an agenda of all held locks, ordered by when something is to be done about each, and
+//! sends what is due together. While it waits for answers it goes on looking, so that a renewal
+//! that is not answered does not hold up the news that the lock is lost.
+
+use crate::engine::clock::{Clock, Moment};
+use crate::engine::lease::{Duty, Lease, Turn};
+use crate::engine::observe;
+use crate::engine::sync::{Mutex, Ordering, lock};
+use crate::net::link::{after, left};
+use crate::net::node::Node;
+use crate::net::replicas::Renewals;
+use crate::net::router::Route;
+use crate::wire::error::Error;
+use crate::wire::reply;
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{Pipeline, Value};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// Timers stand still while the machine is suspended, so none is longer than this.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Leases that are looked at without a pause at most: meanwhile nobody acquires or releases.
+pub(crate) const CHUNK: usize = 5_000;
+
+/// Renewals that are sent together at most.
+const BATCH: usize = 500;
+
+/// Of so many runtimes it is remembered that the client was used on them.
+const RUNTIMES: usize = 8;
+
+/// A connection without an answer for this long is replaced. Short leases give up on an answer
+/// earlier, which says little about the connection.
+const HANGS: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    renewals: Arc<Renewals>,
+    clock: Arc<dyn Clock>,
+    patience: Duration,
+    agenda: Mutex<Agenda>,
+    /// Something is to be done earlier than the task knows, or it is to end.
+    woken: Notify,
+    task: Mutex<Task>,
+}
+
+#[derive(Debug, Default)]
+struct Task {
+    runs: bool,
+    /// Where it can run: those on which locks were acquired or released, the latest last.
+    runtimes: Vec<Handle>,
+}
+
+/// When to look at which lease.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    entries: BTreeMap<(Moment, u64), Arc<Lease>>,
+    /// Until when the task sleeps; `None` while it is at work and will look by itself.
+    sleeps_until: Option<Moment>,
+    closed: bool,
+}
+
+impl Agenda {
+    /// Puts a lease where it belongs now, or takes it out. Returns whether the task oversleeps it.
+    pub(crate) fn place(&mut self, lease: &Arc<Lease>, now: Moment) -> bool {
+        self.remove(lease);
+        let at = match lease.duty(now) {
+            Duty::Done => return false,
+            Duty::Renew(_) => now,
+            Duty::Later(at) => at,
+        };
+        lease.scheduled.store(at.0, Ordering::Relaxed);
+        self.entries.insert((at, lease.id), lease.clone());
+        self.sleeps_until.is_some_and(|until| at < until)
+    }
+
+    pub(crate) fn remove(&mut self, lease: &Arc<Lease>) {
+        let at = lease.scheduled.load(Ordering::Relaxed);
+        self.entries.remove(&(Moment(at), lease.id));
+    }
+
+    /// Takes out what is due, but not too much at a time.
+    pub(crate) fn due(&mut self, now: Moment) -> Vec<Arc<Lease>> {
+        let mut due = Vec::new();
+        while due.len() < CHUNK
+            && let Some(first) = self.entries.first_entry()
+            && first.key().0 <= now
+        {
+            due.push(first.remove());
+        }
+        due
+    }
+
+    fn place_all(&mut self, now: Moment) {
+        for lease in std::mem::take(&mut self.entries).into_values() {
+            if let Some(turn) = lease.try_turn() {
+                lease.not_renewed(&turn, Duration::ZERO, now);
+            }
+            self.place(&lease, now);
+        }
+    }
+
+    fn next(&self) -> Option<Moment> {
+        self.entries.first_key_value().map(|((at, _), _)| *at)
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new(renewals: Arc<Renewals>, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+        Self {
+            renewals,
+            clock,
+            patience,
+            agenda: Mutex::default(),
+            woken: Notify::new(),
+            task: Mutex::default(),
+        }
+    }
+
+    /// Looks after a lease from now on; if it has changed, at the right time; if it is over, never.
+    pub(crate) fn watch(self: &Arc<Self>, lease: &Arc<Lease>) {
+        let oversleeps = lock(&self.agenda).place(lease, self.now());
+        if oversleeps {
+            self.woken.notify_one();
+        }
+        self.keep_running();
+    }
+
+    /// Ends the task: nobody is left who could hold a lock.
+    pub(crate) fn close(&self) {
+        lock(&self.agenda).closed = true;
+        self.woken.notify_one();
+    }
+
+    /// Starts the task unless it runs.
+    pub(crate) fn keep_running(self: &Arc<Self>) {
+        let Ok(here) = Handle::try_current() else { return };
+        let mut task = lock(&self.task);
+        let runtimes = &mut task.runtimes;
+        if runtimes.last().is_none_or(|last| last.id() != here.id()) {
+            runtimes.retain(|other| other.id() != here.id());
+            if runtimes.len() == RUNTIMES {
+                runtimes.remove(0);
+            }
+            runtimes.push(here);
+        }
+        drop(task);
+        self.start();
+    }
+
+    /// Starts the task, unless it runs, on the runtime that was used last.
+    fn start(self: &Arc<Self>) {
+        let mut task = lock(&self.task);
+        let Some(runtime) = task.runtimes.last().cloned() else { return };
+        if !std::mem::replace(&mut task.runs, true) {
+            // A runtime that has ended drops what it is given at once.
+            drop(task);
+            let running = Running { watchdog: self.clone(), on: runtime.clone() };
+            runtime.spawn(running.run());
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::of(&*self.clock)
+    }
+
+    async fn run(self: &Arc<Self>) {
+        // Renewals that an earlier task did not live to see are begun again.
+        lock(&self.agenda).place_all(self.now());
+        let mut under_way = FuturesUnordered::new();
+        let mut switched = pin!(self.renewals.router.switched());
+        let mut idle = false;
+        loop {
+            let (batches, sleep) = {
+                let mut agenda = lock(&self.agenda);
+                if agenda.closed {
+                    return;
+                }
+                let now = self.now();
+                let batches = self.take_due(&mut agenda, now);
+                let next = agenda.next();
+                // One more tick after the last lock was let go: the next one may come at once.
+                let sleep = match next {
+                    Some(next) => Some(next.left_at(now).min(TICK)),
+                    None if idle => None,
+                    None => Some(TICK),
+                };
+                idle = next.is_none();
+                agenda.sleeps_until = Some(sleep.map_or(Moment::NEVER, |sleep| now.after(sleep)));
+                (batches, sleep)
+            };
+            under_way.extend(batches.into_iter().map(|batch| self.renew(batch)));
+            let pause = async {
+                match sleep {
+                    Some(sleep) => tokio::time::sleep(sleep).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(()) = under_way.next(), if !under_way.is_empty() => {}
+                () = pause => {}
+                () = self.woken.notified() => idle = false,
+                // What it knows of our locks is better found out at once.
+                () = &mut switched => {
+                    switched.set(self.renewals.router.switched());
+                    self.hurry().await;
+                }
+            }
+        }
+    }
+
+    /// Everything is due.
+    async fn hurry(&self) {
+        let all: Vec<_> = lock(&self.agenda).entries.values().cloned().collect();
+        for some in all.chunks(CHUNK) {
+            {
+                let mut agenda = lock(&self.agenda);
+                let now = self.now();
+                for lease in some {
+                    lease.hurry(now);
+                    agenda.place(lease, now);
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What is to be renewed now. The rest of what is due is lost, or goes back for later.
+    fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Batch> {
+        let mut renewals = Vec::new();
+        for lease in agenda.due(now) {
+            if let Duty::Renew(length) = lease.duty(now)
+                && let Some(turn) = lease.try_turn()
+            {
+                lease.take_up(&turn);
+                renewals.push(Renewal {
+                    lease: lease.clone(),
+                    turn,
+                    length,
+                    answered: false,
+                    moved: false,
+                });
+            }
+            // While it is being renewed its end is still on the agenda.
+            agenda.place(&lease, now);
+        }
+        let mut batches: Vec<Batch> = Vec::new();
+        for renewal in renewals {
+            let node = self.renewals.router.believed(&renewal.lease.tenure.key);
+            // A batch waits for its answers as long as the shortest of its leases lets it.
+            let urgent = renewal.lease.left() / 2 < self.patience;
+            let fits = |batch: &&mut Batch| {
+                batch.urgent == urgent
+                    && batch.renewals.len() < BATCH
+                    && batch.node.as_ref().map(Arc::as_ptr) == node.as_ref().map(Arc::as_ptr)
+            };
+            match batches.iter_mut().rev().find(fits) {
+                Some(batch) => batch.renewals.push(renewal),
+                None => batches.push(Batch { node, urgent, renewals: vec![renewal] }),
+            }
+        }
+        batches
+    }
+
+    /// Sends a batch and takes the answers in.
+    async fn renew(self: &Arc<Self>, batch: Batch) {
+        let Batch { node, mut renewals, .. } = batch;
+        match node {
+            Some(node) => self.renew_at(&node, &mut renewals).await,
+            // Perhaps nobody else has a reason to find out who has them now.
+            None => self.renewals.router.seek(),
+        }
+        let now = self.now();
+        // Those without an answer are tried again.
+        let leases: Vec<_> = renewals.into_iter().map(|renewal| renewal.conclude(now)).collect();
+        let mut agenda = lock(&self.agenda);
+        for lease in &leases {
+            agenda.place(lease, now);
+        }
+    }
+
+    async fn renew_at(&self, node: &Arc<Node>, renewals: &mut [Renewal]) {
+        let router = &self.renewals.router;
+        let (sent, answers) = match self.ask(node, renewals).await {
+            Ok(answers) => answers,
+            Err(trouble) => {
+                router.learn(node, &trouble);
+                return observe::renewals_failed(renewals.len(), &trouble);
+            }
+        };
+        let now = self.now();
+        let mut elsewhere = Vec::new();
+        for (renewal, answer) in renewals.iter_mut().zip(answers) {
+            let answer = answer.extract_error().map_err(Error::from);
+            let answer =
+                answer.and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
+            let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
+            match next {
+                Some(route) if route.asking => {
+                    renewal.lease.refused(&renewal.turn);
+                    elsewhere.push((renewal, route));
+                }
+                // With all the others that are there now, right away.
+                Some(_) => {
+                    renewal.lease.refused(&renewal.turn);
+                    renewal.moved = true;
+                }
+                None => renewal.take_in(sent, answer, now),
+            }
+        }
+        let sending_on = |(renewal, route)| self.send_on(renewal, route, sent);
+        join_all(elsewhere.into_iter().map(sending_on)).await;
+    }
+
+    /// One whose lock is on its way to another node.
+    async fn send_on(&self, renewal: &mut Renewal, route: Route, sent: Moment) {
+        let Renewal { lease, length, turn, .. } = &*renewal;
+        let patience = self.patience.min(lease.left() / 2);
+        let answer = async {
+            let request = lease.tenure.renewal(*length)?;
+            let sending = |via, redirected| {
+                if redirected {
+                    lease.refused(turn);
+                }
+                lease.renewing(turn, sent, *length, via);
+            };
+            self.renewals.send_on(route, &request, patience, sending).await
+        };
+        let answer = answer.await;
+        renewal.take_in(sent, answer, self.now());
+    }
+
+    async fn ask(&self, node: &Node, batch: &[Renewal]) -> Result<(Moment, Vec<Value>), Error> {
+        let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
+        // Time for a second try over another connection must be left.
+        let patience = self.patience.min(shortest.unwrap_or_default() / 2);
+        let end = after(patience);
+        let live = node.renewals().live_by(end).await?;
+        let patience = left(end);
+        let sent = self.now();
+        let mut commands = Pipeline::with_capacity(batch.len());
+        for Renewal { lease, turn, length, .. } in batch {
+            lease.renewing(turn, sent, *length, live.number);
+            commands.add_command(lease.tenure.renewal(*length)?);
+        }
+        let answers = self.renewals.send(node, &live, commands, patience).await;
+        if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
+            live.condemn();
+        }
+        Ok((sent, answers?))
+    }
+}
+
+/// The task. When its runtime ends, it goes on with another.
+struct Running {
+    watchdog: Arc<Watchdog>,
+    on: Handle,
+}
+
+impl Running {
+    async fn run(self) {
+        self.watchdog.run().await;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut task = lock(&self.watchdog.task);
+        task.runs = false;
+        task.runtimes.retain(|other| other.id() != self.on.id());
+        drop(task);
+        if !lock(&self.watchdog.agenda).closed {
+            self.watchdog.start();
+        }
+    }
+}
+
+/// What is sent together.
+#[derive(Debug)]
+struct Batch {
+    /// Where to; nowhere, if nobody is known to have the slot.
+    node: Option<Arc<Node>>,
+    urgent: bool,
+    renewals: Vec<Renewal>,
+}
+
+/// A lease to be renewed, and the right to do so.
+#[derive(Debug)]
+struct Renewal {
+    lease: Arc<Lease>,
+    turn: Turn,
+    length: Duration,
+    answered: bool,
+    /// Nothing was done, since the lock is at another node.
+    moved: bool,
+}
+
+impl Renewal {
+    fn take_in(&mut self, sent: Moment, answer: Result<Option<Duration>, Error>, now: Moment) {
+        let Self { lease, turn, length, .. } = self;
+        match answer {
+            Ok(Some(runs)) => {
+                lease.renewed(turn, sent, runs.min(*length), now);
+                observe::renewed(&lease.tenure);
+            }
+            Ok(None) | Err(Error::NotALock) => lease.lose(true),
+            Err(trouble) => {
+                if !trouble.leaves_outcome_unknown() {
+                    lease.refused(turn);
+                }
+                return observe::renewals_failed(1, &trouble);
+            }
+        }
+        self.answered = true;
+    }
+
+    fn conclude(self, now: Moment) -> Arc<Lease> {
+        if !self.answered {
+            let again = if self.moved { Duration::ZERO } else { self.length };
+            self.lease.not_renewed(&self.turn, again, now);
+        }
+        self.lease
+    }
+}

@@ -1,0 +1,439 @@
+//! A cluster: its nodes, which of them has which slots, and how that is found out.
+//!
+//! ```text
+//!   MOVED ──► that slot is there; look      ┌──────────────────────────┐
+//!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
+//!   somebody waits ──► every two seconds ──►│ of one node that answers  │
+//!                                           └──────────────────────────┘
+//! ```
+//!
+//! - **C1** What a node says is believed unless its epoch is older than one that was believed before.
+//! - **C2** A node that had slots and has none any more is deposed: what is under way there ends.
+//! - **C3** One look at a time, and whoever needs one shares it.
+
+use crate::net::address::At;
+use crate::net::connector::Connector;
+use crate::net::link::runtime_is_gone;
+use crate::net::live::Reign;
+use crate::net::node::Node;
+use crate::net::server::{Server, address};
+use crate::net::slots::{SLOTS, View, read_view};
+use crate::wire::error::Error;
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError, Value};
+use std::collections::{BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long one node may take before the next is asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it is looked while somebody waits: a node that hangs says nothing.
+const ROUND: Duration = Duration::from_secs(2);
+
+/// Who has trouble is content with a look that is not older than this.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// The place of a slot that nobody serves.
+const NOBODY: u16 = u16::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    seeds: Vec<ConnectionInfo>,
+    patience: Duration,
+    own_renewals: bool,
+    state: Mutex<State>,
+    looks: tokio::sync::Mutex<Option<Look>>,
+    switched: Notify,
+}
+
+/// The last look, and what came of it.
+#[derive(Debug)]
+struct Look {
+    began: Instant,
+    outcome: Result<(), Error>,
+}
+
+#[derive(Debug)]
+struct State {
+    epoch: u64,
+    /// All that have been heard of: also those without a slot, which import their first.
+    nodes: HashMap<At, Arc<Node>>,
+    /// Those that have slots.
+    owners: Vec<Arc<Node>>,
+    /// Of each slot, where in `owners`.
+    slots: Vec<u16>,
+    /// Who answers too, but has no slots.
+    replicas: Vec<At>,
+    /// Whom a redirect has named: it knows more than others.
+    knows_best: Option<Arc<Node>>,
+    /// A look in the background is under way.
+    looking: bool,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seeds: Vec<ConnectionInfo>,
+        patience: Duration,
+        own_renewals: bool,
+    ) -> Result<Self, Error> {
+        if seeds.is_empty() {
+            return Err(Error::Invalid("no node of the cluster is named".to_owned()));
+        }
+        let state = State {
+            epoch: 0,
+            nodes: HashMap::new(),
+            owners: Vec::new(),
+            slots: vec![NOBODY; usize::from(SLOTS)],
+            replicas: Vec::new(),
+            knows_best: None,
+            looking: false,
+        };
+        Ok(Self {
+            seeds,
+            patience,
+            own_renewals,
+            state: Mutex::new(state),
+            looks: tokio::sync::Mutex::default(),
+            switched: Notify::new(),
+        })
+    }
+
+    /// Who is believed to have the slot.
+    pub(crate) fn owner_of(&self, slot: u16) -> Option<Arc<Node>> {
+        self.state().owner_of(slot)
+    }
+
+    /// Who has the slot, after another look if there is doubt. Of a slot that nobody serves, any
+    /// node: it says so.
+    pub(crate) async fn find(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, Error> {
+        let believed = self.owner_of(slot);
+        if let Some(node) = &believed
+            && !node.is_troubled()
+        {
+            return Ok(node.clone());
+        }
+        let looked = self.look_to_the_end(FRESH).await;
+        let state = self.state();
+        match (state.owner_of(slot), looked) {
+            (Some(node), _) => Ok(node),
+            (None, Ok(())) => state.any_owner().ok_or_else(|| passing("nobody has any slot")),
+            (None, Err(trouble)) => Err(trouble),
+        }
+    }
+
+    /// All that have slots.
+    pub(crate) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node>>, Error> {
+        let looked = self.look_to_the_end(FRESH).await;
+        let owners = self.state().owners.clone();
+        if owners.is_empty() {
+            looked?;
+        }
+        Ok(owners)
+    }
+
+    /// Some node that has been connected to.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        self.state().nodes.values().find_map(|node| node.commands().runtime())
+    }
+
+    /// The node there, be it known or new.
+    pub(crate) fn node_at(&self, at: &At) -> Result<Arc<Node>, Error> {
+        self.node_in(&mut self.state(), at)
+    }
+
+    /// A node has said that the slot is there.
+    pub(crate) fn moved(self: &Arc<Self>, slot: u16, at: &At) -> Result<Arc<Node>, Error> {
+        let mut state = self.state();
+        let node = self.node_in(&mut state, at)?;
+        let place = state.owners.iter().position(|owner| Arc::ptr_eq(owner, &node));
+        let place = place.unwrap_or_else(|| {
+            state.owners.push(node.clone());
+            state.owners.len() - 1
+        });
+        if let (Some(entry), Ok(place)) = (state.slots.get_mut(usize::from(slot)), place.try_into())
+        {
+            *entry = place;
+        }
+        state.knows_best = Some(node.clone());
+        drop(state);
+        self.look_soon();
+        Ok(node)
+    }
+
+    /// Something went wrong at that node.
+    pub(crate) fn troubled(self: &Arc<Self>, node: &Node) {
+        node.set_troubled(true);
+        self.look_soon();
+    }
+
+    /// Returns when a node has been deposed.
+    pub(crate) async fn switched(&self) {
+        self.switched.notified().await;
+    }
+
+    /// Never returns, and looks now and then.
+    pub(crate) async fn keep_looking(&self) -> Infallible {
+        loop {
+            sleep(ROUND).await;
+            if let Err(trouble) = self.look(Instant::now(), ROUND).await {
+                tracing::debug!(%trouble, "no node of the cluster answers");
+            }
+        }
+    }
+
+    /// Looks in the background, unless that is under way.
+    pub(crate) fn look_soon(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if std::mem::replace(&mut self.state().looking, true) {
+            return;
+        }
+        let looking = Looking(self.clone());
+        runtime.spawn(async move {
+            if let Err(trouble) = looking.0.look(Instant::now(), FRESH).await {
+                tracing::debug!(%trouble, "no node of the cluster answers");
+            }
+        });
+    }
+
+    /// Looks, and goes on with it when the caller gives up: others have trouble, too.
+    async fn look_to_the_end(self: &Arc<Self>, fresh: Duration) -> Result<(), Error> {
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let (me, asked) = (self.clone(), Instant::now());
+        let looking = runtime.spawn(async move { me.look(asked, fresh).await });
+        looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
+    }
+
+    /// Finds out who has which slots, unless that was done at most so long before it was `asked` for.
+    async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
+        let mut last = self.looks.lock().await;
+        if let Some(Look { began, outcome }) = &*last
+            && *began + fresh > asked
+        {
+            return outcome.clone();
+        }
+        let began = Instant::now();
+        let outcome = match self.see().await {
+            Ok(view) => self.believe(&view),
+            Err(trouble) => Err(trouble),
+        };
+        last.insert(Look { began, outcome }).outcome.clone()
+    }
+
+    /// Asks one node after the other until one knows.
+    async fn see(&self) -> Result<View, Error> {
+        let (known, replicas, epoch) = {
+            let mut state = self.state();
+            let best = state.knows_best.take();
+            let mut known = state.owners.clone();
+            fastrand::shuffle(&mut known);
+            known.sort_by_key(|node| node.is_troubled());
+            (best.into_iter().chain(known), state.replicas.clone(), state.epoch)
+        };
+        let mut asked = Asked { epoch, outdated: None, troubles: Vec::new() };
+        for node in known {
+            if let Some(view) = asked.take_in(&node.to_string(), ask_node(&node).await) {
+                return Ok(view);
+            }
+        }
+        let template = self.template()?;
+        let replicas = replicas.into_iter().map(|at| {
+            let at = address(template.addr(), at);
+            template.clone().set_addr(at)
+        });
+        for info in replicas.chain(self.seeds.iter().cloned()) {
+            let name = info.addr().to_string();
+            if let Some(view) = asked.take_in(&name, self.ask_at(info).await) {
+                return Ok(view);
+            }
+        }
+        asked.nobody_knows()
+    }
+
+    async fn ask_at(&self, info: ConnectionInfo) -> Result<View, Error> {
+        let server = Server::new(info, PATIENCE.min(self.patience))?;
+        let host = server.at().map(|(host, _)| host).unwrap_or_default();
+        let asking = async {
+            let mut connection: MultiplexedConnection = server.connect().await?;
+            let answers = connection.send_packed_commands(&questions(), 0, 2).await?;
+            read(answers, &host)
+        };
+        timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
+    }
+
+    /// Takes a view over.
+    fn believe(&self, view: &View) -> Result<(), Error> {
+        let mut state = self.state();
+        let before = std::mem::take(&mut state.owners);
+        let mut slots = vec![NOBODY; usize::from(SLOTS)];
+        let mut owners: Vec<Arc<Node>> = Vec::new();
+        let mut replicas = BTreeSet::new();
+        for range in &view.ranges {
+            let node = self.node_in(&mut state, &range.primary)?;
+            let place = owners.iter().position(|owner| Arc::ptr_eq(owner, &node));
+            let place = place.unwrap_or_else(|| {
+                owners.push(node);
+                owners.len() - 1
+            });
+            let place = u16::try_from(place).unwrap_or(NOBODY);
+            let (first, last) = (usize::from(range.first), usize::from(range.last));
+            slots.get_mut(first..=last).unwrap_or_default().fill(place);
+            replicas.extend(range.replicas.iter().cloned());
+        }
+        for node in &owners {
+            node.set_troubled(false);
+        }
+        let mut deposed = before;
+        deposed.retain(|node| !owners.iter().any(|owner| Arc::ptr_eq(owner, node)));
+        state.nodes.retain(|_, node| !deposed.iter().any(|other| Arc::ptr_eq(other, node)));
+        state.owners = owners;
+        state.slots = slots;
+        state.replicas = replicas.into_iter().collect();
+        state.epoch = view.epoch;
+        drop(state);
+        for node in &deposed {
+            tracing::warn!(%node, "this node of the cluster has no slots any more");
+            node.depose();
+        }
+        if !deposed.is_empty() {
+            self.switched.notify_waiters();
+        }
+        Ok(())
+    }
+
+    fn node_in(&self, state: &mut State, at: &At) -> Result<Arc<Node>, Error> {
+        if let Some(node) = state.nodes.get(at) {
+            return Ok(node.clone());
+        }
+        let template = self.template()?;
+        let info = template.clone().set_addr(address(template.addr(), at.clone()));
+        let server = Server::new(info, self.patience)?;
+        let connector = Connector::Node(Box::new(server), Arc::new(Reign::default()));
+        let node = Arc::new(Node::new(connector, self.own_renewals));
+        state.nodes.insert(at.clone(), node.clone());
+        Ok(node)
+    }
+
+    /// How to talk to any of them.
+    fn template(&self) -> Result<&ConnectionInfo, Error> {
+        self.seeds.first().ok_or(Error::Timeout)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn owner_of(&self, slot: u16) -> Option<Arc<Node>> {
+        let place = *self.slots.get(usize::from(slot))?;
+        self.owners.get(usize::from(place)).cloned()
+    }
+
+    fn any_owner(&self) -> Option<Arc<Node>> {
+        fastrand::choice(&self.owners).cloned()
+    }
+}
+
+/// A look in the background, until it is over or its runtime ends.
+struct Looking(Arc<Cluster>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.state().looking = false;
+    }
+}
+
+/// What has come of asking so far.
+struct Asked {
+    epoch: u64,
+    outdated: Option<View>,
+    troubles: Vec<(String, Error)>,
+}
+
+impl Asked {
+    /// The view, if it can be believed.
+    fn take_in(&mut self, name: &str, answer: Result<View, Error>) -> Option<View> {
+        match answer {
+            Ok(view) if view.ranges.is_empty() => {
+                let trouble =
+                    passing("it has no slots: `redis-cli --cluster create` gives it some");
+                self.troubles.push((name.to_owned(), trouble));
+            }
+            Ok(view) if view.epoch >= self.epoch => return Some(view),
+            Ok(view) => {
+                if self.outdated.as_ref().is_none_or(|best| best.epoch < view.epoch) {
+                    self.outdated = Some(view);
+                }
+            }
+            Err(trouble) => self.troubles.push((name.to_owned(), trouble)),
+        }
+        None
+    }
+
+    /// All have been asked. If all that answer know less than we did, the cluster is a new one.
+    fn nobody_knows(self) -> Result<View, Error> {
+        if let Some(view) = self.outdated {
+            return Ok(view);
+        }
+        let said: Vec<String> =
+            self.troubles.iter().map(|(name, trouble)| format!("{name}: {trouble}")).collect();
+        // What does not pass is what has to be known first.
+        let lasting = |trouble: &Error| !trouble.is_retryable();
+        if let Some((_, trouble)) = self.troubles.into_iter().find(|(_, t)| lasting(t)) {
+            return Err(trouble);
+        }
+        let detail = said.join("; ");
+        Err(Error::Connection(RedisError::from((ErrorKind::Io, "no node knows the slots", detail))))
+    }
+}
+
+async fn ask_node(node: &Node) -> Result<View, Error> {
+    let host = node.at().map(|(host, _)| host).unwrap_or_default();
+    let asking = async {
+        let live = node.commands().live().await?;
+        let answers = live.call_all(&questions(), PATIENCE).await;
+        if matches!(answers, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        read(answers?, &host)
+    };
+    timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
+}
+
+fn questions() -> Pipeline {
+    let mut questions = Pipeline::with_capacity(2);
+    questions.cmd("CLUSTER").arg("SLOTS");
+    questions.cmd("CLUSTER").arg("INFO");
+    questions
+}
+
+fn read(answers: Vec<Value>, host: &str) -> Result<View, Error> {
+    let mut answers = answers.into_iter().map(Value::extract_error);
+    let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(refused);
+    let (slots, info) = (next()?, next()?);
+    read_view(slots, info, host)
+}
+
+fn refused(error: RedisError) -> Error {
+    let said = error.detail().unwrap_or_default();
+    if said.contains("cluster support disabled") {
+        return Error::Invalid(
+            "the server is no node of a cluster: its address begins with redis:// or rediss://"
+                .to_owned(),
+        );
+    }
+    error.into()
+}
+
+/// Trouble that is over when the nodes have agreed.
+fn passing(what: &'static str) -> Error {
+    Error::Connection(RedisError::from((ErrorKind::Io, what)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Connections.
+//!
+//! Nothing here repeats a command: whoever sent it decides, since only it knows what a repetition
+//! does.
+
+use crate::net::connector::Connector;
+use crate::net::live::Live;
+use crate::wire::error::Error;
+use redis::{Cmd, RedisError, Value};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// The connection for commands that are answered at once. It is made again when it broke: once for
+/// all who need it, and to the end if they give up meanwhile.
+#[derive(Debug)]
+pub(crate) struct Link {
+    connector: Arc<Connector>,
+    last: Mutex<Option<Dial>>,
+}
+
+/// An attempt to connect, on the runtime of whoever began it.
+#[derive(Clone, Debug)]
+struct Dial {
+    outcome: watch::Receiver<Option<Result<Arc<Live>, Error>>>,
+    runtime: Handle,
+}
+
+impl Dial {
+    fn begin(connector: Arc<Connector>) -> Result<Self, Error> {
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let (done, outcome) = watch::channel(None);
+        runtime.spawn(async move {
+            let live = connector.dial().await;
+            tracing::debug!(connected = live.is_ok(), "dialled");
+            done.send_replace(Some(live.map(Arc::new)));
+        });
+        Ok(Self { outcome, runtime })
+    }
+
+    fn live(&self) -> Option<Arc<Live>> {
+        let outcome = self.outcome.borrow();
+        outcome.as_ref()?.as_ref().ok().filter(|live| !live.is_broken()).cloned()
+    }
+
+    fn is_under_way(&self) -> bool {
+        // Whoever is to say it has gone with the runtime otherwise.
+        self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
+    }
+
+    /// `None` if its runtime has ended.
+    async fn done(mut self) -> Option<Result<Arc<Live>, Error>> {
+        self.outcome.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
+
+impl Link {
+    pub(crate) fn new(connector: Arc<Connector>) -> Self {
+        Self { connector, last: Mutex::default() }
+    }
+
+    /// The connection as it is, or a new one.
+    pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
+        // Somebody else's runtime may end, but not ours.
+        for _ in 0..2 {
+            let dial = {
+                let mut last = self.last();
+                if let Some(live) = last.as_ref().and_then(Dial::live) {
+                    return Ok(live);
+                }
+                match &*last {
+                    Some(dial) if dial.is_under_way() => dial.clone(),
+                    Some(_) | None => last.insert(Dial::begin(self.connector.clone())?).clone(),
+                }
+            };
+            if let Some(outcome) = dial.done().await {
+                return outcome;
+            }
+        }
+        Err(runtime_is_gone())
+    }
+
+    /// The same, if it is there in time.
+    pub(crate) async fn live_by(&self, end: Instant) -> Result<Arc<Live>, Error> {
+        timeout_at(end, self.live()).await.map_err(|_| Error::Timeout)?
+    }
+
+    /// Sends over the connection as it is or a new one.
+    pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
+        let end = after(patience);
+        let live = self.live_by(end).await?;
+        let answer = live.call(cmd, false, left(end)).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            live.condemn();
+        }
+        answer
+    }
+
+    /// The runtime that the last connection lives on.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        self.last().as_ref().map(|dial| dial.runtime.clone())
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Dial>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The end of that time; of one that never ends, in thirty years.
+pub(crate) fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 86_400))
+}
+
+/// How long it is until then.
+pub(crate) fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
+}
+
+pub(crate) fn runtime_is_gone() -> Error {
+    Error::Connection(RedisError::from(std::io::Error::other("the runtime is shutting down")))
+}

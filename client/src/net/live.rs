@@ -1,0 +1,167 @@
+//! A connection that is there, and for how long its server is the right one.
+
+use crate::wire::error::Error;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// The time in which one server is the primary. Over, its connections are of no use any more, and
+/// what was asked over them may never be answered.
+#[derive(Debug, Default)]
+pub(crate) struct Reign {
+    over: AtomicBool,
+    ended: Notify,
+}
+
+impl Reign {
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.ended.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    pub(crate) async fn over(&self) {
+        let mut ended = pin!(self.ended.notified());
+        ended.as_mut().enable();
+        if !self.is_over() {
+            ended.await;
+        }
+    }
+}
+
+/// A connection that was there when last looked at.
+pub(crate) struct Live {
+    /// No other has it.
+    pub(crate) number: u64,
+    connection: MultiplexedConnection,
+    broken: AtomicBool,
+    /// Of the server it leads to, where that can be another one day.
+    reign: Option<Arc<Reign>>,
+    /// A command there may need `ASKING` before it.
+    clustered: bool,
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("broken", &self.broken).finish_non_exhaustive()
+    }
+}
+
+impl Live {
+    pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let broken = AtomicBool::new(false);
+        Self { number, connection, broken, reign, clustered: false }
+    }
+
+    /// The same to a node of a cluster.
+    pub(crate) fn of_node(connection: MultiplexedConnection, reign: Arc<Reign>) -> Self {
+        Self { clustered: true, ..Self::new(connection, Some(reign)) }
+    }
+
+    /// Sends a command, with `ASKING` before it if so, and waits for its answer for that long.
+    ///
+    /// Dropped before it is done, the command may or may not have been sent; what is sent on the
+    /// same connection afterwards is carried out after it.
+    pub(crate) async fn call(
+        &self,
+        cmd: &Cmd,
+        asking: bool,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        match timeout(patience, self.call_unlimited(cmd, asking)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::Timeout),
+        }
+    }
+
+    /// Sends what is to be carried out after another command that went this way, wherever the key
+    /// of both is meanwhile on its way to.
+    pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
+        self.call(cmd, self.clustered, patience).await
+    }
+
+    /// [`call`](Self::call) without a limit: for waits, which the server ends.
+    pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
+        let mut connection = self.connection.clone();
+        let answer = self.in_its_reign(async {
+            if !asking {
+                return connection.send_packed_command(cmd).await;
+            }
+            let mut both = Pipeline::with_capacity(2);
+            both.cmd("ASKING").add_command(cmd.clone());
+            connection.send_packed_commands(&both, 1, 1).await.map(last)
+        });
+        let answer = answer.await;
+        let answer = self.seen(answer)?;
+        self.look_for_demotion(std::slice::from_ref(&answer));
+        answer.extract_error().map_err(Error::from)
+    }
+
+    /// Sends many commands at once; errors of the server are among the answers.
+    pub(crate) async fn call_all(
+        &self,
+        commands: &Pipeline,
+        patience: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let mut connection = self.connection.clone();
+        let answers = connection.send_packed_commands(commands, 0, commands.len());
+        let answers = timeout(patience, self.in_its_reign(answers)).await;
+        let answers = self.seen(answers.map_err(|_| Error::Timeout)?)?;
+        self.look_for_demotion(&answers);
+        Ok(answers)
+    }
+
+    /// Nobody is to send anything new over this connection.
+    pub(crate) fn condemn(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) || self.reign.as_ref().is_some_and(|r| r.is_over())
+    }
+
+    /// The answer, unless the server is deposed before it comes.
+    async fn in_its_reign<T>(
+        &self,
+        answer: impl Future<Output = RedisResult<T>>,
+    ) -> RedisResult<T> {
+        let Some(reign) = &self.reign else { return answer.await };
+        tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = reign.over() => {
+                Err(RedisError::from((ErrorKind::Io, "another server is the primary now")))
+            }
+        }
+    }
+
+    /// A server that is a replica now is looked for anew: behind the same name may be another.
+    fn look_for_demotion(&self, answers: &[Value]) {
+        let demoted = |answer: &Value| matches!(answer, Value::ServerError(error) if error.code() == "READONLY");
+        if answers.iter().any(demoted) {
+            self.condemn();
+        }
+    }
+
+    fn seen<T>(&self, outcome: RedisResult<T>) -> Result<T, Error> {
+        outcome.map_err(|error| {
+            self.condemn();
+            Error::from(error)
+        })
+    }
+}
+
+fn last(mut answers: Vec<Value>) -> Value {
+    answers.pop().unwrap_or(Value::Nil)
+}

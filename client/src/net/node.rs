@@ -1,0 +1,97 @@
+//! One server, and the connections to it.
+
+use crate::net::address::At;
+use crate::net::connector::Connector;
+use crate::net::link::Link;
+use crate::net::live::{Live, Reign};
+use crate::wire::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// A server that keeps locks: all of them, or in a cluster those of some slots.
+#[derive(Debug)]
+pub(crate) struct Node {
+    connector: Arc<Connector>,
+    commands: Link,
+    /// If they have a connection of their own.
+    renewals: Option<Link>,
+    /// Something went wrong there, so it may not be the right one any more.
+    troubled: AtomicBool,
+    /// The most replicas that it was seen to have.
+    most_replicas: AtomicU32,
+}
+
+impl Node {
+    pub(crate) fn new(connector: Connector, own_renewals: bool) -> Self {
+        let connector = Arc::new(connector);
+        Self {
+            commands: Link::new(connector.clone()),
+            renewals: own_renewals.then(|| Link::new(connector.clone())),
+            connector,
+            troubled: AtomicBool::new(false),
+            most_replicas: AtomicU32::new(0),
+        }
+    }
+
+    /// The connection for commands that do not block.
+    pub(crate) fn commands(&self) -> &Link {
+        &self.commands
+    }
+
+    /// The one for renewals.
+    pub(crate) fn renewals(&self) -> &Link {
+        self.renewals.as_ref().unwrap_or(&self.commands)
+    }
+
+    /// A new one, for a wait.
+    pub(crate) async fn dial(&self) -> Result<Live, Error> {
+        self.connector.dial().await
+    }
+
+    /// Returns when behind this name is another server.
+    pub(crate) async fn switched(&self) {
+        self.connector.switched().await;
+    }
+
+    /// Ends everything that is under way there.
+    pub(crate) fn depose(&self) {
+        if let Connector::Node(_, reign) = &*self.connector {
+            Reign::end(reign);
+        }
+    }
+
+    /// Where it is, if it is a node of a cluster.
+    pub(crate) fn at(&self) -> Option<At> {
+        match &*self.connector {
+            Connector::Node(server, _) => server.at(),
+            Connector::Standalone(_) | Connector::Sentinels(_) => None,
+        }
+    }
+
+    pub(crate) fn set_troubled(&self, troubled: bool) {
+        self.troubled.store(troubled, Ordering::Relaxed);
+    }
+
+    /// It has so many replicas at the moment.
+    pub(crate) fn has_shown(&self, replicas: u32) {
+        self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
+    }
+
+    pub(crate) fn most_replicas(&self) -> u32 {
+        self.most_replicas.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at() {
+            Some((host, port)) => write!(f, "{host}:{port}"),
+            None => f.write_str("the server"),
+        }
+    }
+}

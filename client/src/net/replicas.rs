@@ -1,0 +1,195 @@
+//! Renewals, and how many replicas must have them before they count.
+//!
+//! `WAIT` counts the replicas that have received everything that the same connection has written,
+//! and holds up whatever follows it there. So where it is wanted, renewals have a connection of
+//! their own, and there is one `WAIT` for all that are sent together. A grant is confirmed by a
+//! renewal: what has received that has received the grant before it.
+//!
+//! Where all replicas are wanted the primary is asked each time how many it has, right before the
+//! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
+//! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
+//! each of them.
+
+use crate::net::live::Live;
+use crate::net::node::Node;
+use crate::net::router::{Route, Router};
+use crate::wire::error::Error;
+use crate::wire::reply;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many replicas must have a grant or a renewal, and how long that may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) at_least: u32,
+    pub(crate) timeout: Duration,
+    /// As many as the primary has, if these are more.
+    pub(crate) all: bool,
+}
+
+/// The way of renewals to the servers.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    pub(crate) router: Arc<Router>,
+    replicas: Option<Replicas>,
+}
+
+/// Where a renewal goes, over a connection that is there.
+#[derive(Debug)]
+pub(crate) struct Way {
+    route: Route,
+    live: Arc<Live>,
+}
+
+impl Renewals {
+    pub(crate) fn new(router: Arc<Router>, replicas: Option<Replicas>) -> Self {
+        Self { router, replicas }
+    }
+
+    /// Where one about this key is to go.
+    pub(crate) async fn way(&self, key: &[u8]) -> Result<Way, Error> {
+        self.connect(self.router.route(key).await?).await
+    }
+
+    async fn connect(&self, route: Route) -> Result<Way, Error> {
+        match route.node.renewals().live_by(self.router.overdue()).await {
+            Ok(live) => Ok(Way { route, live }),
+            Err(trouble) => {
+                self.router.learn(&route.node, &trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Sends renewals to that node, over that connection for them, and waits for the answers that long, and for
+    /// the replicas not longer. With too few of them none of the renewals counts.
+    pub(crate) async fn send(
+        &self,
+        node: &Node,
+        live: &Live,
+        mut renewals: Pipeline,
+        patience: Duration,
+    ) -> Result<Vec<Value>, Error> {
+        let Some(Replicas { at_least, timeout, all }) = self.replicas else {
+            return live.call_all(&renewals, patience).await;
+        };
+        // A timeout of zero would be none at all.
+        let timeout = timeout.min(patience / 2).max(Duration::from_millis(1));
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let mut wanted = at_least;
+        if all {
+            wanted = wanted.max(node.most_replicas());
+            renewals.cmd("ROLE");
+        }
+        renewals.cmd("WAIT").arg(wanted).arg(timeout_ms);
+        let mut answers = live.call_all(&renewals, patience).await?;
+        let confirmed = answers.pop();
+        let role = if all { answers.pop() } else { None };
+        // Nothing was renewed: there is nothing for replicas to confirm.
+        if answers.iter().all(|answer| matches!(answer, Value::ServerError(_) | Value::Okay)) {
+            return Ok(answers);
+        }
+        let mut confirmed = match reached(confirmed) {
+            Ok(confirmed) => confirmed,
+            Err(trouble) => return Err(if_deposed(live, trouble, wanted)),
+        };
+        if all {
+            let there = replicas_of(role)?;
+            node.has_shown(there);
+            if there > wanted {
+                // Those that have come meanwhile are wanted, too.
+                wanted = there;
+                let mut wait = Pipeline::with_capacity(1);
+                wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
+                confirmed = reached(live.call_all(&wait, patience).await?.pop())
+                    .map_err(|trouble| if_deposed(live, trouble, wanted))?;
+            }
+        }
+        if confirmed < wanted {
+            return Err(Error::NotReplicated { confirmed, wanted });
+        }
+        Ok(answers)
+    }
+
+    /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
+    /// if the lock is not held. Says over which connection it is about to be sent, and whether it
+    /// was sent on from the one before, where nothing was done.
+    pub(crate) async fn send_one(
+        &self,
+        mut way: Way,
+        renewal: &Cmd,
+        patience: Duration,
+        mut sending: impl FnMut(u64, bool),
+    ) -> Result<Option<Duration>, Error> {
+        let mut sent_on = false;
+        loop {
+            sending(way.live.number, sent_on);
+            match self.send_that_way(&way, renewal, patience).await {
+                Err(trouble) if self.router.goes_on(&mut way.route, &trouble) => {
+                    way = self.connect(way.route).await?;
+                    sent_on = true;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn send_that_way(
+        &self,
+        way: &Way,
+        renewal: &Cmd,
+        patience: Duration,
+    ) -> Result<Option<Duration>, Error> {
+        let mut renewals = Pipeline::with_capacity(3);
+        if way.route.asking {
+            renewals.cmd("ASKING");
+        }
+        renewals.add_command(renewal.clone());
+        let answers = self.send(&way.route.node, &way.live, renewals, patience).await;
+        if matches!(answers, Err(Error::Timeout)) {
+            way.live.condemn();
+        }
+        let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
+        Ok(reply::lease(answer).map_err(RedisError::from)?)
+    }
+
+    /// Sends one that a node has sent on there.
+    pub(crate) async fn send_on(
+        &self,
+        route: Route,
+        renewal: &Cmd,
+        patience: Duration,
+        sending: impl FnMut(u64, bool),
+    ) -> Result<Option<Duration>, Error> {
+        self.send_one(self.connect(route).await?, renewal, patience, sending).await
+    }
+}
+
+/// What `WAIT` answers.
+fn reached(answer: Option<Value>) -> Result<u32, Error> {
+    let answer = answer.unwrap_or(Value::Nil).extract_error()?;
+    Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
+}
+
+/// What it means that `WAIT` is refused after something was renewed. A server that became a replica
+/// in between refuses with words of its own: then the renewal has reached nobody.
+fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
+    let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
+    if !of_a_replica {
+        return refused;
+    }
+    live.condemn();
+    Error::NotReplicated { confirmed: 0, wanted }
+}
+
+/// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.
+fn replicas_of(answer: Option<Value>) -> Result<u32, Error> {
+    let Value::Array(role) = answer.unwrap_or(Value::Nil).extract_error()? else {
+        return Err(Error::Protocol("ROLE is no list".to_owned()));
+    };
+    match role.get(2) {
+        Some(Value::Array(replicas)) => Ok(u32::try_from(replicas.len()).unwrap_or(u32::MAX)),
+        Some(_) | None => Ok(0),
+    }
+}

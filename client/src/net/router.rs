@@ -1,0 +1,250 @@
+//! Where a command goes, by the key it is about.
+//!
+//! `MOVED` and `ASK` are followed here, at once and a few times: they say that nothing was done, so
+//! the same command can go elsewhere whatever it is. Everything else, a lost answer above all, is
+//! for whoever sent the command: only it knows what a repetition does.
+
+use crate::net::address::{Address, Place};
+use crate::net::cluster::Cluster;
+use crate::net::connector::Connector;
+use crate::net::link::{after, left};
+use crate::net::live::Live;
+use crate::net::node::Node;
+use crate::net::slots::{read_redirect, slot_of};
+use crate::wire::error::Error;
+use redis::{Cmd, Value};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
+
+/// How often a command is sent on at most. More is a cluster that does not agree with itself yet.
+const HOPS: usize = 5;
+
+/// Knows which server has a key.
+#[derive(Debug)]
+pub(crate) struct Router {
+    to: To,
+    /// An answer that takes this long will not come.
+    reply_timeout: Duration,
+}
+
+#[derive(Debug)]
+enum To {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster>),
+}
+
+/// Where to go with a command.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) node: Arc<Node>,
+    /// The node is about to get the key's slot, and serves it to those who say `ASKING`.
+    pub(crate) asking: bool,
+    /// How often we were sent on.
+    hops: usize,
+}
+
+impl Route {
+    fn to(node: Arc<Node>) -> Self {
+        Self { node, asking: false, hops: 0 }
+    }
+}
+
+impl Router {
+    pub(crate) fn new(
+        address: Address,
+        reply_timeout: Duration,
+        own_renewals: bool,
+    ) -> Result<Self, Error> {
+        let to = match address.0 {
+            Place::Cluster(seeds) => {
+                To::Cluster(Arc::new(Cluster::new(seeds, reply_timeout, own_renewals)?))
+            }
+            place @ (Place::Server(_) | Place::Sentinels { .. }) => {
+                let connector = Connector::new(place, reply_timeout)?;
+                To::One(Arc::new(Node::new(connector, own_renewals)))
+            }
+        };
+        Ok(Self { to, reply_timeout })
+    }
+
+    /// Where a command about this key is to go.
+    pub(crate) async fn route(&self, key: &[u8]) -> Result<Route, Error> {
+        match &self.to {
+            To::One(node) => Ok(Route::to(node.clone())),
+            To::Cluster(cluster) => cluster.find(slot_of(key)).await.map(Route::to),
+        }
+    }
+
+    /// Who has the key, as far as is known without asking.
+    pub(crate) fn believed(&self, key: &[u8]) -> Option<Arc<Node>> {
+        match &self.to {
+            To::One(node) => Some(node.clone()),
+            To::Cluster(cluster) => cluster.owner_of(slot_of(key)),
+        }
+    }
+
+    /// Finds out in the background who has which keys, if that is in doubt.
+    pub(crate) fn seek(&self) {
+        if let To::Cluster(cluster) = &self.to {
+            cluster.look_soon();
+        }
+    }
+
+    /// All servers that keep locks.
+    pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
+        match &self.to {
+            To::One(node) => Ok(vec![node.clone()]),
+            To::Cluster(cluster) => cluster.owners().await,
+        }
+    }
+
+    /// The server, where it must be one.
+    pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
+        match &self.to {
+            To::One(node) => Ok(node),
+            To::Cluster(_) => Err(Error::Invalid("a cluster is many servers".to_owned())),
+        }
+    }
+
+    /// Learns from what went wrong at a node. If the command is to go elsewhere, where to.
+    pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
+        let To::Cluster(cluster) = &self.to else { return None };
+        match trouble {
+            Error::Connection(_) | Error::Timeout | Error::NotReplicated { .. } => {
+                cluster.troubled(node);
+                None
+            }
+            Error::Server(error) => match (error.code(), error.redirect_node()) {
+                (Some("MOVED"), Some((to, slot))) => {
+                    let (host, _) = node.at()?;
+                    let there = cluster.moved(slot, &read_redirect(to, &host)?).ok()?;
+                    Some(Route::to(there))
+                }
+                (Some("ASK"), Some((to, _))) => {
+                    let (host, _) = node.at()?;
+                    let there = cluster.node_at(&read_redirect(to, &host)?).ok()?;
+                    Some(Route { asking: true, ..Route::to(there) })
+                }
+                (Some("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" | "UNBLOCKED"), _) => {
+                    cluster.troubled(node);
+                    None
+                }
+                _ => None,
+            },
+            Error::Lost
+            | Error::Invalid(_)
+            | Error::ModuleMissing(_)
+            | Error::Denied(_)
+            | Error::Authentication(_)
+            | Error::NotALock
+            | Error::Upgrade
+            | Error::QueueFull
+            | Error::NoMajority { .. }
+            | Error::Protocol(_) => None,
+        }
+    }
+
+    /// Sends a command about a key that does not block, and waits for its answer for that long; with
+    /// the way there it takes no longer than the reply timeout.
+    pub(crate) async fn call(
+        &self,
+        key: &[u8],
+        cmd: &Cmd,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        self.call_via(key, cmd, patience, |_| {}).await
+    }
+
+    /// The same, and says over which connection it is about to be sent: the last one said is the
+    /// one that may have carried it out.
+    pub(crate) async fn call_via(
+        &self,
+        key: &[u8],
+        cmd: &Cmd,
+        patience: Duration,
+        mut via: impl FnMut(&Arc<Live>),
+    ) -> Result<Value, Error> {
+        let end = self.overdue();
+        let route = timeout_at(end, self.route(key)).await;
+        let mut route = route.map_err(|_| Error::Timeout)??;
+        loop {
+            match self.call_at(&route, cmd, patience, end, &mut via).await {
+                Err(trouble) if self.goes_on(&mut route, &trouble) => {}
+                answer => return answer.map_err(|trouble| self.explained(trouble)),
+            }
+        }
+    }
+
+    /// Learns from what went wrong there. If the server has sent us on, that is the route now.
+    pub(crate) fn goes_on(&self, route: &mut Route, trouble: &Error) -> bool {
+        let next = self.learn(&route.node, trouble).filter(|_| route.hops < HOPS);
+        let hops = route.hops + 1;
+        next.map(|next| *route = Route { hops, ..next }).is_some()
+    }
+
+    /// A node of a cluster that was taken for all there is.
+    fn explained(&self, trouble: Error) -> Error {
+        if matches!(self.to, To::One(_)) && trouble.code() == Some("MOVED") {
+            return Error::Invalid(
+                "the server is a node of a cluster, whose address begins with redis-cluster:// \
+                 or rediss-cluster://"
+                    .to_owned(),
+            );
+        }
+        trouble
+    }
+
+    async fn call_at(
+        &self,
+        route: &Route,
+        cmd: &Cmd,
+        patience: Duration,
+        end: Instant,
+        via: &mut impl FnMut(&Arc<Live>),
+    ) -> Result<Value, Error> {
+        let live = route.node.commands().live_by(end).await?;
+        via(&live);
+        let had = patience.min(left(end));
+        let answer = live.call(cmd, route.asking, had).await;
+        // A shorter patience says little about the connection.
+        let enough = patience >= self.reply_timeout && had >= patience / 2;
+        if matches!(answer, Err(Error::Timeout)) && enough {
+            live.condemn();
+        }
+        answer
+    }
+
+    /// When what begins now will not be answered any more.
+    pub(crate) fn overdue(&self) -> Instant {
+        after(self.reply_timeout)
+    }
+
+    /// Waits for something, and looks meanwhile whether the servers are the same as before. If one
+    /// is not, what is under way there ends.
+    pub(crate) async fn looking<T>(&self, what: impl Future<Output = T>) -> T {
+        let To::Cluster(cluster) = &self.to else { return what.await };
+        tokio::select! {
+            biased;
+            done = what => done,
+            never = cluster.keep_looking() => match never {},
+        }
+    }
+
+    /// Returns when locks may have got lost because another server has taken over.
+    pub(crate) async fn switched(&self) {
+        match &self.to {
+            To::One(node) => node.switched().await,
+            To::Cluster(cluster) => cluster.switched().await,
+        }
+    }
+
+    /// The runtime that some connection lives on.
+    pub(crate) fn runtime(&self) -> Option<Handle> {
+        match &self.to {
+            To::One(node) => node.commands().runtime(),
+            To::Cluster(cluster) => cluster.runtime(),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! A primary that Sentinels watch over: who it is, and when it is another.
+//!
+//! Sentinels number their decisions (`config-epoch`). One that has not heard of the latest yet
+//! would send us back to the server that was deposed, so an older decision than we know of is not
+//! followed. Whoever is named must also say of itself that it is a primary.
+
+use crate::net::address::At;
+use crate::net::live::{Live, Reign};
+use crate::net::server::{Server, address};
+use crate::wire::error::Error;
+use futures_util::StreamExt;
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long one Sentinel may take before the next is asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether anybody still needs to be told, and the Sentinels are asked,
+/// since a message can be lost.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// While they are asked in every round, nobody else has to.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// What Sentinels publish when they have made another server the primary.
+const SWITCH: &str = "+switch-master";
+
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    sentinels: Vec<Server>,
+    name: String,
+    server: ConnectionInfo,
+    patience: Duration,
+    /// The one that answered last is asked first.
+    first: AtomicUsize,
+    state: Mutex<State>,
+    switched: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    current: Option<Primary>,
+    /// When a Sentinel last said so; none if there is doubt.
+    said: Option<Instant>,
+    /// The connection to the Sentinel of that number that was asked last.
+    open: Option<(usize, MultiplexedConnection)>,
+    watch: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("current", &self.current).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Primary {
+    at: At,
+    epoch: u64,
+    reign: Arc<Reign>,
+}
+
+impl Sentinels {
+    pub(crate) fn new(
+        sentinels: &[ConnectionInfo],
+        name: String,
+        server: ConnectionInfo,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        let each = |info: &ConnectionInfo| Server::new(info.clone(), PATIENCE.min(patience));
+        Ok(Self {
+            sentinels: sentinels.iter().map(each).collect::<Result<_, _>>()?,
+            name,
+            server,
+            patience,
+            first: AtomicUsize::new(0),
+            state: Mutex::default(),
+            switched: Notify::new(),
+        })
+    }
+
+    /// A connection to the primary. If the server that a Sentinel names is none, the next try is with
+    /// another Sentinel, which may have heard of a failover earlier; whoever knows of no primary yet
+    /// tries all of them.
+    pub(crate) async fn dial(self: &Arc<Self>) -> Result<Live, Error> {
+        let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
+        let mut outcome = Err(Error::Timeout);
+        for _ in 0..tries.max(1) {
+            outcome = self.dial_whom_it_names().await;
+            if outcome.is_ok() {
+                break;
+            }
+            self.state().said = None;
+            let next = self.first.load(Ordering::Relaxed) + 1;
+            self.first
+                .store(next.checked_rem(self.sentinels.len()).unwrap_or(0), Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    async fn dial_whom_it_names(self: &Arc<Self>) -> Result<Live, Error> {
+        let (at, reign) = match self.known() {
+            Some(known) => known,
+            None => {
+                let (at, epoch) = self.find().await?;
+                let reign = self.primary_is(&at, epoch);
+                (at, reign.ok_or_else(|| passing("an outdated Sentinel"))?)
+            }
+        };
+        self.keep_watching();
+        let info = self.server.clone().set_addr(address(self.server.addr(), at));
+        let mut connection = Server::new(info, self.patience)?.connect().await?;
+        let is_primary = timeout(self.patience, says_it_is_primary(&mut connection));
+        if !is_primary.await.map_err(|_| Error::Timeout)?? {
+            return Err(passing("the server that Sentinel names is not a primary yet"));
+        }
+        Ok(Live::new(connection, Some(reign)))
+    }
+
+    /// Who it is, if a Sentinel has just said so.
+    fn known(&self) -> Option<(At, Arc<Reign>)> {
+        let state = self.state();
+        let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
+        let current = state.current.as_ref().filter(|_| fresh)?;
+        Some((current.at.clone(), current.reign.clone()))
+    }
+
+    /// Returns when another server has become the primary.
+    pub(crate) async fn switched(&self) {
+        self.switched.notified().await;
+    }
+
+    /// All of them, beginning with the one that answered last.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &Server)> {
+        let first = self.first.load(Ordering::Relaxed);
+        let all = self.sentinels.iter().enumerate();
+        all.clone().skip(first).chain(all.take(first))
+    }
+
+    /// Asks one after the other until one knows.
+    async fn find(&self) -> Result<(At, u64), Error> {
+        let mut last = None;
+        for (index, sentinel) in self.in_turn() {
+            match timeout(PATIENCE, self.ask(index, sentinel)).await {
+                Ok(Ok(found)) => {
+                    self.first.store(index, Ordering::Relaxed);
+                    return Ok(found);
+                }
+                Ok(Err(trouble)) => last = Some(trouble),
+                Err(_) => last = last.or(Some(Error::Timeout)),
+            }
+        }
+        Err(last.unwrap_or(Error::Timeout))
+    }
+
+    async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
+        let mut both = redis::pipe();
+        both.cmd("SENTINEL").arg("MASTER").arg(&self.name);
+        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        // It is not put back if it turns out to be closed, or to hang.
+        let open = self.state().open.take_if(|(of, _)| *of == index);
+        let mut answered = None;
+        if let Some((_, mut connection)) = open
+            && let Ok(answers) = connection.send_packed_commands(&both, 0, 2).await
+        {
+            answered = Some((connection, answers));
+        }
+        let (connection, answers) = match answered {
+            Some(answered) => answered,
+            None => {
+                let mut connection = sentinel.connect().await?;
+                let answers = connection.send_packed_commands(&both, 0, 2).await?;
+                (connection, answers)
+            }
+        };
+        self.state().open = Some((index, connection));
+        let mut answers = answers.into_iter().map(Value::extract_error);
+        let mut next = || answers.next().transpose().map(|answer| answer.unwrap_or(Value::Nil));
+        let decision = next().map_err(|error| self.refused(error))?;
+        let address = next().map_err(|error| self.refused(error))?;
+        read_primary(decision, address)
+    }
+
+    fn refused(&self, error: RedisError) -> Error {
+        let unknown = error.detail().is_some_and(|said| said.starts_with("No such master"));
+        if unknown {
+            Error::Invalid(format!("Sentinel knows no primary called {:?}", self.name))
+        } else {
+            error.into()
+        }
+    }
+
+    /// Takes in who the primary is; `None` if that is outdated.
+    fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<Reign>> {
+        let mut state = self.state();
+        let before = state.said.replace(Instant::now());
+        if let Some(current) = &mut state.current {
+            if epoch < current.epoch {
+                state.said = before;
+                return None;
+            }
+            if current.at == *at {
+                current.epoch = epoch;
+                return Some(current.reign.clone());
+            }
+            tracing::warn!(from = ?current.at, to = ?at, "the primary is another server now");
+            current.reign.end();
+            self.switched.notify_waiters();
+        }
+        let reign = Arc::new(Reign::default());
+        state.current = Some(Primary { at: at.clone(), epoch, reign: reign.clone() });
+        Some(reign)
+    }
+
+    /// Starts listening to the Sentinels, also when the runtime on which that was done has ended.
+    fn keep_watching(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.watch.as_ref().is_none_or(JoinHandle::is_finished)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            state.watch = Some(runtime.spawn(watch(Arc::downgrade(self))));
+        }
+    }
+
+    /// Listens at one of them; says at which.
+    async fn listen(&self) -> Result<(usize, redis::aio::PubSub), Error> {
+        let mut last = Error::Timeout;
+        for (index, sentinel) in self.in_turn() {
+            match sentinel.listen().await {
+                Ok(mut messages) => {
+                    timeout(PATIENCE, messages.subscribe(SWITCH))
+                        .await
+                        .map_err(|_| Error::Timeout)??;
+                    return Ok((index, messages));
+                }
+                Err(trouble) => last = trouble,
+            }
+        }
+        Err(last)
+    }
+
+    /// Looks who it is, and ends the reign of the one before if it is another.
+    async fn look(&self) {
+        match self.find().await {
+            Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
+            Err(trouble) => tracing::debug!(%trouble, "no Sentinel answers"),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks whenever a Sentinel says that there is something to see, and in every round.
+async fn watch(sentinels: Weak<Sentinels>) {
+    loop {
+        let Some(me) = sentinels.upgrade() else { return };
+        let messages = me.listen().await;
+        me.look().await;
+        drop(me);
+        let Ok((index, messages)) = messages else {
+            sleep(ROUND).await;
+            continue;
+        };
+        let mut messages = messages.into_on_message();
+        loop {
+            let told = timeout(ROUND, messages.next()).await;
+            let Some(me) = sentinels.upgrade() else { return };
+            if matches!(told, Ok(Some(_))) {
+                // The others may not have heard of it yet.
+                me.first.store(index, Ordering::Relaxed);
+            }
+            me.look().await;
+            if matches!(told, Ok(None)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Reads the number of the decision from `SENTINEL MASTER`, and who it is from the address: while a
+/// Sentinel is at it, the former has the new number with the server that is to be deposed.
+fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
+    let wrong = |error| Error::Protocol(format!("of a Sentinel: {error}"));
+    let fields: HashMap<String, String> = redis::from_redis_value(decision).map_err(wrong)?;
+    let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+    let epoch = epoch.ok_or_else(|| Error::Protocol("of a Sentinel: no epoch".to_owned()))?;
+    Ok((redis::from_redis_value(address).map_err(wrong)?, epoch))
+}
+
+/// Asks the server itself. `HELLO` is allowed to every user, unlike `ROLE`.
+async fn says_it_is_primary(connection: &mut MultiplexedConnection) -> Result<bool, Error> {
+    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await?;
+    let fields: HashMap<String, Value> = redis::from_redis_value(answer.extract_error()?)
+        .map_err(|error| Error::Protocol(format!("to HELLO: {error}")))?;
+    let role = fields.get("role").cloned().unwrap_or(Value::Nil);
+    Ok(redis::from_redis_value::<String>(role).is_ok_and(|role| role == "master"))
+}
+
+/// Trouble that is over when the Sentinels and the servers have agreed.
+fn passing(what: &'static str) -> Error {
+    Error::Connection(RedisError::from((ErrorKind::Io, what)))
+}

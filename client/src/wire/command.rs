@@ -1,0 +1,562 @@
+//! The commands as methods of a connection.
+
+use crate::wire::reply::{self, Grant, LockInfo, LockSummary, Token};
+use crate::wire::request::{self, GiveBack, Mode};
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
+use std::time::Duration;
+
+#[doc = include_str!("command/commands.md")]
+pub trait LockCommands: ConnectionLike + Send + Sized {
+    /// Takes the lock if it is free, or once more if this owner holds it.
+    ///
+    /// Never waits: answers `None` if another owner holds the lock, or if others are in line for
+    /// it. A new grant lasts `lease`. A reentry answers the same token and one hold more; its lease
+    /// becomes the longer of what is left and `lease`.
+    ///
+    /// `lease` is 1 ms to the server's `kvlock.max-lease-ms`, 24 hours unless configured.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
+    /// already holds the lock 4,294,967,295 times; those of the trait's documentation. After a
+    /// timeout or a broken connection the outcome is unknown: release, or repeat with
+    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped acquire may still be granted, and then holds the lock until its lease ends. Follow
+    /// it with [`lock_release`](Self::lock_release) on the same connection.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// if let Some(grant) = con.lock_acquire("orders:42", "alice:1", lease).await? {
+    ///     println!("granted, token {}, {} hold(s)", grant.token, grant.holds);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_acquire<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        send(self, request::acquire(Mode::Alone, key, owner, lease, None), reply::grant)
+    }
+
+    /// Takes the lock so that this owner then holds it `holds` times; harmless to repeat.
+    ///
+    /// Like [`lock_acquire`](Self::lock_acquire), but says what is to be true afterwards: the owner
+    /// holding one less gains a hold, the owner holding `holds` already keeps what it has (the
+    /// lease is prolonged as by a reentry). So a caller whose reply was lost sends the same command
+    /// again. A first acquire has `holds` 1, the reentry after it 2.
+    ///
+    /// `holds` is 1 to 4,294,967,295.
+    ///
+    /// # Errors
+    ///
+    /// `MISMATCH` if the owner holds the lock more or fewer times than fits. With `holds` of 2 and
+    /// up that includes not at all: a reentry onto a lock that was lost is told, not granted anew.
+    /// Otherwise those of `lock_acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_acquire`](Self::lock_acquire); repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let mut answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    /// if answer.as_ref().is_err_and(redis::RedisError::is_timeout) {
+    ///     answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    /// }
+    /// let granted = answer?.is_some(); // and if so, held once
+    /// # let _ = granted;
+    /// # Ok(()) }
+    /// ```
+    fn lock_acquire_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        holds: u32,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::acquire(Mode::Alone, key, owner, lease, Some(holds));
+        send(self, request, reply::grant)
+    }
+
+    /// Takes the lock, in line behind those who came earlier, if need be.
+    ///
+    /// Answers as soon as the lock is granted, or `None` when `timeout` has passed or the wait was
+    /// cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
+    /// `timeout` of `None` waits without limit. The owner that holds the lock re-enters at once.
+    ///
+    /// An owner has one place in line: if it is waiting already, this call takes its place over and
+    /// the older call fails with `UNBLOCKED`. Within a transaction or script nothing can wait, and
+    /// this answers like [`lock_acquire`](Self::lock_acquire).
+    ///
+    /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
+    /// [trait's documentation](LockCommands#connections-for-waiting) shows. On a connection as redis-rs
+    /// makes it by default, the caller is gone after 500 ms, and the lock is later granted to
+    /// nobody.
+    ///
+    /// `lease` as for `lock_acquire`; `timeout` is 1 ms to ten years.
+    ///
+    /// # Errors
+    ///
+    /// `QUEUEFULL` if a limit on waiters is reached; `UNBLOCKED` if the wait was taken over or the
+    /// server became a replica; `TRYAGAIN` if the server is draining or the slot moved; otherwise
+    /// those of `lock_acquire`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Not cancel safe by itself: a dropped wait stays in line and is granted in its turn. Drop the
+    /// connection and all its clones too, and the server removes the waiter; or call
+    /// [`lock_cancel`](Self::lock_cancel) on another connection. Either way the grant may have come
+    /// first, so send [`lock_release`](Self::lock_release) after it. You lose your place in line.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(client: redis::Client) -> redis::RedisResult<()> {
+    /// let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    /// let mut waiting = client
+    ///     .get_multiplexed_async_connection_with_config(&config)
+    ///     .await?;
+    ///
+    /// let (lease, timeout) = (Duration::from_secs(10), Duration::from_secs(30));
+    /// match waiting.lock_wait("orders:42", "bob:1", lease, Some(timeout)).await? {
+    ///     Some(grant) => println!("granted, token {}", grant.token),
+    ///     None => println!("not within 30 seconds"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_wait<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        timeout: Option<Duration>,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
+        send(self, request, reply::grant)
+    }
+
+    /// Waits for the lock so that this owner then holds it `holds` times; harmless to repeat.
+    ///
+    /// [`lock_wait`](Self::lock_wait) with the promise of
+    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds): a caller whose connection broke
+    /// sends the same command again and is granted, or recognised as the holder, or goes to the end
+    /// of the line. If the older call is still in line, this one takes its place over.
+    ///
+    /// # Errors
+    ///
+    /// Those of both methods named.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_wait`](Self::lock_wait).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut waiting: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let grant = waiting
+    ///     .lock_wait_to_holds("orders:42", "bob:1", lease, None, 1)
+    ///     .await?;
+    /// # let _ = grant;
+    /// # Ok(()) }
+    /// ```
+    fn lock_wait_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        timeout: Option<Duration>,
+        holds: u32,
+    ) -> RedisFuture<'a, Option<Grant>> {
+        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds), None);
+        send(self, request, reply::grant)
+    }
+
+    /// Gives back one hold; the last one frees the lock or hands it to the first in line.
+    ///
+    /// Answers how many holds are left, 0 if the lock is given up. `None` says that this owner does
+    /// not hold it: it never did, released it before, or the lease has ended. A partial release
+    /// leaves the lease as it is. Works when the server is out of memory.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
+    /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
+    /// repeat with [`lock_release_all`](Self::lock_release_all) or
+    /// [`lock_release_to_holds`](Self::lock_release_to_holds).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// match con.lock_release("orders:42", "alice:1").await? {
+    ///     Some(0) => println!("released"),
+    ///     Some(left) => println!("still held {left} time(s)"),
+    ///     None => println!("was not held: the lease had ended"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_release<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(Mode::Alone, key, owner, GiveBack::One);
+        send(self, request, reply::holds_left)
+    }
+
+    /// Gives back every hold of this owner.
+    ///
+    /// Like [`lock_release`](Self::lock_release), with 0 left. Harmless to repeat: a second one
+    /// answers `None`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `lock_release`.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let was_held = con.lock_release_all("orders:42", "alice:1").await?.is_some();
+    /// # let _ = was_held;
+    /// # Ok(()) }
+    /// ```
+    fn lock_release_all<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(Mode::Alone, key, owner, GiveBack::All);
+        send(self, request, reply::holds_left)
+    }
+
+    /// Gives back one hold so that `holds_left` remain; harmless to repeat.
+    ///
+    /// Says what is to be true afterwards: the owner holding one more gives it back, the owner
+    /// holding `holds_left` already (1 and up) keeps them, and one that holds nothing gets `None`.
+    /// To give up a lock that is held once, `holds_left` is 0.
+    ///
+    /// `holds_left` is 0 to 4,294,967,294.
+    ///
+    /// # Errors
+    ///
+    /// `MISMATCH` if the owner holds the lock a number of times that does not fit; otherwise those
+    /// of [`lock_release`](Self::lock_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped release may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// // Held twice; leave one. Sent again after a lost reply, it does no harm.
+    /// con.lock_release_to_holds("orders:42", "alice:1", 1).await?;
+    /// # Ok(()) }
+    /// ```
+    fn lock_release_to_holds<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        holds_left: u32,
+    ) -> RedisFuture<'a, Option<u64>> {
+        let request = request::release(Mode::Alone, key, owner, GiveBack::DownTo(holds_left));
+        send(self, request, reply::holds_left)
+    }
+
+    /// Sets the lease to `lease` from now, longer or shorter than before.
+    ///
+    /// Answers the lease that now runs, or `None` if this owner does not hold the lock: then it is
+    /// lost, whoever has it. Token and holds stay. Count the new lease from before the call, not
+    /// from the answer. Works when the server is out of memory. `lease` as for
+    /// [`lock_acquire`](Self::lock_acquire).
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
+    /// timeout or a broken connection count on the older lease only.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped renewal may or may not be carried out; repeating is harmless. Do not let one trail
+    /// a release: should another task acquire for the same owner in between, it would change that
+    /// lease.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let before = Instant::now();
+    /// match con.lock_renew("orders:42", "alice:1", Duration::from_secs(10)).await? {
+    ///     Some(lease) => println!("good until {:?}", before + lease),
+    ///     None => println!("lost: stop"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_renew<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+    ) -> RedisFuture<'a, Option<Duration>> {
+        send(self, request::renew(Mode::Alone, key, owner, lease), reply::lease)
+    }
+
+    /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
+    /// larger already.
+    ///
+    /// For who holds the same lock on several independent servers, as [`Quorum`](crate::Quorum)
+    /// does: the largest of their tokens, written back to a majority, is in order. Everything that
+    /// the server grants from then on has a larger one.
+    ///
+    /// `token` is up to a day ahead of the server's clock, in microseconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid TOKEN` if the token is too far
+    /// ahead or the owner shares the lock. Then the lease is not set either.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock_renew`](Self::lock_renew).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    /// use std::time::Duration;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection, largest: kvlock::Token) -> redis::RedisResult<()> {
+    /// let lease = Duration::from_secs(10);
+    /// let held = con.lock_renew_with_token("orders:42", "alice:1", lease, largest).await?;
+    /// # Ok(()) }
+    /// ```
+    fn lock_renew_with_token<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+        lease: Duration,
+        token: Token,
+    ) -> RedisFuture<'a, Option<Duration>> {
+        let renewal = request::renew_with_token(key, owner, lease, token.value());
+        send(self, renewal, reply::lease)
+    }
+
+    /// Takes this owner out of the queue.
+    ///
+    /// `true` if it was in line: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
+    /// was not; it may have been granted the lock, so follow with
+    /// [`lock_release`](Self::lock_release) unless you want it. Must be sent on another connection
+    /// than the wait. Changes nothing about who holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of the trait's documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped cancel may or may not be carried out; repeating is harmless.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut other: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// if !other.lock_cancel("orders:42", "bob:1").await? {
+    ///     other.lock_release("orders:42", "bob:1").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_cancel<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        owner: impl ToSingleRedisArg,
+    ) -> RedisFuture<'a, bool> {
+        send(self, request::cancel(Mode::Alone, key, owner), reply::done)
+    }
+
+    /// Says who holds the lock, for how long, and how many wait for it.
+    ///
+    /// The answer is true at one moment on the server, and may be over when it arrives. To take a
+    /// lock if it is free, take it. [`LockInfo::queue`] stays empty.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let info = con.lock_info("orders:42").await?;
+    /// if let Some(owner) = &info.owner {
+    ///     println!("held by {} for {:?}", owner.escape_ascii(), info.lease_left);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, LockInfo> {
+        send(self, request::info(key, None), reply::info)
+    }
+
+    /// Like [`lock_info`](Self::lock_info), with the first `count` waiters in [`LockInfo::queue`].
+    ///
+    /// `count` is 1 to 1,000.
+    ///
+    /// # Errors
+    ///
+    /// `ERR` if `count` is out of range; otherwise those of `lock_info`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let info = con.lock_info_waiters("orders:42", 5).await?;
+    /// for (position, waiter) in (1..).zip(&info.queue) {
+    ///     let owner = waiter.owner.escape_ascii();
+    ///     println!("{position}: {owner} for {:?}", waiter.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_info_waiters<'a>(
+        &'a mut self,
+        key: impl ToSingleRedisArg,
+        count: u32,
+    ) -> RedisFuture<'a, LockInfo> {
+        send(self, request::info(key, Some(count)), reply::info)
+    }
+
+    /// Lists the `count` locks of this database that most clients wait for, most waiters first.
+    ///
+    /// A lock nobody waits for is not listed. `count` is 1 to 1,000. The server looks at every key
+    /// with waiters, so this is for people, not for loops. In a cluster it asks one node, whichever
+    /// the connection picks: ask each node by itself.
+    ///
+    /// # Errors
+    ///
+    /// `ERR` if `count` is out of range; those of the trait's documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// for lock in con.lock_list(10).await? {
+    ///     println!("{}: {} waiting", lock.key.escape_ascii(), lock.waiters);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    fn lock_list(&mut self, count: u32) -> RedisFuture<'_, Vec<LockSummary>> {
+        send(self, request::list(count), reply::list)
+    }
+
+    /// Takes the lock away from whoever holds it, and hands it to the first in line.
+    ///
+    /// `true` if somebody held it. The former holder is not told: it finds out when it renews or
+    /// releases, and works on unprotected until then. For operators; the command has the ACL
+    /// categories `@dangerous` and `@admin`.
+    ///
+    /// # Errors
+    ///
+    /// `WRONGTYPE` if the key holds something else; `NOPERM` without the permission; those of the
+    /// crate documentation.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not be carried out. Do not repeat it blindly: it would take the
+    /// lock from the next owner.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::LockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// let was_held = con.lock_force_release("orders:42").await?;
+    /// # let _ = was_held;
+    /// # Ok(()) }
+    /// ```
+    fn lock_force_release<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, bool> {
+        send(self, request::force_release(key), reply::done)
+    }
+}
+
+impl<C: ConnectionLike + Send> LockCommands for C {}
+
+fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
+    connection: &'a mut C,
+    request: RedisResult<Cmd>,
+    read: fn(Value) -> Result<T, ParsingError>,
+) -> RedisFuture<'a, T> {
+    Box::pin(async move {
+        let reply = connection.req_packed_command(&request?).await?;
+        Ok(read(reply.extract_error()?)?)
+    })
+}
+
+mod shared;
+pub use shared::SharedLockCommands;
+
+#[cfg(test)]
+mod tests;

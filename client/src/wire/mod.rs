@@ -1,0 +1,6 @@
+//! What goes over the wire and back: knows values of redis-rs, and no connection.
+
+pub(crate) mod command;
+pub(crate) mod error;
+pub(crate) mod reply;
+pub(crate) mod request;
