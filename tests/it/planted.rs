@@ -1,4 +1,5 @@
-//! `tests/planted.txt` names every bug that can be planted, and no other.
+//! `tests/planted.txt` names every bug that can be planted, and no other; `tests/kills.txt` says which
+//! parts of the tests find it.
 
 use harness::kind::workspace;
 use std::collections::BTreeSet;
@@ -12,12 +13,20 @@ fn bugs() -> BTreeSet<String> {
     lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
 }
 
-/// The rows of the table, each cut into words.
-fn rows() -> Vec<Vec<String>> {
-    let table = fs::read_to_string(workspace().join("tests/planted.txt")).unwrap();
+/// The rows of a table, each cut into words.
+fn rows_of(table: &str) -> Vec<Vec<String>> {
+    let table = fs::read_to_string(workspace().join(table)).unwrap();
     let rows = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     rows.map(|row| row.split_whitespace().map(str::to_owned).collect()).collect()
 }
+
+fn rows() -> Vec<Vec<String>> {
+    rows_of("tests/planted.txt")
+}
+
+/// The parts of the tests, in the order of the columns of `tests/kills.txt`.
+const PARTS: [&str; 9] =
+    ["core", "transcripts", "it", "chaos", "topologies", "failovers", "crashes", "holders", "fuzz"];
 
 #[test]
 fn every_bug_has_a_test_that_finds_it_and_every_row_a_bug() {
@@ -28,5 +37,25 @@ fn every_bug_has_a_test_that_finds_it_and_every_row_a_bug() {
     for row in rows() {
         assert!(["kvlock-core", "kvlock-tests"].contains(&row[1].as_str()), "{row:?}");
         assert!(row.len() >= 3, "no test: {row:?}");
+    }
+}
+
+#[test]
+fn the_matrix_says_what_finds_a_bug() {
+    let matrix = rows_of("tests/kills.txt");
+    // A bug that is new has no row until the script has tried it.
+    let known: BTreeSet<_> = matrix.iter().map(|row| row[0].clone()).collect();
+    assert!(known.is_subset(&bugs()), "not bugs: {:?}", known.difference(&bugs()));
+    for row in &matrix {
+        assert_eq!(row.len(), 1 + PARTS.len(), "{row:?}");
+        assert!(row[1..4].contains(&"+".to_owned()), "found by luck alone: {row:?}");
+    }
+    for named in rows() {
+        let of_core = named[1] == "kvlock-core";
+        let test = named[2].split("::").next().unwrap();
+        let part = if of_core { "core" } else { test };
+        let column = PARTS.iter().position(|it| *it == part).unwrap_or(2);
+        let Some(row) = matrix.iter().find(|row| row[0] == named[0]) else { continue };
+        assert_ne!(row[1 + column], "-", "{named:?} finds it, but the matrix does not say so");
     }
 }
