@@ -67,7 +67,7 @@ fn it_sees_a_release_by_somebody_else() {
 
 #[test]
 fn it_sees_a_lock_that_is_left_to_the_dead() {
-    sees("grant-to-the-dead", "Prompt");
+    sees("dead-reader-blocks", "Answered");
 }
 
 #[test]

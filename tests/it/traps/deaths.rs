@@ -37,7 +37,7 @@ fn a_waiter_killed_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
 }
 
 fn all_waiters_killed_in_the_turn_of_the_first_grant_leave_the_lock_free(kind: Kind) {
-    let mut stage = Stage::new(&kind);
+    let mut stage = Stage::with(&kind, |o| o.module_config("redisson-turn-ms", 0));
     let mut redisson = stage.server.connect();
     redisson.run("SUBSCRIBE redisson_lock__channel:{k}");
     stage.hold("k", "alice", LONG);
