@@ -217,6 +217,5 @@ pub use net::address::Address;
 pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 pub use wire::command::{LockCommands, SharedLockCommands};
 pub use wire::error::Error;
-pub use wire::reply::{
-    Grant, LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Token, Waiter,
-};
+pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
+pub use wire::reply::{Grant, Token};

@@ -11,7 +11,7 @@ use crate::engine::owner::Owner;
 use crate::engine::settings::check_lease;
 use crate::net::address::Address;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, LockSummary};
+use crate::wire::info::{self, LockSummary};
 use crate::wire::request;
 use std::cmp::Reverse;
 use std::fmt;
@@ -187,7 +187,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
-        let lists = self.inner.look_everywhere(&request::list(count)?, reply::list).await?;
+        let lists = self.inner.look_everywhere(&request::list(count)?, info::list).await?;
         let mut locks: Vec<LockSummary> = lists.into_iter().flatten().collect();
         // Each server has its own in this order.
         locks.sort_by_key(|lock| Reverse((lock.waiters, lock.longest_wait)));

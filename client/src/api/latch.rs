@@ -6,7 +6,8 @@ use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::engine::settings::check_name;
 use crate::engine::wait::{Waited, wait};
 use crate::wire::error::Error;
-use crate::wire::reply::{self, LatchInfo};
+use crate::wire::info::{self, LatchInfo};
+use crate::wire::reply;
 use crate::wire::request::{self, Mode};
 use redis::{RedisError, Value};
 use std::pin::pin;
@@ -247,6 +248,6 @@ impl Latch {
     /// ```
     pub async fn info(&self) -> Result<LatchInfo, Error> {
         check_name(&self.key)?;
-        self.inner.look(&self.key, &request::latch_info(&*self.key), reply::latch).await
+        self.inner.look(&self.key, &request::latch_info(&*self.key), info::latch).await
     }
 }

@@ -12,7 +12,8 @@ use crate::engine::settings::FIRST_LEASE;
 use crate::engine::settings::check_lease;
 use crate::engine::settings::check_name;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, LockInfo, LockState};
+use crate::wire::info::{self, LockInfo, LockState};
+use crate::wire::reply;
 use crate::wire::request;
 use crate::wire::request::Mode;
 use redis::RedisError;
@@ -377,7 +378,7 @@ impl Lock {
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
         self.check()?;
-        self.inner.look(&self.key, &request::info(&*self.key, None)?, reply::info).await
+        self.inner.look(&self.key, &request::info(&*self.key, None)?, info::info).await
     }
 
     /// The same with the first `count` of those who wait, next in line first.
@@ -402,7 +403,7 @@ impl Lock {
     pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
         self.check()?;
         let request = request::info(&*self.key, Some(count))?;
-        self.inner.look(&self.key, &request, reply::info).await
+        self.inner.look(&self.key, &request, info::info).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.

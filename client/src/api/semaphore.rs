@@ -8,7 +8,7 @@ use crate::engine::limit::Limit;
 use crate::engine::settings::check_lease;
 use crate::engine::settings::check_name;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, SemaphoreInfo};
+use crate::wire::info::{self, SemaphoreInfo};
 use crate::wire::request::{self, Mode};
 use std::pin::pin;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl Semaphore {
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
         check_name(&self.key)?;
-        self.inner.look(&self.key, &request::semaphore_info(&*self.key)?, reply::semaphore).await
+        self.inner.look(&self.key, &request::semaphore_info(&*self.key)?, info::semaphore).await
     }
 }
 

@@ -15,7 +15,7 @@ use crate::net::link::runtime_is_gone;
 use crate::net::node::Node;
 use crate::net::router::Router;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, Told};
+use crate::wire::outcome::{self, Told};
 use crate::wire::request;
 use redis::{ErrorKind, RedisError};
 use std::collections::HashMap;
@@ -203,7 +203,7 @@ impl Reader {
         let Session { node, phase, .. } = &*self.session;
         let mut live = node.dial().await?;
         let opened = live.call(&request::open_session(TTL)?, false, patience).await?;
-        let id: Arc<str> = reply::session(opened).map_err(RedisError::from)?.into();
+        let id: Arc<str> = outcome::session(opened).map_err(RedisError::from)?.into();
         phase.send_replace(Phase::Open(id.clone()));
         let (mut ack, mut busy) = (0, Instant::now());
         loop {
@@ -224,7 +224,7 @@ impl Reader {
     }
 
     fn take_in(&self, told: redis::Value, ack: &mut u64) -> Result<(), Error> {
-        for outcome in reply::outcomes(told).map_err(RedisError::from)? {
+        for outcome in outcome::outcomes(told).map_err(RedisError::from)? {
             // Twice, after a connection broke.
             if outcome.seq > *ack {
                 *ack = outcome.seq;

@@ -6,7 +6,8 @@ use crate::engine::limit::Limit;
 use crate::engine::observe;
 use crate::net::router::Route;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, Grant, Queued, Told};
+use crate::wire::outcome::{self, Queued, Told};
+use crate::wire::reply::Grant;
 use crate::wire::request;
 use redis::RedisError;
 use std::time::Duration;
@@ -68,7 +69,8 @@ async fn try_at(
     if matches!(answer, Err(Error::Timeout)) {
         live.condemn();
     }
-    let answer = answer.and_then(|value| Ok(reply::waited(mode, value).map_err(RedisError::from)?));
+    let answer =
+        answer.and_then(|value| Ok(outcome::waited(mode, value).map_err(RedisError::from)?));
     let queued = match answer {
         Ok(Queued::Not(None)) => {
             claim.refused();
@@ -112,7 +114,7 @@ async fn try_at(
         Told::Open => Ok(Waited::Open),
         Told::Timeout => Ok(Waited::Over),
         Told::Cancelled => Ok(Waited::Sent),
-        Told::Replaced => Err(reply::said(b"UNBLOCKED another session has the place").into()),
+        Told::Replaced => Err(outcome::said(b"UNBLOCKED another session has the place").into()),
         Told::Error(error) => Err(error.into()),
     }
 }

@@ -1,6 +1,7 @@
 //! The commands as methods of a connection.
 
-use crate::wire::reply::{self, Grant, LockInfo, LockSummary, Token};
+use crate::wire::info::{self, LockInfo, LockSummary};
+use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
@@ -446,7 +447,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Ok(()) }
     /// ```
     fn lock_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, LockInfo> {
-        send(self, request::info(key, None), reply::info)
+        send(self, request::info(key, None), info::info)
     }
 
     /// Like [`lock_info`](Self::lock_info), with the first `count` waiters in [`LockInfo::queue`].
@@ -479,7 +480,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         key: impl ToSingleRedisArg,
         count: u32,
     ) -> RedisFuture<'a, LockInfo> {
-        send(self, request::info(key, Some(count)), reply::info)
+        send(self, request::info(key, Some(count)), info::info)
     }
 
     /// Lists the `count` locks of this database that most clients wait for, most waiters first.
@@ -508,7 +509,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Ok(()) }
     /// ```
     fn lock_list(&mut self, count: u32) -> RedisFuture<'_, Vec<LockSummary>> {
-        send(self, request::list(count), reply::list)
+        send(self, request::list(count), info::list)
     }
 
     /// Takes the lock away from whoever holds it, and hands it to the first in line.

@@ -2,5 +2,8 @@
 
 pub(crate) mod command;
 pub(crate) mod error;
+pub(crate) mod info;
+pub(crate) mod outcome;
 pub(crate) mod reply;
 pub(crate) mod request;
+mod value;

@@ -1,0 +1,409 @@
+//! What `LOCK.INFO`, `LOCK.LIST`, `SEM.INFO` and `LATCH.INFO` say.
+
+use crate::wire::reply::Token;
+use crate::wire::value::{
+    Fields, bytes, elements, is_text, malformed, optional_millis, present, whole_number,
+};
+use redis::{FromRedisValue, ParsingError, Value};
+use std::time::Duration;
+
+/// Whether somebody holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// Nobody holds it.
+    Free,
+    /// An owner holds it.
+    Held,
+}
+
+/// What `LOCK.INFO` says about a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// Whether somebody holds it.
+    pub state: LockState,
+    /// Whether it is shared, by readers, rather than held by one owner or free.
+    pub shared: bool,
+    /// How many owners hold it. Of a shared lock it may count a few whose lease has just ended.
+    pub holders: u64,
+    /// Who holds it alone; `None` if it is free or shared.
+    pub owner: Option<Vec<u8>>,
+    /// How many times the owner holds it; 0 if it is free or shared.
+    pub holds: u64,
+    /// The token of the grant, or of those who share it; `None` if the lock is free, or was taken
+    /// by a Redisson client.
+    pub token: Option<Token>,
+    /// What is left of the lease, of a shared lock the one that ends last; `None` if the lock is
+    /// free, or if somebody took its TTL away.
+    pub lease_left: Option<Duration>,
+    /// How many clients wait for it.
+    pub waiters: u64,
+    /// The first waiters, next in line first. Empty unless asked for with
+    /// [`lock_info_waiters`](crate::LockCommands::lock_info_waiters).
+    pub queue: Vec<Waiter>,
+}
+
+/// A client in line for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// For whom it waits.
+    pub owner: Vec<u8>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// The client's id on the server, as `CLIENT LIST` shows it and `CLIENT KILL ID` takes it, if it
+    /// is a connection that is blocked.
+    pub client_id: Option<u64>,
+    /// How the id of its session begins, if it waits through one: see `SESSION.LIST`.
+    pub session: Option<String>,
+}
+
+/// What `SEM.INFO` says about a semaphore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SemaphoreInfo {
+    /// How many permits there are.
+    pub permits: u64,
+    /// How many are held; those of dead holders too, until somebody needs them.
+    pub used: u64,
+    /// How many owners hold them, likewise.
+    pub holders: u64,
+    /// How many clients wait for some.
+    pub waiters: u64,
+}
+
+/// What `LATCH.INFO` says about a latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LatchInfo {
+    /// How much is left; 0 when it is open.
+    pub count: u64,
+    /// How many participants have counted.
+    pub participants: u64,
+    /// How long until it goes away by itself; `None` when it is open, and without a lifetime.
+    pub lifetime_left: Option<Duration>,
+    /// How many clients wait for it.
+    pub waiters: u64,
+}
+
+/// A lock with waiters, as `LOCK.LIST` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockSummary {
+    /// The name of the lock.
+    pub key: Vec<u8>,
+    /// Who holds it; `None` if nobody does, or if the key holds something that is not a lock.
+    pub owner: Option<Vec<u8>>,
+    /// How many clients wait for it.
+    pub waiters: u64,
+    /// How long the first in line has waited.
+    pub longest_wait: Duration,
+}
+
+impl FromRedisValue for LockInfo {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value, "lock info")?;
+        Ok(Self {
+            state: state(fields.take("state")?)?,
+            shared: match present(fields.take("mode")?) {
+                Some(mode) => bytes(mode, "mode")? == b"shared",
+                None => false,
+            },
+            holders: whole_number(&fields.take("holders")?, "holders")?,
+            owner: present(fields.take("owner")?).map(|owner| bytes(owner, "owner")).transpose()?,
+            holds: whole_number(&fields.take("holds")?, "holds")?,
+            token: present(fields.take("token")?)
+                .map(|token| whole_number(&token, "token").map(Token::from))
+                .transpose()?,
+            lease_left: optional_millis(fields.take("lease-left")?, "lease-left")?,
+            waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+            queue: match fields.take_if_there("queue") {
+                None => Vec::new(),
+                Some(queue) => elements(queue, "queue")?
+                    .into_iter()
+                    .map(Waiter::from_redis_value)
+                    .collect::<Result<_, _>>()?,
+            },
+        })
+    }
+}
+
+impl FromRedisValue for Waiter {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let entry: Result<[Value; 3], _> = elements(value, "queue entry")?.try_into();
+        let Ok([owner, waited, through]) = entry else {
+            return Err(malformed("queue entry"));
+        };
+        let (client_id, session) = if let Value::BulkString(id) = through {
+            (None, Some(String::from_utf8_lossy(&id).into_owned()))
+        } else {
+            (Some(whole_number(&through, "client id of a waiter")?), None)
+        };
+        Ok(Self {
+            owner: bytes(owner, "owner of a waiter")?,
+            waited: Duration::from_millis(whole_number(&waited, "wait of a waiter")?),
+            client_id,
+            session,
+        })
+    }
+}
+
+/// The answer of `LATCH.INFO`.
+pub(crate) fn latch(value: Value) -> Result<LatchInfo, ParsingError> {
+    let mut fields = Fields::read(value, "latch info")?;
+    Ok(LatchInfo {
+        count: whole_number(&fields.take("count")?, "count")?,
+        participants: whole_number(&fields.take("participants")?, "participants")?,
+        lifetime_left: optional_millis(fields.take("lifetime-left")?, "lifetime-left")?,
+        waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+    })
+}
+
+/// The answer of `SEM.INFO`.
+pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
+    let mut fields = Fields::read(value, "semaphore info")?;
+    let mut number = |name| whole_number(&fields.take(name)?, name);
+    Ok(SemaphoreInfo {
+        permits: number("permits")?,
+        used: number("used")?,
+        holders: number("holders")?,
+        waiters: number("waiters")?,
+    })
+}
+
+impl FromRedisValue for LockSummary {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value, "list entry")?;
+        Ok(Self {
+            key: bytes(fields.take("key")?, "key")?,
+            owner: present(fields.take("owner")?).map(|owner| bytes(owner, "owner")).transpose()?,
+            waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+            longest_wait: Duration::from_millis(whole_number(
+                &fields.take("longest-wait")?,
+                "longest-wait",
+            )?),
+        })
+    }
+}
+
+/// The answer of `LOCK.INFO`.
+pub(crate) fn info(value: Value) -> Result<LockInfo, ParsingError> {
+    LockInfo::from_redis_value(value)
+}
+
+/// The answer of `LOCK.LIST`.
+pub(crate) fn list(value: Value) -> Result<Vec<LockSummary>, ParsingError> {
+    elements(value, "list")?.into_iter().map(LockSummary::from_redis_value).collect()
+}
+
+fn state(value: Value) -> Result<LockState, ParsingError> {
+    if is_text(&value, "held") {
+        Ok(LockState::Held)
+    } else if is_text(&value, "free") {
+        Ok(LockState::Free)
+    } else {
+        Err(malformed("state"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(of: &str) -> Value {
+        Value::BulkString(of.into())
+    }
+
+    fn flat(fields: Vec<(&str, Value)>) -> Value {
+        let flat = fields.into_iter().flat_map(|(name, value)| [text(name), value]);
+        Value::Array(flat.collect())
+    }
+
+    fn map(fields: Vec<(&str, Value)>) -> Value {
+        let named = fields.into_iter().map(|(name, value)| (text(name), value));
+        Value::Map(named.collect())
+    }
+
+    fn held() -> Vec<(&'static str, Value)> {
+        vec![
+            ("state", text("held")),
+            ("owner", Value::BulkString(vec![0, 255])),
+            ("holds", Value::Int(2)),
+            ("token", Value::Int(1_795_202_270_794_123)),
+            ("lease-left", Value::Int(9_000)),
+            ("waiters", Value::Int(1)),
+            ("mode", text("exclusive")),
+            ("holders", Value::Int(1)),
+        ]
+    }
+
+    fn free() -> Vec<(&'static str, Value)> {
+        vec![
+            ("state", text("free")),
+            ("owner", Value::Nil),
+            ("holds", Value::Int(0)),
+            ("token", Value::Nil),
+            ("lease-left", Value::Nil),
+            ("waiters", Value::Int(0)),
+            ("mode", Value::Nil),
+            ("holders", Value::Int(0)),
+        ]
+    }
+
+    fn queue() -> (&'static str, Value) {
+        let bob = Value::Array(vec![text("bob"), Value::Int(120), Value::Int(7)]);
+        let carol = Value::Array(vec![text("carol"), Value::Int(110), text("01abcdef")]);
+        ("queue", Value::Array(vec![bob, carol]))
+    }
+
+    /// The fields with one of them replaced.
+    fn but(mut fields: Vec<(&'static str, Value)>, name: &str, value: Value) -> Value {
+        for field in &mut fields {
+            if field.0 == name {
+                field.1 = value.clone();
+            }
+        }
+        map(fields)
+    }
+
+    #[test]
+    fn info_is_the_same_from_a_map_and_from_a_flat_array() {
+        let expected = LockInfo {
+            state: LockState::Held,
+            shared: false,
+            holders: 1,
+            owner: Some(vec![0, 255]),
+            holds: 2,
+            token: Some(Token::from(1_795_202_270_794_123)),
+            lease_left: Some(Duration::from_secs(9)),
+            waiters: 1,
+            queue: Vec::new(),
+        };
+        assert_eq!(info(flat(held())), Ok(expected.clone()));
+        assert_eq!(info(map(held())), Ok(expected));
+    }
+
+    #[test]
+    fn info_of_a_shared_lock_says_so() {
+        let mut shared = held();
+        shared.retain(|(name, _)| !matches!(*name, "owner" | "mode" | "holders"));
+        shared.push(("owner", Value::Nil));
+        shared.push(("mode", text("shared")));
+        shared.push(("holders", Value::Int(3)));
+        let read = info(map(shared)).unwrap();
+        assert_eq!((read.shared, read.holders, read.owner), (true, 3, None));
+    }
+
+    #[test]
+    fn info_of_a_free_lock_has_no_owner() {
+        let read = info(flat(free())).unwrap();
+        assert_eq!(read.state, LockState::Free);
+        assert_eq!((read.owner, read.token, read.lease_left), (None, None, None));
+    }
+
+    #[test]
+    fn info_has_the_queue_if_the_reply_has_it() {
+        let with_queue = || {
+            let mut fields = held();
+            fields.push(queue());
+            fields
+        };
+        let bob = Waiter {
+            owner: b"bob".to_vec(),
+            waited: Duration::from_millis(120),
+            client_id: Some(7),
+            session: None,
+        };
+        let carol = Waiter {
+            owner: b"carol".to_vec(),
+            waited: Duration::from_millis(110),
+            client_id: None,
+            session: Some("01abcdef".to_owned()),
+        };
+        assert_eq!(info(flat(with_queue())).unwrap().queue, [bob, carol]);
+        assert_eq!(info(map(with_queue())), info(flat(with_queue())));
+    }
+
+    #[test]
+    fn info_takes_fields_in_any_order_and_leaves_unknown_ones() {
+        let mut fields = held();
+        fields.reverse();
+        fields.insert(2, ("colour", text("blue")));
+        assert_eq!(info(flat(fields)), info(map(held())));
+    }
+
+    #[test]
+    fn info_that_is_malformed_is_an_error() {
+        let entry = |fields: Vec<Value>| {
+            let mut info = held();
+            info.push(("queue", Value::Array(vec![Value::Array(fields)])));
+            map(info)
+        };
+        let mut odd = vec![text("state")];
+        if let Value::Array(fields) = flat(held()) {
+            odd.extend(fields);
+        }
+        let mut bad = vec![
+            Value::Nil,
+            Value::Okay,
+            Value::Array(odd),
+            Value::Array(vec![]),
+            but(held(), "state", text("busy")),
+            but(held(), "state", Value::Nil),
+            but(held(), "owner", Value::Int(1)),
+            but(held(), "holds", Value::Int(-1)),
+            but(held(), "holds", Value::Nil),
+            but(held(), "token", text("1")),
+            but(held(), "lease-left", Value::Int(-1)),
+            but(held(), "waiters", Value::Nil),
+            entry(vec![]),
+            entry(vec![text("bob"), Value::Int(1)]),
+            entry(vec![text("bob"), Value::Int(-1), Value::Int(7)]),
+            entry(vec![Value::Nil, Value::Int(1), Value::Int(7)]),
+        ];
+        for missing in 0..held().len() {
+            let mut fields = held();
+            fields.remove(missing);
+            bad.push(map(fields));
+        }
+        for bad in bad {
+            assert!(info(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_list_is_read_from_maps_and_from_flat_arrays() {
+        let entry = || {
+            vec![
+                ("key", text("orders:42")),
+                ("owner", Value::Nil),
+                ("waiters", Value::Int(3)),
+                ("longest-wait", Value::Int(2_500)),
+            ]
+        };
+        let expected = LockSummary {
+            key: b"orders:42".to_vec(),
+            owner: None,
+            waiters: 3,
+            longest_wait: Duration::from_millis(2_500),
+        };
+        let reply = Value::Array(vec![flat(entry()), map(entry())]);
+        assert_eq!(list(reply), Ok(vec![expected.clone(), expected]));
+        assert_eq!(list(Value::Array(vec![])), Ok(Vec::new()));
+        for bad in [
+            Value::Nil,
+            Value::Array(vec![Value::Nil]),
+            Value::Array(vec![map(vec![("key", text("k"))])]),
+            Value::Array(vec![but(entry(), "key", Value::Nil)]),
+            Value::Array(vec![but(entry(), "longest-wait", Value::Int(-1))]),
+        ] {
+            assert!(list(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_tells_what_was_wrong() {
+        let error = info(but(held(), "holds", Value::Nil)).unwrap_err();
+        assert!(error.to_string().ends_with("holds"), "{error}");
+    }
+}

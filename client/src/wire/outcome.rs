@@ -1,0 +1,166 @@
+//! What a server says of waits through a session.
+
+use crate::wire::reply::{Grant, Token, granted};
+use crate::wire::request::Mode;
+use crate::wire::value::{bytes, elements, is_text, malformed, present, whole_number};
+use redis::{ParsingError, RedisError, Value};
+use std::time::Duration;
+
+/// Whether a wait through a session is in line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// Since that moment of the server's monotonic clock.
+    At(Duration),
+    /// It has been answered as an acquire would be.
+    Not(Option<Grant>),
+    /// It is a latch's, and that is open.
+    Open,
+}
+
+/// The answer to a wait through a session.
+pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
+    if mode == Mode::Latch && value == Value::Int(0) {
+        return Ok(Queued::Open);
+    }
+    match &value {
+        Value::Array(reply) if reply.first().is_some_and(|first| is_text(first, "queued")) => {
+            let at = reply.get(1).unwrap_or(&Value::Nil);
+            whole_number(at, "moment").map(|at| Queued::At(Duration::from_millis(at)))
+        }
+        Value::Array(_) | _ => granted(mode, value).map(Queued::Not),
+    }
+}
+
+/// The id of a session that has been opened.
+pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
+    let id = elements(value, "session")?.into_iter().next().unwrap_or(Value::Nil);
+    String::from_utf8(bytes(id, "session")?).map_err(|_| malformed("session"))
+}
+
+/// What has become of a wait.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seq: u64,
+    pub(crate) owner: String,
+    pub(crate) told: Told,
+}
+
+#[derive(Debug)]
+pub(crate) enum Told {
+    Granted {
+        grant: Grant,
+        /// On the server's monotonic clock.
+        at: Duration,
+    },
+    Open,
+    Timeout,
+    Cancelled,
+    /// The owner waits through another session, which has the place.
+    Replaced,
+    Error(RedisError),
+}
+
+/// The answer of `SESSION.NEXT`: what it tells of owners that are ours.
+pub(crate) fn outcomes(value: Value) -> Result<Vec<Outcome>, ParsingError> {
+    let list = elements(value, "outcomes")?.into_iter().nth(1).unwrap_or(Value::Nil);
+    elements(list, "outcomes")?.into_iter().map(outcome).collect()
+}
+
+fn outcome(value: Value) -> Result<Outcome, ParsingError> {
+    let mut parts = elements(value, "outcome")?.into_iter();
+    let mut next = || parts.next().unwrap_or(Value::Nil);
+    let seq = whole_number(&next(), "number of an outcome")?;
+    let (_kind, _key) = (next(), next());
+    let owner = String::from_utf8_lossy(&bytes(next(), "owner")?).into_owned();
+    let word = bytes(next(), "outcome")?;
+    let told = match &*word {
+        b"granted" => {
+            let token = present(next()).map(|token| whole_number(&token, "token")).transpose()?;
+            let token = Token::from(token.unwrap_or(0));
+            let grant = Grant { token, holds: whole_number(&next(), "holds")? };
+            Told::Granted { grant, at: Duration::from_millis(whole_number(&next(), "moment")?) }
+        }
+        b"open" => Told::Open,
+        b"timeout" => Told::Timeout,
+        b"cancelled" => Told::Cancelled,
+        b"replaced" => Told::Replaced,
+        b"error" => Told::Error(said(&bytes(next(), "error")?)),
+        _ => return Err(malformed("outcome")),
+    };
+    Ok(Outcome { seq, owner, told })
+}
+
+/// The error that the server would have answered in these words.
+pub(crate) fn said(words: &[u8]) -> RedisError {
+    let words = words.escape_ascii();
+    let answer = redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+    answer.and_then(Value::extract_error).map_or_else(|error| error, |_| malformed("error").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(of: &str) -> Value {
+        Value::BulkString(of.into())
+    }
+
+    fn next(outcomes: Vec<Vec<Value>>) -> Value {
+        let list = outcomes.into_iter().map(Value::Array).collect();
+        Value::Array(vec![Value::Int(9), Value::Array(list)])
+    }
+
+    fn of(word: &str, more: &[Value]) -> Vec<Value> {
+        let head = [Value::Int(7), text("lock"), text("k"), text("ann"), text(word)];
+        [&head, more].concat()
+    }
+
+    fn one(word: &str, more: &[Value]) -> Result<Told, ParsingError> {
+        outcomes(next(vec![of(word, more)])).map(|mut told| told.remove(0).told)
+    }
+
+    #[test]
+    fn outcomes_are_read_in_order() {
+        let grant = [Value::Int(17), Value::Int(1), Value::Int(250)];
+        let read = outcomes(next(vec![of("granted", &grant), of("timeout", &[])])).unwrap();
+        assert_eq!(read.iter().map(|o| (o.seq, &*o.owner)).collect::<Vec<_>>(), [(7, "ann"); 2]);
+        let Told::Granted { grant, at } = &read[0].told else { panic!("{read:?}") };
+        assert_eq!((grant.token.value(), grant.holds, at.as_millis()), (17, 1, 250));
+        assert!(matches!(read[1].told, Told::Timeout));
+        let Ok(Told::Granted { grant, .. }) =
+            one("granted", &[Value::Nil, Value::Int(3), Value::Int(0)])
+        else {
+            panic!("permits have no token")
+        };
+        assert_eq!((grant.token.value(), grant.holds), (0, 3));
+        let Ok(Told::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
+            panic!("an error")
+        };
+        assert!(error.to_string().contains('5'), "{error}");
+    }
+
+    #[test]
+    fn outcomes_that_are_malformed_are_errors() {
+        for bad in [
+            one("granted", &[]),
+            one("granted", &[text("17")]),
+            one("gone", &[]),
+            one("error", &[]),
+        ] {
+            assert!(bad.is_err(), "{bad:?}");
+        }
+        for bad in [Value::Nil, Value::Array(vec![Value::Int(9)]), next(vec![vec![]])] {
+            assert!(outcomes(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_queued_granted_refused_or_open() {
+        let queued = Value::Array(vec![text("queued"), Value::Int(40)]);
+        assert_eq!(waited(Mode::Alone, queued), Ok(Queued::At(Duration::from_millis(40))));
+        assert_eq!(waited(Mode::Alone, Value::Nil), Ok(Queued::Not(None)));
+        assert_eq!(waited(Mode::Latch, Value::Int(0)), Ok(Queued::Open));
+        assert!(waited(Mode::Alone, Value::Array(vec![text("queued")])).is_err());
+        assert!(waited(Mode::Alone, Value::Int(0)).is_err());
+    }
+}
