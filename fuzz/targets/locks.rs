@@ -25,6 +25,8 @@ mod sharing;
 mod sim;
 #[path = "../../module/core/tests/source/mod.rs"]
 mod source;
+#[path = "../../module/core/tests/model/turns.rs"]
+mod turns;
 #[path = "../../module/core/tests/model/world.rs"]
 mod world;
 

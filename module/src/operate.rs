@@ -155,7 +155,7 @@ impl Server {
             return change;
         }
         if self.announce(case.ctx, case.name) {
-            self.table.has_given_way();
+            self.table.has_given_way(case.at.key, case.at.now);
             return Change::GiveWay;
         }
         self.table.gives_way_to_nobody(&case.at)

@@ -49,7 +49,9 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Change<P> {
-        if cause == Cause::Release && !at.must_guess(self.believe(stored)) && self.begins_moment(at)
+        if cause == Cause::Release
+            && !at.must_guess(self.believe(stored))
+            && self.is_redissons_turn(at)
         {
             return Change::GiveWay;
         }

@@ -84,30 +84,20 @@ impl<P> Table<P> {
     pub fn gives_way(&self, key: KeyRef<'_>, now: Now) -> bool {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
         let until = queue.and_then(|queue| queue.gives_way);
-        until.is_some_and(|until| now.mono < until || Bug::MomentNeverEnds.is_planted())
+        until.is_some_and(|until| now.mono < until)
     }
 
-    /// Whether a lock that would go to the first waiter is left free for Redisson instead.
-    pub(crate) fn begins_moment(&mut self, at: &Situation<'_>) -> bool {
+    /// Whether it is Redisson's turn at a lock that would go to the first waiter.
+    pub(crate) fn is_redissons_turn(&mut self, at: &Situation<'_>) -> bool {
         self.pass_over(at.key);
-        let Some(id) = self.queues.find(at.key) else { return false };
-        if self.quarantine.is_on(at.now)
-            || self.front(id).is_none()
-            || !self.turns.take(at.key, at.now.mono)
-        {
-            return false;
-        }
-        let until = at.now.mono.plus(MOMENT);
-        self.turns.moments.push_back((until, at.key.keep()));
-        if let Some(queue) = self.queues.queue_mut(id) {
-            queue.gives_way = Some(until);
-        }
-        true
+        let queue = self.queues.find(at.key);
+        queue.and_then(|id| self.front(id)).is_some()
+            && !self.quarantine.is_on(at.now)
+            && self.turns.take(at.key, at.now.mono)
     }
 
     /// Nobody listens after all: after [`Change::GiveWay`], the lock goes to the first waiter.
     pub fn gives_way_to_nobody(&mut self, at: &Situation<'_>) -> Change<P> {
-        self.end_moment(at.key);
         let stored = match &at.seen {
             Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
                 *token
@@ -118,17 +108,15 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, Cause::Release).unwrap_or(Change::Free)
     }
 
-    /// Somebody listens: after [`Change::GiveWay`], the lock was left free.
-    pub fn has_given_way(&mut self) {
-        count(&mut self.counters.redisson_turns);
-    }
-
-    /// Redisson has had its moment at this lock, or was not there.
-    pub(crate) fn end_moment(&mut self, key: KeyRef<'_>) {
+    /// Somebody listens: after [`Change::GiveWay`], the lock is left free for a moment.
+    pub fn has_given_way(&mut self, key: KeyRef<'_>, now: Now) {
+        let until = now.mono.plus(MOMENT);
         if let Some(id) = self.queues.find(key)
             && let Some(queue) = self.queues.queue_mut(id)
         {
-            queue.gives_way = None;
+            queue.gives_way = Some(until);
+            self.turns.moments.push_back((until, key.keep()));
+            count(&mut self.counters.redisson_turns);
         }
     }
 
@@ -138,12 +126,11 @@ impl<P> Table<P> {
             && *until <= now.mono
             && let Some((until, key)) = self.turns.moments.pop_front()
         {
-            let id = self.queues.find(key.borrow());
-            let queue = id.and_then(|id| self.queues.queue(id));
-            if queue.is_some_and(|queue| queue.gives_way == Some(until))
+            if let Some(id) = self.queues.find(key.borrow())
+                && let Some(queue) = self.queues.queue_mut(id)
+                && queue.gives_way.take_if(|end| *end == until).is_some()
                 && !Bug::MomentNeverEnds.is_planted()
             {
-                self.end_moment(key.borrow());
                 self.look_soon(key.borrow(), Cause::Release, now);
             }
         }

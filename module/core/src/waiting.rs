@@ -244,9 +244,6 @@ impl<P> Table<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
         };
-        if !matches!(at.seen, Observed::Free { .. }) {
-            self.end_moment(at.key);
-        }
         self.pass_over(at.key);
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),

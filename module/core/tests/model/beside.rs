@@ -39,9 +39,6 @@ impl Naive {
 
     /// A look at a lock: if it can be had, the head gets it.
     pub(crate) fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
-        if self.is_left_to_redisson(key) && !matches!(self.locks[key].what, What::Free(_)) {
-            self.locks[key].moment = None;
-        }
         if !self.owes(key) {
             return Vec::new();
         }

@@ -20,10 +20,11 @@ impl Naive {
         let was_long_ago = self.locks[key].turn.is_none_or(|turn| now - turn >= every);
         if every > 0 && was_long_ago && !nobody && !self.must_guess(stored) {
             self.locks[key].turn = Some(now);
-            // Kept whether it is used or not: what is over soon needs no care.
-            self.moments.push(now + MOMENT.0);
-            self.locks[key].moment = listens.then_some(now + MOMENT.0);
-            self.counters.redisson_turns += u64::from(listens);
+            if listens {
+                self.moments.push(now + MOMENT.0);
+                self.locks[key].moment = Some(now + MOMENT.0);
+                self.counters.redisson_turns += 1;
+            }
         }
         self.pass_on(key, stored)
     }

@@ -157,7 +157,7 @@ impl World {
             return self.with(key, caller, |table, at| table.gives_way_to_nobody(at));
         }
         if change == Change::GiveWay {
-            self.table.has_given_way();
+            self.table.has_given_way(key_ref(&self.names[key]), self.clock.now());
         }
         change
     }
