@@ -80,7 +80,7 @@ impl Builder {
     /// A waiter is granted a lock for two seconds, so that one that has died costs no more. Without
     /// the confirmation the guard is believed in for that time, less the [`margin`](Self::margin), until
     /// the first renewal: who blocks all threads of the runtime for longer, right after the acquire,
-    /// loses the lock. Confirmed all the same are [fixed leases](crate::Lock::fixed_lease), what
+    /// loses the lock, and so does who cannot reach the server for that long. Confirmed all the same are [fixed leases](crate::Lock::fixed_lease), what
     /// [replicas](Self::min_replicas) have to confirm, margins of more than half a second, and what
     /// was waited for so long that the clocks may differ by a second.
     ///

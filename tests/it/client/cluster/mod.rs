@@ -26,8 +26,9 @@ async fn client(cluster: &Cluster) -> Client {
     client_with(cluster, LONG).await
 }
 
+/// What it is granted stands for the whole lease, however long a node is away right after it.
 async fn client_with(cluster: &Cluster, lease: Duration) -> Client {
-    let builder = Client::builder().lease(lease).patience(FAILOVER);
+    let builder = Client::builder().lease(lease).patience(FAILOVER).confirm(true);
     builder.connect(cluster.url()).await.unwrap()
 }
 
