@@ -84,6 +84,7 @@ mod tests {
             sent: Duration::from_millis(sent_ms),
             queued: None,
             in_line_at: None,
+            away: Vec::new(),
             answer: Some((
                 Duration::from_millis(sent_ms + 10),
                 Outcome::Granted { token, holds: 1 },

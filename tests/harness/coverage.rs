@@ -156,7 +156,8 @@ fn operation(request: &Request) -> Option<Operation> {
     match request {
         Request::Acquire { timeout: None, .. }
         | Request::Share { timeout: None, .. }
-        | Request::Permits { timeout: None, .. } => Some(Operation::Acquire),
+        | Request::Permits { timeout: None, .. }
+        | Request::Foreign { .. } => Some(Operation::Acquire),
         Request::Acquire { .. }
         | Request::Share { .. }
         | Request::Permits { .. }
@@ -187,7 +188,8 @@ fn lease(request: &Request) -> Option<Duration> {
     match request {
         Request::Acquire { lease, .. }
         | Request::Share { lease, .. }
-        | Request::Permits { lease, .. } => Some(*lease),
+        | Request::Permits { lease, .. }
+        | Request::Foreign { lease } => Some(*lease),
         _ => None,
     }
 }
@@ -208,6 +210,7 @@ mod tests {
             sent: ms(sent),
             queued: None,
             in_line_at: None,
+            away: Vec::new(),
             answer: Some((ms(answered), outcome)),
             valid_until: None,
         }

@@ -59,6 +59,11 @@ pub enum Request {
         /// How long to wait.
         timeout: Duration,
     },
+    /// What a script does that knows no line, as Redisson's do: it takes the lock if it is free.
+    Foreign {
+        /// The lease that was asked for.
+        lease: Duration,
+    },
     /// Anything that may end the hold of whoever has it: `LOCK.FORCERELEASE`, `DEL`, a flush, a
     /// kill of the server.
     Break,
@@ -112,6 +117,8 @@ pub struct Call {
     pub queued: Option<Duration>,
     /// The last moment at which it was still in line, if the test looked: when it asked.
     pub in_line_at: Option<Duration>,
+    /// When it may have been passed over, because the session through which it waits was away.
+    pub away: Vec<(Duration, Duration)>,
     /// When the answer came, and what it was.
     pub answer: Option<(Duration, Outcome)>,
     /// Until when the client believed to hold the lock, by its own clock; set by the last grant or
@@ -181,6 +188,7 @@ impl Recorder {
             sent,
             queued: None,
             in_line_at: None,
+            away: Vec::new(),
             answer: None,
             valid_until: None,
         });
@@ -203,6 +211,17 @@ impl Recorder {
         }
     }
 
+    /// Notes that the server has answered that this call is in line.
+    pub fn queued(&self, call: CallId) {
+        let now = self.now();
+        self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
+    }
+
+    /// Notes when this call may have been passed over.
+    pub fn passed_over(&self, call: CallId, away: &[(Duration, Duration)]) {
+        self.calls.lock().unwrap()[call.0].away.extend_from_slice(away);
+    }
+
     /// Says by which name the server knew the owner of a call that has been granted.
     pub fn known_as(&self, call: CallId, name: &str) {
         let in_line = self.in_line.lock().unwrap();
@@ -215,8 +234,13 @@ impl Recorder {
 
     /// Notes an answer: to be called *after* it has been received.
     pub fn answered(&self, call: CallId, outcome: Outcome) {
-        let now = self.now();
-        self.calls.lock().unwrap()[call.0].answer = Some((now, outcome));
+        self.ended(call, outcome, self.now());
+    }
+
+    /// Notes how a call ended by then at the latest, whoever heard of it when.
+    pub fn ended(&self, call: CallId, outcome: Outcome, at: Duration) {
+        let call = &mut self.calls.lock().unwrap()[call.0];
+        call.answer = Some((at.max(call.sent), outcome));
     }
 
     /// Notes that a call, a later wait of the same owner, takes over the place in line of an earlier

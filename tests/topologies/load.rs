@@ -291,6 +291,7 @@ impl Task<'_> {
             sent,
             queued: None,
             in_line_at: None,
+            away: Vec::new(),
             answer: Some((at, outcome)),
             valid_until: None,
         }

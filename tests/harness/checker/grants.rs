@@ -60,7 +60,9 @@ fn earliest_end(hold: &Hold<'_>, free_before: Duration, limits: &Limits) -> Dura
         let from_sending = set.call.sent + lease(set.call);
         end = match set.call.request {
             // A re-entry never shortens; a renewal says what it is.
-            Request::Acquire { .. } | Request::Share { .. } => end.max(from_sending),
+            Request::Acquire { .. } | Request::Share { .. } | Request::Foreign { .. } => {
+                end.max(from_sending)
+            }
             _ if set.sure => from_sending,
             _ => end.min(from_sending),
         };

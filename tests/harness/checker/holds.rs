@@ -63,6 +63,7 @@ pub(super) fn lease(call: &Call) -> Duration {
         Request::Acquire { lease, .. }
         | Request::Share { lease, .. }
         | Request::Permits { lease, .. }
+        | Request::Foreign { lease }
         | Request::Renew { lease } => lease,
         _ => Duration::ZERO,
     }
@@ -80,7 +81,15 @@ pub(super) fn is_unknown(call: &Call) -> bool {
 
 /// Whether it asks for the lock, alone or to share it.
 pub(super) fn asks_for_lock(call: &Call) -> bool {
-    matches!(call.request, Request::Acquire { .. } | Request::Share { .. })
+    matches!(
+        call.request,
+        Request::Acquire { .. } | Request::Share { .. } | Request::Foreign { .. }
+    )
+}
+
+/// Whether it may have been passed over at some moment of that time.
+pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
+    call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
 
 /// A hold: its token, its owner, and how many the owner had with that token before.

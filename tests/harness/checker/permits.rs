@@ -4,7 +4,7 @@
 //! owner has at the least: from the answer of a grant on, until its release was sent, somebody may
 //! have broken it, or the lease can have ended.
 
-use super::holds::{answered, is_unknown, lease};
+use super::holds::{answered, is_unknown, lease, was_away};
 use super::idle::{self, Span};
 use super::queue::{check_answered, check_timeouts, timeout};
 use super::{Limits, Report, Rule};
@@ -190,7 +190,14 @@ fn check_fifo(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
         };
         let Some(in_line) = call.in_line_at.max(until_timeout) else { continue };
         let later = grants.partition_point(|grant| grant.sent <= queued);
-        if let Some(other) = earliest.get(later).filter(|other| answered(other) < in_line) {
+        let passed = |other: &&&Call| !was_away(call, other.sent, answered(other));
+        let first = if call.away.is_empty() {
+            earliest.get(later)
+        } else {
+            let there = grants[later..].iter().filter(passed);
+            there.min_by_key(|other| answered(other))
+        };
+        if let Some(other) = first.filter(|other| answered(other) < in_line) {
             report.add(Rule::Fifo, format!("overtaken by {other}: {call}"));
         }
     }

@@ -25,6 +25,7 @@ pub(super) fn call(
         sent: ms(sent),
         queued: None,
         in_line_at: None,
+        away: Vec::new(),
         answer: Some((ms(answered), outcome)),
         valid_until: None,
     }
@@ -291,6 +292,38 @@ fn a_waiter_that_is_overtaken_is_found() {
     passes(&calls(Call { queued: Some(ms(16)), ..wait("b", 10, 36, granted(12)) }));
     passes(&calls(wait("b", 10, 36, Outcome::Withdrawn)));
     passes(&calls(wait("b", 10, 36, Outcome::Failed)));
+}
+
+#[test]
+fn only_who_is_away_may_be_overtaken() {
+    let calls = |request: Request, away: &[(u64, u64)]| {
+        let away = away.iter().map(|(from, to)| (ms(*from), ms(*to))).collect();
+        [
+            acquire("a", 0, 1, 10, 1),
+            Call { away, ..wait("b", 10, 36, granted(12)) },
+            call("c", request, 29, 31, granted(11)),
+            release("a", 28, 32, 0),
+            release("c", 34, 35, 0),
+        ]
+    };
+    let wait = || Request::Acquire { lease: ms(LEASE), timeout: Some(ms(50)) };
+    finds(Rule::Fifo, &calls(wait(), &[(15, 20), (33, 34)]));
+    passes(&calls(wait(), &[(15, 20), (30, 34)]));
+    // Who knows no line may come first, but not while somebody has it.
+    passes(&calls(Request::Foreign { lease: ms(LEASE) }, &[]));
+    let foreign = call("b", Request::Foreign { lease: ms(LEASE) }, 5, 6, granted(11));
+    finds(Rule::Exclusion, &[acquire("a", 0, 1, 10, 1), foreign]);
+}
+
+#[test]
+fn who_is_away_hears_late_that_its_time_is_over() {
+    let late = |away: &[(Duration, Duration)]| {
+        let wait = wait("b", 10, 61 + 500, Outcome::Refused);
+        [acquire("a", 0, 1, 10, 1), Call { away: away.to_vec(), ..wait }]
+    };
+    let told = |calls: &[Call]| check(calls, &Limits::default()).len();
+    assert_eq!(told(&late(&[])), 1);
+    assert_eq!(told(&late(&[(ms(50), ms(52))])), 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Whether waiters were served in order and in time.
 
-use super::holds::{Hold, answered, asks_for_lock, is_unknown, lease};
+use super::holds::{Hold, answered, asks_for_lock, is_unknown, lease, was_away};
 use super::{Limits, Report, Rule, idle};
 use crate::history::{Call, Outcome, Request};
 use std::time::Duration;
@@ -30,16 +30,19 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
             continue;
         };
         let waited = at - call.sent;
-        if waited + limits.slack < timeout || waited > timeout + limits.prompt {
+        // Who is away hears of it when it is back.
+        let away: Duration = call.away.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
+        if waited + limits.slack < timeout || waited > timeout + limits.prompt + away {
             report.add(Rule::Prompt, format!("waited {waited:?}: {call}"));
         }
     }
 }
 
-/// Who is sent after another was seen in line is not granted before that one.
+/// Who is sent after another was seen in line is not granted before that one, unless it was away.
 fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
-    // Who goes on with what it had did not come then.
-    let mut grants: Vec<&Hold<'_>> = holds.iter().filter(|hold| !hold.goes_on).collect();
+    // Who goes on with what it had did not come then, and who knows no line may overtake.
+    let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
+    let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
     // Of all that were sent from this one on: the smallest token, and the first that was answered.
     let lowest = best_from(&grants, |hold| hold.token);
@@ -47,9 +50,14 @@ fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut
     for call in calls {
         let Some(queued) = call.queued else { continue };
         let later = grants.partition_point(|hold| hold.grant.sent <= queued);
-        let (Some(lowest), Some(earliest)) = (lowest.get(later), earliest.get(later)) else {
-            continue;
+        let passed = |hold: &&&Hold<'_>| !was_away(call, hold.grant.sent, hold.granted);
+        let (lowest, earliest) = if call.away.is_empty() {
+            (lowest.get(later).copied(), earliest.get(later).copied())
+        } else {
+            let there = || grants[later..].iter().filter(passed).copied();
+            (there().min_by_key(|hold| hold.token), there().min_by_key(|hold| hold.granted))
         };
+        let (Some(lowest), Some(earliest)) = (lowest, earliest) else { continue };
         match (call.answer, timeout(call)) {
             (Some((_, Outcome::Granted { token, holds: 1 })), _) if lowest.token < token => {
                 report.add(Rule::Fifo, format!("overtaken by {}: {call}", lowest.grant));
@@ -63,6 +71,10 @@ fn check_fifo(calls: &[&Call], holds: &[Hold<'_>], limits: &Limits, report: &mut
             _ => {}
         }
     }
+}
+
+fn is_foreign(call: &Call) -> bool {
+    matches!(call.request, Request::Foreign { .. })
 }
 
 fn best_from<'h, 'a, K: Ord>(
