@@ -3,8 +3,10 @@
 //! A session may have a million of them, so they are kept in a map that grows by a node at a time.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::rc::Rc;
+
+use foldhash::quality::RandomState;
 
 use crate::grant::GrantId;
 use crate::key::{KeyRef, LockKey};

@@ -8,9 +8,11 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::ops::{Bound, RangeInclusive};
 use std::rc::Rc;
+
+use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
@@ -114,7 +116,7 @@ impl<P> Default for Queues<P> {
             line: BTreeSet::new(),
             places: BTreeSet::new(),
             blocked: BTreeSet::new(),
-            hashes: RandomState::new(),
+            hashes: RandomState::default(),
             recent: Cell::new(None),
             released: VecDeque::new(),
             last_number: 0,

@@ -9,7 +9,9 @@
 //! Nothing depends on what is remembered here but when there is a search.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+
+use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, Kind};
 use crate::lock::RESERVED_FIELDS;
@@ -177,7 +179,7 @@ impl Pass {
 
 impl<C> Default for Searches<C> {
     fn default() -> Self {
-        let (places, names) = (BTreeMap::new(), RandomState::new());
+        let (places, names) = (BTreeMap::new(), RandomState::default());
         Self { places, names, hand: 0, unheard: 0, given: 0, steps: 0 }
     }
 }

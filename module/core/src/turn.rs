@@ -7,7 +7,9 @@
 //! takes it then, the head of the queue is next.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
+
+use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Sharing;
@@ -42,7 +44,7 @@ impl Default for Turns {
             every: Millis(0),
             recent: VecDeque::new(),
             had: BTreeSet::new(),
-            hashes: RandomState::new(),
+            hashes: RandomState::default(),
             moments: VecDeque::new(),
         }
     }
