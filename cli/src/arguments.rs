@@ -128,6 +128,10 @@ pub(crate) struct Run {
     /// For how long the lock stays taken if this machine dies; renewed while the command runs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     pub(crate) lease: Duration,
+    /// Let the lock stay taken for that long at least, from when it was acquired, also if the command
+    /// ends earlier: for what is started on many machines at about the same time, and is to run once
+    #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "permits")]
+    pub(crate) hold_at_least: Option<Duration>,
     /// When the lock is lost: how long after SIGTERM to send SIGKILL. At most about a fifth of the
     /// lease, whatever is said here
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]

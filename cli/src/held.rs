@@ -1,6 +1,6 @@
 //! What the command runs under: a lock, or permits of a semaphore.
 
-use kvlock::{Error, Guard, Permits, Token};
+use kvlock::{Error, Guard, Loss, Permits, Token};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Held {
         }
     }
 
-    pub(crate) async fn lost(&self) {
+    pub(crate) async fn lost(&self) -> Loss {
         match self {
             Self::Lock(guard) => guard.lost().await,
             Self::Permits(permits) => permits.lost().await,
@@ -46,9 +46,10 @@ impl Held {
         }
     }
 
-    pub(crate) async fn release(self) -> Result<(), Error> {
+    /// Gives it back; a lock so much later.
+    pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {
-            Self::Lock(guard) => guard.release().await,
+            Self::Lock(guard) => guard.release_in(time).await,
             Self::Permits(permits) => permits.release().await,
         }
     }

@@ -111,6 +111,7 @@ impl Job {
             let _late = timeout(SETTLING, client.settled()).await;
             return Ok(self.not_acquired());
         };
+        let since = Instant::now();
         let outcome = self.under(&guard, terms).await;
         if matches!(outcome, Ok((_, Outcome::Lost(_)))) {
             // It has been said. What the server still has of it is given up in the background.
@@ -118,7 +119,7 @@ impl Job {
             let _late = timeout(SETTLING, client.settled()).await;
             return Ok(Exit::Code(LOST));
         }
-        let released = self.release(guard, &client).await;
+        let released = self.release(guard, since, &client).await;
         let (exit, _) = outcome?;
         Ok(if released { exit } else { Exit::Code(LOST) })
     }
@@ -167,9 +168,10 @@ impl Job {
         Ok((exit, outcome))
     }
 
-    /// Gives the lock back. `false` if it had been lost.
-    async fn release(&mut self, guard: Held, client: &Client) -> bool {
-        let mut release = pin!(guard.release());
+    /// Gives the lock back, which is held since then. `false` if it had been lost.
+    async fn release(&mut self, guard: Held, since: Instant, client: &Client) -> bool {
+        let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
+        let mut release = pin!(guard.release_in(rest));
         let released = tokio::select! {
             released = &mut release => released,
             // It may be one for the command that came when that had ended: so the release is not

@@ -14,6 +14,7 @@ use crate::say;
 use crate::signals::{Came, Signals, suffer};
 use crate::terminal::Terminal;
 use crate::time::since_boot;
+use kvlock::Loss;
 use nix::sys::signal::Signal;
 use std::io;
 use std::time::Duration;
@@ -84,7 +85,7 @@ impl Watch<'_> {
             self.prolong();
             tokio::select! {
                 biased;
-                () = self.guard.lost() => return Ok(Outcome::Lost(self.stop().await?)),
+                why = self.guard.lost() => return Ok(Outcome::Lost(self.stop(why).await?)),
                 came = self.signals.next() => if let Some(end) = self.take(came?) {
                     return Ok(Outcome::Ended(end));
                 },
@@ -158,8 +159,8 @@ impl Watch<'_> {
     }
 
     /// Ends the group before another owner can have the lock.
-    async fn stop(&mut self) -> io::Result<End> {
-        say(&format!("{}: the lock is lost, ending the command", self.name));
+    async fn stop(&mut self, why: Loss) -> io::Result<End> {
+        say(&format!("{}: the lock is lost, ending the command: {why}", self.name));
         self.child.signal(Signal::SIGTERM);
         // What is stopped would not get it. Late, after a suspend, there is no time for it.
         let began = since_boot().unwrap_or_default();

@@ -30,6 +30,7 @@
 //! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
 //! | others to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
+//! | a job on many machines to run once though it is short | [`guard.release_in(d)`](Guard::release_in) |
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
@@ -101,7 +102,7 @@
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
 //! | a replica is promoted that does not know the grant | the same | the same |
-//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most | the first in line has it at once |
+//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most; [`lost()`](Guard::lost) says [why](Loss) as far as it is known | the first in line has it at once |
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
@@ -212,6 +213,7 @@ pub use api::lock::Lock;
 pub use api::multi::{MultiGuard, MultiLock};
 pub use api::semaphore::{Permits, Semaphore};
 pub use engine::clock::Clock;
+pub use engine::loss::Loss;
 pub use engine::owner::Owner;
 pub use net::address::Address;
 pub use quorum::{Quorum, QuorumGuard, QuorumLock};

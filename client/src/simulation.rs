@@ -7,6 +7,7 @@
 
 use crate::engine::clock::{Caution, Clock, Moment};
 use crate::engine::lease::{Duty, Lease, Parting, ShareId, Term, Terms, Turn};
+use crate::engine::loss::Loss;
 use crate::engine::tenure::Tenure;
 use crate::wire::reply::Token;
 use crate::wire::request::{GiveBack, Mode};
@@ -185,7 +186,7 @@ impl Hold {
 
     /// The server has said that it is lost, or the client has found out.
     pub fn lose(&self, told: bool) {
-        self.0.lose(told);
+        self.0.lose(told, Loss::Gone);
     }
 
     /// A guard goes.

@@ -87,7 +87,9 @@ impl Held {
 
     pub(crate) async fn lost(&self) {
         match self {
-            Self::One(guard) => guard.lost().await,
+            Self::One(guard) => {
+                guard.lost().await;
+            }
             Self::Several(guard) => guard.lost().await,
         }
     }

@@ -89,6 +89,22 @@ fn the_lock_is_held_while_the_command_runs() {
 }
 
 #[test]
+fn a_lock_that_is_to_be_held_at_least_outlives_a_command_that_ends_early() {
+    let mut stage = Stage::set();
+    let hold = ["--nonblock", "--hold-at-least", "10m"];
+    stage.run(&hold, "exit 3").done().assert_code(3);
+    let left = stage.control.run("PTTL k").integer();
+    assert!((500_000..600_000).contains(&left), "{left}");
+    stage.run(&hold, "echo >ran").done().assert_code(124);
+    assert!(!stage.path("ran").exists());
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    // A command that takes longer leaves nothing.
+    stage.run(&["--hold-at-least", "0.1"], "sleep 0.2").done().assert_code(0);
+    assert!(stage.is_free());
+    stage.run(&["--hold-at-least", "1m", "--permits", "1/2"], "true").done().assert_code(2);
+}
+
+#[test]
 fn what_is_not_acquired_is_said_with_a_code_of_ones_choice() {
     let mut stage = Stage::set();
     stage.taken();

@@ -3,9 +3,10 @@
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, renew};
 use crate::engine::lease::{Lease, ShareId, Term};
+use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::owner::Visit;
-use crate::engine::settings::check_lease;
+use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
@@ -160,7 +161,21 @@ impl Guard {
         self.lease.is_lost()
     }
 
-    /// Waits until the lock is lost; for ever if it never is.
+    /// Why the lock is lost, if it is. Asks nobody, as [`is_lost`](Self::is_lost).
+    ///
+    /// ```no_run
+    /// # fn example(guard: kvlock::Guard) {
+    /// if let Some(why) = guard.why_lost() {
+    ///     eprintln!("stopped: {why}");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn why_lost(&self) -> Option<Loss> {
+        self.lease.why_lost()
+    }
+
+    /// Waits until the lock is lost, and says why; for ever if it never is.
     ///
     /// It ends a [`margin`](crate::Builder::margin) before the server can free the lock, or at once
     /// when the server says that it is gone; after a suspend within a second of waking up.
@@ -175,15 +190,18 @@ impl Guard {
     /// # async fn example(guard: kvlock::Guard, stop: tokio::sync::oneshot::Receiver<()>) {
     /// tokio::select! {
     ///     _ = stop => {}
-    ///     () = guard.lost() => eprintln!("lost, stopping"),
+    ///     why = guard.lost() => eprintln!("stopping: {why}"),
     /// }
     /// # }
     /// ```
-    pub async fn lost(&self) {
+    pub async fn lost(&self) -> Loss {
         let mut lost = pin!(self.lease.lost());
-        // The watchdog tells, unless nobody drives the runtime that it is on.
-        while tokio::time::timeout(self.lease_left(), &mut lost).await.is_err() {
-            self.inner.watchdog.keep_running();
+        loop {
+            // The watchdog tells, unless nobody drives the runtime that it is on.
+            match tokio::time::timeout(self.lease_left(), &mut lost).await {
+                Ok(why) => return why,
+                Err(_) => self.inner.watchdog.keep_running(),
+            }
         }
     }
 
@@ -285,6 +303,53 @@ impl Guard {
         self.released = true;
         outcome
     }
+
+    /// Lets go, but lets the lock stay taken for `time` from now, by nobody who works: so what runs on
+    /// many machines at about the same time runs once, also where it is done before another one
+    /// starts. Less than 10 ms is a [`release`](Self::release), and so it is with further guards of
+    /// the same owner.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`extend`](Self::extend). After each of them but [`Lost`](Error::Lost) the lock ends
+    /// with a lease that it had, or after `time`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// if let Some(guard) = client.lock("report").try_acquire().await? {
+    ///     let began = std::time::Instant::now();
+    ///     report().await;
+    ///     guard.release_in(Duration::from_secs(60).saturating_sub(began.elapsed())).await?;
+    /// }
+    /// # Ok(()) }
+    /// # async fn report() {}
+    /// ```
+    pub async fn release_in(mut self, time: Duration) -> Result<(), Error> {
+        if time < LEASE_MIN || self.holds() > 1 {
+            return self.release().await;
+        }
+        self.lease.abandon(self.share);
+        let mut outcome = self.extend(time).await;
+        if matches!(outcome, Err(Error::Connection(_))) {
+            // It says how long, not how much longer: twice is as good as once.
+            outcome = self.extend(time).await;
+        }
+        if !matches!(outcome, Err(Error::Lost)) {
+            let turn = self.lease.turn().await;
+            // What the server would be told is not told to it.
+            let _left_to_its_lease = self.lease.leave(&turn, self.share);
+            self.inner.watchdog.watch(&self.lease);
+            self.released = true;
+        }
+        outcome
+    }
 }
 
 impl fmt::Debug for Guard {
@@ -315,8 +380,8 @@ impl Drop for Guard {
 }
 
 /// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
-pub(crate) async fn run_until<F: Future>(
-    lost: impl Future<Output = ()>,
+pub(crate) async fn run_until<F: Future, L>(
+    lost: impl Future<Output = L>,
     is_lost: impl Fn() -> bool,
     work: F,
 ) -> Result<F::Output, Error> {

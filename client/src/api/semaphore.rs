@@ -5,6 +5,7 @@ use crate::engine::acquire::Acquisition;
 use crate::engine::context::Context;
 use crate::engine::lease::Term;
 use crate::engine::limit::Limit;
+use crate::engine::loss::Loss;
 use crate::engine::settings::check_lease;
 use crate::engine::settings::check_name;
 use crate::wire::error::Error;
@@ -372,7 +373,7 @@ impl Permits {
         self.guard.is_lost()
     }
 
-    /// Waits until they are lost; see [`Guard::lost`].
+    /// Waits until they are lost, and says why; see [`Guard::lost`].
     ///
     /// # Cancel safety
     ///
@@ -385,8 +386,8 @@ impl Permits {
     /// permits.lost().await;
     /// # }
     /// ```
-    pub async fn lost(&self) {
-        self.guard.lost().await;
+    pub async fn lost(&self) -> Loss {
+        self.guard.lost().await
     }
 
     /// Does the work, but stops as soon as they are lost; see [`Guard::run_until_lost`].

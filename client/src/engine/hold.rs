@@ -4,6 +4,7 @@ use crate::engine::claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, Parting, ShareId, Turn};
+use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::net::replicas::Way;
 use crate::wire::error::Error;
@@ -34,8 +35,10 @@ pub(crate) async fn renew(
     let patience = inner.settings.reply_timeout;
     match inner.renewals.send_one(way, &request, patience, sending).await {
         Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
-        Ok(None) | Err(Error::NotALock) => lease.lose(true),
+        Ok(None) => lease.lose(true, Loss::Gone),
+        Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
         Err(trouble) => {
+            lease.failed(&trouble);
             if !trouble.leaves_outcome_unknown() {
                 lease.refused(turn);
             }
@@ -64,7 +67,7 @@ pub(crate) async fn give_back(
     let outcome = send(inner, &tenure.key, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(tenure),
-        Err(Error::Lost) => lease.lose(true),
+        Err(Error::Lost) => lease.lose(true, Loss::Gone),
         // A release of some holds that does not fit: what strayed has added one, and the last guard
         // gives back all.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),

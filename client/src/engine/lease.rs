@@ -19,9 +19,11 @@
 
 use crate::engine::clock::{Caution, Clock, Moment};
 use crate::engine::late::Late;
+use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::engine::tenure::Tenure;
+use crate::wire::error::Error;
 use crate::wire::request::GiveBack;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +63,8 @@ struct State {
     strays: bool,
     /// Renewals may, too.
     late: Late,
+    /// The last renewal reached the server, but too few replicas.
+    unconfirmed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +73,7 @@ enum Phase {
     /// The server may still think that we hold it, unless it told us.
     Lost {
         told: bool,
+        why: Loss,
     },
     Released,
 }
@@ -148,6 +153,7 @@ impl Lease {
             renew_at: Moment::LONG_AGO,
             strays,
             late: Late::default(),
+            unconfirmed: false,
         };
         let share = state.share(sent, term);
         let lease = Self {
@@ -225,38 +231,49 @@ impl Lease {
         let state = self.state();
         let over = state.phase == Phase::Held && now.0 >= self.until.load(Ordering::Acquire);
         if over {
-            self.end(state, false);
+            let why = if state.unconfirmed { Loss::NotReplicated } else { Loss::Expired };
+            self.end(state, false, why);
             return true;
         }
         state.phase.is_lost()
     }
 
-    /// Makes it lost. `told`: the server said so.
-    pub(crate) fn lose(&self, told: bool) {
+    /// Makes it lost. `told`: the server said so. What was the reason first stays it.
+    pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
-        match state.phase {
-            Phase::Held => self.end(state, told),
-            Phase::Lost { told: before } => state.phase = Phase::Lost { told: before || told },
+        match &mut state.phase {
+            Phase::Held => self.end(state, told, why),
+            Phase::Lost { told: before, .. } => *before |= told,
             Phase::Released => {}
         }
     }
 
-    fn end(&self, mut state: MutexGuard<'_, State>, told: bool) {
-        state.phase = Phase::Lost { told };
+    fn end(&self, mut state: MutexGuard<'_, State>, told: bool, why: Loss) {
+        state.phase = Phase::Lost { told, why };
         self.until.store(Moment::LONG_AGO.0, Ordering::Release);
         drop(state);
         self.gone.notify_waiters();
-        observe::lost(&self.tenure, told);
+        observe::lost(&self.tenure, why);
     }
 
-    /// Returns when it is lost.
-    pub(crate) async fn lost(&self) {
+    /// Why it is lost, if it is.
+    pub(crate) fn why_lost(&self) -> Option<Loss> {
+        // As everywhere the clock is looked at first.
+        let _lost = self.is_lost();
+        match self.state().phase {
+            Phase::Lost { why, .. } => Some(why),
+            Phase::Held | Phase::Released => None,
+        }
+    }
+
+    /// Returns when it is lost, and says why.
+    pub(crate) async fn lost(&self) -> Loss {
         loop {
             let mut gone = std::pin::pin!(self.gone.notified());
             // From here on no notification is missed.
             gone.as_mut().enable();
-            if self.is_lost() {
-                return;
+            if let Some(why) = self.why_lost() {
+                return why;
             }
             gone.await;
         }
@@ -321,7 +338,7 @@ impl Lease {
         let mut state = self.state();
         state.shares.retain(|other| other.id != share);
         let left = u32::try_from(state.shares.len()).unwrap_or(u32::MAX);
-        let told = state.phase == Phase::Lost { told: true };
+        let told = matches!(state.phase, Phase::Lost { told: true, .. });
         if left == 0 {
             state.phase = Phase::Released;
         }
@@ -388,6 +405,7 @@ impl Lease {
         }
         let mut state = self.state();
         state.late.answered();
+        state.unconfirmed = false;
         if state.phase == Phase::Held {
             let until = self.caution.until(sent, state.late.counts(length));
             self.until.store(until.0, Ordering::Release);
@@ -405,6 +423,14 @@ impl Lease {
         let mut state = self.state();
         let length = state.late.counts(length);
         state.renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
+    }
+
+    /// A renewal failed, or nobody knows, and that is why.
+    pub(crate) fn failed(&self, trouble: &Error) {
+        // Later there is less and less time for an answer.
+        if !matches!(trouble, Error::Timeout) {
+            self.state().unconfirmed = matches!(trouble, Error::NotReplicated { .. });
+        }
     }
 
     /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term

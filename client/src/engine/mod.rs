@@ -10,6 +10,7 @@ pub(crate) mod hold;
 pub(crate) mod late;
 pub(crate) mod lease;
 pub(crate) mod limit;
+pub(crate) mod loss;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod reenter;

@@ -1,6 +1,7 @@
 //! What the crate tells about itself: events of `tracing`, and counters if the feature `metrics` is
 //! on. Names and meanings stand in the crate's documentation.
 
+use crate::engine::loss::Loss;
 use crate::engine::tenure::Tenure;
 use crate::wire::error::Error;
 use std::time::Duration;
@@ -75,10 +76,9 @@ pub(crate) fn renewals_failed(many: usize, trouble: &Error) {
     tracing::warn!(many, %trouble, "not renewed: trying again");
 }
 
-pub(crate) fn lost(tenure: &Tenure, told: bool) {
+pub(crate) fn lost(tenure: &Tenure, why: Loss) {
     count!("kvlock_lost_total", 1);
-    let why = if told { "the server says so" } else { "its time is over" };
     tracing::warn!(
-        key = %readable(&tenure.key), owner = %tenure.owner, token = %tenure.token, why, "lost"
+        key = %readable(&tenure.key), owner = %tenure.owner, token = %tenure.token, %why, "lost"
     );
 }

@@ -5,6 +5,7 @@ use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::hold;
 use crate::engine::lease::{Lease, ShareId, Term, Turn};
+use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::live::Live;
@@ -42,8 +43,8 @@ pub(crate) async fn reenter(
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
         // Somebody has meddled with the key: this is not what our guards hold.
-        Ok(_) => {
-            lease.lose(false);
+        Ok(other) => {
+            lease.lose(false, if other.is_none() { Loss::Taken } else { Loss::Deleted });
             return Err(Error::Lost);
         }
         // A release that came late may have taken a hold away: what counts is that it is held.

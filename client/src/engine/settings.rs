@@ -18,7 +18,7 @@ pub(crate) struct Settings {
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
 /// The shortest lease: less is over before an answer is back.
-const LEASE_MIN: Duration = Duration::from_millis(10);
+pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
 /// Ten years: more cannot be said on the wire.
 const LEASE_MAX: Duration = Duration::from_millis(315_360_000_000);
 

@@ -6,6 +6,7 @@
 
 use crate::engine::clock::{Clock, Moment};
 use crate::engine::lease::{Duty, Lease, Turn};
+use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::sync::{Mutex, Ordering, lock};
 use crate::net::link::{after, left};
@@ -292,6 +293,7 @@ impl Watchdog {
             Ok(answers) => answers,
             Err(trouble) => {
                 router.learn(node, &trouble);
+                renewals.iter().for_each(|renewal| renewal.lease.failed(&trouble));
                 return observe::renewals_failed(renewals.len(), &trouble);
             }
         };
@@ -410,8 +412,10 @@ impl Renewal {
                 lease.renewed(turn, sent, runs.min(*length), now);
                 observe::renewed(&lease.tenure);
             }
-            Ok(None) | Err(Error::NotALock) => lease.lose(true),
+            Ok(None) => lease.lose(true, Loss::Gone),
+            Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
             Err(trouble) => {
+                lease.failed(&trouble);
                 if !trouble.leaves_outcome_unknown() {
                     lease.refused(turn);
                 }

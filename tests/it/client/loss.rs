@@ -2,7 +2,7 @@
 
 use super::{SOON, Stage, soon};
 use harness::{Server, wait};
-use kvlock::{Client, Clock, Error, Guard};
+use kvlock::{Client, Clock, Error, Guard, Loss};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ async fn after_a_suspend_a_guard_is_lost_before_any_timer_has_run() {
     assert!(!guard.is_lost());
     clock.suspend(Duration::from_secs(40));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
-    soon(guard.lost()).await;
+    assert_eq!(soon(guard.lost()).await, Loss::Expired);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,7 +128,10 @@ async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
     let all = ["DEL k", "FLUSHALL", "SET k something", "RENAME k other", "LOCK.FORCERELEASE k"];
     for how in all {
         let (stage, guard) = taken_away(how).await;
-        soon(guard.lost()).await;
+        let why = soon(guard.lost()).await;
+        // What it is now that is in its place, nobody has to guess.
+        let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Gone };
+        assert_eq!((why, guard.why_lost()), (expected, Some(expected)), "{how}");
         assert!(guard.lease_left().is_zero(), "{how}");
         assert!(guard.release().await.unwrap_err().is_lost(), "{how}");
         drop(stage);
@@ -141,6 +144,26 @@ async fn a_release_of_what_was_taken_away_says_so() {
     stage.control.run("LOCK.ACQUIRE k next 600000");
     assert!(guard.release().await.unwrap_err().is_lost());
     assert_eq!(stage.owner_of("k").as_deref(), Some("next"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
+    let mut stage = Stage::set().await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let owner = guard.owner().to_owned();
+    guard.release_in(Duration::from_secs(3)).await.unwrap();
+    assert_eq!(stage.owner_of("k"), Some(owner));
+    assert!(stage.client.lock("k").try_acquire().await.unwrap().is_none());
+    let asked = Instant::now();
+    let next = soon(stage.client.lock("k").acquire()).await.unwrap();
+    assert!(asked.elapsed() > Duration::from_secs(1), "after {:?}", asked.elapsed());
+    // No time is none to wait for, and a lock that is lost is nobody's to leave.
+    next.release_in(Duration::ZERO).await.unwrap();
+    assert!(stage.is_free("k"));
+    let lost = stage.client.lock("k").acquire().await.unwrap();
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
+    stage.assert_nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -81,7 +81,7 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     let (mut stage, replica) = set(Duration::from_secs(3), AMPLE).await;
     let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     replica.signal(Signal::SIGSTOP);
-    soon(guard.lost()).await;
+    assert_eq!(soon(guard.lost()).await, kvlock::Loss::NotReplicated);
     // The primary has renewed it all the same: it is not free before it is lost.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     replica.signal(Signal::SIGCONT);

@@ -128,7 +128,7 @@ impl World {
             match (arrives, held) {
                 (false, _) => self.lease.not_renewed(&turn, length, self.now()),
                 (true, true) => self.lease.renewed(&turn, sent, length, self.now()),
-                (true, false) => self.lease.lose(true),
+                (true, false) => self.lease.lose(true, Loss::Gone),
             }
         }
         let mut agenda = self.agenda.lock().unwrap();
@@ -169,7 +169,7 @@ impl World {
             fits
         });
         if !granted {
-            self.lease.lose(true);
+            self.lease.lose(true, Loss::Gone);
             return None;
         }
         self.lease.reentered(&turn, sent, Term { length: LEASE, watched: true }, true)

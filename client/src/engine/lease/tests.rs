@@ -190,7 +190,7 @@ fn leaving_twice_takes_one_share() {
 #[test]
 fn what_the_server_has_taken_away_is_not_released() {
     let stage = granted(watched(3_000));
-    stage.lease.lose(true);
+    stage.lease.lose(true, Loss::Gone);
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
     assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000), true).is_none());
