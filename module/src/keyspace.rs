@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     Bug, COUNTED, Holding, MODE_FIELD, Mode, OWNER_BYTES_MAX, Observed, RELEASE_MESSAGE,
-    RESERVED_FIELDS, Share, Sharing, TOKEN_FIELD, Token, UnixMillis,
+    RESERVED_FIELDS, Share, Sharing, TOKEN_FIELD, Token, UnixMillis, VALUE_FIELD, value_of,
 };
 
 use crate::floor::FLOOR_PREFIX;
@@ -13,6 +13,7 @@ use crate::redis::{Arg, Key, KeyKind, Text};
 pub(crate) struct Words {
     pub(crate) token_field: Text,
     pub(crate) mode_field: Text,
+    pub(crate) value_field: Text,
     pub(crate) shared: Text,
     pub(crate) one: Text,
     pub(crate) counted: Text,
@@ -27,6 +28,7 @@ impl Default for Words {
         Self {
             token_field: Text::new(TOKEN_FIELD),
             mode_field: Text::new(MODE_FIELD),
+            value_field: Text::new(VALUE_FIELD),
             shared: Text::new(Mode::Shared.text().as_bytes()),
             one: Text::new(b"1"),
             counted: Text::new(COUNTED),
@@ -50,8 +52,9 @@ pub(crate) enum Depth {
 /// The most fields that a lock has while one owner holds it and nothing else.
 const PLAIN_MAX: usize = 2;
 
-/// The most fields that a lock has while one owner holds it alone, and shares it beside.
-const FIELDS_MAX: usize = 3;
+/// The most fields that a lock has while one owner holds it alone: with its token, what it says of
+/// itself, and what it shares beside.
+const FIELDS_MAX: usize = 4;
 
 /// More bytes than a value of ours has: two numbers of 64 bits and a space.
 const VALUE_MAX: usize = 42;
@@ -105,7 +108,11 @@ fn read_plain<'a>(
         Some(holds) if fields == 1 + usize::from(has_token) => {
             (asked.bytes(), Observed::read_holds(holds.lend().bytes())?)
         }
-        None if fields == PLAIN_MAX && token.is_some() && !key.has(words.mode_field.lend()) => {
+        None if fields == PLAIN_MAX && token.is_some() => {
+            let others = key.get([words.mode_field.lend(), words.value_field.lend()]);
+            if others.iter().any(Option::is_some) {
+                return None;
+            }
             (SOMEBODY, 1)
         }
         _ => return None,
@@ -148,8 +155,13 @@ fn read_moded<'a>(
     }
     let own = own.filter(|_| asked.is_some());
     let asked_bytes = asked.map_or(SOMEBODY, Arg::bytes);
-    let mode = mode.and_then(|mode| Mode::read(mode.lend().bytes()));
-    let holders = fields - 1 - usize::from(token.is_some());
+    let has_value = key.has(words.value_field.lend());
+    let reserved = [mode.is_some(), token.is_some(), has_value];
+    let holders = fields - reserved.into_iter().filter(|is_there| *is_there).count();
+    let mode = match mode {
+        Some(mode) => Mode::read(mode.lend().bytes()),
+        None => has_value.then_some(Mode::Exclusive(0)),
+    };
     let token = token.and_then(|token| Token::read(token.lend().bytes()));
     match (mode, own) {
         (Some(Mode::Shared), _) if holders == 0 => Observed::Free { stored: token },
@@ -202,13 +214,15 @@ fn read_fields<'a>(
     }
 }
 
-/// Who holds a lock that is held alone.
-pub(crate) fn holder(key: &Key<'_>) -> Option<Vec<u8>> {
-    let mut holder = None;
-    key.for_each(&mut |field, _| {
-        if !RESERVED_FIELDS.contains(&field) {
+/// Who holds a lock that is held alone, and what it says of itself.
+pub(crate) fn holder(key: &Key<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    let (mut holder, mut says) = (None, None);
+    key.for_each(&mut |field, value| {
+        if field == VALUE_FIELD {
+            says = value_of(value).map(<[u8]>::to_vec);
+        } else if !RESERVED_FIELDS.contains(&field) {
             holder = Some(field.to_vec());
         }
     });
-    holder
+    Some((holder?, says))
 }

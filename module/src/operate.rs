@@ -212,9 +212,12 @@ impl Server {
     ) {
         match change {
             Change::None => {}
-            Change::Take { token, until } => self.words.grant(&key, requester, token, until),
-            Change::Update { holds, token, until } => {
+            Change::Take { token, until, value } => {
+                self.words.grant(&key, requester, token, until, value.as_deref());
+            }
+            Change::Update { holds, token, until, value } => {
                 let holds = holds.map(Text::number);
+                self.words.say(&key, value.as_deref());
                 self.words.update(&key, (requester, holds.as_ref()), token, until);
             }
             Change::Beside { holds, token, until } => self.words.beside(&key, holds, token, until),
@@ -227,7 +230,8 @@ impl Server {
             Change::GiveWay => key.delete(),
             Change::HandOff(hand_off) => {
                 let owner = Text::new(&hand_off.owner);
-                self.words.grant(&key, owner.lend(), hand_off.token, hand_off.until);
+                let (token, until) = (hand_off.token, hand_off.until);
+                self.words.grant(&key, owner.lend(), token, until, hand_off.value.as_deref());
                 drop(key);
                 self.tell(case, hand_off);
             }

@@ -1,6 +1,6 @@
 //! Writes a change of a lock to its open key, and tells those who wait with Redisson.
 
-use kvlock_core::{Bug, Mode, Share, Sharers, Token, UnixMillis};
+use kvlock_core::{Bug, Mode, Share, Sharers, Token, UnixMillis, stored_value};
 
 use crate::config::RedissonChannel;
 use crate::keyspace::Words;
@@ -9,10 +9,33 @@ use crate::server::Server;
 
 impl Words {
     /// Makes `owner` the one holder of the lock, whatever was there.
-    pub(crate) fn grant(&self, key: &Key<'_>, owner: Arg<'_>, token: Token, until: UnixMillis) {
+    pub(crate) fn grant(
+        &self,
+        key: &Key<'_>,
+        owner: Arg<'_>,
+        token: Token,
+        until: UnixMillis,
+        says: Option<&[u8]>,
+    ) {
         let token = stored(token);
-        let fields = [(owner, self.one.lend()), (self.token_field.lend(), token.lend())];
-        key.replace(fields, until.0, [self.replace.lend(), self.abs_ttl.lend()]);
+        let [owner, token] = [(owner, self.one.lend()), (self.token_field.lend(), token.lend())];
+        let words = [self.replace.lend(), self.abs_ttl.lend()];
+        let Some(says) = says else {
+            return key.replace([owner, token], until.0, words);
+        };
+        let says = Text::new(&stored_value(says));
+        key.replace([owner, token, (self.value_field.lend(), says.lend())], until.0, words);
+    }
+
+    /// Writes what the holder says of itself now; if that is empty, it says nothing any more.
+    pub(crate) fn say(&self, key: &Key<'_>, says: Option<&[u8]>) {
+        let field = self.value_field.lend();
+        match says {
+            None => {}
+            Some([]) if key.has(field) => key.unset(std::iter::once(field)),
+            Some([]) => {}
+            Some(says) => key.set(&[(field, Text::new(&stored_value(says)).lend())]),
+        }
     }
 
     /// Changes what is given of a lock that is held alone: the value of a field, and if that is

@@ -10,10 +10,13 @@ pub(crate) const KEYS: [&[u8]; 8] =
     [b"k1", b"k2", b"k3", b"{k1}x", b"s", b"l", b"\xff\0\r\nk", b"kvlock:floor"];
 
 /// Owners, members, and fields of a lock's hash.
-const OWNERS: [&[u8]; 6] = [b"ann", b"anna", b"bob", b"\0\xfe\r\n", b"fencing-token", b"lock-mode"];
+const OWNERS: [&[u8]; 7] =
+    [b"ann", b"anna", b"bob", b"\0\xfe\r\n", b"fencing-token", b"lock-mode", b"lock-value"];
 
 /// Values of such fields, good and bad.
-const VALUES: [&[u8]; 16] = [
+const VALUES: [&[u8]; 18] = [
+    b"v10.0.0.7:80",
+    b"v",
     b"1",
     b"2",
     b"0",

@@ -144,7 +144,7 @@ fn value(argument: &Argument, key: &str, owner: &[u8]) -> Vec<u8> {
         "owner" | "waiter" | "participant" => owner.to_vec(),
         "id" => vec![b'0'; 32],
         "lease-ms" | "timeout-ms" | "ttl-ms" => b"1000".to_vec(),
-        "permits" | "count" | "n" | "ack" | "lifetime-ms" => b"1".to_vec(),
+        "permits" | "count" | "n" | "ack" | "lifetime-ms" | "value" => b"1".to_vec(),
         _ if argument.kind == "pure-token" => Vec::new(),
         other => panic!("what is {other}?"),
     }
@@ -232,6 +232,7 @@ fn who_asks_has_a_name_of_a_certain_length_that_is_not_reserved() {
         vec![b'\xff'; 1 << 20],
         b"fencing-token".to_vec(),
         b"lock-mode".to_vec(),
+        b"lock-value".to_vec(),
     ];
     let right = [&[b'o'; 1024][..], b"Fencing-Token", b"fencing-token ", b"lock"];
     for command in &refusing.commands.clone() {
@@ -252,6 +253,29 @@ fn who_asks_has_a_name_of_a_certain_length_that_is_not_reserved() {
             }
         }
     }
+}
+
+#[test]
+fn what_a_holder_says_is_any_bytes_up_to_a_kilobyte() {
+    let mut refusing = Refusing::start();
+    let (long, text) = ([b's'; 1025], "ERR invalid VALUE: must be at most 1024 bytes");
+    let mut seen = 0;
+    for command in &refusing.commands.clone() {
+        for argument in those(command, |it| it.name == "value") {
+            for (key, owner) in [("lock", "alice"), ("lock", "secret"), ("free", "secret")] {
+                let words = words(command, key, owner.as_bytes(), Some((argument, &long)));
+                refusing.refuses(&words, text);
+            }
+            for (number, value) in [&long[1..], b""].into_iter().chain(NAMES).enumerate() {
+                let key = format!("{} {number}", command.name);
+                let words = words(command, &key, b"bob", Some((argument, value)));
+                let reply = refusing.connections[0].call(&words);
+                assert!(!reply.to_string().contains("ERR"), "{command}: {reply}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 3 * (2 + NAMES.len()), "acquire, wait and renew");
 }
 
 #[test]

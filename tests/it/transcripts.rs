@@ -53,6 +53,7 @@ transcripts!(
     shared_expiry,
     shared_info,
     shared_layout,
+    value,
     wait_and_hand_off,
     wait_timeout,
 );

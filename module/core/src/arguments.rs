@@ -10,6 +10,7 @@ use crate::parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 use crate::semaphore::Permits;
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{HOLDS_MAX, Millis};
+use crate::value::VALUE_BYTES_MAX;
 
 /// The longest time that a command can ask for, in milliseconds: ten years.
 pub const TEN_YEARS_MS: u64 = 315_360_000_000;
@@ -22,6 +23,9 @@ const READ_MAX: usize = 1000;
 
 /// The most entries that a report shows.
 const COUNT_MAX: u64 = 1000;
+
+/// What those hear who share a lock and want to say something of themselves.
+pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
 /// Why arguments are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub enum Refusal {
         /// The most that it may be.
         most: u64,
     },
+    /// Too much for a holder to say of itself.
+    Value,
+    /// Something that one of those who share a lock would say of itself.
+    SharedValue,
 }
 
 impl fmt::Display for Refusal {
@@ -52,6 +60,8 @@ impl fmt::Display for Refusal {
             Self::Number { name, least, most } => {
                 write!(f, "ERR invalid {name}: must be between {least} and {most}")
             }
+            Self::Value => write!(f, "ERR invalid VALUE: must be at most {VALUE_BYTES_MAX} bytes"),
+            Self::SharedValue => f.write_str(NO_VALUE),
         }
     }
 }
@@ -312,22 +322,49 @@ pub fn next<A: AsRef<[u8]>>(
     Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
 }
 
+/// Takes `WORD text` off the options for each of these words, wherever it stands among them.
+///
+/// # Errors
+///
+/// If one is there twice, or without its text.
+pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
+    words: [&[u8]; N],
+    options: &[A],
+) -> Read<([Option<A>; N], Vec<A>)> {
+    let (mut found, mut others) = ([None; N], Vec::new());
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        let Some(place) = words.iter().zip(&mut found).find(|(word, _)| is(option, word)) else {
+            others.push(*option);
+            continue;
+        };
+        if place.1.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
+            return Err(Refusal::Syntax);
+        }
+    }
+    Ok((found, others))
+}
+
 /// Takes `SESSION id` off the options, wherever it stands among them.
 ///
 /// # Errors
 ///
 /// If it is there twice, or without an id.
 pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
-    let (mut session, mut others) = (None, Vec::new());
-    let mut rest = options.iter();
-    while let Some(word) = rest.next() {
-        if !is(word, b"SESSION") {
-            others.push(*word);
-        } else if session.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
-            return Err(Refusal::Syntax);
-        }
+    named([b"SESSION"], options).map(|([session], others)| (session, others))
+}
+
+/// Reads what a holder says of itself, if it says something. Those who share a lock do not.
+///
+/// # Errors
+///
+/// If it is too long, or the lock is to be shared.
+pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]>> {
+    match value.map(AsRef::as_ref) {
+        Some(_) if want == Want::Shared => Err(Refusal::SharedValue),
+        Some(value) if value.len() > VALUE_BYTES_MAX => Err(Refusal::Value),
+        value => Ok(value),
     }
-    Ok((session, others))
 }
 
 fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
@@ -429,6 +466,21 @@ mod tests {
         assert_eq!(session(&["SHARED"]), Ok((None, vec!["SHARED"])));
         assert_eq!(session(&["SESSION"]), Err(Refusal::Syntax));
         assert_eq!(session(&["SESSION", "a", "SESSION", "a"]), Err(Refusal::Syntax));
+        // What is said may be a word that means something elsewhere.
+        let both = named([&b"SESSION"[..], b"VALUE"], &["VALUE", "SESSION", "SESSION", "VALUE"]);
+        assert_eq!(both, Ok(([Some("VALUE"), Some("SESSION")], vec![])));
+    }
+
+    #[test]
+    fn a_value_is_short_and_of_one_holder() {
+        let long = [0; VALUE_BYTES_MAX + 1];
+        let read = |said: &[u8], want| value(Some(&said), want).map(|said| said.map(<[u8]>::len));
+        assert_eq!(read(&long[1..], Want::Exclusive), Ok(Some(VALUE_BYTES_MAX)));
+        assert_eq!(read(&long, Want::Exclusive), Err(Refusal::Value));
+        assert_eq!(read(b"", Want::Shared), Err(Refusal::SharedValue));
+        assert_eq!(value(None::<&&[u8]>, Want::Shared), Ok(None));
+        assert_eq!(Refusal::Value.to_string(), "ERR invalid VALUE: must be at most 1024 bytes");
+        assert_eq!(Refusal::SharedValue.to_string(), "ERR a lock that is shared has no VALUE");
     }
 
     #[test]

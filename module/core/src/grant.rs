@@ -194,8 +194,9 @@ impl<P> Table<P> {
             count(&mut self.counters.handed_off_by_expiry);
         }
         let granted = Granted { id, token, holds, permits, at: now.mono };
+        let value = leaver.value.clone();
         let client = self.tell(leaver, Ending::Granted(granted));
-        HandOff { id, owner, token, until: now.unix().plus(lease), client }
+        HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
     /// Says that the reply of a hand-off was written: from here on only its lease ends it.

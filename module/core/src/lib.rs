@@ -86,6 +86,7 @@ mod table;
 mod token;
 mod turn;
 mod types;
+mod value;
 mod waiting;
 
 pub use floor::{Floor, Reign};
@@ -111,4 +112,5 @@ pub use table::{Situation, Table};
 pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText};
 pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
+pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
 pub use waiting::{Join, WaitedFor};

@@ -6,12 +6,13 @@ use crate::planted::Bug;
 use crate::session::SessionId;
 use crate::token::Token;
 use crate::types::{HOLDS_MAX, Millis, UnixMillis};
+use crate::value::VALUE_FIELD;
 
 /// The field of the hash that keeps the fencing token.
 pub const TOKEN_FIELD: &[u8] = b"fencing-token";
 
 /// Fields that a lock keeps for itself, and that therefore cannot be owners.
-pub const RESERVED_FIELDS: [&[u8]; 2] = [TOKEN_FIELD, MODE_FIELD];
+pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
 /// What is published when a lock becomes free, for those who wait with Redisson.
 pub const RELEASE_MESSAGE: &[u8] = b"0";
@@ -93,7 +94,8 @@ pub enum RenewReply {
     Lease(Millis),
     /// This owner does not hold the lock.
     NotHeld,
-    /// Its token cannot be raised, since it shares the lock: the token is that of all who do.
+    /// Its token cannot be raised, since it shares the lock: the token is that of all who do. Nor can
+    /// it say anything of itself.
     Shared,
     /// The token that is asked for is too large: this is the largest.
     TooFarAhead(u64),

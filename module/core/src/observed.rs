@@ -6,6 +6,7 @@ use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
 use crate::planted::Bug;
 use crate::token::Token;
 use crate::types::UnixMillis;
+use crate::value::VALUE_FIELD;
 
 /// What the keyspace says about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct Holding<'a> {
 impl<'a> Observed<'a> {
     /// Reads a hash, given as its fields and values, whose key expires at `until`.
     ///
-    /// Give no more than four fields of a larger hash: three are too many for a lock.
+    /// Give no more than five fields of a larger hash: so many are too many for a lock.
     pub fn from_fields(
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         until: Option<UnixMillis>,
@@ -56,6 +57,9 @@ impl<'a> Observed<'a> {
             }
             if field == TOKEN_FIELD {
                 token = Token::read(value);
+                continue;
+            }
+            if field == VALUE_FIELD {
                 continue;
             }
             let read = (field == MODE_FIELD).then(|| Mode::read(value)).flatten();

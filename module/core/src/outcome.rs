@@ -7,6 +7,7 @@ use crate::key::LockKey;
 use crate::mode::Share;
 use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
+use crate::value::Value;
 
 /// What to write to the key, and who gets the lock by it.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Change<P> {
         token: Token,
         /// When the lease ends.
         until: UnixMillis,
+        /// What the holder says of itself.
+        value: Value,
     },
     /// The holder stays; what is `None` stays as it is.
     Update {
@@ -28,6 +31,8 @@ pub enum Change<P> {
         token: Option<Token>,
         /// When the lease ends now.
         until: Option<UnixMillis>,
+        /// What the holder says of itself now; if that is empty, it says nothing any more.
+        value: Value,
     },
     /// The lock is free and nobody waits here: delete the key and tell those who wait elsewhere.
     Free,
@@ -80,7 +85,7 @@ impl<P> Change<P> {
     /// The same change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
         match self {
-            Self::Update { holds: None, token: None, until: None } => Self::None,
+            Self::Update { holds: None, token: None, until: None, value: None } => Self::None,
             Self::None
             | Self::Take { .. }
             | Self::Update { .. }
@@ -120,6 +125,8 @@ pub struct HandOff<P> {
     pub token: Token,
     /// When the lease ends.
     pub until: UnixMillis,
+    /// What it says of itself.
+    pub value: Value,
     /// The client to answer; none if a session was told.
     pub client: Option<P>,
 }
@@ -248,9 +255,9 @@ mod tests {
     #[test]
     fn a_change_tells_the_token_that_was_issued_for_it() {
         let (token, until) = (Token::from_stored(7), UnixMillis(9));
-        let take = Change::<()>::Take { token: token.expect("it is one"), until };
+        let take = Change::<()>::Take { token: token.expect("it is one"), until, value: None };
         assert_eq!(take.issued(), token);
-        let update = Change::<()>::Update { holds: None, token, until: None };
+        let update = Change::<()>::Update { holds: None, token, until: None, value: None };
         assert_eq!(update.issued(), token);
         assert_eq!(Change::<()>::Beside { holds: 1, token: None, until: None }.issued(), None);
         assert_eq!(Change::<()>::Free.issued(), None);

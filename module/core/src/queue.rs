@@ -19,6 +19,7 @@ use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::session::{SessionName, Via};
 use crate::types::{Millis, MonoMillis, UnixMillis};
+use crate::value::Value;
 
 /// Names a waiter; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +54,8 @@ pub(crate) struct Leaver<P> {
     pub(crate) key: LockKey,
     /// Whether it stood in front of all who are in line.
     pub(crate) stood_in_front: bool,
+    /// What it would have said of itself as the holder.
+    pub(crate) value: Value,
     /// If it was the last of its queue, which is gone: the look that was planned.
     pub(crate) planned: Option<UnixMillis>,
 }
@@ -97,6 +100,8 @@ pub(crate) struct Queues<P> {
     line: BTreeSet<(QueueId, WaiterId)>,
     /// Each waiter under the hash of its queue and owner (I2).
     places: BTreeSet<(u64, WaiterId)>,
+    /// What those who want to say something of themselves as holders will say.
+    values: BTreeMap<WaiterId, Rc<[u8]>>,
     /// Those who are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
@@ -115,6 +120,7 @@ impl<P> Default for Queues<P> {
             waiters: BTreeMap::new(),
             line: BTreeSet::new(),
             places: BTreeSet::new(),
+            values: BTreeMap::new(),
             blocked: BTreeSet::new(),
             hashes: RandomState::default(),
             recent: Cell::new(None),
@@ -252,6 +258,14 @@ impl<P> Queues<P> {
         };
     }
 
+    /// Keeps what a waiter will say of itself as the holder.
+    pub(crate) fn set_value(&mut self, id: WaiterId, value: Value) {
+        self.values.remove(&id);
+        if self.waiters.contains_key(&id) {
+            self.values.extend(value.map(|value| (id, value)));
+        }
+    }
+
     /// From now on somebody else is told of the end of a wait; gives back who was until now.
     pub(crate) fn replace_via(&mut self, id: WaiterId, via: Via<P>) -> Option<Via<P>> {
         self.note_blocked(id, &via);
@@ -276,7 +290,8 @@ impl<P> Queues<P> {
             self.by_key.remove(&(self.hashes.hash_one(key.borrow()), queue));
             self.queues.remove(&queue);
         }
-        Some(Leaver { waiter, key, stood_in_front, planned })
+        let value = self.values.remove(&id);
+        Some(Leaver { waiter, key, stood_in_front, value, planned })
     }
 
     /// A waiter keeps its place and is passed over. Says whether it was in line.

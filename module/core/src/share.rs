@@ -237,7 +237,7 @@ impl<P> Table<P> {
         let change = if request.want == Want::Shared {
             self.share_alone(at, token, request.lease)
         } else {
-            Change::Take { token, until: at.now.unix().plus(request.lease) }
+            Change::Take { token, until: at.now.unix().plus(request.lease), value: None }
         };
         (AcquireReply::Granted { token, holds: 1 }, change)
     }

@@ -195,7 +195,8 @@ impl<P> Table<P> {
             Some(token) => AcquireReply::Granted { token, holds },
             None => AcquireReply::Refused,
         };
-        let change = Change::Update { holds: more.then_some(holds), token: given, until };
+        let change =
+            Change::Update { holds: more.then_some(holds), token: given, until, value: None };
         (reply, change.or_none())
     }
 
@@ -234,7 +235,7 @@ impl<P> Table<P> {
             count(&mut self.counters.repeated);
             Change::None
         } else if left > 0 {
-            Change::Update { holds: Some(left), token: None, until: None }
+            Change::Update { holds: Some(left), token: None, until: None, value: None }
         } else if holding.shared > 0 {
             self.downgrade(at, holding)
         } else {
@@ -278,7 +279,7 @@ impl<P> Table<P> {
         let until = at.now.unix().plus(lease);
         self.touched(at.key, owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
-        let change = Change::Update { holds: None, token, until: Some(until) };
+        let change = Change::Update { holds: None, token, until: Some(until), value: None };
         (RenewReply::Lease(lease), change)
     }
 

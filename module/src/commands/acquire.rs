@@ -1,4 +1,4 @@
-//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [VALUE value]`
 
 use kvlock_core::arguments;
 use kvlock_core::{Acquire, AcquireReply, Bug, Want};
@@ -26,14 +26,17 @@ impl Operation for LockAcquire {
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
-        let request = arguments::acquire(owner.bytes(), lease.bytes(), options, most)?;
-        Ok(run(server, ctx, *key, *owner, &request))
+        let ([says], options) = arguments::named([b"VALUE"], options)?;
+        let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
+        let says = arguments::value(says.as_ref(), request.want)?;
+        Ok(run(server, ctx, *key, *owner, &request, says))
     }
 }
 
@@ -44,14 +47,17 @@ pub(super) fn run(
     key: Arg<'_>,
     owner: Arg<'_>,
     request: &Acquire<'_>,
+    says: Option<&[u8]>,
 ) -> Reply {
     let first = request.holds.is_none_or(|holds| holds == 1);
     if Bug::RefusesFree.is_planted() && first && clock::now().unix_us.is_multiple_of(3) {
         return Reply::Nil;
     }
     let need = need(request);
-    let outcome =
-        server.on_lock(ctx, key, Some(owner), need, |table, at| table.acquire(at, request));
+    let outcome = server.on_lock(ctx, key, Some(owner), need, |table, at| {
+        let (reply, change) = table.acquire(at, request);
+        (reply, change.saying(says.filter(|_| is_granted(reply))))
+    });
     if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {
         ctx.open_to_write(key).iter().for_each(Key::touch);
     }
@@ -61,6 +67,11 @@ pub(super) fn run(
 /// Who wants a lock alone must know that nobody shares it.
 pub(super) fn need(request: &Acquire<'_>) -> Need {
     if request.want == Want::Shared { Need::Own } else { Need::Living }
+}
+
+/// Says whether the owner holds the lock now.
+pub(super) fn is_granted(reply: AcquireReply) -> bool {
+    matches!(reply, AcquireReply::Granted { .. })
 }
 
 /// What an outcome looks like on the wire.

@@ -35,12 +35,14 @@ impl Operation for LockInfo {
         let name = KeyRef::lock(ctx.db(), key.bytes());
         let open = ctx.open_to_read(*key);
         let shown = holders_shown.unwrap_or(1);
-        let Some(held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix()) else {
+        let Some(mut held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix())
+        else {
             return Err(NOT_A_LOCK);
         };
         let mut fields = held.describe(server, now);
         fields.push(("waiters", number(server.table.waiters_of(name))));
         fields.extend(held.describe_mode());
+        fields.extend(held.says.take().map(|says| ("value", Reply::Bytes(says))));
         fields.extend(quarantine(server, now));
         if let Some(shown) = waiters_shown {
             fields.push(("queue", queue(server, name, shown, now)));
@@ -56,6 +58,8 @@ impl Operation for LockInfo {
 struct Held {
     /// Who holds it alone, how often, and how many shared holds it has beside.
     alone: Option<(Vec<u8>, u64, u64)>,
+    /// What that one says of itself.
+    says: Option<Vec<u8>>,
     /// How many share it, and some of those who live.
     sharers: usize,
     living: BTreeMap<Box<[u8]>, Share>,
@@ -74,13 +78,13 @@ impl Held {
         now: UnixMillis,
     ) -> Option<Self> {
         let living = BTreeMap::new();
-        let free = Self { alone: None, sharers: 0, living, token: None, until: None };
+        let free = Self { alone: None, says: None, sharers: 0, living, token: None, until: None };
         Some(match keyspace::read(open, &server.words, name, None, Depth::Full) {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => free,
             Observed::Held(Holding { holds, shared, token, until, .. }) => {
-                let owner = open.and_then(keyspace::holder)?;
-                Self { alone: Some((owner, holds, shared)), token, until, ..free }
+                let (owner, says) = open.and_then(keyspace::holder)?;
+                Self { alone: Some((owner, holds, shared)), says, token, until, ..free }
             }
             Observed::Shared(Sharing { token, until, holders, .. }) => {
                 let listed = server.holders.list(at, open?, now, shown);

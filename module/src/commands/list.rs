@@ -36,7 +36,7 @@ impl Operation for LockList {
             let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None, Depth::Full);
             let is_held = matches!(seen, Observed::Held(_));
             let holder = open.as_ref().filter(|_| is_held).and_then(keyspace::holder);
-            let owner = Reply::or_nil(holder, Reply::Bytes);
+            let owner = Reply::or_nil(holder, |(owner, _)| Reply::Bytes(owner));
             Reply::Map(vec![
                 ("key", Reply::Bytes(lock.key.name.to_vec())),
                 ("owner", owner),

@@ -1,6 +1,6 @@
-//! `LOCK.RENEW key owner lease-ms [TOKEN n]`
+//! `LOCK.RENEW key owner lease-ms [TOKEN n] [VALUE value]`
 
-use kvlock_core::{RenewReply, arguments};
+use kvlock_core::{RenewReply, Want, arguments};
 
 use super::{Answer, MOVING, NOT_A_LOCK, Operation, SHARED, error};
 use crate::operate::Need;
@@ -23,16 +23,22 @@ impl Operation for LockRenew {
             ArgSpec::Text(c"owner"),
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::OptionalNumber { word: c"TOKEN", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let (name, most) = (owner.bytes(), server.config.max_lease_ms);
-        let (lease, at_least) = arguments::renewal(name, lease.bytes(), options, most)?;
+        let ([says], options) = arguments::named([b"VALUE"], options)?;
+        let renewal = arguments::renewal(name, lease.bytes(), &options, most)?;
+        let says = arguments::value(says.as_ref(), Want::Exclusive)?;
         let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Own, |table, at| {
-            table.renew(at, name, lease, at_least)
+            table.renew_saying(at, name, renewal, says)
         });
+        if outcome == RenewReply::Shared && says.is_some() {
+            return Err(error(arguments::NO_VALUE.to_owned()));
+        }
         Ok(reply(outcome))
     }
 }

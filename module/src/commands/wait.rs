@@ -1,4 +1,4 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [VALUE value]`
 
 use kvlock_core::{Acquire, Join, SessionId, Via, WaitReply, WaiterId, arguments};
 
@@ -30,25 +30,33 @@ impl Operation for LockWait {
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (session, options) = arguments::session(options)?;
+        let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
         let most = server.config.max_lease_ms;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
+        let says = arguments::value(says.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, session)?;
         if how == How::Not {
-            return Ok(acquire::run(server, ctx, *key, *owner, &request));
+            return Ok(acquire::run(server, ctx, *key, *owner, &request, says));
         }
         let need = acquire::need(&request);
         let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
             let (outcome, change) = table.wait(at, &request, how.session());
             let Acquire { owner, want, lease, .. } = request;
             let join = Join { owner, want, lease, timeout };
-            let enqueue = |via| table.enqueue(at, &join, via);
+            let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
+            let change = change.saying(says.filter(|_| granted));
+            let enqueue = |via| {
+                let (waiter, replaced) = table.enqueue(at, &join, via);
+                table.will_say(waiter, says);
+                (waiter, replaced)
+            };
             (how.settle(ctx, outcome, acquire::reply, enqueue), change)
         });
         Ok(joined?.answer(server))

@@ -211,9 +211,14 @@ impl Key<'_> {
         unsafe { set(self.raw, at) };
     }
 
-    /// Makes the key a hash of two fields that expires, whatever it was: one command for replicas
+    /// Makes the key a hash of these few fields that expires, whatever it was: one command for replicas
     /// and files. `words` are `REPLACE` and `ABSTTL`.
-    pub(crate) fn replace(&self, fields: [(Arg<'_>, Arg<'_>); 2], at: u64, words: [Arg<'_>; 2]) {
+    pub(crate) fn replace<const N: usize>(
+        &self,
+        fields: [(Arg<'_>, Arg<'_>); N],
+        at: u64,
+        words: [Arg<'_>; 2],
+    ) {
         let dump = Dump::of_hash(&fields.map(|(field, value)| (field.bytes(), value.bytes())));
         match self.kind() {
             KeyKind::Empty => {}

@@ -211,7 +211,7 @@ impl Injector<'_> {
     fn owner_at(&mut self, key: &str) -> Result<Option<String>, ReceiveError> {
         let fields = self.ask(cmd!["HKEYS", key])?;
         let Value::Array(fields) = fields else { return Ok(None) };
-        let reserved = [&b"fencing-token"[..], b"lock-mode"];
+        let reserved = [&b"fencing-token"[..], b"lock-mode", b"lock-value"];
         let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
         let owners: Vec<String> = owners.map(Value::text).collect();
         let any = (!owners.is_empty()).then(|| self.random.pick(&owners).clone());

@@ -202,7 +202,7 @@ impl Server {
     fn write(&mut self, caller: usize, change: Change<usize>) -> Option<(usize, u64)> {
         self.floor = self.floor.max(change.issued().map_or(0, Token::value));
         match change {
-            Change::Take { token, until } => {
+            Change::Take { token, until, .. } => {
                 self.lock =
                     Some(Lock { owner: caller, token: token.value(), until: until.0 as u8 });
                 None

@@ -121,12 +121,12 @@ impl Keyspace {
         let lock = &mut self.locks[key];
         match change {
             Change::None => {}
-            Change::Take { token, until } => *lock = Some(held(caller, *token, *until)),
+            Change::Take { token, until, .. } => *lock = Some(held(caller, *token, *until)),
             Change::HandOff(HandOff { owner, token, until, .. }) => {
                 *lock = Some(held(Owner::read(owner), *token, *until));
             }
             Change::Free | Change::GiveWay => *lock = None,
-            Change::Update { holds: more, token: given, until: end } => {
+            Change::Update { holds: more, token: given, until: end, .. } => {
                 let Some(Lock::Held { holds, token, until, .. }) = lock else { return None };
                 *holds = more.unwrap_or(*holds);
                 *token = given.unwrap_or(*token);

@@ -122,7 +122,7 @@ impl World {
         let after = self.picture(name);
         let may_be_the_same = matches!(
             change,
-            Change::None | Change::Update { holds: None, token: None, until: Some(_) }
+            Change::None | Change::Update { holds: None, token: None, until: Some(_), value: None }
         ) || matches!(&change, Change::Share(on) if !on.begins && on.joined.is_empty());
         prop_assert!(may_be_the_same || before != after, "{change:?} changes nothing");
         if let Some(token) = change.issued() {

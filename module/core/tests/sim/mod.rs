@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kvlock_core::{
     Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Share, Sharers,
-    Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis,
+    Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
 };
 
 /// Where the clock that only goes forward starts. It is far beyond any wall clock, see
@@ -78,7 +78,7 @@ fn shared<'a>(
     asked: Asked<'a>,
 ) -> Observed<'a> {
     let token = fields.get(TOKEN_FIELD).and_then(|token| Token::read(token));
-    let reserved = |field: &[u8]| field == TOKEN_FIELD || field == MODE_FIELD;
+    let reserved = |field: &[u8]| [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD].contains(&field);
     let holders = fields.iter().filter(|(field, _)| !reserved(field));
     let shares: Option<Vec<_>> = holders.map(|(_, value)| Share::read(value)).collect();
     let Some(shares) = shares else {
@@ -173,13 +173,15 @@ impl Keyspace {
         let shared = matches!(self.observe(name, Asked::NOBODY), Observed::Shared(_));
         match change {
             Change::None => {}
-            Change::Take { token, until } => {
+            Change::Take { token, until, value } => {
                 assert!(free, "only a free lock is taken (I9)");
                 self.put(name, caller.as_bytes(), *token, *until);
+                self.say(name, value);
             }
-            Change::Update { holds, token, until } => {
+            Change::Update { holds, token, until, value } => {
                 assert!(held, "only a holder is updated");
                 self.update(name, caller, *holds, *token, *until);
+                self.say(name, value);
             }
             Change::Beside { holds, token, until } => {
                 assert!(held, "only a holder shares beside");
@@ -198,6 +200,7 @@ impl Keyspace {
             }
             Change::HandOff(hand_off) => {
                 self.put(name, &hand_off.owner, hand_off.token, hand_off.until);
+                self.say(name, &hand_off.value);
             }
             Change::Share(sharers) => {
                 assert!(sharers.begins || shared, "only a shared lock goes on being shared");
@@ -224,6 +227,14 @@ impl Keyspace {
         }
         if let Some(entry) = self.entries.get_mut(name) {
             entry.until = sharers.until.or(entry.until);
+        }
+    }
+
+    /// What the holder says of itself; if that is empty, it says nothing any more.
+    fn say(&mut self, name: &Name, value: &kvlock_core::Value) {
+        if let Some(value) = value {
+            let said = Some(stored_value(value)).filter(|_| !value.is_empty());
+            self.set(name, VALUE_FIELD, said);
         }
     }
 

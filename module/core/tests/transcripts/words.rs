@@ -65,8 +65,8 @@ pub(crate) fn written<P>(name: &Name, caller: &str, change: &Change<P>, now: Now
     };
     let what = match change {
         Change::None => return String::new(),
-        Change::Take { token, until } => new(caller, *token, *until),
-        Change::Update { holds, token, until } => {
+        Change::Take { token, until, .. } => new(caller, *token, *until),
+        Change::Update { holds, token, until, .. } => {
             let holds = holds.map(|holds| format!("{caller} {holds}"));
             let token = token.map(|token| format!("fencing-token t{}", token.value()));
             let until = until.map(|until| format!("expires in {}", until.since(now.unix()).0));

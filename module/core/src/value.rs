@@ -1,0 +1,131 @@
+//! What a holder says of itself: an address, a version. It goes with the grant.
+//!
+//! ```text
+//! alice → 2   fencing-token → t17   lock-value → v10.0.0.7:8080
+//! ```
+//!
+//! Those who share a lock say nothing: there is one field, and none of them is *the* holder.
+
+use std::rc::Rc;
+
+use crate::lock::RenewReply;
+use crate::observed::Observed;
+use crate::outcome::Change;
+use crate::queue::WaiterId;
+use crate::table::{Situation, Table};
+use crate::token::Token;
+use crate::types::Millis;
+
+/// The field of the hash that keeps what the holder says of itself.
+pub const VALUE_FIELD: &[u8] = b"lock-value";
+
+/// The most bytes of it.
+pub const VALUE_BYTES_MAX: usize = 1_024;
+
+/// What a holder says of itself, if anything.
+pub type Value = Option<Rc<[u8]>>;
+
+/// Stands before it in the hash, so that it never reads as a number: Redisson counts
+/// down from every number in the hash.
+const MARK: u8 = b'v';
+
+/// What is written for it.
+#[must_use]
+pub fn stored_value(value: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(value.len().saturating_add(1));
+    stored.push(MARK);
+    stored.extend_from_slice(value);
+    stored
+}
+
+/// What was written; `None` if it is nothing that we write.
+#[must_use]
+pub fn value_of(stored: &[u8]) -> Option<&[u8]> {
+    let value = stored.strip_prefix(&[MARK])?;
+    (1..=VALUE_BYTES_MAX).contains(&value.len()).then_some(value)
+}
+
+impl<P> Change<P> {
+    /// What makes somebody the one holder of a lock, or lets it be, where the holder says this of
+    /// itself. Who says nothing at length takes back what it said.
+    #[must_use]
+    pub fn saying(mut self, said: Option<&[u8]>) -> Self {
+        let Some(said) = said else { return self };
+        if matches!(self, Self::None) {
+            self = Self::Update { holds: None, token: None, until: None, value: None };
+        }
+        match &mut self {
+            Self::Take { value, .. } => *value = Some(said.into()).filter(|_| !said.is_empty()),
+            Self::Update { value, .. } => *value = Some(said.into()),
+            Self::None
+            | Self::Free
+            | Self::GiveWay
+            | Self::HandOff(_)
+            | Self::Share(_)
+            | Self::Leave
+            | Self::Beside { .. } => {}
+        }
+        self
+    }
+}
+
+impl<P> Table<P> {
+    /// What a waiter will say of itself as the holder. Waiting again it says it again, or nothing.
+    pub fn will_say(&mut self, waiter: WaiterId, said: Option<&[u8]>) {
+        let said = said.filter(|said| !said.is_empty());
+        self.queues.set_value(waiter, said.map(Rc::from));
+    }
+
+    /// As [`Self::renew`], where the holder says this of itself from now on.
+    pub fn renew_saying(
+        &mut self,
+        at: &Situation<'_>,
+        owner: &[u8],
+        (lease, at_least): (Millis, Option<Token>),
+        said: Option<&[u8]>,
+    ) -> (RenewReply, Change<P>) {
+        if let (Observed::Shared(sharing), Some(_)) = (&at.seen, said) {
+            let shares = sharing.share_of(owner, at.now.unix()).is_some();
+            let reply = if shares { RenewReply::Shared } else { RenewReply::NotHeld };
+            return (reply, Change::None);
+        }
+        let (reply, change) = self.renew(at, owner, lease, at_least);
+        let said = said.filter(|_| matches!(reply, RenewReply::Lease(_)));
+        (reply, change.saying(said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::UnixMillis;
+
+    #[test]
+    fn a_value_is_read_as_it_is_written_and_never_as_a_number() {
+        for value in [&b"5"[..], b"v", b"10.0.0.7:80", &[0; VALUE_BYTES_MAX]] {
+            let stored = stored_value(value);
+            assert_eq!(value_of(&stored), Some(value));
+            assert_eq!(Observed::read_holds(&stored), None);
+        }
+        for other in [&b""[..], b"v", b"5", b"V5", &[b'v'; VALUE_BYTES_MAX + 2]] {
+            assert_eq!(value_of(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_holder_says_something_or_takes_it_back() {
+        let (token, until) = (Token::from_stored(7).expect("it is one"), UnixMillis(9));
+        let take = || Change::<()>::Take { token, until, value: None };
+        let said = |change: Change<()>| {
+            let (Change::Take { value, .. } | Change::Update { value, .. }) = change else {
+                panic!("{change:?}");
+            };
+            value
+        };
+        assert_eq!(said(take().saying(Some(b"a"))).as_deref(), Some(&b"a"[..]));
+        assert_eq!(said(take().saying(Some(b""))), None);
+        assert_eq!(take().saying(None), take());
+        assert_eq!(said(Change::None.saying(Some(b""))).as_deref(), Some(&b""[..]));
+        assert_eq!(Change::<()>::None.saying(None), Change::None);
+    }
+}
