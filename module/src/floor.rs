@@ -4,7 +4,7 @@
 //! There is one per database, and in a cluster one per slot in use, named so that it lives in that
 //! slot and migrates with it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use kvlock_core::{
     Bug, Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal,
@@ -17,7 +17,7 @@ use crate::slot;
 pub(crate) const FLOOR_PREFIX: &[u8] = b"kvlock:floor";
 
 /// What shares a floor: a database, and in a cluster a slot of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     db: i32,
     slot: Option<u16>,
@@ -45,7 +45,7 @@ impl Place {
 pub(crate) struct Floors {
     /// The one that was used last, which most often is the next one.
     recent: Option<(Place, Floor)>,
-    others: HashMap<Place, Floor>,
+    others: BTreeMap<Place, Floor>,
     reign: Reign,
     /// Where nothing is reserved, and which this server was seen to serve then.
     served: Option<(Place, MonoMillis)>,
@@ -58,7 +58,7 @@ impl Floors {
     /// Those of a server that starts.
     pub(crate) fn new(now: Now) -> Self {
         let reign = Reign::started(now);
-        Self { recent: None, others: HashMap::new(), reign, served: None }
+        Self { recent: None, others: BTreeMap::new(), reign, served: None }
     }
 
     /// This server takes over from another, which may not know it yet and go on granting.

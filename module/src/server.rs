@@ -1,7 +1,7 @@
 //! The state of the loaded module.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
@@ -64,13 +64,13 @@ pub(crate) struct Grant {
 pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
     /// What a parked client waits for.
-    pub(crate) parked: HashMap<Handle, WaitsFor>,
+    pub(crate) parked: BTreeMap<Handle, WaitsFor>,
     /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
     pub(crate) to_look_at: Vec<(LockKey, Cause)>,
     /// Grants whose reply was handed to the server in this turn of its event loop, by client.
-    pub(crate) written: HashMap<u64, Grant>,
+    pub(crate) written: BTreeMap<u64, Grant>,
     /// Outcomes that were sent to readers in this turn, by client.
-    pub(crate) sent: HashMap<u64, Vec<(Reading, u64)>>,
+    pub(crate) sent: BTreeMap<u64, Vec<(Reading, u64)>>,
     /// Since when the server tells us of each turn of its event loop, or when it last did so after a
     /// grant: it is asked to only while there are grants.
     pub(crate) hears_turns: Option<MonoMillis>,
@@ -111,10 +111,10 @@ pub(crate) fn start(ctx: &Ctx<'_>) {
     table.look_every = ctx.is_cluster().then_some(Millis(1000));
     let server = Server {
         table,
-        parked: HashMap::new(),
+        parked: BTreeMap::new(),
         to_look_at: Vec::new(),
-        written: HashMap::new(),
-        sent: HashMap::new(),
+        written: BTreeMap::new(),
+        sent: BTreeMap::new(),
         hears_turns: None,
         lost: Vec::new(),
         floors: Floors::new(clock::now()),

@@ -156,10 +156,13 @@ impl<P> Queues<P> {
         self.queues.len()
     }
 
+    /// The queue of a key, if somebody waits for it.
+    #[inline]
     pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
-        if self.queues.is_empty() {
-            return None;
-        }
+        if self.queues.is_empty() { None } else { self.find_among(key) }
+    }
+
+    fn find_among(&self, key: KeyRef<'_>) -> Option<QueueId> {
         let is_it = |id: &QueueId| self.queue(*id).is_some_and(|queue| queue.key.borrow() == key);
         if let Some(recent) = self.recent.get().filter(is_it) {
             return Some(recent);

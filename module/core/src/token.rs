@@ -39,19 +39,16 @@ impl Token {
     /// The value of a hash's token field.
     #[must_use]
     pub fn text(self) -> TokenText {
-        let mut text = TokenText { bytes: [0; 17], start: 17 };
-        let mut rest = self.0;
-        for byte in text.bytes.iter_mut().rev() {
-            text.start = text.start.saturating_sub(1);
-            // What is a digit fits into a byte.
-            *byte = u8::try_from(rest % 10).unwrap_or(0).saturating_add(b'0');
-            rest /= 10;
-            if rest == 0 {
-                break;
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(self.0).as_bytes();
+        let mut text = TokenText { bytes: [0; 17], len: 0 };
+        for part in [TEXT_PREFIX, digits] {
+            let end = text.len.saturating_add(part.len());
+            if let Some(to) = text.bytes.get_mut(text.len..end) {
+                to.copy_from_slice(part);
+                text.len = end;
             }
         }
-        text.start = text.start.saturating_sub(1);
-        text.bytes.iter_mut().skip(text.start).zip(TEXT_PREFIX).for_each(|(to, from)| *to = *from);
         text
     }
 
@@ -69,14 +66,14 @@ impl Token {
 #[derive(Clone, Copy, Debug)]
 pub struct TokenText {
     bytes: [u8; 17],
-    start: usize,
+    len: usize,
 }
 
 impl TokenText {
     /// Its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(self.start..).unwrap_or_default()
+        self.bytes.get(..self.len).unwrap_or_default()
     }
 }
 

@@ -17,7 +17,7 @@ use super::load::Host;
 use super::reply::Reply;
 
 /// Names a parked client while it is parked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(usize);
 
 /// A client that waits for its answer. It is answered exactly once: by [`Self::answer`], or with
