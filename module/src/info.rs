@@ -1,5 +1,7 @@
 //! The section of `INFO`.
 
+use kvlock_core::Histogram;
+
 use crate::clock;
 use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
@@ -59,7 +61,20 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("unread_outcomes", count(outcomes));
     info.field("readers_replaced", counted.readers_replaced);
     info.field("sessions_gone", counted.sessions_gone);
+    info.text(c"wait_time_ms", &shown(server.table.wait_times()));
+    info.text(c"hold_time_ms", &shown(server.table.hold_times()));
     info.field("caught_panics", caught_panics());
     info.field("waiters_memory_bytes", memory);
     info.text(c"sources", env!("KVLOCK_SOURCES"));
+}
+
+/// How many were counted, their sum, and for each bucket that is not empty its end and how many are
+/// in it.
+fn shown(times: &Histogram) -> String {
+    let mut text = format!("count={},sum_us={}", times.count(), times.sum_us());
+    for (end, counted) in times.buckets() {
+        let end = end.map_or_else(|| "inf".to_owned(), |end| end.to_string());
+        text.push_str(&format!(",{end}={counted}"));
+    }
+    text
 }

@@ -69,7 +69,8 @@ impl Server {
     ) -> R {
         let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
-        let is_little = need == Need::Holds && self.table.is_quiet();
+        let is_little =
+            need == Need::Holds && self.table.is_quiet() && !self.table.samples_this_release();
         let depth = if is_little { Depth::Holds } else { Depth::Full };
         case.at.seen = keyspace::read(open.as_ref(), &self.words, name, asked, depth);
         if self.table.owes_a_grant(&case.at) {

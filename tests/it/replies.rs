@@ -4,7 +4,7 @@ use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 /// Name, flags that it must have, and the names of its arguments.
-const COMMANDS: [(&str, &[&str], &[&str]); 20] = [
+const COMMANDS: [(&str, &[&str], &[&str]); 21] = [
     ("lock.acquire", &["write", "denyoom"], &["key", "owner", "lease-ms"]),
     ("lock.wait", &["write", "denyoom", "blocking"], &["key", "owner", "lease-ms", "timeout-ms"]),
     ("lock.release", &["write"], &["key", "owner"]),
@@ -12,6 +12,7 @@ const COMMANDS: [(&str, &[&str], &[&str]); 20] = [
     ("lock.cancel", &[], &["key", "owner"]),
     ("lock.info", &["readonly"], &["key"]),
     ("lock.list", &["readonly"], &[]),
+    ("lock.profile", &["readonly"], &[]),
     ("lock.forcerelease", &["write", "admin"], &["key"]),
     ("sem.set", &["write", "denyoom"], &["key", "permits"]),
     ("sem.acquire", &["write", "denyoom"], &["key", "owner", "amount", "lease-ms"]),
@@ -114,6 +115,53 @@ fn acl_categories_are_those_of_the_servers_own_commands(kind: Kind) {
     }
 }
 
+/// The user of `docs/operations.md` who is let in by a category.
+fn user_by_category() -> String {
+    let page = harness::kind::workspace().join("docs/operations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    page.lines().find(|line| line.ends_with(" +@lock")).expect("the line").to_owned()
+}
+
+fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    let made = control.run(&user_by_category());
+    if kind.is_redis_7_0() {
+        assert!(made.is_error(), "7.0 lets modules add categories after all: {made}");
+        return;
+    }
+    assert_eq!(made, Value::Status("OK".into()));
+    let login = || {
+        let mut shop = server.connect();
+        assert_eq!(shop.run("AUTH shop secret"), Value::Status("OK".into()));
+        shop
+    };
+    let mut shop = login();
+    token(&shop.run("LOCK.ACQUIRE orders:1 alice 60000"));
+    let ours = harness::docs::ours(&mut control);
+    for name in ours.iter().map(|it| it.name.to_lowercase()) {
+        let info = control.call(cmd!["COMMAND", "INFO", &name]);
+        let listed = words(&info[0][6]);
+        let has = |category: &str| listed.iter().any(|it| it == category);
+        assert_eq!(has("@lock_admin"), has("@dangerous"), "{name}: {listed:?}");
+        assert_eq!(has("@lock"), !has("@dangerous"), "{name}: {listed:?}");
+        let mut call = cmd![&name];
+        // The number of arguments is looked at before the rights.
+        call.extend((1..info[0][1].integer()).map(|_| b"orders:1".to_vec()));
+        let denied = shop.call(call).to_string().contains("NOPERM");
+        assert_eq!(denied, has("@dangerous"), "{name}");
+    }
+    // Loaded again, it finds its categories there, and the user has its rights.
+    assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
+    let path = harness::module_file::path();
+    let loaded = control.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+    assert_eq!(loaded, Value::Status("OK".into()));
+    assert_eq!(control.run(&user_by_category()), Value::Status("OK".into()));
+    let mut shop = login();
+    assert_eq!(shop.run("LOCK.RELEASE orders:1 alice"), Value::Integer(0));
+    assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
+}
+
 fn success_is_an_integer_or_an_array_and_no_is_nil(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     for protocol in [2, 3] {
@@ -191,6 +239,7 @@ on_each_server!(
     command_info_tells_flags_and_keys,
     command_docs_name_the_arguments,
     acl_categories_are_those_of_the_servers_own_commands,
+    a_category_has_what_an_application_needs_and_another_the_rest,
     success_is_an_integer_or_an_array_and_no_is_nil,
     nil_in_resp2_is_the_null_bulk,
     info_counts_what_happened,

@@ -3,7 +3,7 @@
 //! A busy machine may be late at any one try, never early: so every try must not be early, and the
 //! best of some must be in time.
 
-use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use crate::asking::{LONG, SOON, acquire, arrival, release, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 use std::time::{Duration, Instant};
 
@@ -110,7 +110,50 @@ fn many_leases_that_end_at_one_moment_are_all_handed_off(kind: Kind) {
     assert!(latest < SOON, "{latest:?}");
 }
 
+/// The number behind a name in the text of a histogram.
+fn counted(histogram: &str, name: &str) -> u64 {
+    let mut pairs = histogram.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(it, _)| *it == name).map_or(0, |(_, number)| number.parse().unwrap())
+}
+
+fn it_counts_how_long_they_waited_and_how_long_they_held(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let (mut control, mut waiter) = (server.connect(), server.connect());
+    let field = |control: &mut Connection, name: &str| observe::info_field(control, name).unwrap();
+    let (waits, holds) = ("kvlock_wait_time_ms", "kvlock_hold_time_ms");
+    assert_eq!(field(&mut control, waits), "count=0,sum_us=0");
+    assert_eq!(field(&mut control, holds), "count=0,sum_us=0");
+
+    let whole = Instant::now();
+    acquire(&mut control, "k", "alice");
+    let held = Instant::now();
+    wait_in_line(&mut waiter, &mut control, "k", "bob");
+    let waited = Instant::now();
+    std::thread::sleep(Duration::from_millis(30));
+    let (held, waited) = (held.elapsed(), waited.elapsed());
+    assert_eq!(release(&mut control, "k", "alice"), Value::Integer(0));
+    token(&arrival(&mut waiter));
+    let whole = whole.elapsed() + Duration::from_millis(2);
+
+    for (name, least) in [(waits, waited - Duration::from_millis(1)), (holds, held)] {
+        let text = field(&mut control, name);
+        let sum = Duration::from_micros(counted(&text, "sum_us"));
+        assert!(counted(&text, "count") == 1 && least <= sum && sum <= whole, "{name}: {text}");
+        let bucket = sum.as_micros().div_ceil(1000).next_power_of_two().to_string();
+        assert_eq!(counted(&text, &bucket), 1, "{name}: {text}");
+    }
+    // Nobody waits any more: one in eight is measured, and counts for eight.
+    for _ in 0..400 {
+        release(&mut waiter, "k", "bob");
+        acquire(&mut waiter, "k", "bob");
+    }
+    let count = counted(&field(&mut control, holds), "count");
+    assert!((200..800).contains(&count) && count % 8 == 1, "{count} of 401");
+    assert_eq!(counted(&field(&mut control, waits), "count"), 1);
+}
+
 on_each_server!(
+    it_counts_how_long_they_waited_and_how_long_they_held,
     a_lease_is_handed_off_when_it_ends,
     a_lease_that_was_renewed_is_looked_at_again,
     a_wait_ends_when_its_time_is_over,

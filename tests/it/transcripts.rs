@@ -37,6 +37,7 @@ transcripts!(
     list,
     not_a_lock,
     outside_changes,
+    profile,
     redisson_lock,
     redisson_message,
     reentry,

@@ -274,6 +274,20 @@ pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> 
     }
 }
 
+/// Reads how many to show, and whether to begin anew after that: `COUNT count` and `RESET`, each if
+/// it is there, in any order.
+///
+/// # Errors
+///
+/// If something else is there, or the count is out of range.
+pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
+    match options {
+        [first, rest @ ..] if is(first, b"RESET") => Ok((count(b"COUNT", rest)?, true)),
+        [rest @ .., last] if is(last, b"RESET") => Ok((count(b"COUNT", rest)?, true)),
+        all => Ok((count(b"COUNT", all)?, false)),
+    }
+}
+
 /// Reads `WORD count` and `OTHER count`, each if it is there, in any order.
 ///
 /// # Errors

@@ -190,6 +190,9 @@ impl<P> Table<P> {
         self.in_flight.insert(key, token, Rc::clone(&owner), id);
         count(&mut self.counters.granted);
         count(&mut self.counters.handed_off);
+        let waited = now.mono.since(leaver.waiter.since);
+        self.wait_times.record(waited.0.saturating_mul(1000), 1);
+        self.profile.handed_off(leaver.key.borrow(), waited);
         if cause == Cause::Expiry {
             count(&mut self.counters.handed_off_by_expiry);
         }

@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use crate::key::{KeyRef, Kind};
+use crate::histogram::Histogram;
+use crate::key::{KeyRef, Kind, LockKey};
 use crate::mode::Want;
 use crate::outcome::{Counters, KeySummary};
 use crate::planted::Bug;
+use crate::profile::Cost;
 use crate::queue::WaiterView;
 use crate::session::Via;
 use crate::table::Table;
@@ -16,6 +18,30 @@ impl<P> Table<P> {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// How long those had waited who were handed a lock or permits.
+    #[must_use]
+    pub fn wait_times(&self) -> &Histogram {
+        &self.wait_times
+    }
+
+    /// How long locks were held that one owner held alone and released.
+    #[must_use]
+    pub fn hold_times(&self) -> &Histogram {
+        &self.hold_times
+    }
+
+    /// The locks and semaphores of a database that were waited for longest since the module was loaded
+    /// or [`Self::reset_profile`] was called, the longest first.
+    #[must_use]
+    pub fn profile(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
+        self.profile.top(db, count)
+    }
+
+    /// Begins the profile anew, for all databases.
+    pub fn reset_profile(&mut self) {
+        self.profile.reset();
     }
 
     /// How many wait, over all locks.

@@ -4,7 +4,7 @@
 pub const HOLDS_MAX: u64 = u32::MAX as u64;
 
 /// A length of time in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 /// A moment on the server's wall clock, in milliseconds since 1970: what a TTL counts in.

@@ -9,6 +9,7 @@ mod latch;
 mod list;
 #[cfg(feature = "planted")]
 mod panic;
+mod profile;
 mod release;
 mod renew;
 mod sem;
@@ -70,6 +71,7 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<cancel::LatchCancel>();
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
+    registry.add::<profile::LockProfile>();
     registry.add::<force_release::LockForceRelease>();
     registry.add::<latch::LatchSet>();
     registry.add::<latch::LatchCountDown>();

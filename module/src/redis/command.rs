@@ -50,8 +50,40 @@ pub(crate) struct CommandSpec {
     pub(crate) args: &'static [ArgSpec],
 }
 
-/// The ACL categories of a command, on servers that have them for modules.
+/// The server's own ACL categories of a command, on servers that have them for modules.
 pub(crate) type AclCategories = &'static CStr;
+
+/// Categories of ours, on servers where a module may add some: what an application needs, and what is
+/// for operators.
+const FOR_ALL: &CStr = c"lock";
+const FOR_OPERATORS: &CStr = c"lock_admin";
+
+impl CommandSpec {
+    /// All its categories. What is dangerous is for operators.
+    fn categories(&self) -> CString {
+        if optional!(RedisModule_AddACLCategory).is_none() {
+            return self.acl.into();
+        }
+        let is_dangerous = self.acl.to_bytes().windows(9).any(|word| word == b"dangerous");
+        let ours = if is_dangerous { FOR_OPERATORS } else { FOR_ALL };
+        CString::new([self.acl.to_bytes(), ours.to_bytes()].join(&b" "[..]))
+            .unwrap_or_else(|_| self.acl.into())
+    }
+}
+
+/// Declares categories of ours. The server keeps them when the module is unloaded, and refuses them
+/// when it is loaded again: they are there already.
+///
+/// # Safety
+///
+/// `ctx` is the context of the load function.
+pub(super) unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) {
+    let Some(add) = optional!(RedisModule_AddACLCategory) else { return };
+    for category in [FOR_ALL, FOR_OPERATORS] {
+        // SAFETY: by the contract of this function; the name is copied.
+        unsafe { add(ctx, category.as_ptr()) };
+    }
+}
 
 /// What a command does with its key.
 #[derive(Clone, Copy, Debug)]
@@ -115,9 +147,10 @@ pub(super) unsafe fn register<C: Command>(
         return Err(spec.name);
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
+        let all = spec.categories();
         // SAFETY: likewise; the string is read at once.
-        if unsafe { set_categories(command, spec.acl.as_ptr()) } != OK {
-            log_line(&format!("the server does not know the ACL categories {:?}", spec.acl));
+        if unsafe { set_categories(command, all.as_ptr()) } != OK {
+            log_line(&format!("the server does not know the ACL categories {all:?}"));
         }
     }
     Ok(())

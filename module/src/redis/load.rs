@@ -212,6 +212,8 @@ unsafe fn load_guarded<H: Host>(
     // SAFETY: this is the load function.
     unsafe { set_options(raw_ctx, options) };
     H::load(&ctx);
+    // SAFETY: this is the load function.
+    unsafe { command::add_categories(raw_ctx) };
     let mut registry = Registry { ctx: &ctx, refused: None };
     H::commands(&mut registry);
     if let Some(refused) = registry.refused {

@@ -1,0 +1,203 @@
+//! Which locks cost most waiting, in memory that does not grow with the number of locks.
+//!
+//! A sketch that finds heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock that is
+//! not known takes the place of the one with the least weight, and inherits that weight: so much may
+//! have been missed of it before. No lock is missed whose weight is more than the weight of all divided
+//! by the number of places, and no more than that is missed of any.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+
+use crate::key::{KeyRef, LockKey};
+use crate::types::Millis;
+
+/// How many locks have a place.
+pub(crate) const PLACES: usize = 128;
+
+/// A lock with a longer name has none, so that the memory has a bound.
+pub(crate) const NAME_MAX: usize = 1024;
+
+/// What waiting for a lock or a semaphore has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// How long those who got it had waited, added up.
+    pub waited: Millis,
+    /// How long the one who waited longest had.
+    pub longest: Millis,
+    /// How many got it after they had waited.
+    pub hand_offs: u64,
+    /// How long it was held by those who released it to somebody who waited, added up, in
+    /// microseconds.
+    pub held_us: u64,
+    /// How much more may have been waited before this was counted.
+    pub missed: Millis,
+}
+
+#[derive(Debug)]
+struct Place {
+    hash: u64,
+    key: LockKey,
+    cost: Cost,
+}
+
+/// The locks that cost most. Beside each place, its weight: a millisecond for each that was waited,
+/// and one for each hand-off, so that those count too that nobody waited long for.
+#[derive(Debug, Default)]
+pub(crate) struct Profile {
+    places: Vec<Place>,
+    weights: Vec<u64>,
+    by_hash: BTreeMap<u64, usize>,
+    hashes: RandomState,
+    /// The place that was used last, which most often is the next one too.
+    recent: usize,
+}
+
+impl Profile {
+    /// Somebody got this after having waited so long.
+    pub(crate) fn handed_off(&mut self, key: KeyRef<'_>, waited: Millis) {
+        if key.name.len() > NAME_MAX {
+            return;
+        }
+        let Some(at) = self.find(key).or_else(|| self.make(key)) else { return };
+        if let (Some(place), Some(weight)) = (self.places.get_mut(at), self.weights.get_mut(at)) {
+            *weight = weight.saturating_add(waited.0).saturating_add(1);
+            let cost = &mut place.cost;
+            cost.waited = Millis(cost.waited.0.saturating_add(waited.0));
+            cost.longest = cost.longest.max(waited);
+            cost.hand_offs = cost.hand_offs.saturating_add(1);
+        }
+    }
+
+    /// This was held so long before it was given back, while somebody waited for it.
+    pub(crate) fn held(&mut self, key: KeyRef<'_>, micros: u64) {
+        if let Some(place) = self.find(key).and_then(|at| self.places.get_mut(at)) {
+            place.cost.held_us = place.cost.held_us.saturating_add(micros);
+        }
+    }
+
+    fn find(&mut self, key: KeyRef<'_>) -> Option<usize> {
+        let is_it = |at: &usize| self.places.get(*at).is_some_and(|it| it.key.borrow() == key);
+        if is_it(&self.recent) {
+            return Some(self.recent);
+        }
+        let found = self.by_hash.get(&self.hashes.hash_one(key)).copied().filter(is_it)?;
+        self.recent = found;
+        Some(found)
+    }
+
+    /// Makes a place for a key that has none; if another has its hash, it gets none.
+    fn make(&mut self, key: KeyRef<'_>) -> Option<usize> {
+        let hash = self.hashes.hash_one(key);
+        if self.by_hash.contains_key(&hash) {
+            return None;
+        }
+        let mut place = Place { hash, key: key.keep(), cost: Cost::default() };
+        if self.places.len() < PLACES {
+            self.by_hash.insert(hash, self.places.len());
+            self.recent = self.places.len();
+            self.places.push(place);
+            self.weights.push(0);
+            return Some(self.recent);
+        }
+        let (at, least) = self.weights.iter().enumerate().min_by_key(|(_, weight)| **weight)?;
+        place.cost.missed = Millis(*least);
+        let before = std::mem::replace(self.places.get_mut(at)?, place);
+        self.by_hash.remove(&before.hash);
+        self.by_hash.insert(hash, at);
+        self.recent = at;
+        Some(at)
+    }
+
+    /// Those of a database that were waited for longest, the longest first.
+    pub(crate) fn top(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
+        let of_db = self.places.iter().filter(|place| place.key.db == db);
+        let mut found: Vec<_> = of_db.map(|place| (&place.key, place.cost)).collect();
+        found.sort_by_key(|(_, cost)| Reverse((cost.waited, cost.hand_offs)));
+        found.truncate(count);
+        found
+    }
+
+    /// Forgets all.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn record(profile: &mut Profile, name: u64, waited: u64) {
+        profile.handed_off(KeyRef::lock(0, &name.to_be_bytes()), Millis(waited));
+    }
+
+    fn found(profile: &Profile) -> HashMap<u64, Cost> {
+        let number = |key: &LockKey| u64::from_be_bytes((*key.name).try_into().expect("8 bytes"));
+        profile.top(0, usize::MAX).into_iter().map(|(key, cost)| (number(key), cost)).collect()
+    }
+
+    #[test]
+    fn few_locks_are_known_exactly_and_the_costliest_is_first() {
+        let mut profile = Profile::default();
+        for (name, waited) in [(1, 5), (2, 9), (1, 2), (3, 0)] {
+            record(&mut profile, name, waited);
+        }
+        profile.held(KeyRef::lock(0, &1_u64.to_be_bytes()), 1500);
+        profile.held(KeyRef::lock(0, b"unknown"), 1);
+        let one = Cost {
+            waited: Millis(7),
+            longest: Millis(5),
+            hand_offs: 2,
+            held_us: 1500,
+            missed: Millis(0),
+        };
+        assert_eq!(found(&profile)[&1], one);
+        let names: Vec<_> = profile.top(0, 2).iter().map(|(key, _)| key.name[7]).collect();
+        assert_eq!(names, [2, 1]);
+        assert!(profile.top(1, 9).is_empty());
+        profile.reset();
+        assert!(profile.top(0, 9).is_empty());
+    }
+
+    #[test]
+    fn a_long_name_takes_no_memory() {
+        let mut profile = Profile::default();
+        profile.handed_off(KeyRef::lock(0, &[7; NAME_MAX + 1]), Millis(1));
+        assert!(profile.top(0, 9).is_empty());
+        profile.handed_off(KeyRef::lock(0, &[7; NAME_MAX]), Millis(1));
+        assert_eq!(profile.top(0, 9).len(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_costly_lock_is_missed_and_what_is_missed_is_told(
+            // Many names that come rarely, and some that come often.
+            events in prop::collection::vec((prop_oneof![0..400_u64, 0..10_u64], 0..50_u64), 0..2000)
+        ) {
+            let (mut profile, mut truth) = (Profile::default(), HashMap::<u64, (u64, u64)>::new());
+            for (name, waited) in &events {
+                record(&mut profile, *name, *waited);
+                let (all, hand_offs) = truth.entry(*name).or_default();
+                *all += waited;
+                *hand_offs += 1;
+            }
+            let found = found(&profile);
+            prop_assert!(found.len() <= PLACES && profile.by_hash.len() == found.len());
+            let total: u64 = truth.values().map(|(waited, hand_offs)| waited + hand_offs).sum();
+            for (name, (waited, hand_offs)) in &truth {
+                match found.get(name) {
+                    None => prop_assert!((waited + hand_offs) * PLACES as u64 <= total),
+                    Some(cost) => {
+                        prop_assert!(cost.waited.0 <= *waited);
+                        prop_assert!(*waited <= cost.waited.0 + cost.missed.0);
+                        prop_assert!(cost.missed.0 * PLACES as u64 <= total);
+                    }
+                }
+            }
+        }
+    }
+}
