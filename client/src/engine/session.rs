@@ -6,24 +6,30 @@
 //!    └── by owner ── reader ◄── SESSION.NEXT id ack           over one of its own
 //! ```
 //!
+//! Two `SESSION.NEXT` are under way, so that the server always has one to answer: over one connection
+//! each goes on after what the one before was told.
+//!
 //! - **S1** A session is over once, for a reason; then each of its waits ends with that, and asks
 //!   again through another. The server knows the owner, so it keeps its place if that still stands.
 //! - **S2** What the reader is told for an owner whom nobody waits for any more is nobody's: whoever
 //!   gave that wait up sees to it that nothing is left, with its [`Claim`](crate::engine::claim::Claim).
 
 use crate::net::link::runtime_is_gone;
+use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::router::Router;
 use crate::wire::error::Error;
 use crate::wire::outcome::{self, Told};
 use crate::wire::request;
-use redis::{ErrorKind, RedisError};
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use redis::{ErrorKind, RedisError, Value};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// For how long the server keeps a session that nobody reads: a new connection has to be made, or a
 /// process stands still.
@@ -199,31 +205,59 @@ impl Reader {
         self.session.end(why);
     }
 
-    async fn read(&self, patience: Duration) -> Result<std::convert::Infallible, Error> {
+    async fn read(&self, patience: Duration) -> Result<Infallible, Error> {
         let Session { node, phase, .. } = &*self.session;
-        let mut live = node.dial().await?;
+        let live = node.dial().await?;
         let opened = live.call(&request::open_session(TTL)?, false, patience).await?;
         let id: Arc<str> = outcome::session(opened).map_err(RedisError::from)?.into();
         phase.send_replace(Phase::Open(id.clone()));
-        let (mut ack, mut busy) = (0, Instant::now());
+        let (mut live, mut ack) = (Arc::new(live), 0);
         loop {
-            let next = request::next(&id, ack, PARKED)?;
-            let answer = live.call(&next, false, PARKED + patience);
-            match self.router.looking(answer).await {
-                Ok(told) => self.take_in(told, &mut ack)?,
+            let broke = self.read_over(live, &id, &mut ack, patience);
+            match self.router.looking(broke).await {
+                Err(why) if self.session.is_over() => return Err(why),
                 // What was on its way is told again.
-                Err(Error::Connection(_) | Error::Timeout) => live = node.dial().await?,
+                Err(Error::Connection(_) | Error::Timeout) => live = Arc::new(node.dial().await?),
                 Err(trouble) => return Err(trouble),
-            }
-            if !self.session.waits().is_empty() {
-                busy = Instant::now();
-            } else if busy.elapsed() >= IDLE && self.session.end_if(nobody_waits(), |n| n == 0) {
-                live.call(&request::close_session(&id), false, patience).await?;
+                Ok(never) => match never {},
             }
         }
     }
 
-    fn take_in(&self, told: redis::Value, ack: &mut u64) -> Result<(), Error> {
+    /// Reads for as long as that connection is there.
+    async fn read_over(
+        &self,
+        live: Arc<Live>,
+        id: &str,
+        ack: &mut u64,
+        patience: Duration,
+    ) -> Result<Infallible, Error> {
+        let (mut under_way, mut busy) = (FuturesOrdered::new(), Instant::now());
+        loop {
+            while under_way.len() < 2 {
+                let (live, next) = (live.clone(), request::next(id, *ack, PARKED)?);
+                under_way.push_back(async move { live.call_unlimited(&next, false).await });
+            }
+            let told = timeout(PARKED + patience, under_way.next()).await;
+            let told = told.map_err(|_| Error::Timeout)?.unwrap_or(Err(Error::Timeout))?;
+            if self.take_in(told, ack)? {
+                // Those who were told go first.
+                tokio::task::yield_now().await;
+            }
+            if !self.session.waits().is_empty() {
+                busy = Instant::now();
+            } else if busy.elapsed() >= IDLE && self.session.end_if(nobody_waits(), |n| n == 0) {
+                let (node, close) = (self.session.node.clone(), request::close_session(id));
+                // The reads that are under way would be answered first.
+                tokio::spawn(async move { node.commands().call(&close, patience).await });
+                return Err(nobody_waits());
+            }
+        }
+    }
+
+    /// Whether anybody was told anything.
+    fn take_in(&self, told: Value, ack: &mut u64) -> Result<bool, Error> {
+        let before = *ack;
         for outcome in outcome::outcomes(told).map_err(RedisError::from)? {
             // Twice, after a connection broke.
             if outcome.seq > *ack {
@@ -233,7 +267,7 @@ impl Reader {
                 let _taken = wait.map(|wait| wait.send(outcome.told));
             }
         }
-        Ok(())
+        Ok(*ack > before)
     }
 }
 

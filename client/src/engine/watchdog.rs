@@ -25,8 +25,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Timers stand still while the machine is suspended, so none is longer than this.
-const TICK: Duration = Duration::from_secs(1);
+/// Timers stand still while the machine is suspended, so none is longer than this. It is less than a
+/// third of an offer, so that nobody has to wake the task for a lock that was waited for.
+const TICK: Duration = Duration::from_millis(500);
 
 /// Leases that are looked at without a pause at most: meanwhile nobody acquires or releases.
 pub(crate) const CHUNK: usize = 5_000;

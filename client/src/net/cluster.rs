@@ -19,7 +19,6 @@ use crate::net::node::Node;
 use crate::net::server::{Server, address};
 use crate::net::slots::{SLOTS, View, read_view};
 use crate::wire::error::Error;
-use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -258,9 +257,8 @@ impl Cluster {
         let server = Server::new(info, PATIENCE.min(self.patience))?;
         let host = server.at().map(|(host, _)| host).unwrap_or_default();
         let asking = async {
-            let mut connection: MultiplexedConnection = server.connect().await?;
-            let answers = connection.send_packed_commands(&questions(), 0, 2).await?;
-            read(answers, &host)
+            let connection = server.connect().await?;
+            read(connection.send_all(&questions()).await?, &host)
         };
         timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
     }

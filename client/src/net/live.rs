@@ -1,7 +1,7 @@
 //! A connection that is there, and for how long its server is the right one.
 
+use crate::net::connection::Connection;
 use crate::wire::error::Error;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::fmt;
 use std::pin::pin;
@@ -42,7 +42,7 @@ impl Reign {
 pub(crate) struct Live {
     /// No other has it.
     pub(crate) number: u64,
-    connection: MultiplexedConnection,
+    connection: Connection,
     broken: AtomicBool,
     /// Of the server it leads to, where that can be another one day.
     reign: Option<Arc<Reign>>,
@@ -57,7 +57,7 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    pub(crate) fn new(connection: MultiplexedConnection, reign: Option<Arc<Reign>>) -> Self {
+    pub(crate) fn new(connection: Connection, reign: Option<Arc<Reign>>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let broken = AtomicBool::new(false);
@@ -65,7 +65,7 @@ impl Live {
     }
 
     /// The same to a node of a cluster.
-    pub(crate) fn of_node(connection: MultiplexedConnection, reign: Arc<Reign>) -> Self {
+    pub(crate) fn of_node(connection: Connection, reign: Arc<Reign>) -> Self {
         Self { clustered: true, ..Self::new(connection, Some(reign)) }
     }
 
@@ -93,14 +93,13 @@ impl Live {
 
     /// [`call`](Self::call) without a limit: for waits, which the server ends.
     pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
-        let mut connection = self.connection.clone();
         let answer = self.in_its_reign(async {
             if !asking {
-                return connection.send_packed_command(cmd).await;
+                return self.connection.send(cmd).await;
             }
             let mut both = Pipeline::with_capacity(2);
             both.cmd("ASKING").add_command(cmd.clone());
-            connection.send_packed_commands(&both, 1, 1).await.map(last)
+            self.connection.send_all(&both).await.map(last)
         });
         let answer = answer.await;
         let answer = self.seen(answer)?;
@@ -114,9 +113,8 @@ impl Live {
         commands: &Pipeline,
         patience: Duration,
     ) -> Result<Vec<Value>, Error> {
-        let mut connection = self.connection.clone();
-        let answers = connection.send_packed_commands(commands, 0, commands.len());
-        let answers = timeout(patience, self.in_its_reign(answers)).await;
+        let answers =
+            timeout(patience, self.in_its_reign(self.connection.send_all(commands))).await;
         let answers = self.seen(answers.map_err(|_| Error::Timeout)?)?;
         self.look_for_demotion(&answers);
         Ok(answers)

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod cluster;
+pub(crate) mod connection;
 pub(crate) mod connector;
 pub(crate) mod link;
 pub(crate) mod live;

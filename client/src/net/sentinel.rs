@@ -5,11 +5,11 @@
 //! followed. Whoever is named must also say of itself that it is a primary.
 
 use crate::net::address::At;
+use crate::net::connection::Connection;
 use crate::net::live::{Live, Reign};
 use crate::net::server::{Server, address};
 use crate::wire::error::Error;
 use futures_util::StreamExt;
-use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
 use std::fmt;
@@ -52,7 +52,7 @@ struct State {
     /// When a Sentinel last said so; none if there is doubt.
     said: Option<Instant>,
     /// The connection to the Sentinel of that number that was asked last.
-    open: Option<(usize, MultiplexedConnection)>,
+    open: Option<(usize, Connection)>,
     watch: Option<JoinHandle<()>>,
 }
 
@@ -118,8 +118,8 @@ impl Sentinels {
         };
         self.keep_watching();
         let info = self.server.clone().set_addr(address(self.server.addr(), at));
-        let mut connection = Server::new(info, self.patience)?.connect().await?;
-        let is_primary = timeout(self.patience, says_it_is_primary(&mut connection));
+        let connection = Server::new(info, self.patience)?.connect().await?;
+        let is_primary = timeout(self.patience, says_it_is_primary(&connection));
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
@@ -169,16 +169,16 @@ impl Sentinels {
         // It is not put back if it turns out to be closed, or to hang.
         let open = self.state().open.take_if(|(of, _)| *of == index);
         let mut answered = None;
-        if let Some((_, mut connection)) = open
-            && let Ok(answers) = connection.send_packed_commands(&both, 0, 2).await
+        if let Some((_, connection)) = open
+            && let Ok(answers) = connection.send_all(&both).await
         {
             answered = Some((connection, answers));
         }
         let (connection, answers) = match answered {
             Some(answered) => answered,
             None => {
-                let mut connection = sentinel.connect().await?;
-                let answers = connection.send_packed_commands(&both, 0, 2).await?;
+                let connection = sentinel.connect().await?;
+                let answers = connection.send_all(&both).await?;
                 (connection, answers)
             }
         };
@@ -299,8 +299,8 @@ fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
 }
 
 /// Asks the server itself. `HELLO` is allowed to every user, unlike `ROLE`.
-async fn says_it_is_primary(connection: &mut MultiplexedConnection) -> Result<bool, Error> {
-    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await?;
+async fn says_it_is_primary(connection: &Connection) -> Result<bool, Error> {
+    let answer = connection.send(&redis::cmd("HELLO")).await?;
     let fields: HashMap<String, Value> = redis::from_redis_value(answer.extract_error()?)
         .map_err(|error| Error::Protocol(format!("to HELLO: {error}")))?;
     let role = fields.get("role").cloned().unwrap_or(Value::Nil);

@@ -1,12 +1,13 @@
 //! One server at one address, and how to connect to it.
 
 use crate::net::address::At;
+use crate::net::connection::Connection;
 use crate::wire::error::Error;
-use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo};
 use std::fmt;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// Commands that may queue up on a connection before its callers have to wait.
 const BUFFERED: usize = 1024;
@@ -41,18 +42,19 @@ impl Server {
         }
     }
 
-    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, Error> {
+    pub(crate) async fn connect(&self) -> Result<Connection, Error> {
         let config = AsyncConnectionConfig::new()
             .set_response_timeout(None)
-            .set_connection_timeout(Some(self.patience))
+            .set_connection_timeout(None)
             .set_pipeline_buffer_size(BUFFERED);
-        Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
+        let connecting = timeout(self.patience, Connection::open(&self.client, config));
+        Ok(connecting.await.map_err(|_| Error::Timeout)??)
     }
 
     /// A connection for messages.
     pub(crate) async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
         let connecting = self.client.get_async_pubsub();
-        Ok(tokio::time::timeout(self.patience, connecting).await.map_err(|_| Error::Timeout)??)
+        Ok(timeout(self.patience, connecting).await.map_err(|_| Error::Timeout)??)
     }
 }
 
@@ -73,9 +75,8 @@ pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr
     }
 }
 
-/// Probes, since a wait may be silent for days and its server gone meanwhile. What the caller has
-/// set stays, and so does the delay of small packets (Nagle): each command is answered at once, so
-/// one alone is never held back, and those of many tasks travel together.
+/// Probes, since a wait may be silent for days and its server gone meanwhile. What the caller has set
+/// stays.
 fn with_defaults(tcp: TcpSettings) -> TcpSettings {
     if tcp.keepalive().is_some() {
         return tcp;

@@ -1,0 +1,149 @@
+//! One connection of redis-rs to a server, whose commands travel at once and together.
+//!
+//! Over plain TCP it is opened here, with `TCP_NODELAY`: else a command that is sent while another is
+//! under way waits until the server has acknowledged that, a round trip longer. What many tasks send in
+//! the same moment would then be a packet each; so with more than one call under way, whatever is
+//! to be written waits until the tasks that are ready have had their turn.
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::{TcpSettings, socket2::SockRef};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, Pipeline, RedisResult, Value};
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+/// A connection that many tasks use at the same time.
+pub(crate) struct Connection {
+    shared: MultiplexedConnection,
+    under_way: Arc<AtomicUsize>,
+    /// The task that reads and writes, where redis-rs has not begun it.
+    driver: Option<AbortHandle>,
+}
+
+impl Connection {
+    pub(crate) async fn open(client: &Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
+        let (info, under_way) = (client.get_connection_info(), Arc::default());
+        let ConnectionAddr::Tcp(host, port) = info.addr() else {
+            let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
+            return Ok(Self { shared, under_way, driver: None });
+        };
+        let stream = TcpStream::connect((host.as_str(), *port)).await?;
+        set(&stream, info.tcp_settings())?;
+        let stream = Together { stream, under_way: under_way.clone(), turn: None };
+        let login = info.redis_settings();
+        let (shared, driver) =
+            MultiplexedConnection::new_with_config(login, stream, config).await?;
+        Ok(Self { shared, under_way, driver: Some(tokio::spawn(driver).abort_handle()) })
+    }
+
+    /// Sends a command, and waits for its answer.
+    pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
+        let _call = Call::begin(&self.under_way);
+        self.shared.clone().send_packed_command(cmd).await
+    }
+
+    /// Sends many, and waits for their answers; errors of the server are among them.
+    pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        let _call = Call::begin(&self.under_way);
+        self.shared.clone().send_packed_commands(commands, 0, commands.len()).await
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(driver) = &self.driver {
+            driver.abort();
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+fn set(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}
+
+/// A call that is under way.
+struct Call<'a>(&'a AtomicUsize);
+
+impl<'a> Call<'a> {
+    fn begin(under_way: &'a AtomicUsize) -> Self {
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Self(under_way)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A stream on which what many send in the same moment is written together.
+struct Together {
+    stream: TcpStream,
+    under_way: Arc<AtomicUsize>,
+    /// Somebody else's, while it lasts.
+    turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Together {
+    /// Lets those go first who are about to send something as well.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.turn.is_none() && self.under_way.load(Ordering::Relaxed) < 2 {
+            return Poll::Ready(());
+        }
+        let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+        let over = turn.as_mut().poll(cx);
+        if over.is_ready() {
+            self.turn = None;
+        }
+        over
+    }
+}
+
+impl AsyncWrite for Together {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        std::task::ready!(self.poll_turn(cx));
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for Together {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
