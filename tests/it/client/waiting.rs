@@ -111,6 +111,34 @@ async fn who_lets_go_soon_costs_one_command_to_wait_and_one_to_let_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
+    const ROUNDS: usize = 20;
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k");
+    let mut held = soon(lock.acquire()).await.unwrap();
+    let mut counts = Vec::new();
+    for round in 0..=ROUNDS {
+        let next = tokio::spawn(begun(&stage.client, "k"));
+        observe::wait_for_waiters(&mut stage.control, "k", 1);
+        soon(held.release()).await.unwrap();
+        held = soon(next).await.unwrap().unwrap();
+        // The first wait opens the session, and asks twice.
+        if [0, ROUNDS].contains(&round) {
+            let commands = ["acquire", "wait", "renew", "release", "cancel"];
+            let count = |command: &&str| calls(&mut stage.control, &format!("lock.{command}"));
+            let locks: usize = commands.iter().map(count).sum();
+            counts.push([locks, calls(&mut stage.control, "session.next")]);
+        }
+    }
+    let [[before, asked_before], [after, asked]] = counts[..] else { panic!("{counts:?}") };
+    assert!(after - before <= 2 * ROUNDS + 1, "{counts:?}");
+    // What was under way when it was counted is not counted until it is answered.
+    assert!(asked - asked_before <= ROUNDS + 2, "{counts:?}");
+    soon(held.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_offer_becomes_the_full_lease_before_it_is_over() {
     let mut stage = Stage::set().await;
     stage.taken("k");
