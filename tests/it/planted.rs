@@ -26,7 +26,7 @@ fn rows() -> Vec<Vec<String>> {
 
 /// The parts of the tests, in the order of the columns of `tests/kills.txt`.
 const PARTS: [&str; 9] =
-    ["core", "transcripts", "it", "chaos", "topologies", "failovers", "crashes", "holders", "fuzz"];
+    ["core", "transcripts", "it", "chaos", "rounds", "scripts", "crashes", "holders", "fuzz"];
 
 #[test]
 fn every_bug_has_a_test_that_finds_it_and_every_row_a_bug() {
@@ -53,7 +53,11 @@ fn the_matrix_says_what_finds_a_bug() {
     for named in rows() {
         let of_core = named[1] == "kvlock-core";
         let test = named[2].split("::").next().unwrap();
-        let part = if of_core { "core" } else { test };
+        let part = match test {
+            _ if of_core => "core",
+            "campaign" => "scripts",
+            test => test,
+        };
         let column = PARTS.iter().position(|it| *it == part).unwrap_or(2);
         let Some(row) = matrix.iter().find(|row| row[0] == named[0]) else { continue };
         assert_ne!(row[1 + column], "-", "{named:?} finds it, but the matrix does not say so");

@@ -1,7 +1,27 @@
-//! The ways to a lock: a server, Sentinels or a cluster by one client, or several servers by a quorum.
+//! What tasks do to the servers, one file for each sort, and the ways by which they reach locks: a
+//! server, Sentinels or a cluster by one client, or several servers by a quorum.
 
+mod locks;
+
+pub(crate) use locks::LOCKS;
+
+use crate::round::Round;
+use harness::random::Random;
 use kvlock::{Client, Error, Guard, Quorum, QuorumGuard};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// A task until the end of its round.
+pub(crate) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A sort of tasks.
+#[derive(Clone, Copy)]
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    /// The task with that number; it counts its turns in [`Round::turns`].
+    pub(crate) run: fn(Arc<Round>, Way, usize, Random) -> Run,
+}
 
 /// By which locks are acquired.
 #[derive(Clone)]

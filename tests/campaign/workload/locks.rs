@@ -1,9 +1,9 @@
 //! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end; each writes to a store
 //! while it believes to hold the lock, and sometimes when it knows that it does not any more.
 
+use super::{Held, Run, Term, Way, Work};
 use crate::round::Round;
 use crate::store::{Writer, Written};
-use crate::way::{Held, Term, Way};
 use harness::history::{Call, CallId, Outcome, Request};
 use harness::random::Random;
 use kvlock::Error;
@@ -33,8 +33,13 @@ enum Manner {
     Cancel(Duration),
 }
 
+pub(crate) const LOCKS: Work = Work {
+    name: "locks held alone",
+    run: |round, way, number, random| -> Run { Box::pin(work(round, way, number, random)) },
+};
+
 /// A task, until the round is over.
-pub(crate) async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
+async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
     let mut turn = 0;
     while !round.is_over() {
         turn += 1;
@@ -66,7 +71,7 @@ impl Task<'_> {
     async fn take_turn(&self, way: &Way, random: &mut Random) {
         let round = self.round;
         let key = random.pick(&round.keys).as_str();
-        let term = Term { lease: *random.pick(&round.leases), watched: random.percent(75) };
+        let term = Term { lease: ms(*random.pick(&round.leases_ms)), watched: random.percent(75) };
         let manner = match random.below(100) {
             0..=19 => Manner::Try,
             20..=59 => Manner::Wait(ms(20 + random.below(1500))),
@@ -89,8 +94,8 @@ impl Task<'_> {
                 () = sleep(after) => {
                     let now = round.recorder.now();
                     round.recorder.answered(call, Outcome::Unknown);
-                    round.tally.cancel(now, now + DROPPED);
-                    return round.tally.add("given up while waiting", 1);
+                    round.notes.cancel(now, now + DROPPED);
+                    return round.notes.add("given up while waiting", 1);
                 }
             },
             Manner::Try | Manner::Wait(_) => acquire.await,
@@ -107,7 +112,7 @@ impl Task<'_> {
             Err(trouble) => {
                 // Whatever was granted is given back by now, or in a moment.
                 round.recorder.answered(call, Outcome::Unknown);
-                round.tally.trouble("acquire", &trouble);
+                round.notes.trouble("acquire", &trouble);
                 sleep(ms(5 + random.below(20))).await;
             }
         }
@@ -144,11 +149,11 @@ impl Task<'_> {
                 drop(store);
                 self.wrote(written, &held, &tenure);
             } else {
-                round.tally.add("granted too late to be of use", 1);
+                round.notes.add("granted too late to be of use", 1);
             }
             tenure
         };
-        round.tally.add("grants", 1);
+        round.notes.add("grants", 1);
         let time = match random.below(10) {
             0..=5 => ms(random.below(10)),
             6..=7 => ms(random.below(60)),
@@ -191,7 +196,7 @@ impl Task<'_> {
             // From when it was due, or later.
             let renewal = Request::Renew { lease: tenure.lease };
             let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
-            self.round.tally.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
+            self.round.notes.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
             tenure.set = now;
         }
         tenure.until = tenure.until.max(until);
@@ -208,13 +213,13 @@ impl Task<'_> {
     }
 
     fn wrote(&self, written: Written, held: &Held, tenure: &Tenure<'_>) {
-        let tally = &self.round.tally;
+        let notes = &self.round.notes;
         match written {
-            Written::Accepted => tally.add("writes", 1),
-            Written::Stale(what) => tally.stale(format!("{}: {what}", tenure.key)),
+            Written::Accepted => notes.add("writes", 1),
+            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
             // Somebody else has it, and the lock was lost just now.
             Written::Refused if held.is_lost() => {}
-            Written::Refused => tally.refused_holder(format!(
+            Written::Refused => notes.refused_holder(format!(
                 "{}: {:?} may not write though it holds until {:?}",
                 tenure.key, tenure.writer, tenure.until
             )),
@@ -222,11 +227,11 @@ impl Task<'_> {
     }
 
     fn write_too_late(&self, tenure: &Tenure<'_>) {
-        let tally = &self.round.tally;
+        let notes = &self.round.notes;
         match self.round.store.open().write(tenure.key, &tenure.writer) {
-            Written::Accepted => tally.add("late writes before anybody else's", 1),
-            Written::Refused => tally.add("late writes refused", 1),
-            Written::Stale(what) => tally.stale(format!("{}: {what}", tenure.key)),
+            Written::Accepted => notes.add("late writes before anybody else's", 1),
+            Written::Refused => notes.add("late writes refused", 1),
+            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
         }
     }
 
@@ -236,12 +241,12 @@ impl Task<'_> {
         let due = tenure.set + tenure.lease / 3;
         if watched && due < now {
             let renewal = Request::Renew { lease: tenure.lease };
-            self.round.tally.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
+            self.round.notes.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
         }
-        self.round.tally.add("leases that ended", 1);
+        self.round.notes.add("leases that ended", 1);
         if now < tenure.until {
             self.round.recorder.believed(tenure.call, tenure.seen);
-            self.round.tally.lost_early(format!(
+            self.round.notes.lost_early(format!(
                 "{}: {:?} was told at {now:?}, held until {:?}",
                 tenure.key, tenure.writer, tenure.until
             ));
@@ -262,7 +267,7 @@ impl Task<'_> {
                 recorder.answered(call, Outcome::Unknown);
                 let now = recorder.now();
                 if now < tenure.until {
-                    self.round.tally.lost_early(format!(
+                    self.round.notes.lost_early(format!(
                         "{}: {:?} released at {now:?}, held until {:?}",
                         tenure.key, tenure.writer, tenure.until
                     ));
@@ -271,7 +276,7 @@ impl Task<'_> {
             Err(trouble) => {
                 // It goes on in the background.
                 recorder.answered(call, Outcome::Unknown);
-                self.round.tally.trouble("release", &trouble);
+                self.round.notes.trouble("release", &trouble);
             }
         }
     }

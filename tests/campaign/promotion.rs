@@ -1,12 +1,12 @@
 //! How long after the death of a primary the next grants its first lock, beside how long it takes
 //! until it does a plain write.
 
+use crate::report::Report;
 use harness::cluster::Cluster;
 use harness::sentinel::NAME;
 use harness::site::Site;
 use harness::{Connection, Server, Value, cmd, wait};
 use kvlock::Client;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::sleep;
@@ -21,9 +21,18 @@ const CLIENTS: usize = 4;
 const FASTEST: Duration = Duration::from_millis(500);
 
 /// How much later than it can be known who the primary is the first lock is to be granted.
-const LATE_MS: i128 = 200;
+const LATE: Duration = Duration::from_millis(200);
 
 const LONGEST: Duration = Duration::from_secs(120);
+
+/// What replaces a primary.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// Sentinels that give it up after a second.
+    Sentinel,
+    /// Nodes that give it up after a second.
+    Cluster,
+}
 
 /// A failover: how long it took.
 struct Taken {
@@ -35,7 +44,7 @@ struct Taken {
     grants: Vec<Duration>,
 }
 
-pub(crate) fn of_sentinel(count: u64) -> ExitCode {
+fn of_sentinel(count: u64) -> Vec<Taken> {
     let options = Server::options();
     let site = Site::start(&[options.clone(), options.clone(), options]);
     for sentinel in site.sentinels() {
@@ -54,10 +63,10 @@ pub(crate) fn of_sentinel(count: u64) -> ExitCode {
         site.wait_for_successor(before);
         site.server(before).restart();
     }
-    print("Sentinel, down-after 1 s", &all)
+    all
 }
 
-pub(crate) fn of_cluster(count: u64) -> ExitCode {
+fn of_cluster(count: u64) -> Vec<Taken> {
     let cluster = Cluster::start(3, 1);
     for node in cluster.nodes() {
         node.connect().call(cmd!["CONFIG", "SET", "cluster-node-timeout", 1000]);
@@ -72,7 +81,7 @@ pub(crate) fn of_cluster(count: u64) -> ExitCode {
         cluster.wait_for_takeover(replica);
         master.restart();
     }
-    print("Cluster, node timeout 1 s", &all)
+    all
 }
 
 /// Kills that server while locks whose names begin with that tag are wanted all the time.
@@ -138,7 +147,6 @@ fn kill(
     });
     let mut grants: Vec<Duration> = grants.into_iter().map(|at| at - killed).collect();
     grants.sort_unstable();
-    println!("write after {write:?}, known after {known:?}, grants after {grants:?}");
     Taken { write, known, grants }
 }
 
@@ -149,33 +157,29 @@ fn writes(server: &Server, tag: &str) -> bool {
     matches!(connection.receive(LONGEST), Ok(Value::Status(_)))
 }
 
-/// All figures; half of the first grants must come as soon as they are to.
-fn print(what: &str, all: &[Taken]) -> ExitCode {
-    let ms = |time: Duration| time.as_millis();
-    let line = |name: &str, mut times: Vec<i128>| {
-        times.sort_unstable();
-        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
-        println!("{name:48} median {median:>6} ms, at most {most:>6} ms");
+/// So many times; half of the first grants must come as soon as they are to.
+pub(crate) fn play(kind: Kind, count: u64, report: &Report) {
+    let all = match kind {
+        Kind::Sentinel => of_sentinel(count),
+        Kind::Cluster => of_cluster(count),
     };
-    let signed = |time: Duration| i128::try_from(ms(time)).unwrap_or(i128::MAX);
-    println!("{what}: {} primaries killed, {CLIENTS} clients", all.len());
-    line("first plain write", all.iter().map(|one| signed(one.write)).collect());
-    line("the same by who asks who it is", all.iter().map(|one| signed(one.known)).collect());
-    line("first grant", all.iter().map(|one| signed(one.grants[0])).collect());
-    let last = |one: &Taken| one.grants[one.grants.len() - 1];
-    line("first grant of the last client", all.iter().map(|one| signed(last(one))).collect());
-    let later = |grant: fn(&Taken) -> Duration| {
-        all.iter().map(|one| signed(grant(one)) - signed(one.known)).collect()
-    };
-    line("later than could be known: first grant", later(|one| one.grants[0]));
-    line("the same, of the last client", later(|one| one.grants[one.grants.len() - 1]));
-    let mut late: Vec<i128> = later(|one| one.grants[0]);
-    late.sort_unstable();
-    match late[late.len() / 2] {
-        ..=LATE_MS => ExitCode::SUCCESS,
-        median => {
-            println!("WRONG later than {LATE_MS} ms: {median} ms");
-            ExitCode::FAILURE
+    for Taken { write, known, grants } in &all {
+        report.took("first plain write", *write);
+        report.took("the same by who asks who it is", *known);
+        let named = ["first grant", "first grant of the last client"];
+        for (name, grant) in named.into_iter().zip([grants[0], grants[grants.len() - 1]]) {
+            report.took(name, grant);
+            report
+                .took(&format!("{name}, later than could be known"), grant.saturating_sub(*known));
         }
     }
+    report.add("primaries killed", count);
+    let most = LATE.as_micros().try_into().expect("a moment");
+    report.is_mostly_below("first grant, later than could be known", most);
+    let spread = |what| format!("{what}: {}", report.spread(what));
+    let names = ["first grant", "first grant, later than could be known"];
+    report.figure(format!(
+        "{count} primaries killed, {CLIENTS} clients; {}",
+        names.map(spread).join("; ")
+    ));
 }

@@ -1,7 +1,7 @@
 //! Two servers that both take themselves for the primary, with clients at each.
 
-use crate::lost::{acquire, beside, following, site};
-use crate::seen::Seen;
+use super::Seen;
+use super::lost::{acquire, beside, following, site};
 use crate::setting::Setting;
 use kvlock::{Client, Error, Guard};
 use nix::sys::signal::Signal;
@@ -73,7 +73,7 @@ fn wait_for(sides: &[Arc<Side>]) {
 
 /// The primary stands still until another has taken its place, and goes on then. One client asks it
 /// all the time, and its last question is waiting there.
-pub(crate) fn paused(setting: Setting, runtime: &Runtime) -> Seen {
+pub(super) fn paused(setting: Setting, runtime: &Runtime) -> Seen {
     let site = site(setting);
     let before = site.primary();
     let stubborn = runtime.block_on(beside(&site, before, setting));
@@ -95,7 +95,7 @@ pub(crate) fn paused(setting: Setting, runtime: &Runtime) -> Seen {
 }
 
 /// The primary is cut off from everybody but one client, which holds a lock and takes another.
-pub(crate) fn partition(setting: Setting, runtime: &Runtime) -> Seen {
+pub(super) fn partition(setting: Setting, runtime: &Runtime) -> Seen {
     let site = site(setting);
     let before = site.primary();
     let inside = runtime.block_on(beside(&site, before, setting));

@@ -1,12 +1,11 @@
 //! Grants that die with their primary, because no replica, or not the one that is promoted, has
 //! heard of them.
 
-use crate::LEASE;
-use crate::seen::Seen;
+use super::{LEASE, Seen};
 use crate::setting::Setting;
 use harness::site::Site;
 use harness::{Value, observe};
-use kvlock::{Client, Error, Guard};
+use kvlock::{Builder, Client, Error, Guard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -17,7 +16,7 @@ const LONG: Duration = Duration::from_secs(120);
 const REPLICAS: u32 = 2;
 
 /// A primary with two replicas, as the setting wants them.
-pub(crate) fn site(setting: Setting) -> Site {
+pub(super) fn site(setting: Setting) -> Site {
     let options = setting.options(LEASE);
     // The last is promoted if it can be.
     let last = options.clone().config("replica-priority", 1);
@@ -28,20 +27,23 @@ pub(crate) fn site(setting: Setting) -> Site {
 }
 
 /// That of the start is not of interest.
-pub(crate) fn end_quarantine(site: &Site) {
+pub(super) fn end_quarantine(site: &Site) {
     observe::end_quarantine(&mut site.server(site.primary()).connect());
 }
 
+fn builder(setting: Setting) -> Builder {
+    setting.builder(REPLICAS).lease(LEASE).patience(Duration::from_secs(60))
+}
+
 /// A client at the server itself: when that is gone it hears of nothing.
-pub(crate) async fn beside(site: &Site, number: usize, setting: Setting) -> Client {
-    let builder = setting.builder(REPLICAS).lease(LEASE).reply_timeout(LONG);
+pub(super) async fn beside(site: &Site, number: usize, setting: Setting) -> Client {
+    let builder = builder(setting).reply_timeout(LONG);
     builder.connect(site.server(number).url()).await.expect("the server answers")
 }
 
 /// A client that asks the Sentinels, and so follows a failover.
-pub(crate) async fn following(site: &Site, setting: Setting) -> Client {
-    let builder = setting.builder(REPLICAS).lease(LEASE);
-    builder.connect(site.url()).await.expect("the primary answers")
+pub(super) async fn following(site: &Site, setting: Setting) -> Client {
+    builder(setting).connect(site.url()).await.expect("the primary answers")
 }
 
 /// Takes a lock, with a lease that nobody renews; `None` if that was refused for want of replicas.
@@ -56,7 +58,7 @@ async fn take(client: &Client) -> Option<Guard> {
 }
 
 /// Acquires, and tries again for as long as replicas are missing.
-pub(crate) async fn acquire(client: &Client, key: &str) -> Guard {
+pub(super) async fn acquire(client: &Client, key: &str) -> Guard {
     let end = Instant::now() + LONG;
     loop {
         match client.lock(key).acquire_within(LONG).await {
@@ -70,7 +72,7 @@ pub(crate) async fn acquire(client: &Client, key: &str) -> Guard {
 }
 
 /// The replicas are cut off from the primary, which grants one more lock and is killed.
-pub(crate) fn link(setting: Setting, runtime: &Runtime) -> Seen {
+pub(super) fn link(setting: Setting, runtime: &Runtime) -> Seen {
     let site = site(setting);
     let before = site.primary();
     let holder = runtime.block_on(beside(&site, before, setting));
@@ -85,7 +87,7 @@ pub(crate) fn link(setting: Setting, runtime: &Runtime) -> Seen {
 
 /// One replica is cut off and the other is not. The primary grants one more lock and is killed, and
 /// the replica that has not heard of it is promoted.
-pub(crate) fn stale(setting: Setting, runtime: &Runtime) -> Seen {
+pub(super) fn stale(setting: Setting, runtime: &Runtime) -> Seen {
     let site = site(setting);
     let (before, stale) = (site.primary(), site.size() - 1);
     let holder = runtime.block_on(beside(&site, before, setting));

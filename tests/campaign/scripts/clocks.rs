@@ -1,8 +1,7 @@
 //! The clocks of the servers are five seconds apart when one takes over from the other.
 
-use crate::LEASE;
-use crate::lost::{acquire, end_quarantine, following};
-use crate::seen::Seen;
+use super::lost::{acquire, end_quarantine, following};
+use super::{LEASE, Seen};
 use crate::setting::Setting;
 use harness::clock::Clock;
 use harness::observe;
@@ -14,7 +13,7 @@ const APART_MS: i64 = 5000;
 
 /// Somebody holds a lock whose lease nobody renews, and another whose lease is renewed. The clock of
 /// the next primary is ahead in one try and behind in the next.
-pub(crate) fn apart(setting: Setting, number: u64, runtime: &Runtime) -> Seen {
+pub(super) fn apart(setting: Setting, number: u64, runtime: &Runtime) -> Seen {
     let ahead = if number.is_multiple_of(2) { APART_MS } else { -APART_MS };
     let clock = Clock::new();
     clock.set(ahead);

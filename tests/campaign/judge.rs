@@ -1,35 +1,32 @@
 //! What was seen in a round, judged by what is promised.
 
-use crate::ground::Ground;
 use crate::round::Round;
+use crate::suites::Promises;
 use harness::checker::{Limits, Rule, check};
 use harness::history::{Call, Outcome};
 use std::cmp::Reverse;
 use std::time::Duration;
-
-/// How many of many similar things are shown.
-const SHOWN: usize = 5;
 
 /// Nothing here is judged by how long it took.
 const LIMITS: Limits =
     Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(86_400) };
 
 /// What of it was promised not to be.
-pub(crate) fn judge<G: Ground>(ground: &G, round: &Round, calls: &[Call]) -> Vec<String> {
+pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<String> {
     let mut wrongs = Vec::new();
-    let tally = &round.tally;
+    let notes = &round.notes;
     for violation in check(calls, &LIMITS) {
         match violation.rule {
             Rule::Belief => {
-                tally.add("two believed to hold a lock", 1);
-                if ground.promises().no_overlap {
+                notes.add("two believed to hold a lock", 1);
+                if promises.no_overlap {
                     wrongs.push(violation.to_string());
                 }
             }
             // See below: the deposed primary gives the smaller one.
-            Rule::TokenOrder if !ground.promises().no_overlap => {}
+            Rule::TokenOrder if !promises.no_overlap => {}
             Rule::TokenOrder => {
-                tally.add("a later grant had the smaller token", 1);
+                notes.add("a later grant had the smaller token", 1);
                 wrongs.push(violation.to_string());
             }
             Rule::Answered => wrongs.push(violation.to_string()),
@@ -39,23 +36,23 @@ pub(crate) fn judge<G: Ground>(ground: &G, round: &Round, calls: &[Call]) -> Vec
             _ => {}
         }
     }
-    let seen = tally.seen();
-    if !ground.promises().no_overlap {
+    let seen = notes.seen();
+    if !promises.no_overlap {
         for (late, told) in smaller_later(calls) {
-            tally.add("a later grant had the smaller token", 1);
-            tally.took("two servers granted the same lock", late.sent.saturating_sub(told));
+            notes.add("a later grant had the smaller token", 1);
+            let apart = late.sent.saturating_sub(told);
+            notes.report.took("two servers granted the same lock", apart);
             if !seen.apart.iter().any(|apart| (apart.from..=apart.to).contains(&late.sent)) {
-                wrongs.push(format!("a smaller token, and no deposed primary: {late}"));
+                wrongs.push(format!("TokenOrder: a smaller token, and no deposed primary: {late}"));
             }
         }
     }
-    wrongs.extend(seen.stale.iter().map(|what| format!("a stale write was accepted: {what}")));
-    if ground.promises().no_overlap {
+    wrongs.extend(seen.stale.iter().map(|what| format!("Stale: a write was accepted: {what}")));
+    if promises.no_overlap {
         wrongs.extend(seen.refused_holders);
     }
-    seen.lost_early.iter().take(SHOWN).for_each(|what| println!("lost early: {what}"));
-    if ground.promises().no_loss {
-        wrongs.extend(seen.lost_early.iter().map(|what| format!("a grant was lost: {what}")));
+    if promises.no_loss {
+        wrongs.extend(seen.lost_early.iter().map(|what| format!("Lost: {what}")));
     }
     wrongs.extend(seen.surprises);
     wrongs
@@ -88,24 +85,13 @@ fn smaller_later(calls: &[Call]) -> Vec<(&Call, Duration)> {
     late
 }
 
-/// Leaves what was seen where somebody can read it.
-pub(crate) fn keep(calls: &[Call], round: &Round, wrongs: &[String]) {
-    let path = std::env::temp_dir().join(format!("kvlock-topologies-{}.txt", std::process::id()));
-    let seen = round.tally.seen();
+/// What was seen, for people.
+pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
+    let seen = round.notes.seen();
     let faults = seen.faults.iter().map(|(what, span)| format!("{what} {span:?}"));
     let believed = |call: &Call| format!("{call}, believed until {:?}", call.valid_until);
     let calls = calls.iter().chain(&seen.renewals).map(believed);
-    let lines: Vec<String> = wrongs
-        .iter()
-        .cloned()
-        .chain(faults)
-        .chain(seen.lost_early.iter().cloned())
-        .chain(calls)
-        .collect();
-    match std::fs::write(&path, lines.join("\n")) {
-        Ok(()) => println!("the calls of the round are in {}", path.display()),
-        Err(why) => println!("the calls of the round are lost: {why}"),
-    }
+    faults.chain(seen.lost_early.iter().cloned()).chain(calls).collect()
 }
 
 #[cfg(test)]

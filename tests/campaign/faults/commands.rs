@@ -1,0 +1,60 @@
+//! What can be done to any server that is up, by a command.
+
+use super::Fault;
+use crate::round::Moment;
+use harness::random::Random;
+use harness::{Server, cmd};
+use std::time::Duration;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "CLIENT KILL",
+        weight: 2,
+        on: |_| true,
+        act: |at, moment, random| kill_clients(&[at.primary(random)], moment),
+    },
+    Fault {
+        name: "CLIENT KILL at all servers",
+        weight: 2,
+        on: |at| at.nodes().is_some(),
+        act: |at, moment, _| kill_clients(&at.servers(), moment),
+    },
+    Fault {
+        name: "CLIENT PAUSE WRITE",
+        weight: 2,
+        on: |_| true,
+        act: |at, moment, random| pause(at.primary(random), "WRITE", moment, random),
+    },
+    Fault {
+        name: "CLIENT PAUSE ALL",
+        weight: 2,
+        on: |_| true,
+        act: |at, moment, random| pause(at.primary(random), "ALL", moment, random),
+    },
+    Fault {
+        name: "DEBUG SLEEP",
+        weight: 2,
+        on: |_| true,
+        act: |at, moment, random| {
+            // Longer than the short leases, and shorter than what a failover begins with.
+            let time = format!("0.{}", 10 + random.below(50));
+            let mut connection = at.primary(random).connect();
+            moment.is(|| connection.call(cmd!["DEBUG", "SLEEP", time]));
+        },
+    },
+];
+
+fn kill_clients(servers: &[&Server], moment: &mut Moment<'_>) {
+    let mut connections: Vec<_> = servers.iter().map(|server| server.connect()).collect();
+    moment.is(|| {
+        for connection in &mut connections {
+            connection.call(cmd!["CLIENT", "KILL", "TYPE", "normal"]);
+        }
+    });
+}
+
+fn pause(server: &Server, which: &str, moment: &mut Moment<'_>, random: &mut Random) {
+    let time = 50 + random.below(250);
+    server.connect().call(cmd!["CLIENT", "PAUSE", time, which]);
+    moment.lasts(Duration::from_millis(time));
+}

@@ -1,0 +1,45 @@
+//! What can happen to servers under load, one file for each sort of faults.
+//!
+//! A fault says on which topologies it can happen, and does it there. One that is new is a line in
+//! the table of its file, or a file with a table that is named in [`all`]; then every suite of rounds
+//! whose topology it can happen on draws it.
+
+mod commands;
+mod minority;
+mod network;
+mod processes;
+mod roles;
+
+pub(crate) use minority::{JUMP, KILLS};
+
+use crate::round::Moment;
+use crate::topology::Topology;
+use harness::random::Random;
+
+/// Something that can happen to servers.
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
+    /// How often it comes, beside the others.
+    pub(crate) weight: u64,
+    /// Whether it can happen there.
+    pub(crate) on: fn(&dyn Topology) -> bool,
+    pub(crate) act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
+}
+
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
+    let tables: [&'static [Fault]; 5] =
+        [commands::FAULTS, minority::FAULTS, network::FAULTS, processes::FAULTS, roles::FAULTS];
+    tables.into_iter().flatten()
+}
+
+/// One of these, drawn by their weights.
+pub(crate) fn draw(faults: &[&'static Fault], random: &mut Random) -> &'static Fault {
+    let mut drawn = random.below(faults.iter().map(|fault| fault.weight).sum());
+    let hit = |fault: &&&Fault| {
+        let hit = drawn < fault.weight;
+        drawn = drawn.saturating_sub(fault.weight);
+        hit
+    };
+    faults.iter().find(hit).expect("one of them is drawn")
+}

@@ -1,0 +1,86 @@
+//! Servers are killed, stopped and restarted, with another one in their place or not.
+
+use super::Fault;
+use crate::topology::Topology;
+use harness::random::Random;
+use nix::sys::signal::Signal;
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "primary killed with -9, replaced",
+        weight: 3,
+        on: is_replaced,
+        act: |at, moment, random| {
+            moment.leaves_two();
+            let primary = at.primary(random);
+            let Some(replaced) = at.replacement(primary) else { return };
+            moment.is(|| primary.kill9());
+            replaced();
+            primary.restart();
+            at.rejoin(primary, random);
+        },
+    },
+    Fault {
+        name: "primary stopped, replaced, continued",
+        weight: 3,
+        on: is_replaced,
+        act: |at, moment, random| {
+            moment.leaves_two();
+            let primary = at.primary(random);
+            let Some(replaced) = at.replacement(primary) else { return };
+            moment.is(|| {
+                primary.signal(Signal::SIGSTOP);
+                replaced();
+                stay_apart(at, random);
+                primary.signal(Signal::SIGCONT);
+            });
+            at.rejoin(primary, random);
+        },
+    },
+    Fault {
+        name: "primary stopped for a moment",
+        weight: 2,
+        on: |at| at.five().is_none(),
+        act: |at, moment, random| {
+            let primary = at.primary(random);
+            let time = Duration::from_millis(50 + random.below(500));
+            moment.is(|| {
+                primary.signal(Signal::SIGSTOP);
+                sleep(time);
+                primary.signal(Signal::SIGCONT);
+            });
+        },
+    },
+    Fault {
+        name: "all restarted in turn",
+        weight: 1,
+        on: |at| at.site().is_some(),
+        act: |at, moment, random| {
+            let before = at.primary(random).port();
+            let replicas = at.servers().into_iter().filter(|server| server.port() != before);
+            for replica in replicas {
+                replica.shut_down();
+                replica.restart();
+                at.recover();
+            }
+            at.fail_over(moment, random);
+            at.recover();
+            let deposed = at.servers().into_iter().find(|server| server.port() == before);
+            let deposed = deposed.expect("it is one of them");
+            deposed.shut_down();
+            deposed.restart();
+        },
+    },
+];
+
+fn is_replaced(at: &dyn Topology) -> bool {
+    at.replacement(at.primary(&mut Random::new(0))).is_some()
+}
+
+/// For so long two may be the primary at the same time.
+pub(super) fn stay_apart(at: &dyn Topology, random: &mut Random) {
+    let most = at.apart().as_millis().try_into().expect("seconds");
+    sleep(Duration::from_millis(random.below(most)));
+}

@@ -1,0 +1,178 @@
+//! Real servers under load and faults, and a judge of what every client saw and believed.
+//!
+//! A suite is a topology, a setting, a workload and faults: [`suites`] is the table of all. One that
+//! is given by the beginning of its name is run with all whose names begin so; each prints what it
+//! counted, its violations, and a row for `docs/evidence.md` with commit, server and seed. Ends with 1
+//! if something is not as it is promised.
+//!
+//! The seed decides what is done, not how threads meet.
+
+// The types of the futures are deep.
+#![recursion_limit = "256"]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "a test that is run by hand, too: a panic is how it fails, and its numbers are small"
+)]
+
+mod faults;
+mod judge;
+mod notes;
+mod promotion;
+mod report;
+mod round;
+mod scripts;
+mod setting;
+mod store;
+mod suites;
+mod topology;
+mod workload;
+
+use crate::report::Report;
+use crate::suites::Suite;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, value_parser};
+use harness::random::Seed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// Loads real servers, does something to them or to their clients, and judges what clients saw
+#[derive(Parser)]
+#[command(name = "campaign", args_override_self = true)]
+struct Options {
+    /// Suites, or how their names begin
+    #[arg(value_name = "SUITE")]
+    suites: Vec<String>,
+    /// Names all suites, or those that begin so, with the rows of docs/evidence.md and what they try
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    seed: Seed,
+    /// How long a suite goes on that goes on for a time
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// How often a suite tries that tries something again and again
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    times: Option<u64>,
+    /// Only the faults in whose names these words are
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
+    fault: String,
+    /// Goes on until each fault has met each operation under way so often
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pairs: u64,
+    /// Only the zeros are asked for: locks need not be granted twice where that is expected, as on a
+    /// machine so busy that a failover takes longer than a lease
+    #[arg(long)]
+    zeros: bool,
+    /// How many suites run at a time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
+    jobs: u64,
+}
+
+impl Options {
+    fn time(&self, seconds: u64) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(seconds))
+    }
+
+    fn times(&self, times: u64) -> u64 {
+        self.times.unwrap_or(times)
+    }
+
+    /// Those that are asked for: at least one.
+    fn suites(&self) -> Vec<Suite> {
+        let begins = |suite: &Suite, name: &String| {
+            let rest = suite.name.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || name.ends_with('/'))
+        };
+        let mut all = suites::all();
+        if let Some(name) = self.suites.iter().find(|name| !all.iter().any(|it| begins(it, name))) {
+            wrong(&format!("there is no suite {name:?}: see --list"));
+        }
+        all.retain(|suite| self.suites.iter().any(|name| begins(suite, name)));
+        if all.is_empty() && !self.list {
+            wrong("which suites? See --list");
+        }
+        if all.is_empty() { suites::all() } else { all }
+    }
+}
+
+fn wrong(what: &str) -> ! {
+    Options::command().error(ErrorKind::ValueValidation, what).exit()
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let suites = options.suites();
+    if options.list {
+        for Suite { name, evidence, what, .. } in suites {
+            println!("{name:32} {evidence:10} {what}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!("seed {}", options.seed.number);
+    let rows = run(&options, &suites);
+    println!("\n| what | commit, server, seed | figure | again with |\n|---|---|---|---|");
+    rows.iter().for_each(|(row, _)| println!("{row}"));
+    if rows.iter().all(|(_, right)| *right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The row of each, and whether all was as it is promised.
+fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
+    let todo = Mutex::new(suites.iter().enumerate());
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((number, suite)) = { todo.lock().unwrap().next() } {
+            let report = Arc::new(Report::default());
+            let played = catch_unwind(AssertUnwindSafe(|| suite.run(options, &report)));
+            if played.is_err() {
+                report.violation("Panic: it gave up, see above");
+            }
+            let mut done = done.lock().unwrap();
+            println!("\n{}", suite.name);
+            report.print();
+            let again = format!("scripts/campaign {}{}", suite.name, options.words());
+            let row = report.row(&suite.what, &options.seed.origin(), &again);
+            done.push((number, row, report.is_right()));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|(number, ..)| *number);
+    done.into_iter().map(|(_, row, right)| (row, right)).collect()
+}
+
+impl Options {
+    /// The words of the command line that decide what a suite does.
+    fn words(&self) -> String {
+        let number = |name: &str, number: Option<u64>| {
+            number.map(|number| format!(" --{name} {number}")).unwrap_or_default()
+        };
+        let fault = if self.fault.is_empty() {
+            String::new()
+        } else {
+            format!(" --fault '{}'", self.fault)
+        };
+        let pairs = Some(self.pairs).filter(|pairs| *pairs > 0);
+        [
+            number("seconds", self.seconds),
+            number("times", self.times),
+            fault,
+            number("pairs", pairs),
+            number("seed", Some(self.seed.number)),
+        ]
+        .concat()
+    }
+}

@@ -1,0 +1,98 @@
+//! What the tasks and the faults of a round note for the judgement at its end.
+
+use crate::report::Report;
+use harness::coverage::Span;
+use harness::history::Call;
+use kvlock::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) report: Arc<Report>,
+    seen: Mutex<Seen>,
+}
+
+/// What the judgement at the end of a round needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) faults: Vec<(&'static str, Span)>,
+    pub(crate) cancels: Vec<Span>,
+    /// When two servers may have taken themselves for the primary.
+    pub(crate) apart: Vec<Span>,
+    /// Renewals by the watchdog, from when they were due.
+    pub(crate) renewals: Vec<Call>,
+    /// Holders whose write was refused.
+    pub(crate) refused_holders: Vec<String>,
+    /// Stale writes that the store accepted.
+    pub(crate) stale: Vec<String>,
+    /// Who was told of a loss before the lease was over.
+    pub(crate) lost_early: Vec<String>,
+    /// What nothing explains.
+    pub(crate) surprises: Vec<String>,
+}
+
+impl Notes {
+    pub(crate) fn new(report: Arc<Report>) -> Self {
+        Self { report, seen: Mutex::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, what: &str, count: u64) {
+        self.report.add(what, count);
+    }
+
+    pub(crate) fn fault(&self, what: &'static str, span: Span) {
+        self.add(&format!("fault: {what}"), 1);
+        self.add("faults", 1);
+        self.open().faults.push((what, span));
+    }
+
+    pub(crate) fn apart(&self, span: Span) {
+        self.open().apart.push(span);
+    }
+
+    pub(crate) fn cancel(&self, from: Duration, to: Duration) {
+        self.open().cancels.push(Span { from, to });
+    }
+
+    pub(crate) fn renewed(&self, renewal: Call) {
+        self.add("renewals seen", 1);
+        self.open().renewals.push(renewal);
+    }
+
+    pub(crate) fn not_renewed(&self, renewal: Call) {
+        self.add("renewals that came to nothing", 1);
+        self.open().renewals.push(renewal);
+    }
+
+    pub(crate) fn stale(&self, what: String) {
+        self.add("stale writes accepted", 1);
+        self.open().stale.push(what);
+    }
+
+    pub(crate) fn refused_holder(&self, what: String) {
+        self.add("writes refused of who believed to hold", 1);
+        self.open().refused_holders.push(what);
+    }
+
+    pub(crate) fn lost_early(&self, what: String) {
+        self.add("told of a loss before the lease was over", 1);
+        self.open().lost_early.push(what);
+    }
+
+    /// Notes an error: one that passes by itself is to be expected here.
+    pub(crate) fn trouble(&self, what: &str, trouble: &Error) {
+        self.add(&format!("{what} failed"), 1);
+        if !trouble.is_retryable() && !trouble.is_lost() {
+            self.open().surprises.push(format!("Surprise: {what}: {trouble:?}"));
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.open().clone()
+    }
+}

@@ -1,0 +1,150 @@
+//! What a suite did and saw: how often, how long it took, and what must not have been.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How many violations of a kind are shown; the first few tell the story.
+const SHOWN: usize = 5;
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    counts: BTreeMap<String, u64>,
+    /// In microseconds.
+    times: BTreeMap<String, Vec<i64>>,
+    violations: Vec<String>,
+    /// The figure of the suite's row, in a sentence.
+    figure: String,
+    /// Where the artifacts are.
+    kept: Vec<String>,
+}
+
+impl Report {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts so many of that.
+    pub(crate) fn add(&self, what: &str, count: u64) {
+        *self.seen().counts.entry(what.to_owned()).or_default() += count;
+    }
+
+    /// How many of that there were.
+    pub(crate) fn count(&self, what: &str) -> u64 {
+        self.seen().counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Notes a time in microseconds.
+    pub(crate) fn time(&self, what: &str, us: i64) {
+        self.seen().times.entry(what.to_owned()).or_default().push(us);
+    }
+
+    /// The same as a duration.
+    pub(crate) fn took(&self, what: &str, time: Duration) {
+        self.time(what, i64::try_from(time.as_micros()).expect("not for centuries"));
+    }
+
+    /// Where the times of that lie.
+    pub(crate) fn spread(&self, what: &str) -> String {
+        let mut times = self.seen().times.get(what).cloned().unwrap_or_default();
+        times.sort_unstable();
+        spread(&times)
+    }
+
+    /// Sets the figure of the suite's row.
+    pub(crate) fn figure(&self, figure: String) {
+        self.seen().figure = figure;
+    }
+
+    /// Notes what must not be: its kind, a colon, and what it was.
+    pub(crate) fn violation(&self, what: impl Into<String>) {
+        self.seen().violations.push(what.into());
+    }
+
+    /// Half of these times at least must be below that. A machine may be busy.
+    pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
+        let late = {
+            let seen = self.seen();
+            let times = seen.times.get(what).map(Vec::as_slice).unwrap_or_default();
+            (times.iter().filter(|time| **time > us).count(), times.len())
+        };
+        if 2 * late.0 > late.1 {
+            self.violation(format!("Late: {what}: {} of {} by more than {us} us", late.0, late.1));
+        }
+    }
+
+    pub(crate) fn is_right(&self) -> bool {
+        self.seen().violations.is_empty()
+    }
+
+    /// Leaves these lines where somebody can read them, once.
+    pub(crate) fn keep(&self, suite: &str, lines: &[String]) {
+        let name = format!("kvlock-{}-{}.txt", suite.replace('/', "-"), std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let said = match std::fs::write(&path, lines.join("\n")) {
+            Ok(()) => format!("what happened is in {}", path.display()),
+            Err(why) => format!("what happened is lost: {why}"),
+        };
+        self.seen().kept.push(said);
+    }
+
+    /// The row of the scoreboard: what the suite is evidence of, from which code, servers and seed,
+    /// its figure, and how to have it again.
+    pub(crate) fn row(&self, what: &str, origin: &str, again: &str) -> String {
+        let seen = self.seen();
+        let (figure, count) = (&seen.figure, seen.violations.len());
+        let colon = if figure.is_empty() { "" } else { ": " };
+        format!("| {what} | {origin} | {figure}{colon}{count} violations | `{again}` |")
+    }
+
+    /// All of it, a line for each.
+    pub(crate) fn print(&self) {
+        let mut seen = self.seen();
+        for (what, count) in &seen.counts {
+            println!("{count:>10}  {what}");
+        }
+        for (what, times) in &mut seen.times {
+            times.sort_unstable();
+            println!("{:>10}  {what}: {}", times.len(), spread(times));
+        }
+        let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for wrong in &seen.violations {
+            kinds.entry(wrong.split(':').next().unwrap_or_default()).or_default().push(wrong);
+        }
+        for (kind, wrongs) in kinds {
+            println!("{:>10}  violations: {kind}", wrongs.len());
+            wrongs.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
+        }
+        seen.kept.iter().for_each(|kept| println!("{kept}"));
+    }
+}
+
+/// Where the smallest, the middle, 99 of a hundred and the largest of sorted times are.
+fn spread(sorted: &[i64]) -> String {
+    let last = sorted.len().saturating_sub(1);
+    let at = |percent: usize| sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0);
+    let ms = |us: i64| format!("{}.{:03} ms", us / 1000, us.unsigned_abs() % 1000);
+    let names = ["least", "p50", "p99", "max"].into_iter().zip([0, 50, 99, 100]);
+    names
+        .map(|(name, percent)| format!("{name} {}", ms(at(percent))))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_of_times() {
+        let times: Vec<i64> = (1..=200).map(|ms| ms * 1000).collect();
+        let all = "least 1.000 ms, p50 101.000 ms, p99 199.000 ms, max 200.000 ms";
+        assert_eq!(spread(&times), all);
+        assert_eq!(spread(&[1500]), "least 1.500 ms, p50 1.500 ms, p99 1.500 ms, max 1.500 ms");
+    }
+}

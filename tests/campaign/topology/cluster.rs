@@ -1,0 +1,109 @@
+//! A cluster of three masters with a replica each. Some of the locks are in slots that move.
+
+use super::Topology;
+use crate::round::Moment;
+use crate::setting::Setting;
+use crate::workload::Way;
+use harness::cluster::{Cluster, is_master};
+use harness::random::Random;
+use harness::{Server, cmd, observe, wait};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 100, 300, 1000, 3000];
+
+/// How many slots move; they are the lowest.
+pub(crate) const MOVED: u32 = 8;
+
+pub(crate) struct Nodes {
+    pub(crate) cluster: Cluster,
+    setting: Setting,
+    /// Hash tags: of slots that move, and of one at each master after the start.
+    tags: Vec<String>,
+}
+
+impl Nodes {
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let cluster = Cluster::start_with(&setting.options(Duration::ZERO), 3, 1);
+        for node in cluster.nodes() {
+            node.connect().call(cmd!["CONFIG", "SET", "cluster-node-timeout", 1000]);
+        }
+        let names = || (0..).map(|number| format!("t{number}"));
+        let moved = names().filter(|tag| cluster.slot_of(tag) < i64::from(MOVED)).take(2);
+        let staying = [1000..5000, 6000..10_000, 12_000..16_000].map(|slots| {
+            names().find(|tag| slots.contains(&cluster.slot_of(tag))).expect("there are many")
+        });
+        let tags = moved.chain(staying).collect();
+        Box::new(Self { cluster, setting, tags })
+    }
+
+    /// The master that has the slots which move.
+    pub(crate) fn home(&self) -> &Server {
+        self.cluster.node_for(&self.tags[0])
+    }
+}
+
+impl Topology for Nodes {
+    fn servers(&self) -> Vec<&Server> {
+        self.cluster.nodes().iter().collect()
+    }
+
+    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+        let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(2));
+        let connect = |_| runtime.block_on(builder().connect(self.cluster.url()));
+        (0..4).map(|number| Way::One(connect(number).expect("the cluster answers"))).collect()
+    }
+
+    fn keys(&self, round: u64) -> Vec<String> {
+        self.tags.iter().map(|tag| format!("{{{tag}}}r{round}")).collect()
+    }
+
+    fn leases_ms(&self) -> &[u64] {
+        &LEASES_MS
+    }
+
+    fn primary(&self, random: &mut Random) -> &Server {
+        self.cluster.node_for(random.pick(&self.tags))
+    }
+
+    fn primaries(&self) -> Vec<u16> {
+        self.tags.iter().map(|tag| self.cluster.node_for(tag).port()).collect()
+    }
+
+    fn recover(&self) {
+        self.cluster.wait_until_agreed();
+    }
+
+    fn left_behind(&self, keys: &[String]) -> Vec<String> {
+        let mut left = Vec::new();
+        for key in keys {
+            let mut there = self.cluster.node_for(key).connect();
+            left.extend(observe::left_behind(&mut there, &[key]));
+        }
+        for node in self.cluster.nodes() {
+            left.extend(observe::left_behind::<String>(&mut node.connect(), &[]));
+        }
+        left
+    }
+
+    fn replacement<'a>(&'a self, primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
+        let replica = self.cluster.replica_of(primary);
+        Some(Box::new(move || {
+            if !primary.is_running() {
+                return self.cluster.wait_for_takeover(replica);
+            }
+            wait::until("its replica takes over", Duration::from_secs(60), || {
+                if is_master(replica) { Ok(()) } else { Err("not yet".to_owned()) }
+            });
+        }))
+    }
+
+    fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        let master = self.primary(random);
+        moment.is(|| self.cluster.fail_over(master));
+    }
+
+    fn nodes(&self) -> Option<&Nodes> {
+        Some(self)
+    }
+}

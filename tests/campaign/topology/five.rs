@@ -1,0 +1,114 @@
+//! Five servers that share nothing, each behind a proxy and with a clock of its own, and locks of a
+//! quorum of them. They keep nothing: whoever is killed has forgotten all when it is back.
+
+use super::Topology;
+use crate::round::Moment;
+use crate::setting::Setting;
+use crate::workload::Way;
+use harness::clock::Clock;
+use harness::proxy::Proxy;
+use harness::random::Random;
+use harness::{Server, observe};
+use kvlock::{Client, Quorum};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+pub(crate) const SERVERS: usize = 5;
+
+const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
+
+/// The longest lease and a second.
+const QUARANTINE_MS: u64 = 3500;
+
+/// How long each server may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Five {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) proxies: Vec<Proxy>,
+    clocks: Vec<Clock>,
+    ahead_ms: [AtomicI64; SERVERS],
+}
+
+impl Five {
+    /// With a quarantine whoever is back grants nothing until the leases are over that it knew of;
+    /// else it grants at once.
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let clocks: Vec<Clock> = (0..SERVERS).map(|_| Clock::new()).collect();
+        let start = |clock: &Clock| {
+            let mut options = Server::options().clock(clock);
+            if setting == Setting::Quarantine {
+                options = options.module_config("quarantine-ms", QUARANTINE_MS);
+            }
+            let server = options.start();
+            observe::end_quarantine(&mut server.connect());
+            server
+        };
+        let servers: Vec<Server> = clocks.iter().map(start).collect();
+        let lead = |server: &Server| {
+            let proxy = Proxy::new();
+            proxy.lead_to(server);
+            proxy
+        };
+        let proxies = servers.iter().map(lead).collect();
+        Box::new(Self { servers, proxies, clocks, ahead_ms: Default::default() })
+    }
+
+    pub(crate) fn set_clock(&self, server: usize, ahead_ms: i64) {
+        self.clocks[server].set(ahead_ms);
+        self.ahead_ms[server].store(ahead_ms, Ordering::SeqCst);
+    }
+
+    /// How far the clock of that one is ahead, in milliseconds.
+    pub(crate) fn ahead_ms(&self, server: usize) -> i64 {
+        self.ahead_ms[server].load(Ordering::SeqCst)
+    }
+}
+
+impl Topology for Five {
+    fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().collect()
+    }
+
+    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+        let connect = async || {
+            let mut clients = Vec::new();
+            for proxy in &self.proxies {
+                let builder = Client::builder().reply_timeout(2 * PATIENCE);
+                let url = format!("redis://127.0.0.1:{}/", proxy.port());
+                clients.push(builder.connect(url).await.expect("the server answers"));
+            }
+            let quorum = Quorum::of(clients).await.expect("all are there");
+            Way::Several(quorum.server_timeout(PATIENCE))
+        };
+        (0..3).map(|_| runtime.block_on(connect())).collect()
+    }
+
+    fn leases_ms(&self) -> &[u64] {
+        &LEASES_MS
+    }
+
+    /// Any of them.
+    fn primary(&self, random: &mut Random) -> &Server {
+        random.pick(&self.servers)
+    }
+
+    /// Each is started again by whoever has killed it.
+    fn recover(&self) {}
+
+    fn left_behind(&self, keys: &[String]) -> Vec<String> {
+        let of = |server: &Server| observe::left_behind(&mut server.connect(), keys);
+        self.servers.iter().flat_map(of).collect()
+    }
+
+    fn fails_over(&self) -> bool {
+        false
+    }
+
+    fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
+
+    fn five(&self) -> Option<&Five> {
+        Some(self)
+    }
+}

@@ -1,0 +1,113 @@
+//! What servers are to each other, one file for each: started, put in order again, and looked at.
+//!
+//! What can happen to them is in [`faults`](crate::faults), and asks a topology for what it needs.
+
+mod cluster;
+mod five;
+mod pair;
+mod sentinel;
+
+pub(crate) use cluster::{MOVED, Nodes};
+pub(crate) use five::{Five, SERVERS};
+pub(crate) use pair::Pair;
+pub(crate) use sentinel::Watched;
+
+use crate::round::Moment;
+use crate::workload::Way;
+use harness::proxy::Proxy;
+use harness::random::Random;
+use harness::site::Site;
+use harness::{Server, observe};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// Servers under load.
+pub(crate) trait Topology {
+    /// All servers.
+    fn servers(&self) -> Vec<&Server>;
+
+    /// The ways to the locks, each with connections of its own.
+    fn ways(&self, runtime: &Runtime) -> Vec<Way>;
+
+    /// The locks of a round.
+    fn keys(&self, round: u64) -> Vec<String> {
+        (0..6).map(|number| format!("r{round}-k{number}")).collect()
+    }
+
+    /// The leases that are asked for, in milliseconds.
+    fn leases_ms(&self) -> &[u64];
+
+    /// The primary of some lock.
+    fn primary(&self, random: &mut Random) -> &Server;
+
+    /// The ports of those that are the primary of something; none if nobody is ever replaced.
+    fn primaries(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// Returns when the servers are in order again.
+    fn recover(&self);
+
+    /// What of these locks is still there.
+    fn left_behind(&self, keys: &[String]) -> Vec<String> {
+        let here = &mut self.primary(&mut Random::new(0)).connect();
+        let mut left = observe::left_behind(here, keys);
+        for server in self.servers() {
+            left.extend(observe::left_behind::<String>(&mut server.connect(), &[]));
+        }
+        left
+    }
+
+    /// What carries all that clients and other servers say to that one, where there is something.
+    fn proxy(&self, _server: &Server) -> Option<&Proxy> {
+        None
+    }
+
+    /// What waits until another has taken the place of that primary, to be asked for before
+    /// anything happens to it. Nothing where nobody notices by himself that it is gone.
+    fn replacement<'a>(&'a self, _primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
+        None
+    }
+
+    /// Sees to it that one that was replaced follows the others.
+    fn rejoin(&self, _replaced: &Server, _random: &mut Random) {}
+
+    /// For how long two servers may take themselves for the primary, at most.
+    fn apart(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    /// Whether another server can be made the primary on demand, by [`fail_over`](Self::fail_over).
+    fn fails_over(&self) -> bool {
+        true
+    }
+
+    /// Makes another server the primary.
+    fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random);
+
+    /// With Sentinels: the servers, their proxies and the Sentinels.
+    fn site(&self) -> Option<&Site> {
+        None
+    }
+
+    /// In a cluster: its nodes.
+    fn nodes(&self) -> Option<&Nodes> {
+        None
+    }
+
+    /// Of a quorum: its servers.
+    fn five(&self) -> Option<&Five> {
+        None
+    }
+}
+
+/// Whether a server has crashed or is stuck, other than by what was done to it.
+pub(crate) fn crash(server: &Server) -> Option<String> {
+    let log = server.log();
+    let reported = ["BUG REPORT", "ASSERTION FAILED", "crashed by signal"];
+    let report = log.lines().find(|line| reported.iter().any(|word| line.contains(word)));
+    if let Some(line) = report {
+        return Some(format!("the server on port {} crashed: {line}", server.port()));
+    }
+    (!server.is_alive()).then(|| format!("the server on port {} is dead or stuck", server.port()))
+}

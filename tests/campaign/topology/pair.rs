@@ -1,0 +1,101 @@
+//! A primary and its replica. The clients reach whichever is the primary at one address.
+
+use super::Topology;
+use crate::round::Moment;
+use crate::setting::Setting;
+use crate::workload::Way;
+use harness::proxy::Proxy;
+use harness::random::Random;
+use harness::{Server, cmd, observe, wait};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// Shorter than some pauses of writes.
+const LEASES_MS: [u64; 1] = [100];
+
+const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) struct Pair {
+    servers: [Server; 2],
+    primary: AtomicUsize,
+    address: Proxy,
+    setting: Setting,
+}
+
+impl Pair {
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let options = setting.options(Duration::from_millis(LEASES_MS[0]));
+        let first = options.clone().start();
+        let second = options.replica_of(&first).start();
+        observe::wait_for_replica(&mut first.connect(), &mut second.connect());
+        observe::end_quarantine(&mut first.connect());
+        let address = Proxy::new();
+        address.lead_to(&first);
+        Box::new(Self {
+            servers: [first, second],
+            primary: AtomicUsize::default(),
+            address,
+            setting,
+        })
+    }
+
+    fn roles(&self) -> (&Server, &Server) {
+        let primary = self.primary.load(Ordering::SeqCst);
+        (&self.servers[primary], &self.servers[1 - primary])
+    }
+}
+
+impl Topology for Pair {
+    fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().collect()
+    }
+
+    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+        let url = format!("redis://127.0.0.1:{}/", self.address.port());
+        let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(1));
+        let connect = |_| runtime.block_on(builder().connect(url.as_str()));
+        (0..2).map(|number| Way::One(connect(number).expect("the primary answers"))).collect()
+    }
+
+    fn leases_ms(&self) -> &[u64] {
+        &LEASES_MS
+    }
+
+    fn primary(&self, _random: &mut Random) -> &Server {
+        self.roles().0
+    }
+
+    fn recover(&self) {
+        let (primary, replica) = self.roles();
+        observe::wait_for_replica_link(&mut replica.connect());
+        wait::until("the primary knows it", SOON, || {
+            match observe::info_number(&mut primary.connect(), "connected_slaves") {
+                1 => Ok(()),
+                count => Err(count.to_string()),
+            }
+        });
+    }
+
+    fn proxy(&self, _server: &Server) -> Option<&Proxy> {
+        Some(&self.address)
+    }
+
+    fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {
+        let (before, after) = self.roles();
+        moment.is(|| {
+            wait::until("the failover begins", SOON, || {
+                let answer = before.connect().call(cmd!["FAILOVER", "TIMEOUT", 10_000]);
+                if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+            });
+            wait::until("the roles have changed", SOON, || {
+                let role = |server: &Server| observe::info_field(&mut server.connect(), "role");
+                let roles = (role(before), role(after));
+                let changed = roles == (Some("slave".into()), Some("master".into()));
+                if changed { Ok(()) } else { Err(format!("{roles:?}")) }
+            });
+        });
+        self.primary.fetch_xor(1, Ordering::SeqCst);
+        self.address.lead_to(after);
+    }
+}

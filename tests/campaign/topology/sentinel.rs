@@ -1,0 +1,116 @@
+//! A primary, two replicas and three Sentinels, each server behind a proxy. Most clients ask the
+//! Sentinels; some stay at one server, whatever becomes of it.
+
+use super::Topology;
+use crate::round::Moment;
+use crate::setting::Setting;
+use crate::workload::Way;
+use harness::proxy::Proxy;
+use harness::random::Random;
+use harness::sentinel::NAME;
+use harness::site::Site;
+use harness::{Server, cmd, observe};
+use kvlock::Builder;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+const REPLICAS: u32 = 2;
+
+const LEASES_MS: [u64; 8] = [50, 100, 100, 100, 200, 300, 1000, 3000];
+
+/// With a quarantine: nothing is granted for longer than these, after each failover.
+const SHORT_LEASES_MS: [u64; 5] = [50, 100, 100, 300, 1000];
+
+/// The longest lease, and two seconds until one that stood still goes on.
+const QUARANTINED: Duration = Duration::from_secs(1 + 2);
+
+pub(crate) struct Watched {
+    site: Site,
+    setting: Setting,
+}
+
+impl Watched {
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let options = setting.options(QUARANTINED);
+        let site = Site::start(&[options.clone(), options.clone(), options]);
+        for sentinel in site.sentinels() {
+            // Another failover may begin after twice that.
+            sentinel.connect().call(cmd!["SENTINEL", "SET", NAME, "failover-timeout", 3000]);
+        }
+        if setting == Setting::Quarantine {
+            observe::end_quarantine(&mut site.server(site.primary()).connect());
+        }
+        Box::new(Self { site, setting })
+    }
+
+    fn builder(&self) -> Builder {
+        self.setting.builder(REPLICAS).reply_timeout(Duration::from_secs(2))
+    }
+
+    fn number_of(&self, server: &Server) -> usize {
+        let mut all = 0..self.site.size();
+        all.find(|number| self.site.server(*number).port() == server.port()).expect("one of ours")
+    }
+}
+
+impl Topology for Watched {
+    fn servers(&self) -> Vec<&Server> {
+        (0..self.site.size()).map(|number| self.site.server(number)).collect()
+    }
+
+    fn ways(&self, runtime: &Runtime) -> Vec<Way> {
+        let watched = (0..3).map(|_| self.site.url());
+        let urls = watched.chain(self.servers().into_iter().map(Server::url));
+        let connect = |url| runtime.block_on(self.builder().connect(url)).expect("it answers");
+        urls.map(|url| Way::One(connect(url))).collect()
+    }
+
+    fn leases_ms(&self) -> &[u64] {
+        if self.setting == Setting::Quarantine { &SHORT_LEASES_MS } else { &LEASES_MS }
+    }
+
+    fn primary(&self, _random: &mut Random) -> &Server {
+        self.site.server(self.site.primary())
+    }
+
+    fn primaries(&self) -> Vec<u16> {
+        vec![self.site.server(self.site.primary()).port()]
+    }
+
+    fn recover(&self) {
+        self.site.wait_until_in_order();
+    }
+
+    fn proxy(&self, server: &Server) -> Option<&Proxy> {
+        Some(self.site.proxy(self.number_of(server)))
+    }
+
+    fn replacement<'a>(&'a self, primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
+        Some(Box::new(|| {
+            self.site.wait_for_successor(self.number_of(primary));
+        }))
+    }
+
+    /// The Sentinels leave it as it is for some ten seconds, with whoever is beside it. Sometimes
+    /// an operator is faster.
+    fn rejoin(&self, replaced: &Server, random: &mut Random) {
+        if random.percent(70) {
+            let next = self.site.proxy(self.site.primary()).port();
+            replaced.connect().call(cmd!["REPLICAOF", "127.0.0.1", next]);
+        }
+    }
+
+    fn apart(&self) -> Duration {
+        // The quarantine is no longer.
+        Duration::from_millis(if self.setting == Setting::Quarantine { 500 } else { 3000 })
+    }
+
+    fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {
+        moment.leaves_two();
+        moment.is(|| self.site.fail_over());
+    }
+
+    fn site(&self) -> Option<&Site> {
+        Some(&self.site)
+    }
+}

@@ -1,0 +1,162 @@
+//! Short runs of `scripts/campaign`: that what is promised holds under faults, and that the same program
+//! finds what is not promised; and that its table is the one that the documents speak of.
+
+use harness::kind::workspace;
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Command, Output};
+
+fn campaign(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_campaign"));
+    command.args(arguments);
+    command
+}
+
+fn run(mut command: Command) -> (Output, String) {
+    let output = command.output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let text = format!("{command:?}: {}\n{out}\n{err}", output.status);
+    (output, text)
+}
+
+/// What it says when all is as it is promised.
+fn right(arguments: &[&str]) -> String {
+    let (output, text) = run(campaign(arguments));
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("0 violations |"), "{text}");
+    text
+}
+
+/// What it counted, by the words after the number.
+fn count(text: &str, what: &str) -> u64 {
+    let line =
+        text.lines().find(|line| line.trim_start().split_once("  ").is_some_and(|it| it.1 == what));
+    line.and_then(|line| line.trim_start().split(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+fn holds_on(suite: &str) {
+    // Another seed each time, and so other faults: the output says which.
+    let text = right(&[suite, "--seconds", "5"]);
+    assert!(text.contains(" 0 overlaps, 0 tokens out of order, 0 stale writes"), "{text}");
+    for figure in ["faults", "grants", "given up while waiting", "renewals seen"] {
+        assert!(count(&text, figure) > 0, "{figure}: {text}");
+    }
+}
+
+#[test]
+fn all_replicas_confirm_and_no_two_hold_a_lock() {
+    holds_on("sentinel/all_replicas");
+}
+
+#[test]
+fn slots_and_masters_change_and_no_two_hold_a_lock() {
+    holds_on("cluster/all_replicas");
+}
+
+#[test]
+fn a_minority_forgets_hangs_and_is_far_away_and_no_two_hold_a_lock() {
+    holds_on("five/quarantine");
+}
+
+#[test]
+fn the_roles_of_a_pair_change_under_leases_of_a_tenth_of_a_second() {
+    holds_on("pair/default");
+}
+
+/// The same faults without any setting against them: that the zeros above are not for want of looking.
+#[test]
+fn it_sees_two_holders_where_nothing_is_done_against_it_and_still_nothing_stale_is_written() {
+    let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--seed", "1"];
+    let text = right(&[&["sentinel/default"], &cut[..]].concat());
+    assert!(count(&text, "two believed to hold a lock") > 0, "{text}");
+    assert!(text.contains(" 0 stale writes"), "{text}");
+}
+
+fn zeros(scripts: &str) {
+    right(&[scripts, "--zeros", "--jobs", "5"]);
+}
+
+#[test]
+fn grants_that_no_replica_has_heard_of() {
+    zeros("lost-link");
+}
+
+#[test]
+fn grants_that_the_promoted_replica_has_not_heard_of() {
+    zeros("stale");
+}
+
+#[test]
+fn a_primary_that_stood_still_while_it_was_replaced() {
+    zeros("paused");
+}
+
+#[test]
+fn a_primary_that_is_cut_off_with_some_of_its_clients() {
+    zeros("partition");
+}
+
+#[test]
+fn servers_whose_clocks_are_apart() {
+    zeros("clocks");
+}
+
+/// A service that goes on: without any setting everybody has his turn again, and nothing is left.
+#[test]
+fn a_rolling_restart_under_load() {
+    right(&["sentinel/default", "--fault", "all restarted in turn", "--seconds", "1"]);
+}
+
+#[test]
+fn a_wrong_option_is_refused() {
+    for (arguments, why) in [
+        (&["six"][..], "there is no suite \"six\""),
+        (&["five/none"], "there is no suite"),
+        (&[], "which suites?"),
+        (&["five", "--sed", "1"], "Usage: campaign"),
+    ] {
+        let (output, text) = run(campaign(arguments));
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(why), "{text}");
+    }
+}
+
+/// The names of suites that a text gives to `scripts/campaign`.
+fn named(text: &str) -> impl Iterator<Item = &str> {
+    let names = text.split("scripts/campaign ").skip(1);
+    names.filter_map(|rest| rest.split(|c: char| c.is_whitespace() || c == '`').next())
+}
+
+#[test]
+fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are() {
+    let evidence = fs::read_to_string(workspace().join("docs/evidence.md")).unwrap();
+    let (_, list) = run(campaign(&["--list"]));
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split("  ").collect()).collect();
+    let suites: BTreeSet<&str> = list
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .filter(|it| it.contains('/'))
+        .collect();
+    assert!(suites.len() > 10, "{list}");
+    for file in ["docs/evidence.md", "docs/guarantees.md", "scripts/campaign", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(workspace().join(file)).unwrap();
+        for name in named(&text).filter(|name| name.starts_with(|c: char| c.is_lowercase())) {
+            let is = |suite: &&str| {
+                suite
+                    .strip_prefix(name)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            assert!(
+                ["chaos", "crashes", "holders"].contains(&name) || suites.iter().any(is),
+                "{file}: {name}"
+            );
+        }
+    }
+    for row in rows.iter().filter(|row| suites.contains(row[0])) {
+        let cells: Vec<&str> =
+            row[1..].iter().map(|cell| cell.trim()).filter(|cell| !cell.is_empty()).collect();
+        for number in cells[0].split(", ") {
+            assert!(evidence.contains(&format!("| {number} | ")), "{row:?}");
+        }
+    }
+}
