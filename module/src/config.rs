@@ -7,7 +7,7 @@ use crate::redis::{ConfigKind, ConfigSpec};
 /// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
 const DAY_MS: i64 = 86_400_000;
 
-/// The most waiters: some gigabytes of them.
+/// The most waiters, and bound locks: some gigabytes of them.
 const MANY: i64 = 10_000_000;
 
 /// When to tell those who wait with Redisson that a lock is free.
@@ -48,10 +48,11 @@ pub(crate) enum Setting {
     MaxBlocked,
     MaxSessions,
     RedissonTurnMs,
+    MaxBound,
 }
 
 impl Setting {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::MaxLeaseMs,
         Self::MaxWaiters,
         Self::MaxWaitersPerKey,
@@ -61,6 +62,7 @@ impl Setting {
         Self::MaxBlocked,
         Self::MaxSessions,
         Self::RedissonTurnMs,
+        Self::MaxBound,
     ];
 
     /// The option at a position of [`SPECS`].
@@ -92,6 +94,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
     ConfigSpec { name: c"max-blocked", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
     ConfigSpec { name: c"max-sessions", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
     ConfigSpec { name: c"redisson-turn-ms", kind: ConfigKind::Number(0, DAY_MS), default: 250 },
+    ConfigSpec { name: c"max-bound", kind: ConfigKind::Number(1, MANY), default: 1_000_000 },
 ];
 
 impl RedissonChannel {
@@ -130,6 +133,7 @@ mod tests {
             (Setting::MaxBlocked, b"max-blocked"),
             (Setting::MaxSessions, b"max-sessions"),
             (Setting::RedissonTurnMs, b"redisson-turn-ms"),
+            (Setting::MaxBound, b"max-bound"),
         ] {
             assert_eq!(names[setting as usize], name);
             assert_eq!(Setting::at(setting as usize), Some(setting));

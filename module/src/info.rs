@@ -61,6 +61,8 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("unread_outcomes", count(outcomes));
     info.field("readers_replaced", counted.readers_replaced);
     info.field("sessions_gone", counted.sessions_gone);
+    info.field("bound", count(server.table.bound()));
+    info.field("bound_released", counted.bound_released);
     info.text(c"wait_time_ms", &shown(server.table.wait_times()));
     info.text(c"hold_time_ms", &shown(server.table.hold_times()));
     info.field("caught_panics", caught_panics());

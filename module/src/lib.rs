@@ -21,6 +21,7 @@
 //! ```
 #![cfg_attr(test, allow(dead_code, reason = "the server is not there in unit tests"))]
 
+mod bound;
 mod clock;
 mod commands;
 mod config;

@@ -144,6 +144,7 @@ impl Host for Module {
                         server.delivered(&grant);
                     }
                     server.dismiss_all(&DEMOTED);
+                    server.table.forget_all_bound();
                     server.close_all_sessions();
                 }
                 ServerEvent::Flushed(db) => server.table.look_at_all_soon(db, now),
@@ -261,6 +262,7 @@ fn read_setting(server: &Server, index: usize) -> i64 {
         Some(Setting::RedissonTurnMs) => server.table.redisson_turn().0.cast_signed(),
         Some(Setting::MaxBlocked) => i64::try_from(limits.blocked).unwrap_or(i64::MAX),
         Some(Setting::MaxSessions) => i64::try_from(limits.sessions).unwrap_or(i64::MAX),
+        Some(Setting::MaxBound) => i64::try_from(limits.bound).unwrap_or(i64::MAX),
         None => 0,
     }
 }
@@ -276,6 +278,7 @@ fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), St
         Some(Setting::MaxWaitersPerKey) => limits.waiters_per_key = size()?,
         Some(Setting::MaxBlocked) => limits.blocked = size()?,
         Some(Setting::MaxSessions) => limits.sessions = size()?,
+        Some(Setting::MaxBound) => limits.bound = size()?,
         Some(Setting::RedissonChannel) => {
             server.config.redisson_channel =
                 RedissonChannel::at(value).ok_or("must be auto, both or no")?;

@@ -42,6 +42,7 @@ impl Server {
             let Some(grant) = self.lost.pop() else { break };
             self.take_back(ctx, &grant, now);
         }
+        self.work_on_bound(ctx, now);
         self.look_at_what_is_due(ctx, now);
         self.answer_released(ctx);
         if !self.lost.is_empty() {

@@ -29,6 +29,7 @@ fn settings_have_their_defaults() {
         ("max-waiters-per-key", "1000000"),
         ("max-blocked", "10000"),
         ("max-sessions", "10000"),
+        ("max-bound", "1000000"),
         ("redisson-channel", "auto"),
         ("drain", "no"),
         ("quarantine-ms", "0"),

@@ -381,6 +381,27 @@ pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]
     }
 }
 
+/// Takes `BOUND` off the options, wherever it stands among them but for the place of a number.
+///
+/// # Errors
+///
+/// If it is there twice.
+pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
+    let (mut bound, mut others) = (0_usize, Vec::new());
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        if is(option, b"BOUND") {
+            bound = bound.saturating_add(1);
+            continue;
+        }
+        others.push(*option);
+        if is(option, b"HOLDS") {
+            others.extend(rest.next());
+        }
+    }
+    if bound > 1 { Err(Refusal::Syntax) } else { Ok((bound == 1, others)) }
+}
+
 fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
     arg.as_ref().eq_ignore_ascii_case(word)
 }
@@ -495,6 +516,15 @@ mod tests {
         assert_eq!(value(None::<&&[u8]>, Want::Shared), Ok(None));
         assert_eq!(Refusal::Value.to_string(), "ERR invalid VALUE: must be at most 1024 bytes");
         assert_eq!(Refusal::SharedValue.to_string(), "ERR a lock that is shared has no VALUE");
+    }
+
+    #[test]
+    fn bound_is_said_once_and_is_no_number() {
+        for options in [&["BOUND", "SHARED"][..], &["shared", "bound"]] {
+            assert_eq!(bound(options).map(|(bound, others)| (bound, others.len())), Ok((true, 1)));
+        }
+        assert_eq!(bound(&["HOLDS", "BOUND"]), Ok((false, vec!["HOLDS", "BOUND"])));
+        assert_eq!(bound(&["BOUND", "HOLDS", "2", "BOUND"]), Err(Refusal::Syntax));
     }
 
     #[test]

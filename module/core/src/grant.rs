@@ -185,6 +185,12 @@ impl<P> Table<P> {
     ) -> HandOff<P> {
         let (key, owner) = (leaver.key.clone(), Rc::clone(&leaver.waiter.owner));
         let lease = leaver.waiter.lease;
+        if holds <= permits.max(1) {
+            self.unbind(key.borrow(), &owner);
+        }
+        if let (true, Some(session)) = (leaver.waiter.bound, leaver.waiter.via.session()) {
+            self.bind((key.borrow(), &owner), (token, lease), session, now);
+        }
         self.last_grant = self.last_grant.wrapping_add(1);
         let id = GrantId(self.last_grant);
         self.in_flight.insert(key, token, Rc::clone(&owner), id);
@@ -225,6 +231,7 @@ impl<P> Table<P> {
 
     /// The owner of a grant did something with it, so it must have learned of it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
+        self.relied_on(key, owner);
         if let Some(token) = token {
             self.land(key, None, owner, token);
         }
@@ -240,6 +247,9 @@ impl<P> Table<P> {
         token: Token,
     ) -> Change<P> {
         let untouched = self.land(at.key, Some(id), owner, token);
+        if untouched {
+            self.unbind(at.key, owner);
+        }
         match &at.seen {
             Observed::Held(holding)
                 if untouched && holding.owner == owner && holding.token == Some(token) =>

@@ -52,12 +52,15 @@
 //!   acknowledged were written before.
 //! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
 //! - **I18** A lock that is left free for Redisson is on the list of these moments.
+//! - **I19** What an owner has of a key is bound to one session at most; that is on the session's list,
+//!   or on that of what is to be released when it is gone, and will be looked at.
 #![forbid(unsafe_code)]
 // What overflows in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod agenda;
 pub mod arguments;
+mod bound;
 mod flight;
 mod floor;
 mod grant;
@@ -91,6 +94,7 @@ mod types;
 mod value;
 mod waiting;
 
+pub use bound::Bound;
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
 pub use histogram::Histogram;

@@ -170,6 +170,8 @@ pub struct Limits {
     pub blocked: usize,
     /// How many sessions there may be.
     pub sessions: usize,
+    /// How much may be bound to them, when somebody asks for more.
+    pub bound: usize,
     /// Whether nobody may wait at all.
     pub draining: bool,
 }
@@ -181,6 +183,7 @@ impl Limits {
         waiters_per_key: usize::MAX,
         blocked: usize::MAX,
         sessions: usize::MAX,
+        bound: usize::MAX,
         draining: false,
     };
 }
@@ -228,6 +231,8 @@ pub struct Counters {
     pub readers_replaced: u64,
     /// Sessions that ended because nobody read for too long.
     pub sessions_gone: u64,
+    /// Locks and permits that were released because the session to which they were bound was gone.
+    pub bound_released: u64,
     /// The most that ever waited at one time.
     pub waiters_peak: usize,
 }

@@ -128,6 +128,9 @@ impl<P> Table<P> {
         }
         count(&mut self.counters.granted);
         self.touched(at.key, request.owner, Some(Token::NONE));
+        if held == 0 {
+            self.unbind(at.key, request.owner);
+        }
         let share = Share { holds: more, until };
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         let used = seen.used.saturating_add(permits);
@@ -185,6 +188,9 @@ impl<P> Table<P> {
             return (ReleaseReply::Left(left), PermitsChange::None);
         }
         count(&mut self.counters.released);
+        if left == 0 {
+            self.unbind(at.key, owner);
+        }
         (ReleaseReply::Left(left), without(&seen, own, own.holds.saturating_sub(left)))
     }
 
@@ -271,7 +277,7 @@ impl<P> Table<P> {
 }
 
 /// The owner holds so many less.
-fn without(seen: &Permits, own: Share, permits: u64) -> PermitsChange {
+pub(crate) fn without(seen: &Permits, own: Share, permits: u64) -> PermitsChange {
     let left = own.holds.saturating_sub(permits);
     let share = (left > 0).then_some(Share { holds: left, ..own });
     PermitsChange::Own { share, used: seen.used.saturating_sub(permits) }

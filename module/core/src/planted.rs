@@ -148,6 +148,14 @@ bugs! {
     SessionOutlives "session-outlives"
     /// Anybody may use a session.
     ForeignSession "foreign-session"
+    /// The time of a session does not begin anew when its reader is answered.
+    TtlTooEarly "ttl-too-early"
+    /// What is bound stays when its session is gone.
+    BoundStays "bound-stays"
+    /// What is bound anew to another session stays bound to the one before.
+    BoundTwice "bound-twice"
+    /// What is bound is released whatever grant the owner has by then.
+    BoundTokenIgnored "bound-token-ignored"
 }
 
 impl Bug {

@@ -130,6 +130,7 @@ impl<P> Table<P> {
             self.sessions.prune(id, PRUNED);
         }
         self.clear_remains();
+        self.forget_some();
         self.sessions_have_work()
     }
 
@@ -138,7 +139,8 @@ impl<P> Table<P> {
     pub fn sessions_have_work(&self) -> bool {
         let sessions = &self.sessions;
         let drains = self.limits.draining && sessions.waits > 0;
-        drains || !sessions.unsettled.is_empty() || !sessions.remains.is_empty()
+        let left = !sessions.unsettled.is_empty() || !sessions.remains.is_empty();
+        drains || left || self.has_forgotten()
     }
 
     /// Some waiters of a session that is gone leave, and some of what was kept for it goes.

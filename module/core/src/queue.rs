@@ -44,6 +44,8 @@ pub(crate) struct Waiter<P> {
     pub(crate) since: MonoMillis,
     /// When its wait ends; none if it waits for as long as it takes.
     pub(crate) end: Option<MonoMillis>,
+    /// Whether what it is granted is bound to its session.
+    pub(crate) bound: bool,
     pub(crate) via: Via<P>,
 }
 
@@ -249,7 +251,7 @@ impl<P> Queues<P> {
         self.places.insert((self.hashes.hash_one((queue, owner)), id));
         self.line.insert((queue, id));
         let owner = owner.into();
-        let waiter = Waiter { queue, owner, want, lease, since, end, via };
+        let waiter = Waiter { queue, owner, want, lease, since, end, bound: false, via };
         self.waiters.insert(id, Box::new(waiter));
         id
     }

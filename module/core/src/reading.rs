@@ -99,7 +99,15 @@ impl<P> Table<P> {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading == reading.number && session.reader.is_none() {
             session.cursor = session.cursor.max(up_to);
-            self.live_on(reading.session, now);
+            self.was_answered(reading.session, now);
+        }
+    }
+
+    /// Its client relies on the session, and on what is bound to it, from when it sent what is
+    /// answered now: so the session must last from now on.
+    fn was_answered(&mut self, id: SessionId, now: Now) {
+        if !Bug::TtlTooEarly.is_planted() {
+            self.live_on(id, now);
         }
     }
 
@@ -128,7 +136,7 @@ impl<P> Table<P> {
             }
             let Some(client) = session.reader.take() else { continue };
             let reading = Reading { session: id, number: session.reading };
-            self.live_on(id, now);
+            self.was_answered(id, now);
             return Some((reading, client));
         }
         None

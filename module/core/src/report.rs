@@ -118,6 +118,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         let kept = self.sessions.outcomes.saturating_add(self.sessions.waits);
+        let kept = kept.saturating_add(self.bindings.len());
         self.queues.entries().saturating_add(self.in_flight.len()).saturating_add(kept)
     }
 
@@ -135,7 +136,8 @@ impl<P> Table<P> {
                 self.agenda.len()
             ));
         }
-        self.check_sessions()
+        self.check_sessions()?;
+        self.check_bound()
     }
 
     /// Says how many wait for a limited time.

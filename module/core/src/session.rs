@@ -79,6 +79,8 @@ pub struct SessionView<'a, P> {
     pub waits: usize,
     /// How many outcomes are kept for it.
     pub outcomes: usize,
+    /// How many locks and permits are bound to it.
+    pub bound: usize,
     /// When it was opened.
     pub since: MonoMillis,
     /// Whether its reader's connection was lost.
@@ -104,6 +106,8 @@ pub(crate) struct Session<P> {
     pub(crate) due: MonoMillis,
     pub(crate) away: bool,
     pub(crate) waits: BTreeSet<WaiterId>,
+    /// What is bound to it.
+    pub(crate) bound: BTreeSet<(u64, u64)>,
     /// Up to here its waiters stand where they should since it went away or came back; `None` if
     /// all do.
     pub(crate) settling: Option<Option<WaiterId>>,
@@ -147,6 +151,7 @@ impl<P> Table<P> {
             due,
             away: false,
             waits: BTreeSet::new(),
+            bound: BTreeSet::new(),
             settling: None,
             listed: false,
             outbox: Outbox::default(),
@@ -165,7 +170,8 @@ impl<P> Table<P> {
         (*session.user == *user || Bug::ForeignSession.is_planted()).then_some(id)
     }
 
-    /// Ends a session; gives back the reader that is blocked.
+    /// Ends a session, and what is bound to it is to be released; gives back the reader that is
+    /// blocked.
     pub fn close_session(&mut self, id: SessionId) -> Option<P> {
         let mut session = self.sessions.all.remove(&id)?;
         self.sessions.names.remove(&session.name);
@@ -178,6 +184,7 @@ impl<P> Table<P> {
             self.sessions.away = self.sessions.away.saturating_sub(1);
         }
         let reader = session.reader.take();
+        self.bindings.orphan(session.bound);
         self.sessions.remains.push_back((session.waits, session.outbox));
         reader
     }
@@ -245,6 +252,7 @@ impl<P> Session<P> {
             reader: self.reader.as_ref(),
             waits: self.waits.len(),
             outcomes: self.outbox.len(),
+            bound: self.bound.len(),
             since: self.since,
             away: self.away,
         }

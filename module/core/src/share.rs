@@ -51,6 +51,7 @@ impl<P> Table<P> {
         };
         count(&mut self.counters.granted);
         count(&mut self.counters.granted_shared);
+        self.unbind(at.key, request.owner);
         let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
         let change = shares_on(sharing, share, given);
         (AcquireReply::Granted { token, holds: 1 }, change)
@@ -155,6 +156,7 @@ impl<P> Table<P> {
             shares_on(sharing, Share { holds: left, ..share }, None)
         } else {
             count(&mut self.counters.released);
+            self.unbind(at.key, owner);
             self.stop_sharing(at, sharing, Cause::Release)
         };
         (ReleaseReply::Left(left), change)
@@ -204,7 +206,11 @@ impl<P> Table<P> {
             let joined = Vec::new();
             return Change::Share(Sharers { begins: true, token: None, own, joined, until });
         }
-        self.begin_sharing(at, stored, Cause::Release, Some((own, holding.until)))
+        let change = self.begin_sharing(at, stored, Cause::Release, Some((own, holding.until)));
+        if let Some(token) = change.issued() {
+            self.has_token_now(at.key, holding.owner, token);
+        }
+        change
     }
 
     /// Sets the lease of one of those who share a lock to start anew.
@@ -234,6 +240,7 @@ impl<P> Table<P> {
     ) -> (AcquireReply, Change<P>) {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
         count(&mut self.counters.granted);
+        self.unbind(at.key, request.owner);
         let change = if request.want == Want::Shared {
             self.share_alone(at, token, request.lease)
         } else {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use crate::agenda::Agenda;
+use crate::bound::Bindings;
 use crate::flight::Flights;
 use crate::grant::after;
 use crate::histogram::Histogram;
@@ -30,6 +31,7 @@ use crate::types::{Millis, Now};
 pub struct Table<P> {
     pub(crate) queues: Queues<P>,
     pub(crate) sessions: Sessions<P>,
+    pub(crate) bindings: Bindings,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
     pub(crate) in_flight: Flights,
@@ -97,6 +99,7 @@ impl<P> Table<P> {
         Self {
             queues: Queues::default(),
             sessions: Sessions::default(),
+            bindings: Bindings::default(),
             agenda: Agenda::default(),
             tokens: TokenSource::default(),
             in_flight: Flights::default(),
@@ -256,6 +259,7 @@ impl<P> Table<P> {
             self.downgrade(at, holding)
         } else {
             count(&mut self.counters.released);
+            self.unbind(at.key, owner);
             self.note_held(at, holding.token);
             self.pass_on(at, holding.token, Cause::Release)
         };
@@ -264,7 +268,7 @@ impl<P> Table<P> {
 
     /// Notes how long a lock was held that is about to be released. Its token says since when: it is
     /// the moment of the grant, unless tokens are ahead of the clock. Those of the future say nothing.
-    fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
+    pub(crate) fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
         let held = token.and_then(|token| at.now.unix_us.checked_sub(token.value()));
         let Some(held) = held else { return };
         self.hold_times.record(held, if self.is_quiet() { SAMPLED } else { 1 });
@@ -314,6 +318,9 @@ impl<P> Table<P> {
             Ok(token) => token,
             Err(reply) => return (reply, Change::None),
         };
+        if let Some(token) = token {
+            self.has_token_now(at.key, owner, token);
+        }
         let until = at.now.unix().plus(lease);
         self.touched(at.key, owner, holding.token);
         self.look_no_later_than(at.key, after(until), Cause::Expiry);

@@ -156,6 +156,7 @@ impl<P> Table<P> {
         let old_end = std::mem::replace(&mut waiter.end, end);
         let other = std::mem::replace(&mut waiter.want, join.want) != join.want;
         waiter.lease = join.lease;
+        waiter.bound = false;
         let (queue, owner) = (waiter.queue, Rc::clone(&waiter.owner));
         self.agenda.drop_wait(old_end, id);
         self.agenda.add_wait(end, id);
@@ -315,7 +316,7 @@ impl<P> Table<P> {
         let planned = self.agenda.next_due(now);
         let goes_on = self.sessions_have_work() || self.is_sweeping();
         let at_once = goes_on.then_some(Millis(0));
-        [planned, at_once, self.quarantine_due(now), self.moment_due(now)]
+        [planned, at_once, self.quarantine_due(now), self.moment_due(now), self.bound_due(now)]
             .into_iter()
             .flatten()
             .min()

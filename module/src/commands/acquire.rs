@@ -1,9 +1,12 @@
-//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [VALUE value]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
 
 use kvlock_core::arguments;
-use kvlock_core::{Acquire, AcquireReply, Bug, Want};
+use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, SessionId, Want};
 
-use super::{Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, TOO_MANY_HOLDS, UPGRADE};
+use super::{
+    Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
+    UNBOUND, UPGRADE,
+};
 use crate::clock;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, KeyUse, Reply};
@@ -26,6 +29,8 @@ impl Operation for LockAcquire {
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
@@ -33,11 +38,33 @@ impl Operation for LockAcquire {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
-        let ([says], options) = arguments::named([b"VALUE"], options)?;
+        let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
+        let (bound, options) = arguments::bound(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
-        Ok(run(server, ctx, *key, *owner, &request, says))
+        let at = KeyRef::lock(ctx.db(), key.bytes());
+        let bound = bound_to(server, ctx, session, bound, at, request.owner)?;
+        Ok(run(server, ctx, *key, *owner, &request, says, bound))
     }
+}
+
+/// The session to which what is granted at once is to be bound. A session alone is for those who
+/// wait.
+pub(super) fn bound_to(
+    server: &Server,
+    ctx: &Ctx<'_>,
+    session: Option<Arg<'_>>,
+    bound: bool,
+    key: KeyRef<'_>,
+    owner: &[u8],
+) -> Result<Option<SessionId>, Reply> {
+    let session = match (session, bound) {
+        (None, false) => return Ok(None),
+        (None, true) => return Err(UNBOUND),
+        (Some(_), false) => return Err(SYNTAX),
+        (Some(name), true) => server.session(ctx, name)?,
+    };
+    if server.table.has_room_to_bind(key, owner) { Ok(Some(session)) } else { Err(TOO_MANY_BOUND) }
 }
 
 /// Acquires without waiting.
@@ -48,6 +75,7 @@ pub(super) fn run(
     owner: Arg<'_>,
     request: &Acquire<'_>,
     says: Option<&[u8]>,
+    bound: Option<SessionId>,
 ) -> Reply {
     let first = request.holds.is_none_or(|holds| holds == 1);
     if Bug::RefusesFree.is_planted() && first && clock::now().unix_us.is_multiple_of(3) {
@@ -56,6 +84,9 @@ pub(super) fn run(
     let need = need(request);
     let outcome = server.on_lock(ctx, key, Some(owner), need, |table, at| {
         let (reply, change) = table.acquire(at, request);
+        if let Some(session) = bound {
+            table.bind_granted(at, request, reply, session);
+        }
         (reply, change.saying(says.filter(|_| is_granted(reply))))
     });
     if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {

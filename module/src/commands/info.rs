@@ -44,6 +44,7 @@ impl Operation for LockInfo {
         fields.extend(held.describe_mode());
         fields.extend(held.says.take().map(|says| ("value", Reply::Bytes(says))));
         fields.extend(quarantine(server, now));
+        fields.extend(held.bound(server, name));
         if let Some(shown) = waiters_shown {
             fields.push(("queue", queue(server, name, shown, now)));
         }
@@ -113,6 +114,13 @@ impl Held {
             ("token", Reply::or_nil(token, Reply::Number)),
             ("lease-left", Reply::or_nil(self.until, |until| left(until, now))),
         ]
+    }
+
+    /// The session to which it is bound by who holds it alone.
+    fn bound(&self, server: &Server, at: KeyRef<'_>) -> Option<(&'static str, Reply)> {
+        let (owner, ..) = self.alone.as_ref()?;
+        let session = server.table.bound_to(at, owner, self.token)?;
+        Some(("bound", sessions::short_name(session)))
     }
 
     fn describe_mode(&self) -> [(&'static str, Reply); 2] {

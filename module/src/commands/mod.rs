@@ -114,6 +114,9 @@ pub(crate) const NO_SESSION: Reply =
     Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
 
 const NO_USER: Reply = Reply::error(c"ERR this caller has no user to whom a session could belong");
+const UNBOUND: Reply = Reply::error(c"ERR BOUND needs a SESSION");
+const TOO_MANY_BOUND: Reply =
+    Reply::error(c"QUEUEFULL too many locks are bound to sessions, try again later");
 const TOO_MANY_SESSIONS: Reply = Reply::error(c"QUEUEFULL too many sessions, try again later");
 const ACK_AHEAD: Reply = Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
 

@@ -1,8 +1,10 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [VALUE value]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
 
-use kvlock_core::{Acquire, Join, SessionId, Via, WaitReply, WaiterId, arguments};
+use kvlock_core::{
+    Acquire, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
+};
 
-use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, acquire};
+use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire};
 use crate::clock;
 use crate::module::DRAINING;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, KeyUse, Reply};
@@ -30,6 +32,7 @@ impl Operation for LockWait {
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
@@ -37,23 +40,29 @@ impl Operation for LockWait {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
         let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
+        let (bound, options) = arguments::bound(&options)?;
         let most = server.config.max_lease_ms;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        let how = How::find(server, ctx, session)?;
+        let how = How::find(server, ctx, session, bound)?;
         if how == How::Not {
-            return Ok(acquire::run(server, ctx, *key, *owner, &request, says));
+            return Ok(acquire::run(server, ctx, *key, *owner, &request, says, None));
         }
+        let at = KeyRef::lock(ctx.db(), key.bytes());
+        let bound = how.bound_to(server, bound, at, request.owner)?;
         let need = acquire::need(&request);
         let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
             let (outcome, change) = table.wait(at, &request, how.session());
+            if let (WaitReply::Now(reply), Some(session)) = (outcome, bound) {
+                table.bind_granted(at, &request, reply, session);
+            }
             let Acquire { owner, want, lease, .. } = request;
             let join = Join { owner, want, lease, timeout };
             let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
             let change = change.saying(says.filter(|_| granted));
             let enqueue = |via| {
-                let (waiter, replaced) = table.enqueue(at, &join, via);
+                let (waiter, replaced) = enqueue(table, at, &join, via, bound);
                 table.will_say(waiter, says);
                 (waiter, replaced)
             };
@@ -89,9 +98,11 @@ impl How {
         server: &Server,
         ctx: &Ctx<'_>,
         session: Option<Arg<'_>>,
+        bound: bool,
     ) -> Result<Self, Reply> {
         match session {
             _ if !server.may_serve() => Err(READ_ONLY),
+            None if bound => Err(UNBOUND),
             Some(name) => server.session(ctx, name).map(Self::Session),
             None if ctx.must_not_block() => Ok(Self::Not),
             None => Ok(Self::Blocked),
@@ -102,6 +113,22 @@ impl How {
         match self {
             Self::Session(session) => Some(session),
             Self::Blocked | Self::Not => None,
+        }
+    }
+
+    /// The session to which what is granted is to be bound.
+    pub(super) fn bound_to(
+        self,
+        server: &Server,
+        bound: bool,
+        key: KeyRef<'_>,
+        owner: &[u8],
+    ) -> Result<Option<SessionId>, Reply> {
+        let session = self.session().filter(|_| bound);
+        if session.is_none() || server.table.has_room_to_bind(key, owner) {
+            Ok(session)
+        } else {
+            Err(TOO_MANY_BOUND)
         }
     }
 
@@ -137,6 +164,21 @@ impl How {
         let (waiter, replaced) = enqueue(Via::Client(waiting));
         Some(Joined { waiter, client: Some(handle), replaced })
     }
+}
+
+/// Puts somebody in line; what it is granted is bound if it is to be.
+pub(super) fn enqueue(
+    table: &mut Table<Waiting>,
+    at: &impl WaitedFor,
+    join: &Join<'_>,
+    via: Via<Waiting>,
+    bound: Option<SessionId>,
+) -> (WaiterId, Option<Waiting>) {
+    let (waiter, replaced) = table.enqueue(at, join, via);
+    if bound.is_some() {
+        table.bind_when_granted(waiter);
+    }
+    (waiter, replaced)
 }
 
 impl Joined {

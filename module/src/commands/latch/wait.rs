@@ -35,7 +35,7 @@ impl Operation for LatchWait {
         if !others.is_empty() {
             return Err(SYNTAX);
         }
-        let how = How::find(server, ctx, session)?;
+        let how = How::find(server, ctx, session, false)?;
         let now = clock::now();
         let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.words, *key, None);
         let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };

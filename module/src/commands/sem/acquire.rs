@@ -1,7 +1,8 @@
-//! `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n]`
+//! `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n] [SESSION id] [BOUND]`
 
-use kvlock_core::{Acquire, Permits, TakeReply, arguments};
+use kvlock_core::{Acquire, KeyRef, Permits, SessionId, TakeReply, arguments};
 
+use crate::commands::acquire::bound_to;
 use crate::commands::{Answer, MISMATCH, NOT_A_LOCK, Operation, TOO_MANY_PERMITS, UNSET};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server::Server;
@@ -23,6 +24,8 @@ impl Operation for SemAcquire {
             ArgSpec::NumberOrWord { name: c"permits", word: c"ALL" },
             ArgSpec::Number(c"lease-ms"),
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
         ],
     };
 
@@ -30,14 +33,22 @@ impl Operation for SemAcquire {
         let [key, owner, permits, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
         let (permits, lease) = (permits.bytes(), lease.bytes());
+        let (session, options) = arguments::session(options)?;
+        let (bound, options) = arguments::bound(&options)?;
         let (permits, request) =
-            arguments::permits_or_all(owner.bytes(), permits, lease, options, most)?;
+            arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
+        let at = KeyRef::semaphore(ctx.db(), key.bytes());
+        let bound = bound_to(server, ctx, session, bound, at, request.owner)?;
         if let Some(permits) = permits {
-            return Ok(run(server, ctx, *key, *owner, permits, &request));
+            return Ok(run(server, ctx, *key, *owner, permits, &request, bound));
         }
         let all = Some(Permits::MAX);
         let outcome = server.on_semaphore(ctx, *key, Some(*owner), all, |server, at| {
-            server.table.drain_permits(at, &request)
+            let (outcome, change) = server.table.drain_permits(at, &request);
+            if let Some(session) = bound {
+                server.table.bind_taken(at, &request, outcome, session);
+            }
+            (outcome, change)
         });
         Ok(reply(outcome))
     }
@@ -51,9 +62,14 @@ pub(super) fn run(
     owner: Arg<'_>,
     permits: u64,
     request: &Acquire<'_>,
+    bound: Option<SessionId>,
 ) -> Reply {
     reply(server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
-        server.table.take_permits(at, permits, request)
+        let (outcome, change) = server.table.take_permits(at, permits, request);
+        if let Some(session) = bound {
+            server.table.bind_taken(at, request, outcome, session);
+        }
+        (outcome, change)
     }))
 }
 

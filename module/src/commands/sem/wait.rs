@@ -1,9 +1,9 @@
-//! `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n] [SESSION id]`
+//! `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n] [SESSION id] [BOUND]`
 
-use kvlock_core::{Join, Want, arguments};
+use kvlock_core::{Join, KeyRef, WaitReply, Want, arguments};
 
 use super::acquire;
-use crate::commands::wait::How;
+use crate::commands::wait::{How, enqueue};
 use crate::commands::{Answer, Operation};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
 use crate::server::Server;
@@ -27,6 +27,7 @@ impl Operation for SemWait {
             ArgSpec::Number(c"timeout-ms"),
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
         ],
     };
 
@@ -35,19 +36,25 @@ impl Operation for SemWait {
             return Ok(Reply::Nil);
         };
         let (session, options) = arguments::session(options)?;
+        let (bound, options) = arguments::bound(&options)?;
         let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
         let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &options, most)?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        let how = How::find(server, ctx, session)?;
+        let how = How::find(server, ctx, session, bound)?;
         if how == How::Not {
-            return Ok(acquire::run(server, ctx, *key, *owner, permits, &request));
+            return Ok(acquire::run(server, ctx, *key, *owner, permits, &request, None));
         }
+        let at = KeyRef::semaphore(ctx.db(), key.bytes());
+        let bound = how.bound_to(server, bound, at, request.owner)?;
         let joined = server.on_semaphore(ctx, *key, Some(*owner), Some(permits), |server, at| {
             let (outcome, change) =
                 server.table.wait_for_permits(at, permits, &request, how.session());
+            if let (WaitReply::Now(reply), Some(session)) = (outcome, bound) {
+                server.table.bind_taken(at, &request, reply, session);
+            }
             let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
             let join = Join { owner, want, lease, timeout };
-            let enqueue = |via| server.table.enqueue(at, &join, via);
+            let enqueue = |via| enqueue(&mut server.table, at, &join, via, bound);
             (how.settle(ctx, outcome, acquire::reply, enqueue), change)
         });
         Ok(joined?.answer(server))

@@ -38,6 +38,7 @@ impl Operation for SessionList {
                 ("state", Reply::Word(state)),
                 ("waits", number(session.waits)),
                 ("outcomes", number(session.outcomes)),
+                ("bound", number(session.bound)),
                 ("age", Reply::Number(now.mono.since(session.since).0)),
             ])
         });

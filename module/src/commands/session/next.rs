@@ -45,6 +45,8 @@ impl Operation for SessionNext {
         let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
             tell(server, ctx, reading, most, connection)
         } else if server.table.limits.draining && !server.table.has_waits(session) {
+            // The module may be about to be loaded anew: what is bound stays, and its leases count.
+            server.table.forget_bound(session);
             server.close_session(session);
             DRAINING
         } else {

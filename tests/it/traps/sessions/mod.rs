@@ -2,6 +2,8 @@
 //! what they do.
 
 mod away;
+mod bound;
+mod bound_guards;
 mod contexts;
 mod gone;
 mod outcomes;

@@ -1,0 +1,422 @@
+//! Locks and permits that are bound to sessions: when the session is gone they are released, however
+//! long their lease still is.
+//!
+//! ```text
+//! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound anew──► nothing
+//!                                  │ its session is gone
+//!                                  ▼
+//!                               orphan ──the key still holds that grant──► released, handed on
+//!                                  └─────its owner has used it since─────► its lease counts
+//! ```
+//!
+//! A binding is memory and says who was given what with which token, never who holds: that is read
+//! from the key when it is released. So it may outlive its grant, after a foreign change or when the
+//! lease has ended; it is looked at when that lease is over, and dropped if the grant is.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::BuildHasher as _;
+use std::rc::Rc;
+
+use foldhash::quality::RandomState;
+
+use crate::key::{KeyRef, LockKey};
+use crate::lock::{Acquire, AcquireReply};
+use crate::observed::Observed;
+use crate::outcome::{Cause, Change, count};
+use crate::permits::without;
+use crate::planted::Bug;
+use crate::queue::WaiterId;
+use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, TakeReply};
+use crate::session::{SessionId, SessionName};
+use crate::table::{Situation, Table};
+use crate::token::Token;
+use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+
+/// The least time until a binding is looked at: that only saves memory.
+const LOOKED_AT_AFTER: Millis = Millis(1_000);
+
+/// How long nothing is tried when the server has refused to write.
+const REFUSED: Millis = Millis(100);
+
+/// How many bindings are forgotten in one go: each a microsecond.
+const STEPS: usize = 256;
+
+/// Names a binding: the hash of its key and owner, and a number that is never used twice.
+type Place = (u64, u64);
+
+#[derive(Debug)]
+struct Binding {
+    key: LockKey,
+    owner: Rc<[u8]>,
+    token: Token,
+    session: SessionId,
+    look: MonoMillis,
+}
+
+/// A binding of which something is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Bound {
+    place: Place,
+    /// What is bound.
+    pub key: LockKey,
+    /// For whom.
+    pub owner: Rc<[u8]>,
+    token: Token,
+    /// Whether its session is gone, so that it is to be released. If not, it is enough to find out
+    /// whether there is still something to release.
+    pub is_orphan: bool,
+}
+
+/// All bindings.
+#[derive(Debug, Default)]
+pub(crate) struct Bindings {
+    all: BTreeMap<Place, Binding>,
+    /// When each is looked at, because its lease will have ended unless it was renewed.
+    looks: BTreeSet<(MonoMillis, Place)>,
+    /// Those of sessions that are gone. One that is not there any more was bound anew.
+    orphans: VecDeque<BTreeSet<Place>>,
+    /// Those of sessions that are gone that could not be released: it is tried again when they are
+    /// looked at.
+    refused: BTreeSet<Place>,
+    /// Those that are to be dropped: from here on their leases count.
+    forgotten: VecDeque<BTreeSet<Place>>,
+    /// Nothing is tried before.
+    refused_until: Option<MonoMillis>,
+    last_number: u64,
+    hashes: RandomState,
+}
+
+impl Bindings {
+    fn find(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<Place> {
+        if self.all.is_empty() {
+            return None;
+        }
+        let hash = self.hashes.hash_one((key, owner));
+        let found = self.all.range((hash, 0)..=(hash, u64::MAX));
+        let is_it = |it: &Binding| it.key.borrow() == key && *it.owner == *owner;
+        found.filter(|(_, binding)| is_it(binding)).map(|(place, _)| *place).next()
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Binding> {
+        let binding = self.all.remove(&place)?;
+        self.looks.remove(&(binding.look, place));
+        self.refused.remove(&place);
+        Some(binding)
+    }
+
+    fn look_at(&mut self, place: Place, due: MonoMillis) {
+        if let Some(binding) = self.all.get_mut(&place) {
+            let before = std::mem::replace(&mut binding.look, due);
+            self.looks.remove(&(before, place));
+            self.looks.insert((due, place));
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// They are not released any more.
+    pub(crate) fn forget(&mut self, places: BTreeSet<Place>) {
+        self.forgotten.push_back(places);
+    }
+
+    /// They are released from now on.
+    pub(crate) fn orphan(&mut self, places: BTreeSet<Place>) {
+        if !places.is_empty() && !Bug::BoundStays.is_planted() {
+            self.orphans.push_back(places);
+        }
+    }
+}
+
+impl<P> Table<P> {
+    /// Says whether one more may be bound. One that is bound already always may.
+    #[must_use]
+    pub fn has_room_to_bind(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        self.bindings.len() < self.limits.bound || self.bindings.find(key, owner).is_some()
+    }
+
+    /// Binds what an owner has of a key to a session, and to no other.
+    pub fn bind(
+        &mut self,
+        (key, owner): (KeyRef<'_>, &[u8]),
+        (token, lease): (Token, Millis),
+        session: SessionId,
+        now: Now,
+    ) {
+        if !Bug::BoundTwice.is_planted() {
+            self.unbind(key, owner);
+        }
+        let bindings = &mut self.bindings;
+        bindings.last_number = bindings.last_number.saturating_add(1);
+        let place = (bindings.hashes.hash_one((key, owner)), bindings.last_number);
+        let Some(open) = self.sessions.get_mut(session) else { return };
+        open.bound.insert(place);
+        let look = now.mono.plus(lease.max(LOOKED_AT_AFTER));
+        let (key, owner) = (key.keep(), owner.into());
+        bindings.all.insert(place, Binding { key, owner, token, session, look });
+        bindings.looks.insert((look, place));
+    }
+
+    /// The same with what an acquire or a wait has answered at once.
+    pub fn bind_granted(
+        &mut self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+        reply: AcquireReply,
+        session: SessionId,
+    ) {
+        if let AcquireReply::Granted { token, .. } = reply {
+            self.bind((at.key, request.owner), (token, request.lease), session, at.now);
+        }
+    }
+
+    /// The same with permits.
+    pub fn bind_taken(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        request: &Acquire<'_>,
+        reply: TakeReply,
+        session: SessionId,
+    ) {
+        if let TakeReply::Holds(_) = reply {
+            self.bind((at.key, request.owner), (Token::NONE, request.lease), session, at.now);
+        }
+    }
+
+    /// What this waiter is granted is bound to the session through which it waits.
+    pub fn bind_when_granted(&mut self, waiter: WaiterId) {
+        if let Some(waiter) = self.queues.waiter_mut(waiter) {
+            waiter.bound = waiter.via.session().is_some();
+        }
+    }
+
+    /// What an owner has of a key is not bound any more, or it has nothing.
+    pub(crate) fn unbind(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if let Some(place) = self.bindings.find(key, owner) {
+            self.drop_binding(place);
+        }
+    }
+
+    fn drop_binding(&mut self, place: Place) {
+        if let Some(binding) = self.bindings.remove(place)
+            && let Some(session) = self.sessions.get_mut(binding.session)
+        {
+            session.bound.remove(&place);
+        }
+    }
+
+    /// An owner has shown that it relies on what it has: if its session is gone, the lease counts
+    /// from here on.
+    pub(crate) fn relied_on(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if self.bindings.orphans.is_empty() && self.bindings.refused.is_empty() {
+            return;
+        }
+        let place = self.bindings.find(key, owner).filter(|place| self.is_orphan(*place));
+        if let Some(place) = place {
+            self.bindings.remove(place);
+        }
+    }
+
+    fn is_orphan(&self, place: Place) -> bool {
+        let session = self.bindings.all.get(&place).map(|binding| binding.session);
+        session.is_some_and(|session| self.sessions.get(session).is_none())
+    }
+
+    /// What an owner has of a key has this token from now on.
+    pub(crate) fn has_token_now(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
+        let place = self.bindings.find(key, owner);
+        if let Some(binding) = place.and_then(|place| self.bindings.all.get_mut(&place)) {
+            binding.token = token;
+        }
+    }
+
+    /// The session to which the grant with this token is bound.
+    #[must_use]
+    pub fn bound_to(
+        &self,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        token: Option<Token>,
+    ) -> Option<&SessionName> {
+        let binding = self.bindings.all.get(&self.bindings.find(key, owner)?)?;
+        let binding = Some(binding).filter(|binding| Some(binding.token) == token)?;
+        self.sessions.get(binding.session).map(|session| &session.name)
+    }
+
+    /// How many are bound, with those that are still to be released.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Nothing of what is bound to this session is released when it is gone: its leases count.
+    pub fn forget_bound(&mut self, session: SessionId) {
+        if let Some(session) = self.sessions.get_mut(session) {
+            self.bindings.forget(std::mem::take(&mut session.bound));
+        }
+    }
+
+    /// The same for all sessions, and those that are gone.
+    pub fn forget_all_bound(&mut self) {
+        let all: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.forget_bound(id));
+        let orphans = std::mem::take(&mut self.bindings.orphans);
+        self.bindings.forgotten.extend(orphans);
+        let refused = std::mem::take(&mut self.bindings.refused);
+        self.bindings.forget(refused);
+    }
+
+    /// Forgets some of those; says whether there are more.
+    pub(crate) fn forget_some(&mut self) -> bool {
+        for _ in 0..STEPS {
+            let Some(places) = self.bindings.forgotten.front_mut() else { return false };
+            match places.pop_first() {
+                Some(place) => drop(self.bindings.remove(place)),
+                None => drop(self.bindings.forgotten.pop_front()),
+            }
+        }
+        self.has_forgotten()
+    }
+
+    pub(crate) fn has_forgotten(&self) -> bool {
+        !self.bindings.forgotten.is_empty()
+    }
+
+    /// A binding of which something is to be done now. Say then what came of it:
+    /// [`Self::release_bound`], [`Self::release_bound_permits`], [`Self::stays_bound`],
+    /// [`Self::not_bound`] or [`Self::refused_to_release`].
+    pub fn next_bound(&mut self, now: Now) -> Option<Bound> {
+        if self.bindings.refused_until.is_some_and(|until| now.mono < until) {
+            return None;
+        }
+        self.bindings.refused_until = None;
+        while let Some(places) = self.bindings.orphans.front_mut() {
+            match places.pop_first() {
+                None => drop(self.bindings.orphans.pop_front()),
+                Some(place) if self.bindings.all.contains_key(&place) => {
+                    return self.bound_at(place, true);
+                }
+                Some(_) => {}
+            }
+        }
+        let (_, place) = *self.bindings.looks.first().filter(|(due, _)| *due <= now.mono)?;
+        // If nothing is said of it, it is looked at later.
+        self.bindings.look_at(place, now.mono.plus(LOOKED_AT_AFTER));
+        self.bound_at(place, self.bindings.refused.contains(&place))
+    }
+
+    fn bound_at(&self, place: Place, is_orphan: bool) -> Option<Bound> {
+        let Binding { key, owner, token, .. } = self.bindings.all.get(&place)?;
+        Some(Bound { place, key: key.clone(), owner: Rc::clone(owner), token: *token, is_orphan })
+    }
+
+    /// Until when the owner has the grant that is bound; none if it has it no more.
+    #[must_use]
+    pub fn is_still_bound(&self, at: &Situation<'_>, bound: &Bound) -> Option<UnixMillis> {
+        let is_it = |token: Option<Token>| {
+            token == Some(bound.token) || Bug::BoundTokenIgnored.is_planted()
+        };
+        match &at.seen {
+            Observed::Held(holding) if *holding.owner == *bound.owner && is_it(holding.token) => {
+                Some(holding.until.unwrap_or(UnixMillis(u64::MAX)))
+            }
+            Observed::Shared(sharing) if is_it(sharing.token) => {
+                sharing.share_of(&bound.owner, at.now.unix()).map(|share| share.until)
+            }
+            Observed::Held(_)
+            | Observed::Shared(_)
+            | Observed::Free { .. }
+            | Observed::NotALock { .. } => None,
+        }
+    }
+
+    /// It is still there, for so long.
+    pub fn stays_bound(&mut self, bound: &Bound, until: UnixMillis, now: Now) {
+        let lease = until.since(now.unix()).max(LOOKED_AT_AFTER);
+        self.bindings.look_at(bound.place, now.mono.plus(lease));
+    }
+
+    /// There is nothing to release any more, or not here.
+    pub fn not_bound(&mut self, bound: &Bound) {
+        self.drop_binding(bound.place);
+    }
+
+    /// The server refuses to write here just now: it is tried again in a while, and if it refuses
+    /// `all` that is written, nothing else is tried before.
+    pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
+        let later = now.mono.plus(REFUSED);
+        self.bindings.refused.insert(bound.place);
+        self.bindings.look_at(bound.place, later);
+        self.bindings.refused_until = all.then_some(later);
+    }
+
+    /// Releases all that the owner has of a lock by the grant that is bound, and hands it on.
+    pub fn release_bound(&mut self, at: &Situation<'_>, bound: &Bound) -> Change<P> {
+        self.drop_binding(bound.place);
+        if self.is_still_bound(at, bound).is_none() {
+            return Change::None;
+        }
+        self.land(at.key, None, &bound.owner, bound.token);
+        count(&mut self.counters.bound_released);
+        match &at.seen {
+            Observed::Held(holding) => {
+                self.note_held(at, holding.token);
+                self.pass_on(at, holding.token, Cause::Release)
+            }
+            Observed::Shared(sharing) => self.stop_sharing(at, sharing, Cause::Release),
+            Observed::Free { .. } | Observed::NotALock { .. } => Change::None,
+        }
+    }
+
+    /// Gives back all permits of the owner.
+    pub fn release_bound_permits(&mut self, at: &SemaphoreAt<'_>, bound: &Bound) -> PermitsChange {
+        self.drop_binding(bound.place);
+        let Semaphore::Set(seen @ Permits { own: Some(own), .. }) = at.seen else {
+            return PermitsChange::None;
+        };
+        self.land(at.key, None, &bound.owner, bound.token);
+        count(&mut self.counters.bound_released);
+        without(&seen, own, own.holds)
+    }
+
+    /// How long it is until something is to be done about bindings.
+    pub(crate) fn bound_due(&self, now: Now) -> Option<Millis> {
+        let bindings = &self.bindings;
+        let orphans = (!bindings.orphans.is_empty()).then_some(Millis(0));
+        let look = bindings.looks.first().map(|(due, _)| due.since(now.mono));
+        let first = [orphans, look].into_iter().flatten().min()?;
+        let refused = bindings.refused_until.map_or(Millis(0), |until| until.since(now.mono));
+        Some(first.max(refused))
+    }
+
+    pub(crate) fn check_bound(&self) -> Result<(), String> {
+        let bindings = &self.bindings;
+        let mut listed = 0_usize;
+        for (place, binding) in &bindings.all {
+            let key = String::from_utf8_lossy(&binding.key.name);
+            if !bindings.looks.contains(&(binding.look, *place)) {
+                return Err(format!("I19: nobody looks at what is bound at {key}"));
+            }
+            let gone = || bindings.orphans.iter().chain(&bindings.forgotten);
+            let session = self.sessions.get(binding.session);
+            let is_listed = session.is_some_and(|session| session.bound.contains(place));
+            listed = listed.saturating_add(usize::from(is_listed));
+            let is_left = gone().any(|places| places.contains(place));
+            if !is_listed && !is_left && !bindings.refused.contains(place) {
+                return Err(format!("I19: {key} stays bound to a session that is gone"));
+            }
+            if bindings.find(binding.key.borrow(), &binding.owner) != Some(*place) {
+                return Err(format!("I19: {key} is bound twice for one owner"));
+            }
+        }
+        let of_sessions = self.sessions.iter().map(|(_, session)| session.bound.len());
+        if of_sessions.fold(0, usize::saturating_add) != listed {
+            return Err(format!("I19: {listed} are bound, and sessions have more"));
+        }
+        if bindings.looks.len() != bindings.len() {
+            return Err(format!("I19: {} looks at {}", bindings.looks.len(), bindings.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Releases what is bound to sessions that are gone, some at a time; and finds out what of the rest is
+//! still there.
+
+use std::time::{Duration, Instant};
+
+use kvlock_core::{Bound, Kind, Now, UnixMillis};
+
+use crate::redis::{Arg, Ctx, Text};
+use crate::semaphore;
+use crate::server::Server;
+use crate::wake::BATCH;
+
+/// How long this goes on before the server's clients get their turn.
+const GO: Duration = Duration::from_micros(500);
+
+impl Server {
+    /// Does some of what is due about what is bound. Something may be written.
+    pub(crate) fn work_on_bound(&mut self, ctx: &Ctx<'_>, now: Now) {
+        let begun = Instant::now();
+        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
+        while begun.elapsed() < GO
+            && self.table.counters().granted < enough
+            && let Some(bound) = self.table.next_bound(now)
+        {
+            self.look_at_bound(ctx, &bound, now);
+        }
+    }
+
+    fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
+        ctx.select(bound.key.db);
+        let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));
+        let (name, owner) = (name.lend(), owner.lend());
+        let until = match bound.key.kind {
+            Kind::Lock => self.bound_lock_until(ctx, bound, (name, owner), now),
+            Kind::Semaphore => {
+                let open = ctx.open_to_read(name);
+                let own = semaphore::read(open.as_ref(), &self.words, name, Some(owner)).1;
+                own.filter(|own| own.is_live(now.unix())).map(|own| own.until)
+            }
+            Kind::Latch => None,
+        };
+        let Some(until) = until else { return self.table.not_bound(bound) };
+        if !bound.is_orphan {
+            return self.table.stays_bound(bound, until, now);
+        }
+        if self.in_cluster && !ctx.serves_slot_of(bound.key.db, name) {
+            // If the slot is leaving, the lock leaves with it.
+            return self.table.refused_to_release(bound, false, now);
+        }
+        if ctx.refusal_to_write(name).is_some() {
+            return self.table.refused_to_release(bound, true, now);
+        }
+        if bound.key.kind == Kind::Semaphore {
+            return self.on_semaphore(ctx, name, Some(owner), None, |server, at| {
+                ((), server.table.release_bound_permits(at, bound))
+            });
+        }
+        let mut case = self.case(ctx, bound.key.db, name, now);
+        let open = ctx.open_to_write(name);
+        case.read(open.as_ref(), &self.words, Some(owner));
+        let change = self.table.release_bound(&case.at, bound);
+        self.carry_out(&case, open, owner, change);
+    }
+
+    fn bound_lock_until(
+        &mut self,
+        ctx: &Ctx<'_>,
+        bound: &Bound,
+        (name, owner): (Arg<'_>, Arg<'_>),
+        now: Now,
+    ) -> Option<UnixMillis> {
+        let mut case = self.case(ctx, bound.key.db, name, now);
+        case.read(ctx.open_to_read(name).as_ref(), &self.words, Some(owner));
+        self.table.is_still_bound(&case.at, bound)
+    }
+}
