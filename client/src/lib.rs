@@ -193,7 +193,9 @@
 //! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
 //! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
 //! installed another provider; one that does so must do it before it makes a client, since the first
-//! such address installs `ring` for the whole process. `metrics` is described above. None is on by default.
+//! such address installs `ring` for the whole process. `metrics` is described above. None of these is on
+//! by default. `sentinel` and `cluster` are: without them there is less to build, and their addresses are
+//! [`Invalid`](Error::Invalid).
 #![forbid(unsafe_code)]
 
 mod api;

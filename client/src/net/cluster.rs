@@ -17,7 +17,7 @@ use crate::net::link::runtime_is_gone;
 use crate::net::live::Reign;
 use crate::net::node::Node;
 use crate::net::server::{Server, address};
-use crate::net::slots::{SLOTS, View, read_view};
+use crate::net::slots::{SLOTS, View, read_redirect, read_view, slot_of};
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -103,14 +103,15 @@ impl Cluster {
     }
 
     /// Who is believed to have the slot.
-    pub(crate) fn owner_of(&self, slot: u16) -> Option<Arc<Node>> {
-        self.state().owner_of(slot)
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+        self.state().owner_of(slot_of(key))
     }
 
     /// Who has the slot, after another look if there is doubt. Of a slot that nobody serves, any
     /// node: it says so.
-    pub(crate) async fn find(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, Error> {
-        let believed = self.owner_of(slot);
+    pub(crate) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Arc<Node>, Error> {
+        let slot = slot_of(key);
+        let believed = self.state().owner_of(slot);
         if let Some(node) = &believed
             && !node.is_troubled()
         {
@@ -140,13 +141,28 @@ impl Cluster {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
 
+    /// Where that node sends us with a `MOVED` or an `ASK`, which is only for those who say `ASKING`.
+    pub(crate) fn redirected(
+        self: &Arc<Self>,
+        from: &Node,
+        error: &RedisError,
+    ) -> Option<(Arc<Node>, bool)> {
+        let (to, slot) = error.redirect_node()?;
+        let there = read_redirect(to, &from.at()?.0)?;
+        match error.code() {
+            Some("MOVED") => Some((self.moved(slot, &there).ok()?, false)),
+            Some("ASK") => Some((self.node_at(&there).ok()?, true)),
+            _ => None,
+        }
+    }
+
     /// The node there, be it known or new.
-    pub(crate) fn node_at(&self, at: &At) -> Result<Arc<Node>, Error> {
+    fn node_at(&self, at: &At) -> Result<Arc<Node>, Error> {
         self.node_in(&mut self.state(), at)
     }
 
     /// A node has said that the slot is there.
-    pub(crate) fn moved(self: &Arc<Self>, slot: u16, at: &At) -> Result<Arc<Node>, Error> {
+    fn moved(self: &Arc<Self>, slot: u16, at: &At) -> Result<Arc<Node>, Error> {
         let mut state = self.state();
         let node = self.node_in(&mut state, at)?;
         let place = state.owners.iter().position(|owner| Arc::ptr_eq(owner, &node));

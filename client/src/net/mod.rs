@@ -1,6 +1,13 @@
 //! Where the servers are, and connections to them.
+#![cfg_attr(
+    not(all(feature = "cluster", feature = "sentinel")),
+    allow(dead_code, clippy::unused_async, reason = "of what only the missing ones use")
+)]
 
+#[cfg(not(all(feature = "cluster", feature = "sentinel")))]
+pub(crate) mod absent;
 pub(crate) mod address;
+#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod connection;
 pub(crate) mod connector;
@@ -9,6 +16,13 @@ pub(crate) mod live;
 pub(crate) mod node;
 pub(crate) mod replicas;
 pub(crate) mod router;
+#[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;
+#[cfg(feature = "cluster")]
 pub(crate) mod slots;
+
+#[cfg(not(feature = "cluster"))]
+pub(crate) use absent as cluster;
+#[cfg(not(feature = "sentinel"))]
+pub(crate) use absent as sentinel;

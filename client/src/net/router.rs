@@ -10,7 +10,6 @@ use crate::net::connector::Connector;
 use crate::net::link::{after, left};
 use crate::net::live::Live;
 use crate::net::node::Node;
-use crate::net::slots::{read_redirect, slot_of};
 use crate::wire::error::Error;
 use redis::{Cmd, Value};
 use std::sync::Arc;
@@ -73,7 +72,7 @@ impl Router {
     pub(crate) async fn route(&self, key: &[u8]) -> Result<Route, Error> {
         match &self.to {
             To::One(node) => Ok(Route::to(node.clone())),
-            To::Cluster(cluster) => cluster.find(slot_of(key)).await.map(Route::to),
+            To::Cluster(cluster) => cluster.find(key).await.map(Route::to),
         }
     }
 
@@ -81,7 +80,7 @@ impl Router {
     pub(crate) fn believed(&self, key: &[u8]) -> Option<Arc<Node>> {
         match &self.to {
             To::One(node) => Some(node.clone()),
-            To::Cluster(cluster) => cluster.owner_of(slot_of(key)),
+            To::Cluster(cluster) => cluster.owner_of(key),
         }
     }
 
@@ -111,39 +110,18 @@ impl Router {
     /// Learns from what went wrong at a node. If the command is to go elsewhere, where to.
     pub(crate) fn learn(&self, node: &Arc<Node>, trouble: &Error) -> Option<Route> {
         let To::Cluster(cluster) = &self.to else { return None };
-        match trouble {
-            Error::Connection(_) | Error::Timeout | Error::NotReplicated { .. } => {
+        let Error::Server(error) = trouble else {
+            if trouble.leaves_outcome_unknown() && !matches!(trouble, Error::Protocol(_)) {
                 cluster.troubled(node);
-                None
             }
-            Error::Server(error) => match (error.code(), error.redirect_node()) {
-                (Some("MOVED"), Some((to, slot))) => {
-                    let (host, _) = node.at()?;
-                    let there = cluster.moved(slot, &read_redirect(to, &host)?).ok()?;
-                    Some(Route::to(there))
-                }
-                (Some("ASK"), Some((to, _))) => {
-                    let (host, _) = node.at()?;
-                    let there = cluster.node_at(&read_redirect(to, &host)?).ok()?;
-                    Some(Route { asking: true, ..Route::to(there) })
-                }
-                (Some("CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING" | "UNBLOCKED"), _) => {
-                    cluster.troubled(node);
-                    None
-                }
-                _ => None,
-            },
-            Error::Lost
-            | Error::Invalid(_)
-            | Error::ModuleMissing(_)
-            | Error::Denied(_)
-            | Error::Authentication(_)
-            | Error::NotALock
-            | Error::Upgrade
-            | Error::QueueFull
-            | Error::NoMajority { .. }
-            | Error::Protocol(_) => None,
+            return None;
+        };
+        let doubt = ["CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING", "UNBLOCKED"];
+        if error.code().is_some_and(|code| doubt.contains(&code)) {
+            cluster.troubled(node);
         }
+        let (there, asking) = cluster.redirected(node, error)?;
+        Some(Route { asking, ..Route::to(there) })
     }
 
     /// Sends a command about a key that does not block, and waits for its answer for that long; with
