@@ -8,10 +8,10 @@ use harness::{Connection, Value, cmd};
 use std::time::Duration;
 
 /// How long any answer may take. Some waits are without limit, but every lock is released.
-const ANSWER: Duration = Duration::from_secs(40);
+pub(crate) const ANSWER: Duration = Duration::from_secs(40);
 
 /// Errors that say that nothing was done, and are to be expected here.
-const EXPECTED: [&str; 11] = [
+pub(crate) const EXPECTED: [&str; 13] = [
     "UNBLOCKED",
     "TRYAGAIN",
     "QUEUEFULL",
@@ -23,6 +23,8 @@ const EXPECTED: [&str; 11] = [
     "MASTERDOWN",
     "EXECABORT",
     "UNSET",
+    "NOSESSION",
+    "MISCONF",
 ];
 
 pub(crate) struct Client<'a> {
@@ -114,20 +116,39 @@ impl<'a> Client<'a> {
         lost: Outcome,
         part: impl FnOnce(Value) -> Value,
     ) -> Ending {
+        match self.receive() {
+            Ok(reply) => self.ended(call, self.outcome(request, &part(reply))),
+            Err(ReceiveError::Closed) => self.ended(call, lost),
+            // It stays open, and the checker finds it.
+            Err(_) => Ending::Unknown,
+        }
+    }
+
+    /// Receives the answer to a wait through a session; nothing if it is in line.
+    pub(crate) fn finish_or_queue(&mut self, call: CallId, request: &Request) -> Option<Ending> {
+        match self.receive() {
+            Ok(Value::Array(reply)) if reply[0] == Value::bulk("queued") => {
+                self.round.recorder.queued(call);
+                None
+            }
+            Ok(reply) => Some(self.ended(call, self.outcome(request, &reply))),
+            Err(ReceiveError::Closed) => Some(self.ended(call, Outcome::Unknown)),
+            Err(_) => Some(Ending::Unknown),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Value, ReceiveError> {
         let answer = self.connection().receive(ANSWER);
-        let outcome = match answer {
-            Ok(reply) => self.outcome(request, &part(reply)),
-            Err(ReceiveError::Closed) => {
-                self.connection = None;
-                lost
-            }
-            Err(ReceiveError::Timeout) => {
-                // It stays open, and the checker finds it.
-                self.connection = None;
-                return Ending::Unknown;
-            }
+        match &answer {
+            Ok(_) => {}
             Err(ReceiveError::Malformed(why)) => panic!("{why}"),
-        };
+            Err(ReceiveError::Closed | ReceiveError::Timeout) => self.connection = None,
+        }
+        answer
+    }
+
+    /// Takes down how a call has ended just now.
+    pub(crate) fn ended(&self, call: CallId, outcome: Outcome) -> Ending {
         self.round.recorder.answered(call, outcome);
         match outcome {
             Outcome::Granted { token, .. } => Ending::Done(token),

@@ -4,6 +4,8 @@ mod keys;
 
 use crate::Round;
 use crate::pair::{GUEST, ask, guest};
+use crate::readers::{AWAY, CLOSED, LATE, REPLACED};
+use crate::sessions::client_of;
 use harness::history::Request;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -64,10 +66,12 @@ const FAULTS: [(&str, u64, Fault); 27] = [
 ];
 
 /// Options, what they are set to for a moment, and what they are otherwise.
-const OPTIONS: [(&str, &str, &str); 11] = [
+const OPTIONS: [(&str, &str, &str); 13] = [
     ("kvlock.drain", "yes", "no"),
     ("kvlock.max-waiters-per-key", "3", "10000"),
     ("kvlock.max-waiters", "2", "10000"),
+    ("kvlock.max-blocked", "2", "10000"),
+    ("kvlock.max-sessions", "1", "10000"),
     ("kvlock.redisson-channel", "both", "auto"),
     ("min-replicas-to-write", "5", "0"),
     ("maxmemory", "1", "0"),
@@ -80,7 +84,7 @@ const OPTIONS: [(&str, &str, &str); 11] = [
 
 /// The names of all faults, also of those that the clients do themselves.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    let of_clients = [RESET_BY_WAITER, KILL_IN_HAND_OFF];
+    let of_clients = [RESET_BY_WAITER, KILL_IN_HAND_OFF, AWAY, LATE, REPLACED, CLOSED];
     FAULTS.iter().map(|(name, ..)| *name).chain(of_clients)
 }
 
@@ -189,9 +193,8 @@ impl Injector<'_> {
         let key = self.lock();
         let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
         let Value::Array(_) = info else { return Ok(()) };
-        let Some(id) = info.field("queue").elements().first().map(|head| head[2].integer()) else {
-            return Ok(());
-        };
+        let head = info.field("queue").elements().first();
+        let Some(id) = head.and_then(|head| client_of(self.round, head)) else { return Ok(()) };
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let connection = self.connection.as_mut().ok_or(ReceiveError::Closed)?;
         // A transaction, so that both are done in the same turn whatever the network does.

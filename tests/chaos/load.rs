@@ -2,6 +2,7 @@
 
 use crate::client::{Client, Ending};
 use crate::faults::{KILL_IN_HAND_OFF, RESET_BY_WAITER};
+use crate::sessions::{Arrival, Place, client_of};
 use crate::{Lock, Round, Sort, WILD};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
@@ -71,7 +72,24 @@ pub(crate) struct Wish {
     pub(crate) may_be_repeated: bool,
 }
 
-impl Worker<'_> {
+/// A wait that was begun.
+struct Waiting<'a> {
+    call: CallId,
+    /// It was sent through the other connection.
+    beside: bool,
+    how: How<'a>,
+}
+
+enum How<'a> {
+    /// The connection is blocked.
+    Blocked,
+    /// A session will be told.
+    Queued(Place<'a>),
+    /// It has been answered at once.
+    Ended(Ending),
+}
+
+impl<'a> Worker<'a> {
     fn go_to(&mut self, round: &Round) {
         let lock: &Lock = self.random.pick(&round.locks);
         self.key.clone_from(&lock.key);
@@ -147,27 +165,82 @@ impl Worker<'_> {
 
     /// Waits, and looks, cancels, goes away or comes again meanwhile.
     pub(crate) fn wait_for(&mut self, wish: &Wish) -> Ending {
-        let (key, owner) = (self.key.clone(), self.owner.clone());
-        let call = self.client.begin(&key, &owner, wish.request.clone(), &wish.command);
-        let in_line = self.random.percent(60) && self.look_for_place();
+        let waiting = self.begin(wish, false, None);
+        let in_line = match waiting.how {
+            How::Blocked => self.random.percent(60) && self.look_for_place(),
+            How::Queued(_) => true,
+            How::Ended(ending) => return ending,
+        };
         // A waiter in line whose connection the server closes without a word has nothing. Who was
         // not seen there may have had it at once.
         let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
-            0..=9 => self.cancel(call, &wish.request, lost),
-            10..=16 if wish.may_be_lost => {
+            0..=9 => self.cancel(waiting, &wish.request, lost),
+            10..=16 if wish.may_be_lost && matches!(waiting.how, How::Blocked) => {
                 let begun = self.client.round.recorder.now();
                 self.client.reset();
-                self.client.round.recorder.answered(call, Outcome::Unknown);
+                self.client.round.recorder.answered(waiting.call, Outcome::Unknown);
                 self.happened(RESET_BY_WAITER, begun);
                 Ending::Unknown
             }
-            17..=24 if wish.may_be_repeated && in_line => self.take_place_over(call, wish),
+            17..=24 if wish.may_be_repeated && in_line => self.take_place_over(waiting, wish),
             _ => {
                 if self.random.percent(50) && wish.timeout >= 60 {
                     self.look_for_place();
                 }
-                self.client.finish(call, &wish.request, lost)
+                self.finish(waiting, &wish.request, lost)
+            }
+        }
+    }
+
+    /// Puts it in line: with a connection that blocks, or through a session, not the same as another.
+    fn begin(&mut self, wish: &Wish, beside: bool, other: Option<&Place<'a>>) -> Waiting<'a> {
+        let (key, owner, round) = (self.key.clone(), self.owner.clone(), self.client.round);
+        let mailbox = self.random.pick(&round.mailboxes);
+        let may_be_used = mailbox.is_open() && !other.is_some_and(|other| other.is_in(mailbox));
+        let through = (may_be_used && self.random.percent(60)).then_some(mailbox);
+        let client = if beside { &mut self.side } else { &mut self.client };
+        client.connection();
+        let call = round.recorder.sent(&key, &owner, wish.request.clone());
+        let place = through.and_then(|mailbox| mailbox.enter(call, &key, &owner));
+        let Some((place, session)) = place else {
+            client.connection().send(&wish.command);
+            return Waiting { call, beside, how: How::Blocked };
+        };
+        client.connection().send([wish.command.clone(), cmd!["SESSION", session]].concat());
+        let how = match client.finish_or_queue(call, &wish.request) {
+            None => How::Queued(place),
+            Some(ending) => How::Ended(ending),
+        };
+        round.tally.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
+        if matches!(how, How::Ended(Ending::Unknown)) {
+            // It may be in line, whatever became of the connection, and may be served until it is not.
+            while !matches!(self.withdraw(), Value::Integer(_)) && round.pair.crashes() == 0 {
+                self.side.reconnect();
+                std::thread::sleep(ms(1));
+            }
+            round.recorder.answered(call, Outcome::Unknown);
+        }
+        Waiting { call, beside, how }
+    }
+
+    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed.
+    fn finish(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
+        let Waiting { call, beside, how } = waiting;
+        let client = if beside { &mut self.side } else { &mut self.client };
+        let place = match how {
+            How::Blocked => return client.finish(call, request, lost),
+            How::Ended(ending) => return ending,
+            How::Queued(place) => place,
+        };
+        match place.ends(client.round) {
+            Arrival::Told(outcome) => client.ended(call, outcome),
+            Arrival::Unknown => client.ended(call, Outcome::Unknown),
+            // It stays open, and the checker finds it.
+            Arrival::Never => Ending::Unknown,
+            Arrival::Gone(there) => {
+                client.round.recorder.ended(call, Outcome::Failed, there);
+                Ending::Failed
             }
         }
     }
@@ -190,16 +263,21 @@ impl Worker<'_> {
         round.tally.fault(fault, begun, round.recorder.now());
     }
 
-    fn cancel(&mut self, call: CallId, request: &Request, lost: Outcome) -> Ending {
+    /// Takes the wait back, whoever is told.
+    fn withdraw(&mut self) -> Value {
         let command = match self.sort {
             Sort::Lock | Sort::Shared => "LOCK.CANCEL",
             Sort::Semaphore => "SEM.CANCEL",
             Sort::Latch => "LATCH.CANCEL",
         };
-        let begun = self.client.round.recorder.now();
-        let cancelled = self.side.ask(cmd![command, self.key, self.owner]);
+        self.side.ask(cmd![command, self.key, self.owner])
+    }
+
+    fn cancel(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
+        let (begun, call) = (self.client.round.recorder.now(), waiting.call);
+        let cancelled = self.withdraw();
         self.client.round.tally.cancel(begun, self.client.round.recorder.now());
-        let ending = self.client.finish(call, request, lost);
+        let ending = self.finish(waiting, request, lost);
         // Without an answer to the cancel nobody knows which of the two it was.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
             self.client.round.recorder.answered(call, Outcome::Withdrawn);
@@ -208,16 +286,17 @@ impl Worker<'_> {
     }
 
     /// The same owner waits again elsewhere, as after a reconnect.
-    fn take_place_over(&mut self, first: CallId, wish: &Wish) -> Ending {
-        let second = self.side.begin(&self.key, &self.owner, wish.request.clone(), &wish.command);
-        self.client.round.recorder.took_over(second, first);
+    fn take_place_over(&mut self, first: Waiting<'a>, wish: &Wish) -> Ending {
+        let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
+        let second = self.begin(wish, true, place);
+        self.client.round.recorder.took_over(second.call, first.call);
         // What the first was given without hearing of it, the second may find; what the second was,
         // an owner may that goes on with what the first was given.
-        let before = self.client.finish(first, &wish.request, Outcome::Unknown);
+        let before = self.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done(_));
         let may_have = goes_on || before == Ending::Unknown;
         let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
-        let after = self.side.finish(second, &wish.request, lost);
+        let after = self.finish(second, &wish.request, lost);
         if goes_on { before } else { after }
     }
 
@@ -312,7 +391,8 @@ impl Worker<'_> {
         let info = if self.sort == Sort::Semaphore { "SEM.INFO" } else { "LOCK.INFO" };
         let info = self.side.ask(cmd![info, key, "WAITERS", 1]);
         let head = matches!(info, Value::Array(_)).then(|| info.field("queue").elements().first());
-        let Some(id) = head.flatten().map(|head| head[2].integer()) else {
+        let head = head.flatten().and_then(|head| client_of(self.client.round, head));
+        let Some(id) = head else {
             return self.client.call(&key, &owner, request, release);
         };
         let begun = self.client.round.recorder.now();

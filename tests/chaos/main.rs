@@ -1,4 +1,5 @@
-//! Mixed load of locks, shared locks, semaphores and latches on a primary and its replica while
+//! Mixed load of locks, shared locks, semaphores and latches, waited for by clients that block and
+//! through sessions, on a primary and its replica while
 //! everything that may happen to a server happens: clients are killed, writes are paused, keys are
 //! deleted by strangers, databases are flushed, reloaded and swapped, the roles change. What the
 //! clients saw is checked after every round.
@@ -27,10 +28,13 @@ mod load;
 mod memory;
 mod pair;
 mod permits;
+mod readers;
+mod sessions;
 mod tally;
 
 use crate::memory::Memory;
 use crate::pair::Pair;
+use crate::sessions::Mailbox;
 use crate::tally::Tally;
 use clap::Parser;
 use harness::checker::{Limits, check};
@@ -128,7 +132,10 @@ pub(crate) struct Round {
     pub(crate) locks: Vec<Lock>,
     pub(crate) recorder: Recorder,
     pub(crate) tally: Tally,
+    pub(crate) mailboxes: Vec<Mailbox>,
     over: AtomicBool,
+    /// Nobody waits any more.
+    done: AtomicBool,
 }
 
 impl Round {
@@ -247,15 +254,25 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
             .collect(),
         recorder: Recorder::new(),
         tally: Tally::default(),
+        mailboxes: sessions::mailboxes(),
         over: AtomicBool::new(false),
+        done: AtomicBool::new(false),
     };
     thread::scope(|scope| {
-        for client in 0..options.clients {
-            let (round, random) = (&round, random.part(client + 1));
-            scope.spawn(move || round.guard(|| load::work(round, client, random)));
+        for (number, mailbox) in (1..).zip(&round.mailboxes) {
+            let (round, random) = (&round, random.part(options.clients + number));
+            scope.spawn(move || round.guard(|| readers::read(round, mailbox, random)));
         }
+        let clients = (0..options.clients).map(|client| {
+            let (round, random) = (&round, random.part(client + 1));
+            scope.spawn(move || round.guard(|| load::work(round, client, random)))
+        });
+        let clients: Vec<_> = clients.collect();
         round.guard(|| faults::inject(&round, time, random.part(0)));
         round.over.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| drop(client.join()));
+        round.done.store(true, Ordering::Relaxed);
     });
+    round.mailboxes.iter().for_each(|mailbox| mailbox.note_absences(&round));
     round
 }

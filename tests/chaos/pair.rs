@@ -15,6 +15,16 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// How long a question to a server may take.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// What there is none of when nobody uses the servers.
+const LEFT: [&str; 6] = [
+    "kvlock_waiters",
+    "kvlock_sessions",
+    "kvlock_session_waits",
+    "kvlock_unread_outcomes",
+    "blocked_clients",
+    "kvlock_caught_panics",
+];
+
 /// What `PEXPIRETIME` says of a key that stays.
 const NO_END: i64 = -1;
 
@@ -114,7 +124,7 @@ impl Pair {
             }
             p.call(cmd!["DEL", lock.key]);
         }
-        for field in ["kvlock_waiters", "blocked_clients", "kvlock_caught_panics"] {
+        for field in LEFT {
             for server in [&mut p, &mut r] {
                 wrongs.extend(is_not_zero(server, field));
             }

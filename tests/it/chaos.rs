@@ -33,6 +33,7 @@ fn ten_seconds_of_it_break_no_rule() {
         "shared: downgrades",
         "semaphore: grants",
         "latch: waiters released",
+        "waits through a session",
     ] {
         let line = text.lines().find(|line| line.ends_with(figure));
         let number = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
@@ -63,6 +64,25 @@ fn it_sees_a_newcomer_overtake_those_who_wait() {
 #[test]
 fn it_sees_a_release_by_somebody_else() {
     sees("release-any-owner", "Stale");
+}
+
+#[test]
+fn it_sees_what_may_be_wrong_with_sessions() {
+    for bug in [
+        "outcome-twice",
+        "lost-at-takeover",
+        "away-granted",
+        "session-outlives",
+        "foreign-session",
+    ] {
+        sees(bug, "session");
+    }
+    sees("written-taken-back", "Exclusion");
+}
+
+#[test]
+fn it_sees_who_comes_back_left_out() {
+    sees("place-lost", "");
 }
 
 #[test]
