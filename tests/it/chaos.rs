@@ -68,13 +68,9 @@ fn it_sees_a_release_by_somebody_else() {
 
 #[test]
 fn it_sees_what_may_be_wrong_with_sessions() {
-    for bug in [
-        "outcome-twice",
-        "lost-at-takeover",
-        "away-granted",
-        "session-outlives",
-        "foreign-session",
-    ] {
+    for bug in
+        ["outcome-twice", "lost-at-takeover", "away-granted", "session-outlives", "foreign-session"]
+    {
         sees(bug, "session");
     }
     sees("written-taken-back", "Exclusion");
