@@ -3,6 +3,7 @@
 use crate::time::duration;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -12,6 +13,8 @@ Examples:
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
   kvlock info backup                                   who holds it, and who waits
   kvlock list                                          which locks are waited for
+  kvlock top                                           the same, and keeps it up to date
+  kvlock metrics --listen 127.0.0.1:9121               figures for Prometheus
   kvlock release --force backup                        take it away from its holder
 
 Exit codes of `kvlock run`:
@@ -55,6 +58,25 @@ Examples:
   kvlock run --nonblock -E 0 cron:report -- ./report.sh
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b'";
 
+const METRICS: &str = "\
+Prints what a server counts as Prometheus reads it.
+
+Once, for the textfile collector of node_exporter; or with --listen over HTTP, where the server is \
+asked anew for each request and kvlock_up says whether it answered. It is one server that is asked: \
+give each its own. The user needs INFO, and with --locks LOCK.PROFILE.";
+
+const TOP: &str = "\
+Shows busy locks, who holds them and who waits, and keeps that up to date.
+
+The user needs INFO and LOCK.LIST; LOCK.PROFILE, LOCK.INFO and SESSION.LIST show more. It is one server \
+that is asked, and one database of it.
+
+  arrows, PgUp, PgDn   choose a lock       Enter   that lock in detail; Esc goes back
+  w l h t k            sort by waiters, longest wait, hand-offs a second, time waited, name
+  /                    only names that contain what is typed; Enter ends it, Esc shows all
+  s                    sessions            p       pause
+  q                    quit";
+
 /// Distributed locks of Redis and Valkey, from the shell
 #[derive(Debug, Parser)]
 #[command(name = "kvlock", version, after_help = EXAMPLES, propagate_version = true)]
@@ -96,6 +118,12 @@ pub(crate) enum Task {
     Info(Info),
     /// Lists the locks that are waited for, most waiters first
     List(List),
+    /// Prints what a server counts as Prometheus reads it, once or over HTTP
+    #[command(long_about = METRICS)]
+    Metrics(Metrics),
+    /// Shows busy locks, who holds them and who waits, and keeps that up to date
+    #[command(long_about = TOP)]
+    Top(Top),
     /// Takes a lock away from whoever holds it, and hands it to the first in line
     Release(Release),
     /// Prints a completion script for a shell
@@ -181,6 +209,23 @@ pub(crate) struct List {
     /// How many locks to list at most
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) count: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Metrics {
+    /// Serve them over HTTP at /metrics, as in 127.0.0.1:9121, instead of printing them once
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How many of the locks that cost most waiting to name. Each is a series of its own in Prometheus
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=128))]
+    pub(crate) locks: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Top {
+    /// How often to look, as in 2s or 500ms
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    pub(crate) every: Duration,
 }
 
 #[derive(Args, Debug)]

@@ -16,6 +16,7 @@
 //! | signals that come in | [`signals`] |
 //! | job control | [`terminal`] |
 //! | `info`, `list`, `release` | [`show`] |
+//! | `metrics`; `top`; the server that they ask | [`metrics`]; [`top`]; [`watched`] |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -27,6 +28,7 @@ mod child;
 mod failure;
 mod held;
 mod keeper;
+mod metrics;
 mod run;
 mod server;
 mod show;
@@ -35,6 +37,8 @@ mod starter;
 mod supervise;
 mod terminal;
 mod time;
+mod top;
+mod watched;
 
 use arguments::{Arguments, Task};
 use clap::{CommandFactory as _, Parser as _};
@@ -55,6 +59,8 @@ fn main() -> ExitCode {
         Task::Run(task) => run::run(&arguments.server, task),
         Task::Info(task) => show::info(&arguments.server, &task),
         Task::List(task) => show::list(&arguments.server, &task),
+        Task::Metrics(task) => metrics::metrics(&arguments.server, &task),
+        Task::Top(task) => top::top(&arguments.server, &task),
         Task::Release(task) => show::release(&arguments.server, &task),
         Task::Completions { shell } => {
             let mut script = Vec::new();

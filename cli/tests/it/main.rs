@@ -12,12 +12,14 @@
 
 mod cluster;
 mod loss;
+mod metrics;
 mod process;
 mod run;
 mod sentinel;
 mod show;
 mod signals;
 mod terminal;
+mod top;
 mod trouble;
 
 use harness::{Connection, Server, Value, cmd, wait};

@@ -84,6 +84,10 @@ impl Started {
         read(&self.out)
     }
 
+    pub(crate) fn err(&self) -> String {
+        read(&self.err)
+    }
+
     /// The keeper that it has started.
     pub(crate) fn keeper(&self) -> Process {
         let keepers = self.called("lock-keeper");

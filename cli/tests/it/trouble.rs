@@ -11,8 +11,14 @@ use std::process::Command;
 const SECRET: &str = "correct-horse";
 
 /// Each subcommand that talks to the server.
-const EACH: [&[&str]; 4] =
-    [&["run", "k", "true"], &["info", "k"], &["list"], &["release", "--force", "k"]];
+const EACH: [&[&str]; 6] = [
+    &["run", "k", "true"],
+    &["info", "k"],
+    &["list"],
+    &["metrics"],
+    &["top"],
+    &["release", "--force", "k"],
+];
 
 fn ends(url: &str, arguments: &[&str]) -> Done {
     let done = started(url, arguments).done();
@@ -85,7 +91,7 @@ fn no_right_to_a_command() {
 fn something_that_is_no_lock() {
     let mut stage = Stage::set();
     stage.control.run("SET k v");
-    for arguments in [EACH[0], EACH[1], EACH[3]] {
+    for arguments in [EACH[0], EACH[1], EACH[5]] {
         let done = ends(&stage.server.url(), arguments);
         done.assert_code(125);
         assert_eq!(done.err, "kvlock: k: the key holds something that is not a lock\n");

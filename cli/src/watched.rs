@@ -1,0 +1,236 @@
+//! A server that is asked again and again what it counts, and who waits there.
+
+use crate::arguments::Address;
+use crate::failure::Failure;
+use redis::{Cmd, Connection, RedisError, Value};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A connection to one server.
+pub(crate) struct Watched {
+    connection: Connection,
+    /// Where it is; without the password.
+    pub(crate) name: String,
+}
+
+impl Watched {
+    /// Connects to the one server that is named: what each counts is its own.
+    pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
+        let parsed = crate::server::Server::at(address)?;
+        let name = parsed.name.clone();
+        if ["-sentinel://", "-cluster://"].iter().any(|kind| address.url.contains(kind)) {
+            return Err(Failure::usage(format!(
+                "{name}: each server counts for itself: name one of them, as in redis://host/"
+            )));
+        }
+        let trouble = |error: RedisError| Failure::of(&name, &error.into());
+        let client = redis::Client::open(address.url.as_str()).map_err(trouble)?;
+        // Sees to it that connections can be encrypted, if they are to be.
+        kvlock::Client::from_redis(&client).map_err(|error| Failure::of(&name, &error))?;
+        let connection = client.get_connection_with_timeout(PATIENCE).map_err(trouble)?;
+        connection.set_read_timeout(Some(PATIENCE)).map_err(trouble)?;
+        connection.set_write_timeout(Some(PATIENCE)).map_err(trouble)?;
+        Ok(Self { connection, name })
+    }
+
+    fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        command.query::<Value>(&mut self.connection)
+    }
+
+    /// What it counts.
+    pub(crate) fn figures(&mut self) -> Result<Figures, Failure> {
+        let asked = redis::cmd("INFO").arg(&["server", "replication", "kvlock"]).to_owned();
+        let trouble = |error: RedisError| Failure::of(&self.name, &error.into());
+        let text: String = asked.query(&mut self.connection).map_err(trouble)?;
+        let figures = Figures::read(&text);
+        if figures.number("kvlock_granted").is_none() {
+            let name = &self.name;
+            return Err(Failure::trouble(format!(
+                "{name}: this server knows no locks: load kvlock.so there"
+            )));
+        }
+        Ok(figures)
+    }
+
+    /// A list of things with names and values; none if the server does not know the command, or this
+    /// user may not use it.
+    pub(crate) fn list(&mut self, command: &Cmd) -> Result<Option<Vec<Entry>>, Failure> {
+        match self.ask(command) {
+            Ok(Value::Array(entries)) => Ok(Some(entries.into_iter().map(Entry::read).collect())),
+            Ok(_) => Ok(None),
+            Err(error) if error.code() == Some("NOPERM") => Ok(None),
+            Err(error) if error.to_string().contains("unknown command") => Ok(None),
+            Err(error) => Err(Failure::of(&self.name, &error.into())),
+        }
+    }
+
+    /// One thing with names and values.
+    pub(crate) fn entry(&mut self, command: &Cmd) -> Result<Entry, Failure> {
+        let answer = self.ask(command);
+        answer.map(Entry::read).map_err(|error| Failure::of(&self.name, &error.into()))
+    }
+}
+
+/// The fields of `INFO`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures(BTreeMap<String, String>);
+
+impl Figures {
+    pub(crate) fn read(info: &str) -> Self {
+        let fields = info.lines().filter_map(|line| line.split_once(':'));
+        Self(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
+    }
+
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.parse().ok()
+    }
+
+    pub(crate) fn histogram(&self, name: &str) -> Option<Histogram> {
+        Histogram::read(self.0.get(name)?)
+    }
+
+    /// Those of the module, by their names there.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix("kvlock_")?, &**value)))
+    }
+
+    /// Which server this is, and in which version.
+    pub(crate) fn server(&self) -> (&'static str, &str) {
+        match self.text("valkey_version") {
+            "" => ("redis", self.text("redis_version")),
+            version => ("valkey", version),
+        }
+    }
+}
+
+/// Lengths of time, by how long they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Histogram {
+    pub(crate) count: u64,
+    pub(crate) sum_us: u64,
+    /// How many there are of up to so many milliseconds, and of more than the bucket before; none is
+    /// what is longer than all.
+    pub(crate) buckets: BTreeMap<u64, u64>,
+}
+
+impl Histogram {
+    fn read(text: &str) -> Option<Self> {
+        let mut found = Self::default();
+        for pair in text.split(',') {
+            let (name, value) = pair.split_once('=')?;
+            let value: u64 = value.parse().ok()?;
+            match name {
+                "count" => found.count = value,
+                "sum_us" => found.sum_us = value,
+                "inf" => _ = found.buckets.insert(u64::MAX, value),
+                end => _ = found.buckets.insert(end.parse().ok()?, value),
+            }
+        }
+        Some(found)
+    }
+
+    /// What has come since an earlier one.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let before = |end| earlier.buckets.get(end).copied().unwrap_or_default();
+        let buckets = self.buckets.iter().map(|(end, n)| (*end, n.saturating_sub(before(end))));
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum_us: self.sum_us.saturating_sub(earlier.sum_us),
+            buckets: buckets.collect(),
+        }
+    }
+
+    /// The end of the bucket in which that part of all is reached, in milliseconds: of 50 the one in
+    /// the middle. None if there is nothing.
+    pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
+        let all: u64 = self.buckets.values().sum();
+        let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
+        let mut reached = 0_u64;
+        let end = self.buckets.iter().find(|(_, counted)| {
+            reached = reached.saturating_add(**counted);
+            reached >= wanted
+        });
+        end.map(|(end, _)| *end)
+    }
+}
+
+/// Names and values of one answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entry(BTreeMap<String, Value>);
+
+impl Entry {
+    fn read(value: Value) -> Self {
+        let Value::Array(words) = value else { return Self::default() };
+        let mut words = words.into_iter();
+        let mut pairs = BTreeMap::new();
+        while let (Some(name), Some(value)) = (words.next(), words.next()) {
+            pairs.insert(String::from_utf8_lossy(&bytes(&name)).into_owned(), value);
+        }
+        Self(pairs)
+    }
+
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        self.0.get(name).map(bytes).unwrap_or_default()
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        String::from_utf8_lossy(&self.bytes(name)).into_owned()
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        match self.0.get(name)? {
+            Value::Int(number) => u64::try_from(*number).ok(),
+            _ => None,
+        }
+    }
+
+    /// A list of lists.
+    pub(crate) fn rows(&self, name: &str) -> Vec<Vec<Value>> {
+        let row = |value: &Value| match value {
+            Value::Array(row) => Some(row.clone()),
+            _ => None,
+        };
+        match self.0.get(name) {
+            Some(Value::Array(rows)) => rows.iter().filter_map(row).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The bytes of a value that is text.
+pub(crate) fn bytes(value: &Value) -> Vec<u8> {
+    match value {
+        Value::BulkString(bytes) => bytes.clone(),
+        Value::SimpleString(text) => text.clone().into_bytes(),
+        Value::Int(number) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_is_read_compared_and_asked() {
+        let read = |text| Histogram::read(text).unwrap();
+        let (before, now) =
+            (read("count=2,sum_us=2000,1=2"), read("count=5,sum_us=9000,1=3,4=1,inf=1"));
+        let since = now.since(&before);
+        assert_eq!((since.count, since.sum_us), (3, 7000));
+        assert_eq!(
+            [34, 67, 100].map(|percent| since.percentile(percent)),
+            [Some(4), Some(u64::MAX), Some(u64::MAX)]
+        );
+        assert_eq!(since.percentile(1), Some(1));
+        assert_eq!(Histogram::default().percentile(50), None);
+        assert_eq!(Histogram::read("count=2,oops"), None);
+    }
+}

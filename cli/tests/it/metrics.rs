@@ -1,0 +1,117 @@
+//! `kvlock metrics`: once, and over HTTP.
+
+use super::{SOON, Stage, Started, granted};
+use harness::wait;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+/// The value of a series.
+#[track_caller]
+fn value<'a>(page: &'a str, series: &str) -> &'a str {
+    let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("{series} is not in\n{page}"))
+}
+
+/// Somebody has waited for the lock and got it.
+fn contended() -> Stage {
+    let mut stage = Stage::set();
+    stage.taken();
+    let mut next = stage.next_in_line();
+    stage.control.run("LOCK.RELEASE k somebody");
+    granted(&mut next);
+    stage
+}
+
+#[test]
+fn figures_are_printed_once() {
+    let stage = contended();
+    let done = stage.start(&["metrics", "--locks", "5"]).done();
+    done.assert_code(0);
+    let page = &done.out;
+    for (series, expected) in [
+        ("kvlock_up", "1"),
+        ("kvlock_granted_total", "2"),
+        ("kvlock_handed_off_total", "1"),
+        ("kvlock_waiters", "0"),
+        ("kvlock_wait_seconds_count", "1"),
+        ("kvlock_wait_seconds_bucket{le=\"+Inf\"}", "1"),
+        ("kvlock_hold_seconds_count", "1"),
+        ("kvlock_lock_hand_offs{key=\"k\",kind=\"lock\"}", "1"),
+    ] {
+        assert_eq!(value(page, series), expected, "{series} in\n{page}");
+    }
+    assert!(value(page, "kvlock_wait_seconds_sum").parse::<f64>().unwrap() < 60.0, "{page}");
+    // Each series has its head, once.
+    let heads: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let names: std::collections::BTreeSet<_> =
+        heads.iter().filter_map(|head| head.split(' ').next()).collect();
+    assert_eq!(names.len(), heads.len(), "{page}");
+    // Without being asked to it names no lock.
+    let done = stage.start(&["metrics"]).done();
+    assert!(!done.out.contains("kvlock_lock_"), "{done:?}");
+}
+
+#[test]
+fn a_right_that_is_missing_is_named() {
+    let mut stage = Stage::set();
+    stage.control.run("ACL SETUSER default -lock.profile");
+    let done = stage.start(&["metrics", "--locks", "5"]).done();
+    done.assert_code(125);
+    assert!(done.err.contains("no LOCK.PROFILE") && done.err.lines().count() == 1, "{done:?}");
+    assert!(done.out.is_empty(), "{done:?}");
+    stage.start(&["metrics"]).done().assert_code(0);
+}
+
+/// The program serving, and where.
+fn serving(stage: &Stage) -> (Started, String) {
+    let program = stage.start(&["metrics", "--listen", "127.0.0.1:0"]);
+    let place = wait::until("it says where it listens", SOON, || {
+        let said = program.err();
+        let place = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
+        place.map(|(place, _)| place.to_owned()).ok_or(said)
+    });
+    (program, place)
+}
+
+fn get(place: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(place).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn they_are_served_and_say_whether_the_server_answers() {
+    let stage = contended();
+    let (_program, place) = serving(&stage);
+    let answer = get(&place, "GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("version=0.0.4"), "{answer}");
+    assert_eq!(value(&answer, "kvlock_granted_total"), "2");
+    assert!(get(&place, "GET /").starts_with("HTTP/1.1 404 "));
+    assert!(get(&place, "POST /metrics").starts_with("HTTP/1.1 405 "));
+    stage.server.kill9();
+    let answer = get(&place, "GET /metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(value(&answer, "kvlock_up"), "0");
+    assert!(!answer.contains("kvlock_granted_total"), "{answer}");
+}
+
+#[test]
+fn a_place_that_is_taken_is_said() {
+    let stage = Stage::set();
+    let place = format!("127.0.0.1:{}", stage.server.port());
+    let done = stage.start(&["metrics", "--listen", &place]).done();
+    done.assert_code(125);
+    assert!(done.err.starts_with(&format!("kvlock: {place}: ")), "{done:?}");
+}
+
+#[test]
+fn one_server_is_asked_not_several() {
+    let stage = Stage::set();
+    for task in ["metrics", "top"] {
+        let done = stage.start(&["--url", "redis-cluster://127.0.0.1:1,127.0.0.1:2", task]).done();
+        done.assert_code(2);
+        assert!(done.err.contains("name one of them"), "{done:?}");
+    }
+}

@@ -1,0 +1,156 @@
+//! `kvlock top` on a terminal that `script(1)` makes.
+
+use super::{SOON, Stage, Started};
+use harness::{Connection, cmd, observe, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::Write as _;
+use std::process::{ChildStdin, Command, Stdio};
+
+/// A terminal of so many lines and columns on which it runs.
+struct Terminal {
+    script: Started,
+    keys: ChildStdin,
+    size: (u16, u16),
+}
+
+impl Terminal {
+    fn of(stage: &Stage, (rows, columns): (u16, u16)) -> Self {
+        let command = format!(
+            "stty rows {rows} cols {columns}; stty -g >before; echo $$ >pid; \"$kvlock\" top --every 100ms; \
+             echo \"code:$?\"; stty -g >after"
+        );
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--command", &command, "/dev/null"]);
+        script.current_dir(&stage.folder).env("KVLOCK_URL", stage.server.url());
+        script.env("kvlock", env!("CARGO_BIN_EXE_kvlock")).env("TERM", "xterm-256color");
+        let mut script = Started::with_input(script, Stdio::piped());
+        let keys = script.child.stdin.take().unwrap();
+        Self { script, keys, size: (rows, columns) }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn screen(&self) -> vt100::Screen {
+        let (rows, columns) = self.size;
+        let mut terminal =
+            vt100::Parser::new(rows.try_into().unwrap(), columns.try_into().unwrap(), 0);
+        terminal.process(self.script.out().as_bytes());
+        terminal.screen().clone()
+    }
+
+    /// Waits for a screen on which that holds.
+    fn shows(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        wait::until(what, SOON, || {
+            let screen = self.screen();
+            let shown = screen.contents();
+            if screen.alternate_screen() && holds(&shown) { Ok(shown) } else { Err(shown) }
+        })
+    }
+
+    /// It has ended so, and the terminal is as it was.
+    fn left(self, stage: &Stage, code: u8) {
+        let end = format!("code:{code}");
+        wait::until("it has ended", SOON, || {
+            let shown = self.screen().contents();
+            if shown.contains(&end) { Ok(()) } else { Err(shown) }
+        });
+        assert!(!self.screen().alternate_screen() && !self.screen().hide_cursor());
+        assert_eq!(stage.line("before"), stage.line("after"));
+    }
+}
+
+/// A lock that is held and for which two wait, and another whose name is not for terminals.
+fn crowd(stage: &mut Stage) -> Vec<Connection> {
+    let (bad, key) = (b"bad\x1b[2Jname".as_slice(), b"orders:42".as_slice());
+    let mut waiters = Vec::new();
+    for (key, owners) in [(key, &["alice", "bob", "carol"][..]), (bad, &["dave", "erin"])] {
+        let mut holder = stage.server.connect();
+        holder.call(cmd!["LOCK.ACQUIRE", key, owners[0], 600_000]);
+        for owner in &owners[1..] {
+            let mut waiter = stage.server.connect();
+            let id = waiter.client_id();
+            waiter.send(cmd!["LOCK.WAIT", key, owner, 600_000, 0]);
+            observe::wait_until_blocked(&mut stage.control, id);
+            waiters.push(waiter);
+        }
+    }
+    waiters
+}
+
+fn place(screen: &str, what: &str) -> usize {
+    screen.lines().position(|line| line.contains(what)).unwrap_or(usize::MAX)
+}
+
+#[test]
+fn it_shows_busy_locks_in_a_small_and_in_a_large_terminal() {
+    for size in [(24, 80), (60, 200)] {
+        let mut stage = Stage::set();
+        let _waiters = crowd(&mut stage);
+        let mut terminal = Terminal::of(&stage, size);
+        let shown = terminal.shows("both locks", |it| it.contains("alice") && it.contains("pause"));
+        for what in
+            ["LOCK", "WAITERS", "LONGEST", "HAND/s", "OWNER", "q quit", "waiters 3", "at 2 locks"]
+        {
+            assert!(shown.contains(what), "{what} is not in\n{shown}");
+        }
+        assert!(
+            shown.contains("bad\\u{1b}[2Jname")
+                && place(&shown, "orders:42") < place(&shown, "bad")
+        );
+        terminal.press("k");
+        terminal.shows("them by name", |it| place(it, "bad") < place(it, "orders:42"));
+        terminal.press("/ord");
+        terminal.shows("one of them", |it| it.contains("/ord") && !it.contains("bad"));
+        terminal.press("\r\r");
+        let shown =
+            terminal.shows("it in detail", |it| it.contains("PLACE") && it.contains("carol"));
+        assert!(shown.contains("state held") && shown.contains("owner alice"), "{shown}");
+        assert!(place(&shown, "bob") < place(&shown, "carol"), "{shown}");
+        terminal.press("s");
+        terminal.shows("sessions", |it| it.contains("OUTCOMES"));
+        terminal.press("q");
+        terminal.left(&stage, 0);
+    }
+}
+
+#[test]
+fn a_server_that_goes_and_comes_back_is_shown_again() {
+    let stage = Stage::set();
+    let mut terminal = Terminal::of(&stage, (24, 80));
+    terminal.shows("nobody", |it| it.contains("nobody waits for a lock"));
+    stage.server.kill9();
+    terminal
+        .shows("that it is gone", |it| it.contains("no connection") || it.contains("connection"));
+    stage.server.restart();
+    let gone = format!("127.0.0.1:{}: ", stage.server.port());
+    terminal.shows("that it is back", |it| !it.contains(&gone) && it.contains("nobody waits"));
+    terminal.press("\x03");
+    terminal.left(&stage, 0);
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let stage = Stage::set();
+    let terminal = Terminal::of(&stage, (24, 80));
+    terminal.shows("it", |it| it.contains("kvlock top"));
+    let shell: i32 = stage.line("pid").parse().unwrap();
+    let top = super::process::children_of(shell).next().expect("it runs").0;
+    kill(Pid::from_raw(top), Signal::SIGTERM).unwrap();
+    terminal.left(&stage, 0);
+}
+
+#[test]
+fn without_a_terminal_or_the_right_it_says_so() {
+    let mut stage = Stage::set();
+    let done = stage.start(&["top"]).done();
+    done.assert_code(2);
+    assert!(done.err.contains("needs a terminal"), "{done:?}");
+    stage.control.run("ACL SETUSER default -lock.list");
+    let done = stage.start(&["top"]).done();
+    done.assert_code(125);
+    assert!(done.err.contains("LOCK.LIST") && done.out.is_empty(), "{done:?}");
+}
