@@ -82,6 +82,27 @@ fn what_is_granted_to_a_wait_is_bound_too(kind: Kind) {
     stage.check();
 }
 
+/// It relies on the session from when it sent what was answered, and a reader that was about to give up
+/// was answered just now.
+fn an_answered_reader_keeps_what_is_bound_for_its_time(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    party.bind(&mut stage, "k", "alice");
+    stage.hold("l", "alice", LONG);
+    party.queue("l", "bob");
+    let mut bob = stage.wait("k", "bob");
+    party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 1000]);
+    observe::wait_for_blocked_clients(&mut stage.eye, 2);
+    stage.release("l", "alice");
+    stage.granted_unseen();
+    assert_eq!(words(&party.hear()), [("bob", "granted")]);
+    // Longer than that call would have waited.
+    observe::let_pass(&mut stage.eye, std::time::Duration::from_millis(1300));
+    stage.expect_in_line(&mut [&mut bob]);
+    assert_eq!((stage.counted("sessions"), stage.counted("bound")), (1, 1));
+    stage.check();
+}
+
 /// A later session takes over what its owner still has.
 fn what_was_bound_anew_stays(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -161,6 +182,7 @@ fn redisson_is_told_of_each(kind: Kind) {
 
 on_each_server!(
     a_killed_client_leaves_nothing_behind,
+    an_answered_reader_keeps_what_is_bound_for_its_time,
     what_is_granted_to_a_wait_is_bound_too,
     what_was_bound_anew_stays,
     another_grant_is_not_released,
