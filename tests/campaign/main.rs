@@ -21,6 +21,7 @@
     reason = "a test that is run by hand, too: a panic is how it fails, and its numbers are small"
 )]
 
+mod crashes;
 mod faults;
 mod judge;
 mod notes;
@@ -63,6 +64,9 @@ struct Options {
     /// How often a suite tries that tries something again and again
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     times: Option<u64>,
+    /// About how many grants clients know of, where that decides how long it goes on
+    #[arg(long, value_name = "N")]
+    grants: Option<u64>,
     /// Only the faults in whose names these words are
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
@@ -169,6 +173,7 @@ impl Options {
         [
             number("seconds", self.seconds),
             number("times", self.times),
+            number("grants", self.grants),
             fault,
             number("pairs", pairs),
             number("seed", Some(self.seed.number)),

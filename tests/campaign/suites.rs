@@ -3,6 +3,7 @@
 //! It is the scoreboard of `docs/evidence.md`: a suite says which of its rows it is evidence of, and
 //! the report of a suite is a row again.
 
+use crate::crashes::Durability;
 use crate::faults::{JUMP, KILLS};
 use crate::report::Report;
 use crate::scripts::{self, Script};
@@ -44,6 +45,8 @@ pub(crate) enum Play {
     Rounds(Rounds),
     /// A failover of which each step is decided.
     Script(Script, Setting),
+    /// A server that keeps grants in some way dies again and again.
+    Crashes(Durability),
     /// Primaries are killed, and it is measured how long until the next one grants.
     Promotions(promotion::Kind),
 }
@@ -63,6 +66,7 @@ impl Suite {
         match &self.play {
             Play::Rounds(rounds) => round::play(&self.name, rounds, options, report),
             Play::Script(script, setting) => script.play(*setting, options, report),
+            Play::Crashes(durability) => durability.play(options, report),
             Play::Promotions(kind) => promotion::play(*kind, options.times(12), report),
         }
     }
@@ -70,7 +74,7 @@ impl Suite {
 
 /// All suites.
 pub(crate) fn all() -> Vec<Suite> {
-    [rounds(), scripts(), promotions()].into_iter().flatten().collect()
+    [rounds(), scripts(), crashes(), promotions()].into_iter().flatten().collect()
 }
 
 fn rounds() -> Vec<Suite> {
@@ -120,6 +124,16 @@ fn scripts() -> Vec<Suite> {
         })
     };
     scripts::ALL.into_iter().flat_map(of).collect()
+}
+
+fn crashes() -> Vec<Suite> {
+    let of = |durability: Durability| Suite {
+        name: durability.name(),
+        evidence: durability.evidence(),
+        what: format!("a server that dies under load, {}", durability.name()),
+        play: Play::Crashes(durability),
+    };
+    Durability::all().into_iter().map(of).collect()
 }
 
 fn promotions() -> Vec<Suite> {

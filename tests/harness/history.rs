@@ -5,10 +5,15 @@
 //! what the answer was. A call whose answer never came stays open, or is closed as
 //! [`Outcome::Unknown`] when the client gave it up.
 
+use crate::cmd;
+use crate::resp::{Connection, ReceiveError, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+/// How long any answer may take.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// What a client asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +74,22 @@ pub enum Request {
     Break,
 }
 
+impl Request {
+    /// The command that asks for this, of a lock that is held alone.
+    pub fn command(&self, key: &str, owner: &str) -> Vec<Vec<u8>> {
+        let ms = |time: &Duration| u64::try_from(time.as_millis()).expect("not for centuries");
+        match self {
+            Self::Acquire { lease, timeout: None } => cmd!["LOCK.ACQUIRE", key, owner, ms(lease)],
+            Self::Acquire { lease, timeout: Some(timeout) } => {
+                cmd!["LOCK.WAIT", key, owner, ms(lease), ms(timeout)]
+            }
+            Self::Renew { lease } => cmd!["LOCK.RENEW", key, owner, ms(lease)],
+            Self::Release => cmd!["LOCK.RELEASE", key, owner],
+            other => panic!("{other:?} is no request to a lock that is held alone"),
+        }
+    }
+}
+
 /// What a client was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -100,6 +121,22 @@ pub enum Outcome {
     Unknown,
     /// The server said that it was not done, with an error: `UNBLOCKED`, `TRYAGAIN`, `QUEUEFULL`.
     Failed,
+}
+
+impl Outcome {
+    /// What that reply to a request for a lock that is held alone says.
+    pub fn of(request: &Request, reply: &Value) -> Self {
+        let number = |reply: &Value| reply.integer().cast_unsigned();
+        match (request, reply) {
+            (_, Value::Error { .. }) => Self::Failed,
+            (_, Value::Nil) => Self::Refused,
+            (Request::Acquire { .. }, _) => {
+                Self::Granted { token: number(&reply[0]), holds: number(&reply[1]) }
+            }
+            (Request::Release, _) => Self::Released { left: number(reply) },
+            (_, _) => Self::Done,
+        }
+    }
 }
 
 /// One request and its answer. Times count from the beginning of the history.
@@ -241,6 +278,26 @@ impl Recorder {
     pub fn ended(&self, call: CallId, outcome: Outcome, at: Duration) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         call.answer = Some((at.max(call.sent), outcome));
+    }
+
+    /// Makes a call for a lock that is held alone, and takes it down; [`Outcome::Unknown`] when the
+    /// server is gone.
+    pub fn call(
+        &self,
+        connection: &mut Connection,
+        key: &str,
+        owner: &str,
+        request: &Request,
+    ) -> Outcome {
+        let call = self.sent(key, owner, request.clone());
+        connection.send(request.command(key, owner));
+        let outcome = match connection.receive(ANSWER) {
+            Ok(reply) => Outcome::of(request, &reply),
+            Err(ReceiveError::Closed) => Outcome::Unknown,
+            Err(why) => panic!("{key} {owner}: {why:?}"),
+        };
+        self.answered(call, outcome);
+        outcome
     }
 
     /// Notes that a call, a later wait of the same owner, takes over the place in line of an earlier

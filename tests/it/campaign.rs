@@ -107,6 +107,21 @@ fn a_rolling_restart_under_load() {
     right(&["sentinel/default", "--fault", "all restarted in turn", "--seconds", "1"]);
 }
 
+/// Each row must see that the server died, and what that costs without a promise.
+fn dies(suites: &str) {
+    right(&[suites, "--times", "2", "--grants", "500", "--seed", "1", "--jobs", "3"]);
+}
+
+#[test]
+fn a_server_that_is_killed_forgets_no_more_than_it_may() {
+    dies("kill");
+}
+
+#[test]
+fn a_loss_of_power_costs_no_more_than_it_may() {
+    dies("power");
+}
+
 #[test]
 fn a_wrong_option_is_refused() {
     for (arguments, why) in [
@@ -147,7 +162,7 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
             assert!(
-                ["chaos", "crashes", "holders"].contains(&name) || suites.iter().any(is),
+                ["chaos", "holders"].contains(&name) || suites.iter().any(is),
                 "{file}: {name}"
             );
         }

@@ -8,40 +8,40 @@ use std::time::Duration;
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
 /// Who wants all locks when the server is back.
-pub(crate) const AFTERWARDS: &str = "impatient";
+pub(super) const AFTERWARDS: &str = "impatient";
 
 /// What was seen in one life of a server and the beginning of the next, or in all of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(super) struct Seen {
     /// How many times the server died.
-    pub(crate) crashes: u64,
+    pub(super) crashes: u64,
     /// Grants that clients knew of.
-    pub(crate) grants: u64,
+    pub(super) grants: u64,
     /// Those of them that had neither been released nor were over when the server was back.
-    pub(crate) standing: u64,
+    pub(super) standing: u64,
     /// Those of these that the server then did not know.
-    pub(crate) lost: u64,
+    pub(super) lost: u64,
     /// Locks that were granted while somebody could rely on having them.
-    pub(crate) twice: u64,
+    pub(super) twice: u64,
     /// Grants whose token was not larger than that of each grant which was answered before they
     /// were asked for, of whichever lock.
-    pub(crate) tokens_back: u64,
+    pub(super) tokens_back: u64,
     /// The largest token so far.
     last_token: u64,
     /// What else was wrong.
-    pub(crate) wrongs: Vec<String>,
+    pub(super) violations: Vec<String>,
 }
 
 impl Seen {
     /// Judges all that clients were told in one life of a server and right after it.
-    pub(crate) fn judge(&mut self, calls: &[Call]) {
+    pub(super) fn judge(&mut self, calls: &[Call]) {
         self.count_tokens(calls);
         for violation in check(calls, &LIMITS) {
             match violation.rule {
                 Rule::Exclusion => self.twice += 1,
                 // In a quarantine; or the release was lost with the server.
                 Rule::Refusal if violation.text.contains(AFTERWARDS) => {}
-                _ => self.wrongs.push(violation.to_string()),
+                _ => self.violations.push(violation.to_string()),
             }
         }
     }
@@ -98,7 +98,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.judge(&[grant("k", "a", 0, 5), grant("l", "b", 20, 6), grant("k", "c", 40, 7)]);
         assert_eq!((seen.twice, seen.tokens_back), (1, 0), "{seen:?}");
-        assert_eq!(seen.wrongs, [""; 0]);
+        assert_eq!(seen.violations, [""; 0]);
     }
 
     #[test]

@@ -2,17 +2,16 @@
 
 use harness::history::{Outcome, Recorder, Request};
 use harness::random::Random;
-use harness::resp::ReceiveError;
-use harness::{Connection, Server, Value, cmd, lines, observe, wait};
+use harness::{Connection, Server, lines, observe, wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 /// How long anything may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a client waits for a lock.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CLIENTS: u64 = 16;
 
@@ -23,15 +22,15 @@ const WANTED: u64 = 4;
 const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
-pub(crate) struct Load<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) book: &'a Recorder,
+pub(super) struct Load<'a> {
+    pub(super) server: &'a Server,
+    pub(super) history: &'a Recorder,
     /// What the names of their locks begin with.
-    pub(crate) life: &'a str,
-    pub(crate) lease: Duration,
+    pub(super) life: &'a str,
+    pub(super) lease: Duration,
     /// How many grants they are to know of.
-    pub(crate) grants: u64,
-    pub(crate) random: Random,
+    pub(super) grants: u64,
+    pub(super) random: Random,
 }
 
 impl Load<'_> {
@@ -41,16 +40,16 @@ impl Load<'_> {
 
     /// Has them work, calls `end` in the middle of it, and returns when all have noticed that the
     /// server is gone.
-    pub(crate) fn run(&self, end: impl FnOnce()) {
+    pub(super) fn run(&self, end: impl FnOnce()) {
         let (known, over) = (AtomicU64::new(0), AtomicBool::new(false));
-        let mut eye = self.server.connect();
+        let mut admin = self.server.connect();
         let connections: Vec<_> = (0..CLIENTS).map(|_| self.server.connect()).collect();
         thread::scope(|scope| {
             // Should this panic, they are not to go on for ever.
             let _over = Raise(&over);
             let wanted: Vec<String> = (0..WANTED).map(|number| self.wanted(number)).collect();
             let (looking, over_) = (self.server.connect(), &over);
-            scope.spawn(move || lines::watch(looking, &wanted, self.book, over_));
+            scope.spawn(move || lines::watch(looking, &wanted, self.history, over_));
             for (number, connection) in (0..).zip(connections) {
                 let (known, over, random) = (&known, &over, self.random.part(number));
                 let client = Client { load: self, number, connection, known, random };
@@ -61,7 +60,7 @@ impl Load<'_> {
                 if known < self.grants {
                     return Err(format!("{known} of {}", self.grants));
                 }
-                match observe::info_number(&mut eye, "kvlock_handed_off") {
+                match observe::info_number(&mut admin, "kvlock_handed_off") {
                     0 => Err("no hand-off".to_owned()),
                     _ => Ok(()),
                 }
@@ -105,54 +104,22 @@ impl Client<'_> {
         }
         let wanted = self.load.wanted(self.random.below(WANTED));
         if self.acquire(&wanted, &owner, Some(TIMEOUT))? {
-            call(&mut self.connection, self.load.book, &wanted, &owner, Request::Release)?;
+            self.call(&wanted, &owner, &Request::Release)?;
         }
         Some(())
     }
 
     fn acquire(&mut self, key: &str, owner: &str, timeout: Option<Duration>) -> Option<bool> {
         let request = Request::Acquire { lease: self.load.lease, timeout };
-        let outcome = call(&mut self.connection, self.load.book, key, owner, request)?;
+        let outcome = self.call(key, owner, &request)?;
         let granted = matches!(outcome, Outcome::Granted { .. });
         self.known.fetch_add(u64::from(granted), Ordering::Relaxed);
         Some(granted)
     }
-}
 
-/// Does that and takes it down; `None` when the server is gone, and nobody knows.
-pub(crate) fn call(
-    connection: &mut Connection,
-    book: &Recorder,
-    key: &str,
-    owner: &str,
-    request: Request,
-) -> Option<Outcome> {
-    let command = match &request {
-        Request::Acquire { lease, timeout: None } => {
-            cmd!["LOCK.ACQUIRE", key, owner, ms(*lease)]
-        }
-        Request::Acquire { lease, timeout: Some(timeout) } => {
-            cmd!["LOCK.WAIT", key, owner, ms(*lease), ms(*timeout)]
-        }
-        Request::Release => cmd!["LOCK.RELEASE", key, owner],
-        other => panic!("nobody does {other:?} here"),
-    };
-    let call = book.sent(key, owner, request);
-    connection.send(command);
-    let number = |value: &Value| value.integer().cast_unsigned();
-    let outcome = match connection.receive(LIMIT) {
-        Ok(Value::Nil) => Outcome::Refused,
-        Ok(left @ Value::Integer(_)) => Outcome::Released { left: number(&left) },
-        Ok(grant @ Value::Array(_)) => {
-            Outcome::Granted { token: number(&grant[0]), holds: number(&grant[1]) }
-        }
-        Err(ReceiveError::Closed) => Outcome::Unknown,
-        other => panic!("{key} {owner}: {other:?}"),
-    };
-    book.answered(call, outcome);
-    (outcome != Outcome::Unknown).then_some(outcome)
-}
-
-fn ms(time: Duration) -> u64 {
-    time.as_millis().try_into().unwrap()
+    fn call(&mut self, key: &str, owner: &str, request: &Request) -> Option<Outcome> {
+        let outcome = self.load.history.call(&mut self.connection, key, owner, request);
+        assert_ne!(outcome, Outcome::Failed, "{owner} on {key}: {request:?}");
+        Some(outcome).filter(|outcome| *outcome != Outcome::Unknown)
+    }
 }

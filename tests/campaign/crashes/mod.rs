@@ -1,19 +1,28 @@
-//! How a server keeps grants, how it dies, and what is promised of that.
+//! One server that dies under load again and again: the grants that are lost, those that are given
+//! to a second, and tokens that do not grow, for each way to keep grants.
 
-use crate::seen::Seen;
+mod load;
+mod seen;
+mod trial;
+
+use self::seen::Seen;
+use self::trial::Trial;
+use crate::Options;
+use crate::report::Report;
+use harness::Server;
 use harness::disk::Disk;
-use harness::{Options, Server};
+use harness::random::Random;
 use std::time::Duration;
 
 /// Over after the trial.
-pub(crate) const LONG: Duration = Duration::from_secs(600);
+const LONG: Duration = Duration::from_secs(600);
 
 /// Long enough for a load and a start on a busy machine, short enough to be waited for.
 const SHORT: Duration = Duration::from_secs(5);
 
 /// When the server writes to its append-only file for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum File {
+enum File {
     None,
     EverySec,
     Always,
@@ -21,7 +30,7 @@ pub(crate) enum File {
 
 /// How the server dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
+enum Death {
     /// `kill -9`.
     Kill,
     /// The power goes, and the disk was slow: with it goes all that was not synced.
@@ -30,14 +39,14 @@ pub(crate) enum Death {
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Keeping {
-    pub(crate) death: Death,
-    pub(crate) file: File,
+pub(crate) struct Durability {
+    death: Death,
+    file: File,
     /// Is as long as the longest lease.
-    pub(crate) quarantine: bool,
+    quarantine: bool,
 }
 
-impl Keeping {
+impl Durability {
     pub(crate) fn all() -> Vec<Self> {
         let of = |death, file| {
             let with = |quarantine| Self { death, file, quarantine };
@@ -67,7 +76,15 @@ impl Keeping {
         format!("{death}/{file}{quarantine}")
     }
 
-    pub(crate) fn options(self, disk: &Disk) -> Options {
+    /// The rows of the scoreboard.
+    pub(crate) fn evidence(self) -> &'static str {
+        match self.death {
+            Death::Kill => "9, F11",
+            Death::Power => "10, F12",
+        }
+    }
+
+    fn options(self, disk: &Disk) -> harness::Options {
         let mut options = Server::options();
         match self.file {
             File::None => {}
@@ -84,12 +101,12 @@ impl Keeping {
     }
 
     /// With a quarantine they must be over before the next load; else none is to end meanwhile.
-    pub(crate) fn lease(self) -> Duration {
+    fn lease(self) -> Duration {
         if self.quarantine { SHORT } else { LONG }
     }
 
     /// How long the disk takes for each sync, when it is slow.
-    pub(crate) fn slow_sync(self) -> Duration {
+    fn slow_sync(self) -> Duration {
         match self.file {
             // Once a second: what is answered right before the power goes cannot be safe.
             File::EverySec => Duration::from_millis(1500),
@@ -104,40 +121,47 @@ impl Keeping {
     }
 
     /// Whether something was seen that is promised not to happen.
-    pub(crate) fn is_broken(self, seen: &Seen) -> bool {
+    fn is_broken(self, seen: &Seen) -> bool {
         seen.tokens_back > 0
-            || !seen.wrongs.is_empty()
+            || !seen.violations.is_empty()
             || (self.is_safe() && seen.lost > 0)
             || ((self.is_safe() || self.quarantine) && seen.twice > 0)
     }
 
+    /// Lets a server die so often, while clients know of about so many grants each time.
+    pub(crate) fn play(self, options: &Options, report: &Report) {
+        let random = Random::new(options.seed.number);
+        let grants = options.grants.unwrap_or(750);
+        let seen = Trial::new(self, random).run(options.times(20), grants, report);
+        self.judge(&seen, report);
+        let Seen { crashes, grants, standing, lost, twice, tokens_back, .. } = seen;
+        report.figure(format!(
+            "{crashes} crashes, {grants} granted, {standing} standing, {lost} lost, {twice} granted \
+             twice, {tokens_back} tokens back"
+        ));
+    }
+
     /// What was promised and is not so; and what must be seen if the server has died at all, and
     /// the trial can see what that costs.
-    pub(crate) fn wrongs(self, seen: &Seen) -> Vec<String> {
-        // One crash can break a rule a thousand times.
-        let mut wrongs: Vec<String> = seen.wrongs.iter().take(5).cloned().collect();
-        if let Some(more) = seen.wrongs.len().checked_sub(6) {
-            wrongs.extend(seen.wrongs.last().cloned());
-            wrongs.extend((more > 0).then(|| format!("and {more} more")));
-        }
-        let mut claim = |right: bool, wrong: String| {
+    fn judge(self, seen: &Seen, report: &Report) {
+        seen.violations.iter().for_each(|violation| report.violation(violation));
+        let claim = |right: bool, wrong: String| {
             if !right {
-                wrongs.push(wrong);
+                report.violation(wrong);
             }
         };
         let Seen { standing, lost, twice, tokens_back, .. } = *seen;
-        claim(tokens_back == 0, format!("{tokens_back} tokens did not grow"));
-        claim(!self.is_safe() || lost == 0, format!("{lost} grants were lost, and none may be"));
+        claim(tokens_back == 0, format!("Token: {tokens_back} did not grow"));
+        claim(!self.is_safe() || lost == 0, format!("Lost: {lost} grants, and none may be"));
         let once = self.is_safe() || self.quarantine;
-        claim(!once || twice == 0, format!("{twice} locks were granted twice, and none may be"));
+        claim(!once || twice == 0, format!("Twice: {twice} locks granted, and none may be"));
 
-        claim(standing > 0, "no grant stood when the server was back".to_owned());
+        claim(standing > 0, "Fault: no grant stood when the server was back".to_owned());
         let all = self.file == File::None;
-        claim(!all || lost == standing, "a grant is known that nobody has kept".to_owned());
+        claim(!all || lost == standing, "Fault: a grant is known that nobody has kept".to_owned());
         let some = all || (self.death == Death::Power && !self.is_safe());
-        claim(!some || lost > 0, "no grant was lost".to_owned());
+        claim(!some || lost > 0, "Fault: no grant was lost".to_owned());
         let hole = some && !self.quarantine;
-        claim(!hole || twice > 0, "nothing was granted twice".to_owned());
-        wrongs
+        claim(!hole || twice > 0, "Fault: nothing was granted twice".to_owned());
     }
 }

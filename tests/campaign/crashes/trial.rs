@@ -1,8 +1,9 @@
 //! One server that dies under load again and again.
 
-use crate::keeping::{Death, Keeping, LONG};
-use crate::load::{Load, TIMEOUT, call};
-use crate::seen::{AFTERWARDS, Seen};
+use super::load::{Load, TIMEOUT};
+use super::seen::{AFTERWARDS, Seen};
+use super::{Death, Durability, LONG};
+use crate::report::Report;
 use harness::disk::Disk;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
@@ -11,8 +12,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A server that keeps grants in one way, and how it dies.
-pub(crate) struct Trial {
-    keeping: Keeping,
+pub(super) struct Trial {
+    durability: Durability,
     server: Server,
     disk: Disk,
     /// Whether the disk was slow already when the server was started.
@@ -21,23 +22,21 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(keeping: Keeping, random: Random) -> Self {
+    pub(super) fn new(durability: Durability, random: Random) -> Self {
         let disk = Disk::new();
-        let server = keeping.options(&disk).start();
-        Self { keeping, server, disk, slow: false, random }
+        let server = durability.options(&disk).start();
+        Self { durability, server, disk, slow: false, random }
     }
 
     /// So many times: a load, in the middle of it a death, and a start. The clients know of about
     /// so many grants then. Ends at the first time at which a promise is broken.
-    pub(crate) fn run(mut self, times: u64, grants: u64) -> Seen {
+    pub(super) fn run(mut self, times: u64, grants: u64, report: &Report) -> Seen {
         let mut seen = Seen::default();
         for life in 0..times {
             let calls = self.live_and_die(life, grants, &mut seen);
-            if (life + 1).is_multiple_of(10) {
-                eprintln!("{}: {} of {times}", self.keeping.name(), life + 1);
-            }
-            if self.keeping.is_broken(&seen) {
-                seen.wrongs.push(keep(&self.keeping.name(), &calls));
+            if self.durability.is_broken(&seen) {
+                let lines: Vec<String> = calls.iter().map(ToString::to_string).collect();
+                report.keep(&self.durability.name(), &lines);
                 break;
             }
         }
@@ -49,52 +48,54 @@ impl Trial {
         let done = self.server.connect().run("CONFIG SET kvlock.quarantine-ms 0");
         assert_eq!(done, Value::Status("OK".into()));
         let safe = format!("safe:{life}");
-        let synced = self.keeping.death == Death::Power && !self.slow;
+        let synced = self.durability.death == Death::Power && !self.slow;
         if synced {
             let owns = Request::Acquire { lease: LONG, timeout: None };
-            call(&mut self.server.connect(), &Recorder::new(), &safe, "alice", owns);
+            Recorder::new().call(&mut self.server.connect(), &safe, "alice", &owns);
             self.disk.wait_until_synced(&self.server);
         }
-        self.disk.delay_syncs(self.keeping.slow_sync());
-        let (book, lease) = (Recorder::new(), self.keeping.lease());
+        self.disk.delay_syncs(self.durability.slow_sync());
+        let (history, lease) = (Recorder::new(), self.durability.lease());
         let load = Load {
             server: &self.server,
-            book: &book,
+            history: &history,
             life: &format!("{life}:"),
             lease,
             grants: grants * 3 / 4 + self.random.below(grants / 2 + 1),
             random: self.random.part(life),
         };
-        load.run(|| match self.keeping.death {
+        load.run(|| match self.durability.death {
             Death::Kill => self.server.kill9(),
             Death::Power => self.disk.cut_power(&self.server),
         });
         // A disk that is slow from the start on lets the next life sync even less.
         self.slow = self.random.percent(50);
-        let delay = if self.slow { self.keeping.slow_sync() } else { Duration::ZERO };
+        let delay = if self.slow { self.durability.slow_sync() } else { Duration::ZERO };
         self.disk.delay_syncs(delay);
         self.server.restart();
         seen.crashes += 1;
 
-        let mut eye = self.server.connect();
-        if synced && eye.call(cmd!["LOCK.RELEASE", safe, "alice"]) != Value::Integer(0) {
-            seen.wrongs.push(format!("{safe} was synced, and is lost"));
+        let mut admin = self.server.connect();
+        if synced && admin.call(cmd!["LOCK.RELEASE", safe, "alice"]) != Value::Integer(0) {
+            seen.violations.push(format!("Lost: {safe} was synced"));
         }
-        count_lost(&mut eye, &book, seen);
+        count_lost(&mut admin, &history, seen);
         // Somebody else wants it all, at once and, where leases end soon, until he has it.
-        want_all(&mut eye, &book, AFTERWARDS, lease, None);
-        if self.keeping.quarantine && !want_all(&mut eye, &book, "patient", lease, Some(TIMEOUT)) {
-            seen.wrongs.push("a lock is not free though all leases are over".to_owned());
+        want_all(&mut admin, &history, AFTERWARDS, lease, None);
+        if self.durability.quarantine
+            && !want_all(&mut admin, &history, "patient", lease, Some(TIMEOUT))
+        {
+            seen.violations.push("Stuck: a lock is not free though all leases are over".to_owned());
         }
-        let calls = book.calls();
+        let calls = history.calls();
         seen.judge(&calls);
         calls
     }
 }
 
 /// Counts what the server that is back has forgotten.
-fn count_lost(eye: &mut Connection, book: &Recorder, seen: &mut Seen) {
-    let calls = book.calls();
+fn count_lost(admin: &mut Connection, history: &Recorder, seen: &mut Seen) {
+    let calls = history.calls();
     let released: BTreeSet<(&str, &str)> = calls
         .iter()
         .filter(|call| call.request == Request::Release)
@@ -106,11 +107,11 @@ fn count_lost(eye: &mut Connection, book: &Recorder, seen: &mut Seen) {
         if released.contains(&(grant.key.as_str(), grant.owner.as_str())) {
             continue;
         }
-        let fields = eye.call(cmd!["HMGET", grant.key, grant.owner, "fencing-token"]);
+        let fields = admin.call(cmd!["HMGET", grant.key, grant.owner, "fencing-token"]);
         let known = [Value::bulk("1"), Value::bulk(format!("t{token}"))];
         let Request::Acquire { lease, .. } = grant.request else { continue };
         // Its lease began later, and so is not over yet.
-        if book.now() < grant.sent + lease {
+        if history.now() < grant.sent + lease {
             seen.standing += 1;
             seen.lost += u64::from(fields.elements() != known);
         }
@@ -120,28 +121,16 @@ fn count_lost(eye: &mut Connection, book: &Recorder, seen: &mut Seen) {
 /// Somebody else asks for each of these locks, one after another; whether each was granted.
 fn want_all(
     connection: &mut Connection,
-    book: &Recorder,
+    history: &Recorder,
     owner: &str,
     lease: Duration,
     timeout: Option<Duration>,
 ) -> bool {
-    let keys: BTreeSet<String> = book.calls().into_iter().map(|call| call.key).collect();
+    let keys: BTreeSet<String> = history.calls().into_iter().map(|call| call.key).collect();
     let ask = |key: &String| {
         let request = Request::Acquire { lease, timeout };
-        call(connection, book, key, owner, request).expect("the server answers")
+        history.call(connection, key, owner, &request)
     };
     let outcomes: Vec<Outcome> = keys.iter().map(ask).collect();
     outcomes.iter().all(|outcome| matches!(outcome, Outcome::Granted { .. }))
-}
-
-/// Leaves the calls where somebody can read them, and says where.
-fn keep(name: &str, calls: &[Call]) -> String {
-    let name = name.replace('/', "-");
-    let file = format!("kvlock-crashes-{}-{name}.txt", std::process::id());
-    let path = std::env::temp_dir().join(file);
-    let lines: Vec<String> = calls.iter().map(ToString::to_string).collect();
-    match std::fs::write(&path, lines.join("\n")) {
-        Ok(()) => format!("what clients were told around that crash is in {}", path.display()),
-        Err(why) => format!("what clients were told around that crash is lost: {why}"),
-    }
 }
