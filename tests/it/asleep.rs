@@ -93,25 +93,10 @@ const SHORT: Duration = Duration::from_millis(200);
 /// Waits, renews for a while what it is given, and believes in it as the documents say.
 fn work(mut connection: Connection, book: &Recorder, number: usize, over: &AtomicBool) {
     let mut ask = |owner: &str, request: Request| {
-        let (ms, limit) = (SHORT.as_millis() as u64, LIMIT.as_millis() as u64);
-        let command = match request {
-            Request::Acquire { .. } => cmd!["LOCK.WAIT", "k", owner, ms, limit],
-            Request::Renew { .. } => cmd!["LOCK.RENEW", "k", owner, ms],
-            _ => cmd!["LOCK.RELEASE", "k", owner],
-        };
-        let renews = matches!(request, Request::Renew { .. });
         let begun = book.now();
-        let call = book.sent("k", owner, request);
-        connection.send(command);
-        let outcome = match connection.receive(LIMIT).unwrap() {
-            Value::Nil => Outcome::Refused,
-            Value::Integer(_) if renews => Outcome::Done,
-            Value::Integer(left) => Outcome::Released { left: left.cast_unsigned() },
-            grant => Outcome::Granted {
-                token: token(&grant).cast_unsigned(),
-                holds: grant[1].integer().cast_unsigned(),
-            },
-        };
+        let call = book.sent("k", owner, request.clone());
+        connection.send(request.command("k", owner));
+        let outcome = Outcome::of(&request, &connection.receive(LIMIT).unwrap());
         book.answered(call, outcome);
         let valid_until = begun + SHORT * 99 / 100 - Duration::from_millis(2);
         if outcome == Outcome::Done {

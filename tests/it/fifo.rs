@@ -94,32 +94,16 @@ on_each_server!(
 fn turn(connection: &mut Connection, recorder: &Recorder, key: &str, owner: &str, number: u64) {
     let lease = Duration::from_millis(40);
     let timeout = (!number.is_multiple_of(3)).then_some(Duration::from_millis(300));
-    let request = Request::Acquire { lease, timeout };
-    let call = recorder.sent(key, owner, request);
-    let reply = match timeout {
-        Some(timeout) => {
-            connection.call(cmd!["LOCK.WAIT", key, owner, 40, timeout.as_millis() as u64])
-        }
-        None => connection.call(cmd!["LOCK.ACQUIRE", key, owner, 40]),
-    };
-    if reply.is_nil() {
-        return recorder.answered(call, Outcome::Refused);
+    let mut ask = |request: Request| recorder.call(connection, key, owner, &request);
+    if !matches!(ask(Request::Acquire { lease, timeout }), Outcome::Granted { .. }) {
+        return;
     }
-    let (token, holds) = (reply[0].integer() as u64, reply[1].integer() as u64);
-    recorder.answered(call, Outcome::Granted { token, holds });
     if number.is_multiple_of(4) {
-        let call = recorder.sent(key, owner, Request::Renew { lease });
-        let renewed = connection.call(cmd!["LOCK.RENEW", key, owner, 40]);
-        recorder.answered(call, if renewed.is_nil() { Outcome::Refused } else { Outcome::Done });
+        ask(Request::Renew { lease });
     }
     // One in ten lets its lease end.
     if !number.is_multiple_of(10) {
-        let call = recorder.sent(key, owner, Request::Release);
-        let outcome = match connection.call(cmd!["LOCK.RELEASE", key, owner]) {
-            Value::Integer(left) => Outcome::Released { left: left as u64 },
-            _ => Outcome::Refused,
-        };
-        recorder.answered(call, outcome);
+        ask(Request::Release);
     }
 }
 

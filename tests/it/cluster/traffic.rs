@@ -3,7 +3,7 @@
 use super::client::Client;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
-use harness::{Connection, Value, cmd, lines};
+use harness::{Connection, Value, lines};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -67,50 +67,28 @@ struct Worker<'a> {
 impl Worker<'_> {
     /// Takes the lock, does something with it, and gives it back or lets it end.
     fn turn(&mut self, random: &mut Random) {
-        let (key, owner, lease) = (self.key, self.owner, LEASE.as_millis() as u64);
         let timeout = random.percent(70).then_some(TIMEOUT);
-        let command = match timeout {
-            Some(timeout) => cmd!["LOCK.WAIT", key, owner, lease, timeout.as_millis() as u64],
-            None => cmd!["LOCK.ACQUIRE", key, owner, lease],
-        };
-        let request = Request::Acquire { lease: LEASE, timeout };
-        if self.call(command, &request).is_nil() {
+        if self.call(&Request::Acquire { lease: LEASE, timeout }).is_nil() {
             return;
         }
         for _ in 0..random.below(3) {
-            let renewed =
-                self.call(cmd!["LOCK.RENEW", key, owner, lease], &Request::Renew { lease: LEASE });
-            if renewed.is_nil() {
+            if self.call(&Request::Renew { lease: LEASE }).is_nil() {
                 return;
             }
         }
         if random.percent(97) {
-            self.call(cmd!["LOCK.RELEASE", key, owner], &Request::Release);
+            self.call(&Request::Release);
         }
     }
 
     /// Every try of a call is one in the history: a redirect is one that was not done.
-    fn call(&mut self, command: Vec<Vec<u8>>, request: &Request) -> Value {
+    fn call(&mut self, request: &Request) -> Value {
         let (key, owner, recorder) = (self.key, self.owner, self.recorder);
         let sent = || recorder.sent(key, owner, request.clone());
-        let reply = self.client.call(key, &command, sent, |call, reply| {
-            recorder.answered(call, outcome(request, reply));
+        let reply = self.client.call(key, &request.command(key, owner), sent, |call, reply| {
+            recorder.answered(call, Outcome::of(request, reply));
         });
         assert!(!reply.is_error(), "{owner} on {key}: {reply}");
         reply
-    }
-}
-
-fn outcome(request: &Request, reply: &Value) -> Outcome {
-    let number = |reply: &Value| reply.integer().cast_unsigned();
-    match (request, reply) {
-        (_, Value::Error { .. }) => Outcome::Failed,
-        (_, Value::Nil) => Outcome::Refused,
-        (Request::Acquire { .. }, _) => {
-            Outcome::Granted { token: number(&reply[0]), holds: number(&reply[1]) }
-        }
-        (Request::Release, _) => Outcome::Released { left: number(reply) },
-        // Nothing else is asked for here.
-        (_, _) => Outcome::Done,
     }
 }

@@ -12,7 +12,7 @@
 
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
-use harness::{Connection, Server, Value, checker, cmd, lines};
+use harness::{Connection, Server, checker, cmd, lines};
 use kvlock_linear::check;
 use porcupine_rs::CheckResult;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,16 +100,7 @@ impl Client<'_> {
             return None;
         }
         let reply = self.connection.receive(PATIENCE).expect("an answer");
-        let outcome = match (&request, &reply) {
-            (_, Value::Nil) => Outcome::Refused,
-            (Request::Acquire { .. }, Value::Array(_)) => Outcome::Granted {
-                token: reply[0].integer().cast_unsigned(),
-                holds: reply[1].integer().cast_unsigned(),
-            },
-            (Request::Release, _) => Outcome::Released { left: reply.integer().cast_unsigned() },
-            (_, Value::Error { .. }) => Outcome::Failed,
-            _ => Outcome::Done,
-        };
+        let outcome = Outcome::of(&request, &reply);
         self.recorder.answered(call, outcome);
         Some(outcome)
     }
