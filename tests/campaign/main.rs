@@ -18,6 +18,7 @@
     clippy::wildcard_enum_match_arm,
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
     reason = "a test that is run by hand, too: a panic is how it fails, and its numbers are small"
 )]
 
@@ -25,6 +26,7 @@ mod crashes;
 mod faults;
 mod judge;
 mod notes;
+mod processes;
 mod promotion;
 mod report;
 mod round;
@@ -77,6 +79,9 @@ struct Options {
     /// machine so busy that a failover takes longer than a lease
     #[arg(long)]
     zeros: bool,
+    /// The client processes count validity by a clock that is too slow: that must be seen
+    #[arg(long)]
+    wrong_clock: bool,
     /// How many suites run at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     jobs: u64,
@@ -114,6 +119,9 @@ fn wrong(what: &str) -> ! {
 }
 
 fn main() -> ExitCode {
+    if processes::serve(std::env::args().skip(1)).is_some() {
+        return ExitCode::SUCCESS;
+    }
     let options = Options::parse();
     let suites = options.suites();
     if options.list {

@@ -66,6 +66,23 @@ impl Report {
         self.seen().violations.push(what.into());
     }
 
+    /// A fault that was to be tried so often.
+    pub(crate) fn wants(&self, what: &str, least: u64) {
+        let count = self.count(what);
+        if count < least {
+            self.violation(format!("Little: {what}: {count} instead of {least}"));
+        }
+    }
+
+    /// What is left out because somebody had no processor time, or was faster, must not be more
+    /// than what counts.
+    pub(crate) fn excuses(&self, what: &str, of: u64) {
+        let count = self.count(what);
+        if count > of.max(10) {
+            self.violation(format!("Little: {what}: {count} times, for {of}"));
+        }
+    }
+
     /// Half of these times at least must be below that. A machine may be busy.
     pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
         let late = {

@@ -72,9 +72,9 @@ impl Round {
 
 /// Round after round on that topology, for as long as the options say. What is not promised is counted.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
-    let end = Instant::now() + options.time(300);
     let random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);
+    let end = Instant::now() + options.time(300);
     let happens = |fault: &&Fault| {
         let wanted = fault.name.contains(&options.fault) && !rounds.without.contains(&fault.name);
         wanted && (fault.on)(&*topology)

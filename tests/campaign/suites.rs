@@ -5,6 +5,7 @@
 
 use crate::crashes::Durability;
 use crate::faults::{JUMP, KILLS};
+use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
@@ -47,6 +48,8 @@ pub(crate) enum Play {
     Script(Script, Setting),
     /// A server that keeps grants in some way dies again and again.
     Crashes(Durability),
+    /// Something is done to client processes.
+    Processes(Scenario),
     /// Primaries are killed, and it is measured how long until the next one grants.
     Promotions(promotion::Kind),
 }
@@ -67,6 +70,7 @@ impl Suite {
             Play::Rounds(rounds) => round::play(&self.name, rounds, options, report),
             Play::Script(script, setting) => script.play(*setting, options, report),
             Play::Crashes(durability) => durability.play(options, report),
+            Play::Processes(scenario) => scenario.play(options, report),
             Play::Promotions(kind) => promotion::play(*kind, options.times(12), report),
         }
     }
@@ -74,7 +78,7 @@ impl Suite {
 
 /// All suites.
 pub(crate) fn all() -> Vec<Suite> {
-    [rounds(), scripts(), crashes(), promotions()].into_iter().flatten().collect()
+    [rounds(), scripts(), crashes(), holders(), promotions()].into_iter().flatten().collect()
 }
 
 fn rounds() -> Vec<Suite> {
@@ -134,6 +138,16 @@ fn crashes() -> Vec<Suite> {
         play: Play::Crashes(durability),
     };
     Durability::all().into_iter().map(of).collect()
+}
+
+fn holders() -> Vec<Suite> {
+    let of = |scenario: Scenario| Suite {
+        name: format!("holders/{}", scenario.name),
+        evidence: scenario.evidence,
+        what: scenario.what.to_owned(),
+        play: Play::Processes(scenario),
+    };
+    processes::ALL.map(of).into()
 }
 
 fn promotions() -> Vec<Suite> {

@@ -203,17 +203,7 @@ mod tests {
     }
 
     fn call(owner: &str, request: Request, sent: u64, answered: u64, outcome: Outcome) -> Call {
-        Call {
-            key: "k".to_owned(),
-            owner: owner.to_owned(),
-            request,
-            sent: ms(sent),
-            queued: None,
-            in_line_at: None,
-            away: Vec::new(),
-            answer: Some((ms(answered), outcome)),
-            valid_until: None,
-        }
+        Call::new(("k", owner), request, ms(sent), (ms(answered), outcome))
     }
 
     fn met(calls: &[Call], cancels: &[Span], from: u64, to: u64) -> [u64; ALL.len()] {

@@ -163,6 +163,28 @@ pub struct Call {
     pub valid_until: Option<Duration>,
 }
 
+impl Call {
+    /// A call by that name of a lock and its owner, sent then, and answered then with that.
+    pub fn new(
+        (key, owner): (&str, &str),
+        request: Request,
+        sent: Duration,
+        answer: (Duration, Outcome),
+    ) -> Self {
+        Self {
+            key: key.to_owned(),
+            owner: owner.to_owned(),
+            request,
+            sent,
+            queued: None,
+            in_line_at: None,
+            away: Vec::new(),
+            answer: Some(answer),
+            valid_until: None,
+        }
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} of {} sent at {:?}", self.owner, self.request, self.key, self.sent)?;

@@ -28,7 +28,6 @@ mod fifo;
 mod fuzz;
 mod guard;
 mod harness_itself;
-mod holders;
 mod languages;
 mod limits;
 mod planted;

@@ -77,20 +77,9 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(100);
 
     fn grant(key: &str, owner: &str, sent_ms: u64, token: u64) -> Call {
-        Call {
-            key: key.to_owned(),
-            owner: owner.to_owned(),
-            request: Request::Acquire { lease: LEASE, timeout: None },
-            sent: Duration::from_millis(sent_ms),
-            queued: None,
-            in_line_at: None,
-            away: Vec::new(),
-            answer: Some((
-                Duration::from_millis(sent_ms + 10),
-                Outcome::Granted { token, holds: 1 },
-            )),
-            valid_until: None,
-        }
+        let request = Request::Acquire { lease: LEASE, timeout: None };
+        let [sent, at] = [sent_ms, sent_ms + 10].map(Duration::from_millis);
+        Call::new((key, owner), request, sent, (at, Outcome::Granted { token, holds: 1 }))
     }
 
     #[test]

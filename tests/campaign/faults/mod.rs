@@ -1,14 +1,8 @@
 //! What can happen to servers under load, one file for each sort of faults.
 //!
 //! A fault says on which topologies it can happen, and does it there. One that is new is a line in
-//! the table of its file, or a file with a table that is named in [`all`]; then every suite of rounds
+//! the table of its file, or a file with a table that is named in `tables!`; then every suite of rounds
 //! whose topology it can happen on draws it.
-
-mod commands;
-mod minority;
-mod network;
-mod processes;
-mod roles;
 
 pub(crate) use minority::{JUMP, KILLS};
 
@@ -26,12 +20,19 @@ pub(crate) struct Fault {
     pub(crate) act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
 }
 
-/// All of them.
-pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
-    let tables: [&'static [Fault]; 5] =
-        [commands::FAULTS, minority::FAULTS, network::FAULTS, processes::FAULTS, roles::FAULTS];
-    tables.into_iter().flatten()
+/// Makes [`all`] of the tables of these files.
+macro_rules! tables {
+    ($($file:ident),+ $(,)?) => {
+        $(mod $file;)+
+
+        /// All of them.
+        pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
+            [$($file::FAULTS),+].into_iter().flatten()
+        }
+    };
 }
+
+tables!(commands, memory, minority, network, processes, roles);
 
 /// One of these, drawn by their weights.
 pub(crate) fn draw(faults: &[&'static Fault], random: &mut Random) -> &'static Fault {

@@ -289,16 +289,6 @@ impl Task<'_> {
         at: Duration,
         outcome: Outcome,
     ) -> Call {
-        Call {
-            key: tenure.key.to_owned(),
-            owner: self.owner.clone(),
-            request,
-            sent,
-            queued: None,
-            in_line_at: None,
-            away: Vec::new(),
-            answer: Some((at, outcome)),
-            valid_until: None,
-        }
+        Call::new((tenure.key, &self.owner), request, sent, (at, outcome))
     }
 }

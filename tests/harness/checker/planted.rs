@@ -18,17 +18,7 @@ pub(super) fn call(
     answered: u64,
     outcome: Outcome,
 ) -> Call {
-    Call {
-        key: "k".to_owned(),
-        owner: owner.to_owned(),
-        request,
-        sent: ms(sent),
-        queued: None,
-        in_line_at: None,
-        away: Vec::new(),
-        answer: Some((ms(answered), outcome)),
-        valid_until: None,
-    }
+    Call::new(("k", owner), request, ms(sent), (ms(answered), outcome))
 }
 
 pub(super) fn acquire(owner: &str, sent: u64, answered: u64, token: u64, holds: u64) -> Call {

@@ -1,7 +1,7 @@
 //! A client process, as the one who started it sees it.
 
-use crate::role::Role;
-use crate::said::{Grant, Said, now};
+use super::role::Role;
+use super::said::{Grant, Said, now};
 use harness::clock::Clock;
 use harness::launch::{killed_with_us, launch};
 use harness::wait;
@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long anything may take that must happen.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(super) const SOON: Duration = Duration::from_secs(60);
 
 /// What a process has said so far.
 #[derive(Debug, Default)]
@@ -30,17 +30,17 @@ struct Heard {
 
 /// Under what circumstances a process runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Circumstances<'a> {
+pub(super) struct Circumstances<'a> {
     /// The date that it sees, if it is not the machine's.
-    pub(crate) clock: Option<&'a Clock>,
+    pub(super) clock: Option<&'a Clock>,
     /// It makes way for all others.
-    pub(crate) nice: bool,
+    pub(super) nice: bool,
 }
 
 /// A client process; it is killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
-    pub(crate) name: String,
+pub(super) struct Process {
+    pub(super) name: String,
     child: Mutex<Child>,
     heard: Arc<Heard>,
     /// When it was killed, by us.
@@ -55,7 +55,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Process {
     /// Starts one, and returns when it is connected.
-    pub(crate) fn start(name: String, role: &Role, around: Circumstances<'_>) -> Self {
+    pub(super) fn start(name: String, role: &Role, around: Circumstances<'_>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut command = if around.nice {
             let mut command = killed_with_us(Path::new("nice"));
@@ -64,7 +64,8 @@ impl Process {
         } else {
             killed_with_us(&program)
         };
-        command.arg("client").args(role.words()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let role = serde_json::to_string(role).expect("it can be said");
+        command.arg("client").arg(role).stdin(Stdio::null()).stdout(Stdio::piped());
         if let Some(clock) = around.clock {
             clock.show_to(&mut command);
         }
@@ -87,7 +88,7 @@ impl Process {
     }
 
     /// What its owners begin with.
-    pub(crate) fn client(&self) -> Option<String> {
+    pub(super) fn client(&self) -> Option<String> {
         match locked(&self.heard.said).first() {
             Some(Said::Ready { client }) => Some(client.clone()),
             _ => None,
@@ -95,22 +96,22 @@ impl Process {
     }
 
     /// All that it has said.
-    pub(crate) fn said(&self) -> Vec<Said> {
+    pub(super) fn said(&self) -> Vec<Said> {
         locked(&self.heard.said).clone()
     }
 
     /// How many locks it was granted.
-    pub(crate) fn grants(&self) -> u64 {
+    pub(super) fn grants(&self) -> u64 {
         self.heard.grants.load(Ordering::SeqCst)
     }
 
     /// The first thing that it has said, from the latest back, that this makes something of.
-    pub(crate) fn last<T>(&self, of: impl FnMut(&Said) -> Option<T>) -> Option<T> {
+    pub(super) fn last<T>(&self, of: impl FnMut(&Said) -> Option<T>) -> Option<T> {
         locked(&self.heard.said).iter().rev().find_map(of)
     }
 
     /// The lock that it said it holds. For one that does one thing at a time.
-    pub(crate) fn held(&self) -> Option<Grant> {
+    pub(super) fn held(&self) -> Option<Grant> {
         let latest = self.last(|said| match said {
             Said::Holds { grant, .. } => Some(Some(grant.clone())),
             Said::Ends { .. } => Some(None),
@@ -120,13 +121,13 @@ impl Process {
     }
 
     /// Sends it a signal.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         let pid = locked(&self.child).id().try_into().expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("signal a client");
     }
 
     /// Kills it, and returns when it is gone and all that it said has been heard.
-    pub(crate) fn kill9(&self) {
+    pub(super) fn kill9(&self) {
         {
             let mut child = locked(&self.child);
             child.kill().expect("kill a client");
@@ -140,12 +141,12 @@ impl Process {
     }
 
     /// When it was killed; until then it is to live.
-    pub(crate) fn killed(&self) -> Option<u64> {
+    pub(super) fn killed(&self) -> Option<u64> {
         *locked(&self.killed)
     }
 
     /// Whether it had ended before it was killed.
-    pub(crate) fn gave_up(&self) -> bool {
+    pub(super) fn gave_up(&self) -> bool {
         self.gave_up.load(Ordering::SeqCst)
     }
 }
@@ -159,7 +160,11 @@ impl Drop for Process {
 }
 
 fn hear(out: ChildStdout, heard: &Heard) {
-    for said in BufReader::new(out).lines().map_while(Result::ok).filter_map(|l| Said::parse(&l)) {
+    for said in BufReader::new(out)
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|l| serde_json::from_str(&l).ok())
+    {
         let granted = matches!(said, Said::Holds { .. });
         locked(&heard.said).push(said);
         if granted {

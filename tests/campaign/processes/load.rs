@@ -1,10 +1,11 @@
 //! Many processes take locks for a moment while something is done to them.
 
-use crate::process::{Circumstances, Process, SOON};
-use crate::role::Role;
-use crate::said::{End, Said};
-use crate::scene::Scene;
-use crate::tally::Tally;
+use super::process::{Circumstances, Process, SOON};
+use super::role::Role;
+use super::said::{End, Said};
+use super::scene::Scene;
+use crate::Options;
+use crate::report::Report;
 use harness::clock::Clock;
 use harness::launch::{killed_with_us, launch};
 use harness::random::Random;
@@ -39,8 +40,9 @@ fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut
 }
 
 /// The date of the clients jumps: an hour, a minute, a second, ahead and back.
-pub(crate) fn dates(scene: &Scene, time: Duration, random: &mut Random, tally: &Tally) {
+pub(super) fn dates(scene: &Scene, options: &Options, report: &Report) {
     const JUMPS_MS: [i64; 7] = [0, 1000, -1000, 60_000, -60_000, 3_600_000, -3_600_000];
+    let (time, mut random) = (options.time(20), Random::new(options.seed.number));
     let clock = Clock::new();
     let role =
         Role { fixed: 15, hold_ms: 50, long: 2, limited: 20, tasks: 3, ..Role::new(keys(8), 3000) };
@@ -48,7 +50,7 @@ pub(crate) fn dates(scene: &Scene, time: Duration, random: &mut Random, tally: &
     let clients: Vec<_> = (0..4).map(|_| scene.enter_under(&role, around)).collect();
     until_enough(scene, time, 50, |control| {
         clock.set(*random.pick(&JUMPS_MS));
-        tally.add("jumps of the date", 1);
+        report.add("jumps of the date", 1);
         observe::let_pass(control, 3 * EVERY);
     });
     scene.retire(&clients);
@@ -59,29 +61,30 @@ pub(crate) fn dates(scene: &Scene, time: Duration, random: &mut Random, tally: &
         if let Said::Holds { date_ms, .. } = said
             && date_ms.abs_diff(now) > 1_800_000
         {
-            tally.add("grants on a day that is an hour wrong", 1);
+            report.add("grants on a day that is an hour wrong", 1);
         }
     }
-    tally.wants("grants on a day that is an hour wrong", 1);
-    losses("clients whose date jumps", &clients, tally);
+    report.wants("grants on a day that is an hour wrong", 1);
+    losses("clients whose date jumps", &clients, report);
 }
 
 /// No processor time is left, and the clients make way for all others.
-pub(crate) fn starved(scene: &Scene, time: Duration, tally: &Tally) {
+pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
+    let time = options.time(20);
     let role =
         Role { fixed: 10, hold_ms: 50, long: 20, limited: 20, tasks: 2, ..Role::new(keys(6), 600) };
     let around = Circumstances { nice: true, ..Circumstances::default() };
     let clients: Vec<_> = (0..4).map(|_| scene.enter_under(&role, around)).collect();
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let burners: Vec<_> = (0..4 * processors).map(|_| burn(time)).collect();
-    tally.add("busy processes", burners.len() as u64);
+    report.add("busy processes", burners.len() as u64);
     until_enough(scene, time, 20, |control| observe::let_pass(control, EVERY));
     for mut burner in burners {
         let _ended = burner.kill();
         let _reaped = burner.wait();
     }
     scene.retire(&clients);
-    losses("clients without processor time", &clients, tally);
+    losses("clients without processor time", &clients, report);
 }
 
 /// A process that is busy for so long. It makes way for all but those who make way for it.
@@ -94,7 +97,8 @@ fn burn(time: Duration) -> std::process::Child {
 
 /// A thread of the holder's runtime is blocked for a second, the only one or one of two; with
 /// leases that are over by then, and with longer ones.
-pub(crate) fn blocked(scene: &Scene, time: Duration, tally: &Tally) {
+pub(super) fn blocked(scene: &Scene, options: &Options, report: &Report) {
+    let time = options.time(20);
     let mut sorts = Vec::new();
     for (threads, lease_ms) in [(1, 1000), (2, 1000), (1, 4000), (2, 4000)] {
         let key = format!("blocked-{threads}-{lease_ms}");
@@ -105,29 +109,25 @@ pub(crate) fn blocked(scene: &Scene, time: Duration, tally: &Tally) {
     until_enough(scene, time, 20, |control| observe::let_pass(control, EVERY));
     for (what, clients) in &sorts {
         scene.retire(clients);
-        losses(what, clients, tally);
+        losses(what, clients, report);
     }
 }
 
 /// Counts how many locks they were granted, lost, and lost while the server had them still.
-fn losses(what: &str, clients: &[Arc<Process>], tally: &Tally) {
+fn losses(what: &str, clients: &[Arc<Process>], report: &Report) {
     let said: Vec<Said> = clients.iter().flat_map(|client| client.said()).collect();
     let count = |is: fn(&Said) -> bool| said.iter().filter(|said| is(said)).count() as u64;
     let lost = count(|said| matches!(said, Said::Ends { why: End::Lost, .. }));
-    tally.add(&format!("{what}: grants"), count(|said| matches!(said, Said::Holds { .. })));
-    tally.add(&format!("{what}: lost"), lost);
+    report.add(&format!("{what}: grants"), count(|said| matches!(said, Said::Holds { .. })));
+    report.add(&format!("{what}: lost"), lost);
     let early = count(|said| matches!(said, Said::FalseLoss { .. }));
-    tally.add(&format!("{what}: lost, while the server had it still"), early);
+    report.add(&format!("{what}: lost, while the server had it still"), early);
 }
 
 /// Clients are killed, stopped and cut off.
-pub(crate) fn mixture(
-    scene: &Scene,
-    time: Duration,
-    grants: u64,
-    random: &mut Random,
-    tally: &Tally,
-) {
+pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
+    let (time, grants) = (options.time(20), options.grants.unwrap_or(50_000));
+    let mut random = Random::new(options.seed.number);
     let role =
         Role { fixed: 3, hold_ms: 4, long: 1, limited: 20, tasks: 6, ..Role::new(keys(24), 300) };
     let mut clients: Vec<Arc<Process>> = (0..6).map(|_| scene.enter(&role)).collect();
@@ -140,15 +140,15 @@ pub(crate) fn mixture(
                 clients[victim].kill9();
                 stopped.retain(|(_, client)| !Arc::ptr_eq(client, &clients[victim]));
                 clients[victim] = scene.enter(&role);
-                tally.add("clients killed", 1);
+                report.add("clients killed", 1);
             }
             1 | 2 => {
                 let time = Duration::from_millis(random.below(900));
                 clients[victim].signal(Signal::SIGSTOP);
                 stopped.push((Instant::now() + time, clients[victim].clone()));
-                tally.add("clients stopped for up to three leases", 1);
+                report.add("clients stopped for up to three leases", 1);
             }
-            _ => tally.add("connections cut", cut(control, random)),
+            _ => report.add("connections cut", cut(control, &mut random)),
         }
         let now = Instant::now();
         stopped.retain(|(until, client)| {

@@ -1,12 +1,14 @@
 //! A holder that renews its lease is killed while ten wait: the next in line has the lock when the
 //! lease ends, not earlier, and nobody else has it.
 
-use crate::end::{End, LATE_US, without_waiting};
-use crate::process::{Process, SOON};
-use crate::role::Role;
-use crate::said::{End as Why, Grant, Said};
-use crate::scene::{Scene, late_us};
-use crate::tally::Tally;
+use super::AT_ONCE;
+use super::end::{End, LATE_US, without_waiting};
+use super::process::{Process, SOON};
+use super::role::Role;
+use super::said::{End as Why, Grant, Said};
+use super::scene::{Scene, late_us};
+use crate::Options;
+use crate::report::Report;
 use harness::random::Random;
 use harness::{Connection, Value, cmd, observe, wait};
 use std::collections::VecDeque;
@@ -24,21 +26,23 @@ const KILLS: &str = "holders killed with ten in line";
 const ANEW: &str = "lines begun anew: somebody had no processor time, and lost the lock";
 const AFTER_THE_LEASE: &str = "granted after the end of that lease";
 
-/// So many kills, of so many locks at a time, each with a line of its own.
-pub(crate) fn run(scene: &Scene, kills: u64, lines: u64, random: &Random, tally: &Tally) {
+/// Each lock has a line of its own.
+pub(super) fn run(scene: &Scene, options: &Options, report: &Report) {
+    let (kills, random) = (options.times(200), Random::new(options.seed.number));
+    let lines = AT_ONCE.min(kills);
     thread::scope(|scope| {
         for line in 0..lines {
             let share = kills / lines + u64::from(line < kills % lines);
             let random = random.part(line);
-            scope.spawn(move || in_line(scene, &format!("line-{line}"), share, random, tally));
+            scope.spawn(move || in_line(scene, &format!("line-{line}"), share, random, report));
         }
     });
-    tally.wants(KILLS, kills);
-    tally.excuses(ANEW, kills);
-    tally.is_mostly_below(&without_waiting(AFTER_THE_LEASE), LATE_US);
+    report.wants(KILLS, kills);
+    report.excuses(ANEW, kills);
+    report.is_mostly_below(&without_waiting(AFTER_THE_LEASE), LATE_US);
 }
 
-fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tally) {
+fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, report: &Report) {
     let mut control = scene.server.connect();
     let mut line: VecDeque<Arc<Process>> = VecDeque::new();
     let mut done = 0;
@@ -50,18 +54,18 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         let came: Vec<_> = line.iter().skip(1).filter_map(|process| process.client()).collect();
         if queue != came || served_behind(&line).is_some() {
             if !lost(&line[0]) {
-                tally.wrong(format!("Fifo: {key}: {queue:?} wait, and came as {came:?}"));
+                report.violation(format!("Fifo: {key}: {queue:?} wait, and came as {came:?}"));
             }
-            tally.add(ANEW, 1);
+            report.add(ANEW, 1);
             line.drain(..).for_each(|process| process.kill9());
             continue;
         }
         let Some(holder) = line.pop_front() else { return };
         holder.kill9();
         done += 1;
-        tally.add(KILLS, 1);
+        report.add(KILLS, 1);
         let Some(end) = end_of_lease(&mut control, key, &holder) else {
-            tally.add("kills whose hand-off came before it could be measured", 1);
+            report.add("kills whose hand-off came before it could be measured", 1);
             line.drain(..).for_each(|process| process.kill9());
             continue;
         };
@@ -70,14 +74,14 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, tally: &Tal
         if let Some((behind, _)) = served_behind(&line) {
             // Who takes nothing of what he is handed loses it when the offer is over.
             if end.is_before(behind.token, OFFER_MS) {
-                tally.wrong(format!("Fifo: {behind} was granted to one further back in line"));
+                report.violation(format!("Fifo: {behind} was granted to one further back in line"));
             }
-            tally.add(ANEW, 1);
+            report.add(ANEW, 1);
             line.drain(..).for_each(|process| process.kill9());
             continue;
         }
-        end.judge(grant.token, &waited, AFTER_THE_LEASE, tally);
-        tally.time("known to the next after that end", late_us(known, end.at));
+        end.judge(grant.token, &waited, AFTER_THE_LEASE, report);
+        report.time("known to the next after that end", late_us(known, end.at));
     }
 }
 

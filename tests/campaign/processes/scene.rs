@@ -1,11 +1,10 @@
 //! A server, the client processes at it, and what is made of what they said.
 
-use crate::beliefs::{self, Belief};
-use crate::process::{Circumstances, Process};
-use crate::role::Role;
-use crate::said::{End, Said};
-use crate::store::Store;
-use crate::tally::Tally;
+use super::beliefs::{self, Belief};
+use super::process::{Circumstances, Process};
+use super::role::Role;
+use super::said::{End, Said};
+use crate::report::Report;
 use harness::Server;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +14,9 @@ const WRONG_CLOCK: u64 = 25;
 
 /// Where a scenario is played.
 #[derive(Debug)]
-pub(crate) struct Scene {
-    pub(crate) name: &'static str,
-    pub(crate) server: Server,
+pub(super) struct Scene {
+    pub(super) name: &'static str,
+    pub(super) server: Server,
     seed: u64,
     wrong_clock: bool,
     started: AtomicU64,
@@ -26,7 +25,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// With a server, and nobody at it.
-    pub(crate) fn set(name: &'static str, seed: u64, wrong_clock: bool) -> Self {
+    pub(super) fn set(name: &'static str, seed: u64, wrong_clock: bool) -> Self {
         Self {
             name,
             server: Server::start(),
@@ -42,12 +41,12 @@ impl Scene {
     }
 
     /// One more client process, which is connected.
-    pub(crate) fn enter(&self, role: &Role) -> Arc<Process> {
+    pub(super) fn enter(&self, role: &Role) -> Arc<Process> {
         self.enter_under(role, Circumstances::default())
     }
 
     /// One more client process under circumstances of its own.
-    pub(crate) fn enter_under(&self, role: &Role, around: Circumstances<'_>) -> Arc<Process> {
+    pub(super) fn enter_under(&self, role: &Role, around: Circumstances<'_>) -> Arc<Process> {
         let number = self.started.fetch_add(1, Ordering::SeqCst);
         let mut role = role.clone();
         role.address = self.server.url();
@@ -62,106 +61,95 @@ impl Scene {
     }
 
     /// How many locks were granted so far.
-    pub(crate) fn grants(&self) -> u64 {
+    pub(super) fn grants(&self) -> u64 {
         self.processes().iter().map(|process| process.grants()).sum()
     }
 
     /// Kills these clients; what they believed is judged at the end.
-    pub(crate) fn retire(&self, clients: &[Arc<Process>]) {
+    pub(super) fn retire(&self, clients: &[Arc<Process>]) {
         clients.iter().for_each(|client| client.kill9());
     }
 
     /// Kills all clients, and judges what they believed.
-    pub(crate) fn close(&self, tally: &Tally) {
+    pub(super) fn close(&self, report: &Report) {
         let mut beliefs: Vec<Belief> = Vec::new();
         let processes = self.processes();
         for process in &processes {
             process.kill9();
             if process.gave_up() {
-                tally.wrong(format!("Ended: {} gave up by itself", process.name));
+                report.violation(format!("Ended: {} gave up by itself", process.name));
             }
             let killed = process.killed().expect("it was");
             let said = process.said();
             let (its, wrongs) = beliefs::of(&process.name, &said, killed);
             beliefs.extend(its);
-            wrongs.into_iter().for_each(|wrong| tally.wrong(wrong));
-            said.iter().for_each(|said| count(said, tally));
+            wrongs.into_iter().for_each(|wrong| report.violation(wrong));
+            said.iter().for_each(|said| count(said, report));
         }
-        tally.add("client processes", processes.len() as u64);
+        report.add("client processes", processes.len() as u64);
         let empty = beliefs.iter().filter(|belief| belief.is_empty()).count();
-        tally.add("grants whose beliefs were checked", (beliefs.len() - empty) as u64);
-        tally.add("grants that were over when their process went on", empty as u64);
-        beliefs::check(beliefs).into_iter().for_each(|wrong| tally.wrong(wrong));
+        report.add("grants whose beliefs were checked", (beliefs.len() - empty) as u64);
+        report.add("grants that were over when their process went on", empty as u64);
+        beliefs::check(&beliefs).into_iter().for_each(|wrong| report.violation(wrong));
         if !self.server.is_alive() {
-            tally.wrong("Server: it is dead or stuck");
+            report.violation("Server: it is dead or stuck");
         }
-        if !tally.is_right() {
-            self.keep();
+        if !report.is_right() {
+            report.keep(self.name, &self.diary());
         }
     }
 
-    /// Leaves what all clients said where somebody can read it.
-    fn keep(&self) {
-        let name = format!("kvlock-holders-{}-{}.txt", self.name, std::process::id());
-        let path = std::env::temp_dir().join(name);
+    /// What all clients said, for people.
+    fn diary(&self) -> Vec<String> {
         let mut lines = vec![format!("seed {}", self.seed)];
         for process in self.processes() {
             lines.push(format!("{}, killed at {:?}", process.name, process.killed()));
-            lines.extend(process.said().iter().map(|said| format!("{}: {said}", process.name)));
+            lines.extend(process.said().iter().map(|said| format!("{}: {said:?}", process.name)));
         }
         lines.push(self.server.log());
-        match std::fs::write(&path, lines.join("\n")) {
-            Ok(()) => println!("what the clients said is in {}", path.display()),
-            Err(why) => println!("what the clients said is lost: {why}"),
-        }
+        lines
     }
 }
 
 impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.keep();
+            Report::default().keep(self.name, &self.diary());
         }
     }
 }
 
-fn count(said: &Said, tally: &Tally) {
+fn count(said: &Said, report: &Report) {
     match said {
-        Said::Until { .. } => tally.add("renewals", 1),
-        Said::Ends { why: End::Release, .. } => tally.add("released", 1),
-        Said::Ends { why: End::Lost, .. } => tally.add("lost", 1),
-        Said::Ends { why: End::Over, .. } => tally.add("leases that ended by themselves", 1),
-        Said::FalseLoss { .. } => tally.add("lost, while the server had it still", 1),
-        Said::Refused { .. } => tally.add("late writes of holders who had looked, refused", 1),
+        Said::Until { .. } => report.add("renewals", 1),
+        Said::Ends { why: End::Release, .. } => report.add("released", 1),
+        Said::Ends { why: End::Lost, .. } => report.add("lost", 1),
+        Said::Ends { why: End::Over, .. } => report.add("leases that ended by themselves", 1),
+        Said::FalseLoss { .. } => report.add("lost, while the server had it still", 1),
+        Said::Refused { .. } => report.add("late writes of holders who had looked, refused", 1),
         Said::Careless { tries, taken, .. } => {
-            tally.add("writes of careless holders after a loss", *tries);
+            report.add("writes of careless holders after a loss", *tries);
             // Who loses a lock that nobody has taken since writes nothing stale.
-            tally.add(
+            report.add(
                 "writes of careless holders after a loss: taken, as nobody had come after them",
                 *taken,
             );
         }
         Said::Waited { limit_ns, took_ns } => {
-            tally.add("waits that ended without the lock", 1);
-            tally.time("waits ended after their limit", late_us(*took_ns, *limit_ns));
+            report.add("waits that ended without the lock", 1);
+            report.time("waits ended after their limit", late_us(*took_ns, *limit_ns));
             if took_ns < limit_ns {
-                tally.wrong(format!("Early: a wait of {limit_ns} ns ended after {took_ns} ns"));
+                report
+                    .violation(format!("Early: a wait of {limit_ns} ns ended after {took_ns} ns"));
             }
         }
-        Said::Trouble { .. } => tally.add("acquires and releases that failed, and were let be", 1),
+        Said::Trouble { .. } => report.add("acquires and releases that failed, and were let be", 1),
         Said::Ready { .. } | Said::Holds { .. } => {}
     }
 }
 
 /// So many microseconds later than expected, of times in nanoseconds.
-pub(crate) fn late_us(at: u64, expected: u64) -> i64 {
+pub(super) fn late_us(at: u64, expected: u64) -> i64 {
     let late = i128::from(at) - i128::from(expected);
     i64::try_from(late / 1000).expect("not for centuries")
-}
-
-/// A scene with a store.
-#[derive(Debug)]
-pub(crate) struct Shop {
-    pub(crate) scene: Scene,
-    pub(crate) store: Store,
 }

@@ -5,27 +5,30 @@
 //! - Nobody acts on a lock in which he does not believe any more, and nobody loses one before the
 //!   time that he had for it is over.
 
-use crate::said::{End, Grant, Said};
+use super::said::{End, Grant, Said};
+use harness::checker::{Limits, Rule, check as check_history};
+use harness::history::{Call, Outcome, Request};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A process believed from then to then, in nanoseconds, that it holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Belief {
-    pub(crate) grant: Grant,
-    pub(crate) process: String,
-    pub(crate) from: u64,
-    pub(crate) until: u64,
+pub(super) struct Belief {
+    pub(super) grant: Grant,
+    pub(super) process: String,
+    pub(super) from: u64,
+    pub(super) until: u64,
 }
 
 impl Belief {
     /// Whether the process can have acted on it: a guard may be lost before its process goes on.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.from >= self.until
     }
 }
 
 /// What one process believed, and did without believing. It was killed at `killed`.
-pub(crate) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec<String>) {
+pub(super) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec<String>) {
     let mut open: BTreeMap<Grant, Belief> = BTreeMap::new();
     let (mut done, mut wrongs) = (Vec::new(), Vec::new());
     for said in said {
@@ -67,33 +70,28 @@ pub(crate) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec
     (done, wrongs)
 }
 
-/// What is wrong with the beliefs of all processes.
-pub(crate) fn check(mut beliefs: Vec<Belief>) -> Vec<String> {
-    let mut wrongs = Vec::new();
+/// What is wrong with the beliefs of all processes: for the [checker](harness::checker) one is a
+/// grant that its owner counts on until it ends.
+pub(super) fn check(beliefs: &[Belief]) -> Vec<String> {
+    let call = |belief: &Belief| {
+        let [from, until] = [belief.from, belief.until].map(Duration::from_nanos);
+        let request = Request::Acquire { lease: until - from, timeout: None };
+        let granted = Outcome::Granted { token: belief.grant.token, holds: 1 };
+        let owner = format!("{}:{}", belief.process, belief.grant.token);
+        let call = Call::new((&belief.grant.key, &owner), request, from, (from, granted));
+        Call { valid_until: Some(until), ..call }
+    };
+    let calls: Vec<Call> = beliefs.iter().filter(|it| !it.is_empty()).map(call).collect();
+    let mut violations = check_history(&calls, &Limits::default());
+    violations.retain(|it| matches!(it.rule, Rule::Belief | Rule::TokenOrder));
+    let mut all: Vec<String> = violations.iter().map(ToString::to_string).collect();
     let mut tokens = BTreeSet::new();
-    for belief in &beliefs {
-        if !tokens.insert(belief.grant.clone()) {
-            wrongs.push(format!("Token: {} was granted twice", belief.grant));
+    for belief in beliefs {
+        if !tokens.insert(&belief.grant) {
+            all.push(format!("TokenOrder: {} was granted twice", belief.grant));
         }
     }
-    beliefs.retain(|belief| !belief.is_empty());
-    beliefs.sort_by(|a, b| (&a.grant.key, a.from).cmp(&(&b.grant.key, b.from)));
-    let mut last: Option<&Belief> = None;
-    for belief in &beliefs {
-        let before = last.filter(|last| last.grant.key == belief.grant.key);
-        if let Some(before) = before {
-            if belief.from < before.until {
-                let both = before.until.min(belief.until) - belief.from;
-                wrongs.push(format!("Overlap: for {both} ns {before:?} and {belief:?}"));
-            }
-            if belief.grant.token <= before.grant.token {
-                wrongs.push(format!("Token: {belief:?} is not above {before:?}"));
-            }
-        }
-        // The one that lasts longest, of the same lock.
-        last = Some(before.filter(|before| before.until > belief.until).unwrap_or(belief));
-    }
-    wrongs
+    all
 }
 
 #[cfg(test)]
@@ -113,36 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_right() {
-        let beliefs = vec![belief("b", 2, 20, 30), belief("a", 1, 10, 20), belief("a", 3, 30, 40)];
-        assert_eq!(check(beliefs), Vec::<String>::new());
+    fn one_after_the_other_is_right_and_what_nobody_can_have_acted_on_does_not_matter() {
+        let beliefs = [belief("b", 2, 20, 30), belief("a", 1, 10, 20), belief("a", 3, 30, 40)];
+        assert_eq!(check(&beliefs), Vec::<String>::new());
+        assert_eq!(check(&[belief("b", 2, 20, 30), belief("a", 1, 25, 25)]), Vec::<String>::new());
     }
 
     #[test]
-    fn two_at_once_are_found_also_inside_a_long_one() {
-        let beliefs = vec![belief("a", 1, 10, 90), belief("b", 2, 20, 30), belief("c", 3, 80, 95)];
-        assert_eq!(kinds(&check(beliefs)), ["Overlap", "Overlap"]);
-    }
-
-    #[test]
-    fn what_nobody_can_have_acted_on_overlaps_with_nothing() {
-        let beliefs = vec![belief("b", 2, 20, 30), belief("a", 1, 25, 25)];
-        assert_eq!(check(beliefs), Vec::<String>::new());
-    }
-
-    #[test]
-    fn locks_do_not_disturb_each_other() {
-        let mut other = belief("b", 1, 15, 25);
-        other.grant.key = "other".to_owned();
-        assert_eq!(check(vec![belief("a", 1, 10, 20), other]), Vec::<String>::new());
-    }
-
-    #[test]
-    fn tokens_that_do_not_grow_are_found() {
-        let beliefs = vec![belief("a", 5, 10, 20), belief("b", 4, 20, 30)];
-        assert_eq!(kinds(&check(beliefs)), ["Token"]);
-        let twice = vec![belief("a", 5, 10, 20), belief("b", 5, 20, 30)];
-        assert_eq!(kinds(&check(twice)), ["Token", "Token"]);
+    fn two_at_once_and_tokens_that_do_not_grow_are_found() {
+        let beliefs = [belief("a", 1, 10, 90), belief("b", 2, 20, 30), belief("c", 3, 80, 95)];
+        assert_eq!(kinds(&check(&beliefs)), ["Belief", "Belief"]);
+        let back = [belief("a", 5, 10, 20), belief("b", 4, 21, 30)];
+        assert_eq!(kinds(&check(&back)), ["TokenOrder"]);
+        let twice = [belief("a", 5, 10, 20), belief("b", 5, 21, 30)];
+        assert!(kinds(&check(&twice)).contains(&"TokenOrder"));
     }
 
     #[test]

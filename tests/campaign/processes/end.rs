@@ -3,28 +3,28 @@
 //! A token is the server's date of the grant in microseconds, so it says when the lock was granted
 //! even if nobody looked.
 
-use crate::process::SOON;
-use crate::said::now;
-use crate::tally::Tally;
+use super::process::SOON;
+use super::said::now;
+use crate::report::Report;
 use harness::wait;
 use std::time::SystemTime;
 
 /// Later than this is what we do not want.
-pub(crate) const LATE_US: i64 = 20_000;
+pub(super) const LATE_US: i64 = 20_000;
 
 /// When a lease ends, by the date of the server and on the clock of all processes.
-pub(crate) struct End {
+pub(super) struct End {
     date_ms: i64,
-    pub(crate) at: u64,
+    pub(super) at: u64,
 }
 
 /// For how much of the time since a lease ended the server wanted a processor and had none, in
 /// nanoseconds.
-pub(crate) struct Waited(u64);
+pub(super) struct Waited(u64);
 
 impl End {
     /// At that date, in milliseconds.
-    pub(crate) fn at_date(date_ms: i64) -> Self {
+    pub(super) fn at_date(date_ms: i64) -> Self {
         let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let date = i128::try_from(date.as_nanos()).expect("a date");
         let left = i128::from(date_ms) * 1_000_000 - date;
@@ -33,7 +33,7 @@ impl End {
 
     /// Waits for what comes after this end, and looks what the server with that process id had to
     /// wait for meanwhile.
-    pub(crate) fn await_next<T>(&self, server: u32, look: impl Fn() -> Option<T>) -> (T, Waited) {
+    pub(super) fn await_next<T>(&self, server: u32, look: impl Fn() -> Option<T>) -> (T, Waited) {
         let mut before = waited(server);
         wait::until("the next in line holds the lock", SOON, || {
             if now() < self.at {
@@ -45,26 +45,26 @@ impl End {
     }
 
     /// Whether a grant came less than so long after this end.
-    pub(crate) fn is_before(&self, token: u64, ms: i64) -> bool {
+    pub(super) fn is_before(&self, token: u64, ms: i64) -> bool {
         i64::try_from(token).expect("a token") < (self.date_ms + ms) * 1000
     }
 
     /// Notes how late a grant was; one that was early is wrong.
-    pub(crate) fn judge(&self, token: u64, waited: &Waited, what: &str, tally: &Tally) {
+    pub(super) fn judge(&self, token: u64, waited: &Waited, what: &str, report: &Report) {
         let late = i64::try_from(token).expect("a token") - self.date_ms * 1000;
         if late < 0 {
-            tally.wrong(format!("Early: {token} {} us before the end: {what}", -late));
+            report.violation(format!("Early: {token} {} us before the end: {what}", -late));
         }
         let own = (late - i64::try_from(waited.0 / 1000).expect("a while")).max(0);
         for (what, late) in [(what, late), (&without_waiting(what), own)] {
-            tally.time(what, late);
-            tally.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
+            report.time(what, late);
+            report.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
         }
     }
 }
 
 /// The name of the same times, as they would be if the server had always had a processor.
-pub(crate) fn without_waiting(what: &str) -> String {
+pub(super) fn without_waiting(what: &str) -> String {
     format!("{what}, without the time in which the server had no processor")
 }
 

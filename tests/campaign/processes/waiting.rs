@@ -1,12 +1,14 @@
 //! The first in line is stopped, and handed the lock: it costs the others what it was offered, and
 //! then the next has it.
 
-use crate::end::{End, LATE_US, without_waiting};
-use crate::process::{Process, SOON};
-use crate::role::Role;
-use crate::said::Said;
-use crate::scene::Scene;
-use crate::tally::Tally;
+use super::AT_ONCE;
+use super::end::{End, LATE_US, without_waiting};
+use super::process::{Process, SOON};
+use super::role::Role;
+use super::said::Said;
+use super::scene::Scene;
+use crate::Options;
+use crate::report::Report;
 use harness::{Connection, Value, cmd, wait};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -24,20 +26,21 @@ const STOPS: &str = "waiters stopped who were handed the lock";
 const NOT_IN_LINE: &str = "waiters stopped who were not in line any more";
 const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
 
-/// So many times, with so many locks at a time.
-pub(crate) fn run(scene: &Scene, stops: u64, locks: u64, tally: &Tally) {
+pub(super) fn run(scene: &Scene, options: &Options, report: &Report) {
+    let stops = options.times(200);
+    let locks = AT_ONCE.min(stops);
     thread::scope(|scope| {
         for lock in 0..locks {
             let share = stops / locks + u64::from(lock < stops % locks);
-            scope.spawn(move || in_turns(scene, &format!("turns-{lock}"), share, tally));
+            scope.spawn(move || in_turns(scene, &format!("turns-{lock}"), share, report));
         }
     });
-    tally.wants(STOPS, stops);
-    tally.excuses(NOT_IN_LINE, stops);
-    tally.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
+    report.wants(STOPS, stops);
+    report.excuses(NOT_IN_LINE, stops);
+    report.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
 }
 
-fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
+fn in_turns(scene: &Scene, key: &str, stops: u64, report: &Report) {
     let role = Role { hold_ms: HOLD_MS, ..Role::new(key, LEASE_MS) };
     let three = [scene.enter(&role), scene.enter(&role), scene.enter(&role)];
     let mut control = scene.server.connect();
@@ -50,17 +53,18 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, tally: &Tally) {
             let next = || second.held().filter(|grant| grant.token > token);
             let (next, waited) = end.await_next(scene.server.pid(), next);
             done += 1;
-            tally.add(STOPS, 1);
-            end.judge(next.token, &waited, AFTER_THE_OFFER, tally);
+            report.add(STOPS, 1);
+            end.judge(next.token, &waited, AFTER_THE_OFFER, report);
             let cost = i64::try_from(next.token - token).expect("a while");
-            tally.time("what the stopped waiter cost", cost);
+            report.time("what the stopped waiter cost", cost);
             first.signal(Signal::SIGCONT);
             served(first, next.token);
             if believed_in(first, token) {
-                tally.wrong(format!("Late: {} believed in an offer that was over", first.name));
+                report
+                    .violation(format!("Late: {} believed in an offer that was over", first.name));
             }
         } else {
-            tally.add(NOT_IN_LINE, 1);
+            report.add(NOT_IN_LINE, 1);
             first.signal(Signal::SIGCONT);
         }
     }

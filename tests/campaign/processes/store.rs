@@ -4,7 +4,7 @@
 //! has seen; the other takes what comes. What it acknowledged stays acknowledged: so an increment
 //! that is acknowledged and not in the number at the end is lost.
 
-use crate::said::Grant;
+use super::said::Grant;
 use harness::launch::{killed_with_us, launch};
 use harness::wait;
 use std::collections::BTreeMap;
@@ -20,42 +20,42 @@ use tempfile::TempDir;
 
 /// The numbers of a lock as somebody read them: the one of the store that looks, and the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(super) struct Cell {
     looks: u64,
     takes: u64,
 }
 
 impl Cell {
     /// Both counted on by one.
-    pub(crate) fn next(self) -> Self {
+    pub(super) fn next(self) -> Self {
         Self { looks: self.looks + 1, takes: self.takes + 1 }
     }
 }
 
 /// What became of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counter {
-    pub(crate) number: u64,
-    pub(crate) acknowledged: u64,
+pub(super) struct Counter {
+    pub(super) number: u64,
+    pub(super) acknowledged: u64,
     /// Acknowledged writes of a token that is smaller than one seen before.
-    pub(crate) stale: u64,
-    pub(crate) refused: u64,
+    pub(super) stale: u64,
+    pub(super) refused: u64,
 }
 
 impl Counter {
     /// Increments that were acknowledged and are not there.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(super) fn lost(&self) -> u64 {
         self.acknowledged.saturating_sub(self.number)
     }
 }
 
 /// All of one lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sheet {
+pub(super) struct Sheet {
     /// The largest token seen.
-    pub(crate) largest: u64,
-    pub(crate) looks: Counter,
-    pub(crate) takes: Counter,
+    pub(super) largest: u64,
+    pub(super) looks: Counter,
+    pub(super) takes: Counter,
 }
 
 impl Sheet {
@@ -94,7 +94,7 @@ impl fmt::Display for Sheet {
 type Sheets = Arc<Mutex<BTreeMap<String, Sheet>>>;
 
 /// Answers all who come to that socket, until it is killed.
-pub(crate) fn serve(socket: &Path) {
+pub(super) fn serve(socket: &Path) {
     let sheets = Sheets::default();
     let listener = UnixListener::bind(socket).expect("the socket is free");
     for stream in listener.incoming() {
@@ -132,14 +132,14 @@ fn answer(sheets: &Sheets, line: &str) -> Option<String> {
 
 /// A connection to a store.
 #[derive(Debug)]
-pub(crate) struct Till {
+pub(super) struct Till {
     requests: UnixStream,
     answers: BufReader<UnixStream>,
 }
 
 impl Till {
     /// Connects to the store at that socket.
-    pub(crate) fn open(socket: impl AsRef<Path>) -> Self {
+    pub(super) fn open(socket: impl AsRef<Path>) -> Self {
         let requests = UnixStream::connect(socket).expect("the store is there");
         let answers = BufReader::new(requests.try_clone().expect("one more descriptor"));
         Self { requests, answers }
@@ -153,7 +153,7 @@ impl Till {
     }
 
     /// What both counters say.
-    pub(crate) fn read(&mut self, grant: &Grant) -> Cell {
+    pub(super) fn read(&mut self, grant: &Grant) -> Cell {
         match *self.ask(&format!("read {grant}")) {
             [looks, takes] => Cell { looks, takes },
             ref other => panic!("{other:?}"),
@@ -161,14 +161,14 @@ impl Till {
     }
 
     /// Whether the store that looks at tokens took it; the other one did.
-    pub(crate) fn write(&mut self, grant: &Grant, cell: Cell) -> bool {
+    pub(super) fn write(&mut self, grant: &Grant, cell: Cell) -> bool {
         let Cell { looks, takes } = cell;
         self.ask(&format!("write {grant} {looks} {takes}")) == [1]
     }
 
     /// Counts on from there, so many times, without looking. Returns how many the store took that
     /// looks at tokens.
-    pub(crate) fn write_on(&mut self, grant: &Grant, mut cell: Cell, times: u64) -> u64 {
+    pub(super) fn write_on(&mut self, grant: &Grant, mut cell: Cell, times: u64) -> u64 {
         let mut taken = 0;
         for _ in 0..times {
             cell = cell.next();
@@ -178,7 +178,7 @@ impl Till {
     }
 
     /// All that is known of a lock's counters.
-    pub(crate) fn show(&mut self, key: &str) -> Sheet {
+    pub(super) fn show(&mut self, key: &str) -> Sheet {
         let numbers = self.ask(&format!("show {key}"));
         let counter = |from: usize| Counter {
             number: numbers[from],
@@ -192,13 +192,13 @@ impl Till {
 
 /// A store that runs.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(super) struct Store {
     child: Child,
     dir: TempDir,
 }
 
 impl Store {
-    pub(crate) fn start() -> Self {
+    pub(super) fn start() -> Self {
         let dir = TempDir::with_prefix("kvlock-store-").expect("a temporary folder");
         let mut command = killed_with_us(&std::env::current_exe().expect("this program"));
         command.arg("store").arg(dir.path().join("socket")).stdin(Stdio::null());
@@ -210,11 +210,11 @@ impl Store {
         store
     }
 
-    pub(crate) fn socket(&self) -> String {
+    pub(super) fn socket(&self) -> String {
         self.dir.path().join("socket").display().to_string()
     }
 
-    pub(crate) fn till(&self) -> Till {
+    pub(super) fn till(&self) -> Till {
         Till::open(self.socket())
     }
 }

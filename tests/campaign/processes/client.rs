@@ -1,9 +1,9 @@
 //! A client process: takes locks with the crate `kvlock`, works under them, and says when it
 //! believes to hold which.
 
-use crate::role::Role;
-use crate::said::{End, Grant, Said, now};
-use crate::store::{Cell, Till};
+use super::role::Role;
+use super::said::{End, Grant, Said, now};
+use super::store::{Cell, Till};
 use harness::random::Random;
 use kvlock::{Client, Clock, Error, Guard, Lock};
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const THOUGHT: Duration = Duration::from_millis(1);
 
 /// Says it in one write: whoever is killed has said it or not.
 fn say(said: &Said) {
-    let line = format!("{said}\n");
+    let line = serde_json::to_string(said).expect("it can be said") + "\n";
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).expect("somebody listens");
 }
@@ -38,7 +38,7 @@ impl Clock for Wrong {
 }
 
 /// Does what the role says, until it is killed.
-pub(crate) fn run(role: Role) {
+pub(super) fn run(role: Role) {
     let threads = usize::try_from(role.threads).expect("a number of threads");
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(threads).enable_all().build().expect("a runtime");

@@ -2,12 +2,14 @@
 //! somebody else has written. Careful holders look at their guard before each step; careless ones,
 //! when they have lost the lock, write on without looking.
 
-use crate::process::{Process, SOON};
-use crate::role::Role;
-use crate::said::{End, Grant, Said};
-use crate::scene::Shop;
-use crate::store::{Counter, Till};
-use crate::tally::Tally;
+use super::AT_ONCE;
+use super::process::{Process, SOON};
+use super::role::Role;
+use super::said::{End, Grant, Said};
+use super::scene::Scene;
+use super::store::{Counter, Store, Till};
+use crate::Options;
+use crate::report::Report;
 use harness::random::Random;
 use harness::{observe, wait};
 use nix::sys::signal::Signal;
@@ -20,31 +22,43 @@ const LEASE_MS: u64 = 300;
 /// Longer than most stops: who holds the lock when the other is stopped holds it for a while.
 const HOLD_MS: u64 = 400;
 
+/// Stale writes after each stop of a careless holder.
+const TRIES: u64 = 1000;
+
 const STOPS: &str = "holders stopped for three times their lease, who lost the lock";
 const RELEASED: &str = "stops that came when the lock had just been released";
 
-/// So many stops, of so many pairs of processes at a time; every other pair is careless, and tries
-/// so many stale writes after each stop.
-pub(crate) fn run(shop: &Shop, stops: u64, pairs: u64, tries: u64, random: &Random, tally: &Tally) {
+/// Every other pair of processes is careless.
+pub(super) fn run(scene: &Scene, options: &Options, report: &Report) {
+    let (stops, random) = (options.times(200), Random::new(options.seed.number));
+    let pairs = AT_ONCE.min(stops);
+    let store = Store::start();
     thread::scope(|scope| {
+        let store = &store;
         for pair in 0..pairs {
             let share = stops / pairs + u64::from(pair < stops % pairs);
             let random = random.part(pair);
-            let careless = if pair % 2 == 0 { tries } else { 0 };
-            scope.spawn(move || at_work(shop, pair, share, careless, random, tally));
+            let careless = if pair % 2 == 0 { TRIES } else { 0 };
+            scope.spawn(move || at_work(scene, store, (pair, share, careless), random, report));
         }
     });
-    tally.wants(STOPS, stops);
-    tally.excuses(RELEASED, stops);
+    report.wants(STOPS, stops);
+    report.excuses(RELEASED, stops);
 }
 
-fn at_work(shop: &Shop, pair: u64, stops: u64, careless: u64, mut random: Random, tally: &Tally) {
+fn at_work(
+    scene: &Scene,
+    store: &Store,
+    (pair, stops, careless): (u64, u64, u64),
+    mut random: Random,
+    report: &Report,
+) {
     let key = format!("stock-{pair}");
-    let store = shop.store.socket();
-    let role = Role { hold_ms: HOLD_MS, store, careless, ..Role::new(&key, LEASE_MS) };
-    let both = [shop.scene.enter(&role), shop.scene.enter(&role)];
-    let mut control = shop.scene.server.connect();
-    let mut till = shop.store.till();
+    let socket = store.socket();
+    let role = Role { hold_ms: HOLD_MS, store: socket, careless, ..Role::new(&key, LEASE_MS) };
+    let both = [scene.enter(&role), scene.enter(&role)];
+    let mut control = scene.server.connect();
+    let mut till = store.till();
     let mut done = 0;
     while done < stops {
         let (holder, grant, next) = at_a_write(&both, &mut till, &key);
@@ -60,21 +74,22 @@ fn at_work(shop: &Shop, pair: u64, stops: u64, careless: u64, mut random: Random
         let why = ended(holder, &grant);
         if why == End::Lost {
             done += 1;
-            tally.add(STOPS, 1);
+            report.add(STOPS, 1);
             if careless > 0 && wrote_on(holder, &grant) > 0 {
-                tally.wrong(format!("Stale: writes of {grant} were taken after the next one's"));
+                report
+                    .violation(format!("Stale: writes of {grant} were taken after the next one's"));
             }
         } else {
-            tally.add(RELEASED, 1);
+            report.add(RELEASED, 1);
         }
     }
-    shop.scene.retire(&both);
+    scene.retire(&both);
     let sheet = till.show(&key);
     let kind = if careless > 0 { "careless" } else { "careful" };
-    count(kind, "that looks at tokens", &sheet.looks, tally);
-    count(kind, "that does not look", &sheet.takes, tally);
+    count(kind, "that looks at tokens", &sheet.looks, report);
+    count(kind, "that does not look", &sheet.takes, report);
     if sheet.looks.lost() > 0 || sheet.looks.stale > 0 {
-        tally.wrong(format!("Stale: {key}: {:?}", sheet.looks));
+        report.violation(format!("Stale: {key}: {:?}", sheet.looks));
     }
 }
 
@@ -117,13 +132,13 @@ fn wrote_on(process: &Process, grant: &Grant) -> u64 {
     })
 }
 
-fn count(kind: &str, store: &str, counter: &Counter, tally: &Tally) {
+fn count(kind: &str, store: &str, counter: &Counter, report: &Report) {
     for (what, count) in [
         ("increments acknowledged", counter.acknowledged),
         ("of these lost", counter.lost()),
         ("stale writes taken", counter.stale),
         ("stale writes refused", counter.refused),
     ] {
-        tally.add(&format!("{kind} holders, store {store}: {what}"), count);
+        report.add(&format!("{kind} holders, store {store}: {what}"), count);
     }
 }
