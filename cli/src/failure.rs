@@ -37,7 +37,7 @@ impl Failure {
     pub(crate) fn of(name: &str, error: &Error) -> Self {
         let message = format!("{name}: {error}");
         match error {
-            Error::Invalid(_) => Self::usage(message),
+            Error::Invalid(_) | Error::Config(_) => Self::usage(message),
             Error::Lost => Self { code: LOST, message },
             _ => Self::trouble(message),
         }

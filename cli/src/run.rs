@@ -98,7 +98,7 @@ impl Job {
         };
         let guard = match guard {
             Ok(guard) => guard,
-            Err(error @ (Error::NotALock | Error::Invalid(_))) => {
+            Err(error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_))) => {
                 return Err(Failure::of(&self.name, &error));
             }
             Err(error) => {

@@ -75,7 +75,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Fail
 /// Some errors are about the key, others about the server.
 fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {
-        Error::NotALock | Error::Invalid(_) => Failure::of(&name(key), error),
+        Error::NotALock | Error::Invalid(_) | Error::Config(_) => Failure::of(&name(key), error),
         _ => Failure::of(&server.name, error),
     }
 }

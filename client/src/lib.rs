@@ -27,6 +27,7 @@
 //! |---|---|
 //! | the lock, however long it takes | [`lock.acquire()`](Lock::acquire) |
 //! | the lock if it is free, else do something else | [`lock.try_acquire()`](Lock::try_acquire) |
+//! | to do something while it is held | [`lock.with(async \|guard\| …)`](Lock::with) |
 //! | to wait for a second at most | [`lock.acquire_within(d)`](Lock::acquire_within) |
 //! | others to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
@@ -38,6 +39,8 @@
 //! | to wait until so many others are done | [`Client::latch`] |
 //! | several locks, all or none | [`MultiLock`] |
 //! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
+//! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
+//! | to start while the server cannot be reached | [`Client::connect_lazy`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
 //!
 //! # What is guaranteed, and what is not
@@ -84,7 +87,7 @@
 //! ```no_run
 //! # use std::time::Duration;
 //! # async fn example(client: kvlock::Client) {
-//! let _ = tokio::time::timeout(Duration::from_secs(5), client.settled()).await;
+//! client.shutdown(Duration::from_secs(5)).await;
 //! # }
 //! ```
 //!
@@ -193,12 +196,14 @@
 //! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
 //! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
 //! installed another provider; one that does so must do it before it makes a client, since the first
-//! such address installs `ring` for the whole process. `metrics` is described above. None of these is on
-//! by default. `sentinel` and `cluster` are: without them there is less to build, and their addresses are
-//! [`Invalid`](Error::Invalid).
+//! such address installs `ring` for the whole process. `metrics` is described above; `serde` serializes tokens
+//! and what is known of locks; `blocking` is for programs without a runtime. None of these is on by default. `sentinel` and `cluster` are: without them there is less to build, and their addresses are
+//! [`Config`](Error::Config) errors.
 #![forbid(unsafe_code)]
 
 mod api;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod engine;
 mod net;
 mod quorum;
@@ -219,7 +224,14 @@ pub use engine::loss::Loss;
 pub use engine::owner::Owner;
 pub use net::address::Address;
 pub use quorum::{Quorum, QuorumGuard, QuorumLock};
+/// The version of redis-rs that addresses, errors and connections of this crate are of.
+pub use redis;
 pub use wire::command::{LockCommands, SharedLockCommands};
 pub use wire::error::Error;
 pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
 pub use wire::reply::{Grant, Token};
+
+/// What the page of the package shows is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

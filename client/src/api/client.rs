@@ -16,6 +16,7 @@ use crate::wire::request;
 use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Acquires locks of one server or cluster, and keeps them.
 ///
@@ -47,7 +48,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if the address is none, no Sentinel knows that name, or the
+    /// [`Config`](Error::Config) if the address is none, no Sentinel knows that name, or the
     /// server of a cluster's address is in none,
     /// [`Connection`](Error::Connection) or
     /// [`Timeout`](Error::Timeout) if nobody answers there,
@@ -72,12 +73,57 @@ impl Client {
         Self::builder().connect(address).await
     }
 
+    /// The same, but connects only when something is asked of the server: for programs that have to
+    /// start while it, or the Sentinels, cannot be reached. [`ready`](Self::ready) asks.
+    ///
+    /// # Errors
+    ///
+    /// [`Config`](Error::Config) if the address is none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::connect_lazy("redis://127.0.0.1/")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_lazy<A: TryInto<Address>>(address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
+        Self::builder().connect_lazy(address)
+    }
+
+    /// Asks the servers whether they know the commands and let us in: what
+    /// [`connect`](Self::connect) does, for a client that was made without, or for a probe of health.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) {
+    /// if let Err(trouble) = client.ready().await {
+    ///     eprintln!("no locks for now: {trouble}");
+    /// }
+    /// # }
+    /// ```
+    pub async fn ready(&self) -> Result<(), Error> {
+        self.inner.check_module().await
+    }
+
     /// Uses the address and login of a client of redis-rs, with the default settings. Connects when
     /// the first lock is acquired.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if redis-rs does not take its own settings back.
+    /// [`Config`](Error::Config) if redis-rs does not take its own settings back.
     ///
     /// # Examples
     ///
@@ -216,6 +262,29 @@ impl Client {
     pub async fn settled(&self) {
         self.inner.background.settled().await;
     }
+
+    /// The end of a program: [`settled`](Self::settled), for that time at most. `false` if something
+    /// was left to be done, so that a lock or a place in line may end only with its lease.
+    ///
+    /// Guards that are still there are not touched: drop or release them before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the work goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: kvlock::Client) {
+    /// if !client.shutdown(Duration::from_secs(5)).await {
+    ///     eprintln!("some locks end with their leases");
+    /// }
+    /// # }
+    /// ```
+    pub async fn shutdown(self, timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, self.settled()).await.is_ok()
+    }
 }
 
 impl Builder {
@@ -240,9 +309,29 @@ impl Builder {
     where
         Error: From<A::Error>,
     {
-        let client = self.client_at(address.try_into()?)?;
-        client.inner.check_module().await?;
+        let client = self.connect_lazy(address)?;
+        client.ready().await?;
         Ok(client)
+    }
+
+    /// Connects when something is asked of the server; see [`Client::connect_lazy`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect_lazy`], and if a setting is out of range.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::builder().confirm(true).connect_lazy("redis://127.0.0.1/")?;
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_lazy<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
+    where
+        Error: From<A::Error>,
+    {
+        self.client_at(address.try_into()?)
     }
 
     /// Uses the address and login of a client of redis-rs; see [`Client::from_redis`].
@@ -267,7 +356,7 @@ impl Builder {
         let Self { settings, margin, clock } = self;
         check_lease(settings.lease)?;
         if settings.reply_timeout.is_zero() {
-            return Err(Error::Invalid("reply timeout out of range: must not be zero".to_owned()));
+            return Err(Error::Config("reply timeout out of range: must not be zero".to_owned()));
         }
         let terms = Terms { clock, caution: Caution { margin } };
         Ok(Client { inner: Arc::new(Context::new(address, settings, terms)?) })

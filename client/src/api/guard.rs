@@ -2,7 +2,7 @@
 
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, renew};
-use crate::engine::lease::{Lease, ShareId, Term};
+use crate::engine::lease::{Lease, ShareId, Term, Turn};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::owner::Visit;
@@ -343,12 +343,57 @@ impl Guard {
         }
         if !matches!(outcome, Err(Error::Lost)) {
             let turn = self.lease.turn().await;
-            // What the server would be told is not told to it.
-            let _left_to_its_lease = self.lease.leave(&turn, self.share);
-            self.inner.watchdog.watch(&self.lease);
-            self.released = true;
+            self.leave(turn);
         }
         outcome
+    }
+
+    /// Lets go without releasing: the lock stays the owner's until its lease ends, and another process
+    /// that is told [`owner`](Self::owner) and [`token`](Self::token) takes it over by
+    /// [`Lock::adopt`](crate::Lock::adopt) before that. Says how long it has for that;
+    /// [`extend`](Self::extend) first if it needs longer.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock is lost; [`Invalid`](Error::Invalid) with further guards of
+    /// the same owner, [`Timeout`](Error::Timeout) if a renewal was never answered, which may yet
+    /// change the lease: after both the lock is released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").acquire().await?;
+    /// let (owner, token) = (guard.owner().to_owned(), guard.token());
+    /// guard.detach().await?;
+    /// hand_over(owner, token); // to Lock::adopt
+    /// # Ok(()) }
+    /// # fn hand_over(_: String, _: kvlock::Token) {}
+    /// ```
+    pub async fn detach(mut self) -> Result<Duration, Error> {
+        if self.holds() > 1 {
+            return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
+        }
+        let turn = self.lease.turn().await;
+        // A renewal of ours that arrives late could make the other's lease shorter.
+        if self.lease.late().counts(Duration::MAX) < Duration::MAX {
+            return Err(Error::Timeout);
+        }
+        let left = self.lease_left();
+        self.leave(turn);
+        if left.is_zero() { Err(Error::Lost) } else { Ok(left) }
+    }
+
+    /// Forgets it here, and tells the server nothing.
+    fn leave(&mut self, turn: Turn) {
+        let _left_to_its_lease = self.lease.leave(&turn, self.share);
+        drop(turn);
+        self.inner.watchdog.watch(&self.lease);
+        self.released = true;
     }
 }
 

@@ -2,18 +2,20 @@
 
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
+use crate::engine::claim::Claim;
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, Term};
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
 use crate::engine::owner::{Owner, Visit};
 use crate::engine::reenter;
+use crate::engine::regain;
 use crate::engine::settings::FIRST_LEASE;
 use crate::engine::settings::check_lease;
 use crate::engine::settings::check_name;
 use crate::wire::error::Error;
 use crate::wire::info::{self, LockInfo, LockState};
-use crate::wire::reply;
+use crate::wire::reply::{self, Token};
 use crate::wire::request;
 use crate::wire::request::Mode;
 use redis::RedisError;
@@ -225,6 +227,67 @@ impl Lock {
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
         self.acquire_by(Limit::within(timeout)).await
+    }
+
+    /// Acquires the lock, does the work for as long as it is held, and releases it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), of [`Guard::run_until_lost`] and of [`Guard::release`]: only
+    /// if there is none was the lock held from the first line of the work to its last.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work; the lock, or the place in line, is given up in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # struct Store;
+    /// # impl Store { async fn write(&self, _: kvlock::Token) -> u64 { 0 } }
+    /// # async fn example(client: kvlock::Client, store: Store) -> Result<(), kvlock::Error> {
+    /// let rows = client.lock("orders:42").with(async |guard| store.write(guard.token()).await).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire().await?;
+        let done = guard.run_until_lost(work(&guard)).await?;
+        guard.release().await?;
+        Ok(done)
+    }
+
+    /// Takes over what another process, or this one, has [detached](Guard::detach): from here on it is
+    /// renewed and released by the guard that this gives.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; those of
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client, owner: String, token: kvlock::Token) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").adopt(&owner, token).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn adopt(&self, owner: &str, token: Token) -> Result<Guard, Error> {
+        self.check()?;
+        check_lease(self.term.length)?;
+        let inner = &self.inner;
+        let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
+        let granted = regain::ask(&mut claim, self.term).await?;
+        // It was free, and is granted anew: not what was to be taken over.
+        if granted.0.token != token {
+            claim.undo().await;
+            return Err(Error::Lost);
+        }
+        let (lease, share) = regain::hold(claim, granted, self.term).await?;
+        Ok(Guard::new(inner.clone(), lease, share, None))
     }
 
     /// Where it stands among others, for everybody the same.

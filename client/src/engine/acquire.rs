@@ -22,7 +22,6 @@ use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
 use crate::engine::observe;
 use crate::engine::owner::Visit;
 use crate::engine::settings::FIRST_LEASE;
-use crate::engine::tenure::Tenure;
 use crate::engine::wait::{Waited, wait};
 use crate::net::live::Live;
 use crate::wire::error::Error;
@@ -126,7 +125,7 @@ impl Acquisition<'_> {
                     return self.confirm(claim, grant).await;
                 }
                 let length = self.term.length;
-                self.hold(claim, grant, sent, length, length).map(Some)
+                claim.hold(grant, sent, length, self.term).map(Some)
             }
             Ok(None) => {
                 claim.refused();
@@ -172,7 +171,7 @@ impl Acquisition<'_> {
         {
             return self.confirm(claim, grant).await;
         }
-        self.hold(claim, grant, began, offer, self.term.length).map(Some)
+        claim.hold(grant, began, offer, self.term).map(Some)
     }
 
     /// Sets the full lease. `None`: the offer was over before we came.
@@ -182,37 +181,6 @@ impl Acquisition<'_> {
             claim.refused();
             return Ok(None);
         };
-        self.hold(claim, grant, sent, runs, runs).map(Some)
-    }
-
-    /// A lease that runs for so long from `sent` on, and is to be renewed for `length`.
-    fn hold(
-        &self,
-        claim: &Claim,
-        grant: Grant,
-        sent: Moment,
-        runs: Duration,
-        length: Duration,
-    ) -> Result<Held, Error> {
-        let tenure = Tenure {
-            mode: self.mode.held(grant.holds),
-            key: self.key.clone(),
-            owner: claim.owner.clone(),
-            token: grant.token,
-            raised: false,
-        };
-        let (inner, term) = (self.inner, Term { length, ..self.term });
-        let (number, strays) = (inner.fresh_number(), claim.has_strays());
-        let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, strays);
-        lease.inherit(claim.late(), sent);
-        if runs < length {
-            lease.offered(sent, runs);
-        }
-        // The answer may have taken longer than the lease.
-        if lease.left().is_zero() {
-            return Err(Error::Timeout);
-        }
-        inner.watchdog.watch(&lease);
-        Ok((lease, share))
+        claim.hold(grant, sent, runs, Term { length: runs, ..self.term }).map(Some)
     }
 }

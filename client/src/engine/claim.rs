@@ -1,13 +1,17 @@
 //! Nothing is left behind: what was sent for an owner that nobody waits for any more is undone.
 
+use crate::engine::acquire::Held;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::late::Late;
+use crate::engine::lease::{Lease, Term};
 use crate::engine::limit::{pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::engine::tenure::Tenure;
 use crate::net::live::Live;
 use crate::wire::error::Error;
+use crate::wire::reply::Grant;
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::Cmd;
 use std::sync::Arc;
@@ -131,10 +135,6 @@ impl Claim {
         self.late = late;
     }
 
-    pub(crate) fn late(&self) -> Late {
-        self.late
-    }
-
     /// Sets the lease of what was granted; the lease that runs then, `None` if it was over before.
     /// Says when that was sent.
     pub(crate) async fn confirm(
@@ -158,6 +158,35 @@ impl Claim {
             self.late.answered();
         }
         Ok(runs?.map(|runs| (sent, runs.min(length))))
+    }
+
+    /// The record of what was granted: it runs for so long from `sent` on, and is looked after.
+    pub(crate) fn hold(
+        &self,
+        grant: Grant,
+        sent: Moment,
+        runs: Duration,
+        term: Term,
+    ) -> Result<Held, Error> {
+        let tenure = Tenure {
+            mode: self.mode.held(grant.holds),
+            key: self.key.clone(),
+            owner: self.owner.clone(),
+            token: grant.token,
+            raised: false,
+        };
+        let (inner, number) = (&self.inner, self.inner.fresh_number());
+        let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, self.strays);
+        lease.inherit(self.late, sent);
+        if runs < term.length {
+            lease.offered(sent, runs);
+        }
+        // The answer may have taken longer than the lease.
+        if lease.left().is_zero() {
+            return Err(Error::Timeout);
+        }
+        inner.watchdog.watch(&lease);
+        Ok((lease, share))
     }
 
     /// Gives back what was granted, and returns when that has been answered or given up.

@@ -14,6 +14,7 @@ pub(crate) mod loss;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod reenter;
+pub(crate) mod regain;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod sync;

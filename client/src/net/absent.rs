@@ -77,7 +77,7 @@ impl Cluster {
 }
 
 fn without(feature: &str) -> Error {
-    Error::Invalid(format!("kvlock was built without its feature `{feature}`"))
+    Error::Config(format!("kvlock was built without its feature `{feature}`"))
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
         ];
         for (address, built) in addresses.into_iter().filter(|(_, built)| !built) {
             let refused = Client::connect(address).await;
-            assert!(matches!(refused, Err(Error::Invalid(_))), "{address}, {built}: {refused:?}");
+            assert!(matches!(refused, Err(Error::Config(_))), "{address}, {built}: {refused:?}");
         }
     }
 }

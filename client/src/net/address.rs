@@ -4,6 +4,7 @@ use crate::wire::error::Error;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use std::convert::Infallible;
 use std::fmt;
+use std::str::FromStr;
 
 /// Host and port of a server.
 pub(crate) type At = (String, u16);
@@ -63,7 +64,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] without a Sentinel or a name, or if the server is at a Unix socket.
+    /// [`Error::Config`] without a Sentinel or a name, or if the server is at a Unix socket.
     ///
     /// # Examples
     ///
@@ -102,7 +103,7 @@ impl Address {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] without a node, or if one is at a Unix socket.
+    /// [`Error::Config`] without a node, or if one is at a Unix socket.
     ///
     /// # Examples
     ///
@@ -214,7 +215,7 @@ fn has_port(host: &str) -> bool {
 }
 
 fn invalid(what: &str) -> Error {
-    Error::Invalid(what.to_owned())
+    Error::Config(what.to_owned())
 }
 
 impl fmt::Debug for Address {
@@ -262,6 +263,14 @@ fn write_all(f: &mut fmt::Formatter<'_>, servers: &[ConnectionInfo]) -> fmt::Res
 impl From<ConnectionInfo> for Address {
     fn from(server: ConnectionInfo) -> Self {
         Self(Place::Server(server))
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::parse(text)
     }
 }
 
@@ -344,14 +353,14 @@ mod tests {
             "",
         ] {
             let refused = Address::parse(text);
-            assert!(matches!(refused, Err(Error::Invalid(_))), "{text}: {refused:?}");
+            assert!(matches!(refused, Err(Error::Config(_))), "{text}: {refused:?}");
         }
     }
 
     #[test]
     fn no_password_is_shown() {
         for text in ["redis://:secret@h", "redis-sentinel://:secret@h/?sentinelServiceName=m"] {
-            let address = Address::parse(text).unwrap();
+            let address: Address = text.parse().unwrap();
             let shown = format!("{address:?} {address}");
             assert!(shown.contains('h') && !shown.contains("secret"), "{shown}");
         }

@@ -81,7 +81,7 @@ impl Cluster {
         own_renewals: bool,
     ) -> Result<Self, Error> {
         if seeds.is_empty() {
-            return Err(Error::Invalid("no node of the cluster is named".to_owned()));
+            return Err(Error::Config("no node of the cluster is named".to_owned()));
         }
         let state = State {
             epoch: 0,
@@ -436,7 +436,7 @@ fn read(answers: Vec<Value>, host: &str) -> Result<View, Error> {
 fn refused(error: RedisError) -> Error {
     let said = error.detail().unwrap_or_default();
     if said.contains("cluster support disabled") {
-        return Error::Invalid(
+        return Error::Config(
             "the server is no node of a cluster: its address begins with redis:// or rediss://"
                 .to_owned(),
         );

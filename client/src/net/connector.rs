@@ -30,7 +30,7 @@ impl Connector {
             }
             // Each of its nodes has one.
             Place::Cluster(_) => {
-                return Err(Error::Invalid("a cluster is many servers".to_owned()));
+                return Err(Error::Config("a cluster is many servers".to_owned()));
             }
         })
     }

@@ -103,7 +103,7 @@ impl Router {
     pub(crate) fn only(&self) -> Result<&Arc<Node>, Error> {
         match &self.to {
             To::One(node) => Ok(node),
-            To::Cluster(_) => Err(Error::Invalid("a cluster is many servers".to_owned())),
+            To::Cluster(_) => Err(Error::Config("a cluster is many servers".to_owned())),
         }
     }
 
@@ -165,7 +165,7 @@ impl Router {
     /// A node of a cluster that was taken for all there is.
     fn explained(&self, trouble: Error) -> Error {
         if matches!(self.to, To::One(_)) && trouble.code() == Some("MOVED") {
-            return Error::Invalid(
+            return Error::Config(
                 "the server is a node of a cluster, whose address begins with redis-cluster:// \
                  or rediss-cluster://"
                     .to_owned(),

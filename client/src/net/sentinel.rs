@@ -193,7 +193,7 @@ impl Sentinels {
     fn refused(&self, error: RedisError) -> Error {
         let unknown = error.detail().is_some_and(|said| said.starts_with("No such master"));
         if unknown {
-            Error::Invalid(format!("Sentinel knows no primary called {:?}", self.name))
+            Error::Config(format!("Sentinel knows no primary called {:?}", self.name))
         } else {
             error.into()
         }

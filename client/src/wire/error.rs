@@ -24,8 +24,11 @@ pub enum Error {
     /// The lock is no longer held, and was not released by this client: its lease ended, or
     /// somebody took it away.
     Lost,
-    /// A name, lease, address or setting is out of range.
+    /// A name, a lease or another argument of a call is out of range, or does not fit what is held.
     Invalid(String),
+    /// An address is none, does not lead to what it says, or a setting of the client is out of range:
+    /// nothing works until that is changed.
+    Config(String),
     /// The server does not know the commands, or not in the form that this crate sends them. The
     /// text says what to do.
     ModuleMissing(String),
@@ -42,6 +45,7 @@ pub enum Error {
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
     /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have received the grant or the renewal in time. What was granted has been released again.
+    #[non_exhaustive]
     NotReplicated {
         /// How many have.
         confirmed: u32,
@@ -50,6 +54,7 @@ pub enum Error {
     },
     /// So many servers of a [`Quorum`](crate::Quorum) fail that the others are no majority. What was
     /// granted has been released again.
+    #[non_exhaustive]
     NoMajority {
         /// How many fail, as far as was waited for them.
         failed: usize,
@@ -95,6 +100,7 @@ impl Error {
             Self::Server(_) => self.code().is_some_and(|code| PASSING.contains(&code)),
             Self::Lost
             | Self::Invalid(_)
+            | Self::Config(_)
             | Self::ModuleMissing(_)
             | Self::Denied(_)
             | Self::Authentication(_)
@@ -121,6 +127,7 @@ impl Error {
             Self::Server(error) => error.code(),
             Self::Lost
             | Self::Invalid(_)
+            | Self::Config(_)
             | Self::ModuleMissing(_)
             | Self::Authentication(_)
             | Self::NotReplicated { .. }
@@ -164,7 +171,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost => f.write_str("the lock is lost: its lease ended or it was taken away"),
-            Self::Invalid(what) => f.write_str(what),
+            Self::Invalid(what) | Self::Config(what) => f.write_str(what),
             Self::ModuleMissing(said) => write!(
                 f,
                 "the server does not know the LOCK commands as this client sends them ({said}): \
@@ -196,6 +203,7 @@ impl std::error::Error for Error {
             Self::NoMajority { trouble, .. } => Some(trouble),
             Self::Lost
             | Self::Invalid(_)
+            | Self::Config(_)
             | Self::ModuleMissing(_)
             | Self::Denied(_)
             | Self::Authentication(_)
@@ -233,7 +241,9 @@ impl From<RedisError> for Error {
             Self::Protocol(said(&error))
         } else if is(&[ErrorKind::AuthenticationFailed]) {
             Self::Authentication(said(&error))
-        } else if is(&[ErrorKind::InvalidClientConfig, ErrorKind::Client]) {
+        } else if is(&[ErrorKind::InvalidClientConfig]) {
+            Self::Config(error.to_string())
+        } else if is(&[ErrorKind::Client]) {
             Self::Invalid(error.to_string())
         } else {
             Self::Connection(error)

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Whether somebody holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
 pub enum LockState {
     /// Nobody holds it.
     Free,
@@ -18,6 +20,7 @@ pub enum LockState {
 
 /// What `LOCK.INFO` says about a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
     /// Whether somebody holds it.
@@ -45,6 +48,7 @@ pub struct LockInfo {
 
 /// A client in line for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {
     /// For whom it waits.
@@ -60,6 +64,7 @@ pub struct Waiter {
 
 /// What `SEM.INFO` says about a semaphore.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SemaphoreInfo {
     /// How many permits there are.
@@ -74,6 +79,7 @@ pub struct SemaphoreInfo {
 
 /// What `LATCH.INFO` says about a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LatchInfo {
     /// How much is left; 0 when it is open.
@@ -88,6 +94,7 @@ pub struct LatchInfo {
 
 /// A lock with waiters, as `LOCK.LIST` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockSummary {
     /// The name of the lock.
@@ -209,6 +216,17 @@ fn state(value: Value) -> Result<LockState, ParsingError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn what_is_known_of_a_lock_can_be_written_down() {
+        let longest_wait = Duration::from_secs(1);
+        let waiting = LockSummary { key: b"k".to_vec(), owner: None, waiters: 3, longest_wait };
+        let text = serde_json::to_string(&waiting).unwrap();
+        assert!(text.contains(r#""waiters":3"#) && text.contains("[107]"), "{text}");
+        let token: Token = serde_json::from_str("17").unwrap();
+        assert_eq!(serde_json::to_string(&token).unwrap(), "17");
+    }
 
     fn text(of: &str) -> Value {
         Value::BulkString(of.into())

@@ -23,6 +23,7 @@ use std::time::Duration;
 /// assert!(late < seen);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Token(u64);
 
 impl Token {
@@ -64,7 +65,8 @@ pub struct Grant {
 impl FromRedisValue for Grant {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         match elements(value, "grant")?.as_slice() {
-            [token, holds] => Ok(Self {
+            // A newer server may say more.
+            [token, holds, ..] => Ok(Self {
                 token: Token(whole_number(token, "token")?),
                 holds: whole_number(holds, "holds")?,
             }),
@@ -122,6 +124,8 @@ mod tests {
         let read = Grant { token: Token(17), holds: 1 };
         assert_eq!(grant(reply), Ok(Some(read)));
         assert_eq!(grant(Value::Nil), Ok(None));
+        let longer = Value::Array(vec![Value::Int(17), Value::Int(1), text("more")]);
+        assert_eq!(grant(longer), Ok(Some(read)), "of a server to come");
     }
 
     #[test]
@@ -132,7 +136,6 @@ mod tests {
             text("17"),
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(17)]),
-            Value::Array(vec![Value::Int(17), Value::Int(1), Value::Int(1)]),
             Value::Array(vec![Value::Int(-1), Value::Int(1)]),
             Value::Array(vec![Value::Int(17), Value::Int(-1)]),
             Value::Array(vec![Value::Nil, Value::Int(1)]),

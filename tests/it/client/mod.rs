@@ -1,10 +1,12 @@
 //! The client crate on real servers.
 
 mod asleep;
+mod blocking;
 mod cancel;
 mod cluster;
 mod crowd;
 mod family;
+mod handover;
 mod input;
 mod latch;
 mod limits;

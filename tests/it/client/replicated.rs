@@ -32,7 +32,7 @@ async fn client(server: &Server, lease: Duration, patience: Duration) -> Client 
 
 fn assert_short(told: Result<impl std::fmt::Debug, Error>) {
     let told = told.unwrap_err();
-    assert!(matches!(told, Error::NotReplicated { confirmed: 0, wanted: 1 }), "{told:?}");
+    assert!(matches!(told, Error::NotReplicated { confirmed: 0, wanted: 1, .. }), "{told:?}");
     assert!(told.is_retryable());
 }
 
@@ -145,7 +145,7 @@ fn add_replica(server: &Server) -> Server {
 
 fn assert_short_of_all(told: Result<impl std::fmt::Debug, Error>, confirmed: u32, wanted: u32) {
     let told = told.unwrap_err();
-    let Error::NotReplicated { confirmed: seen, wanted: of } = told else { panic!("{told:?}") };
+    let Error::NotReplicated { confirmed: seen, wanted: of, .. } = told else { panic!("{told:?}") };
     assert_eq!((seen, of), (confirmed, wanted));
 }
 

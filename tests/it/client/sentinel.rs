@@ -226,7 +226,7 @@ async fn what_is_wrong_with_the_sentinels_is_told() {
     let watched = Watched::start(0);
     let unknown = watched.url().replace("=mymaster", "=other");
     let told = Client::connect(unknown).await.unwrap_err();
-    assert!(matches!(&told, Error::Invalid(text) if text.contains("\"other\"")), "{told}");
+    assert!(matches!(&told, Error::Config(text) if text.contains("\"other\"")), "{told}");
 
     let sentinel = sentinel_of(watched.primary()).config("requirepass", "secret").start();
     let port = sentinel.port();

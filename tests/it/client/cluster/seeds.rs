@@ -30,7 +30,7 @@ async fn what_is_wrong_with_the_address_is_told() {
 
     let alone = Server::start();
     let told = refused(&format!("redis-cluster://127.0.0.1:{}", alone.port())).await;
-    let Error::Invalid(text) = &told else { panic!("{told:?}") };
+    let Error::Config(text) = &told else { panic!("{told:?}") };
     assert!(text.contains("no node of a cluster") && text.contains("redis://"), "{text}");
 
     let empty = Server::options().cluster().start();
@@ -44,14 +44,14 @@ async fn one_node_is_not_taken_for_all() {
     let key = early_key(&cluster);
     let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
     let told = soon(client.lock(&key).acquire()).await.unwrap_err();
-    assert!(matches!(&told, Error::Invalid(text) if text.contains("redis-cluster://")), "{told:?}");
+    assert!(matches!(&told, Error::Config(text) if text.contains("redis-cluster://")), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_is_of_servers_not_of_clusters() {
     let cluster = Cluster::start(3, 0);
     let told = kvlock::Quorum::of([client(&cluster).await]).await.unwrap_err();
-    assert!(matches!(&told, Error::Invalid(text) if text.contains("cluster")), "{told:?}");
+    assert!(matches!(&told, Error::Config(text) if text.contains("cluster")), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

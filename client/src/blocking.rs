@@ -1,0 +1,196 @@
+//! The same for programs without a runtime.
+//!
+//! A [`Client`] has a thread of its own, on which its locks are renewed and released; its calls wait.
+//! Everything that asks no server is what the asynchronous [`Client`](crate::Client) and
+//! [`Guard`](crate::Guard) have, to which these dereference; and what has no method here is waited for
+//! with [`Client::wait_for`].
+//!
+//! ```no_run
+//! # fn main() -> Result<(), kvlock::Error> {
+//! let client = kvlock::blocking::Client::connect("redis://127.0.0.1/")?;
+//! let guard = client.lock("orders:42").acquire()?;
+//! println!("mine, with token {}", guard.token());
+//! guard.release()?;
+//!
+//! let pool = client.semaphore("licences");
+//! let permit = client.wait_for(pool.acquire())?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Panics
+//!
+//! Calls that wait panic on a thread of an asynchronous runtime, which they would hold up.
+
+use crate::{Address, Builder, Error};
+use redis::RedisError;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{self, Handle};
+use tokio::sync::oneshot;
+
+/// How long releases that were left behind may take after the last guard has gone.
+const SETTLES: Duration = Duration::from_secs(5);
+
+/// See [`kvlock::Client`](crate::Client).
+#[derive(Clone, Debug)]
+pub struct Client {
+    // Goes before the thread does.
+    client: crate::Client,
+    thread: Arc<Thread>,
+}
+
+/// A runtime on a thread of its own: who waits for a call does not look after any lock.
+#[derive(Debug)]
+struct Thread {
+    runtime: Handle,
+    /// Dropped, the thread ends.
+    _stays: oneshot::Sender<()>,
+}
+
+impl Client {
+    /// Connects, as [`kvlock::Client::connect`](crate::Client::connect) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Client::connect`](crate::Client::connect), and if there can be no thread.
+    pub fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
+        let client = Self::of(Builder::default(), address)?;
+        client.wait_for(client.ready())?;
+        Ok(client)
+    }
+
+    /// A client with these settings, which connects when something is asked of the server.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Builder::connect_lazy`], and if there can be no thread.
+    pub fn of<A: TryInto<Address>>(builder: Builder, address: A) -> Result<Self, Error>
+    where
+        Error: From<A::Error>,
+    {
+        let client = builder.connect_lazy(address)?;
+        let failed = |error| Error::Connection(RedisError::from(error));
+        let runtime =
+            runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stays, left) = oneshot::channel::<()>();
+        let leaving = client.clone();
+        let thread = std::thread::Builder::new().name("kvlock".to_owned());
+        let until_left = move || {
+            runtime.block_on(async {
+                // An error is that everybody has gone.
+                let _gone = left.await;
+                leaving.shutdown(SETTLES).await
+            })
+        };
+        thread.spawn(until_left).map_err(failed)?;
+        Ok(Self { client, thread: Arc::new(Thread { runtime: handle, _stays: stays }) })
+    }
+
+    /// The lock of that name; see [`kvlock::Client::lock`](crate::Client::lock).
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        self.of_lock(self.client.lock(name))
+    }
+
+    /// What the asynchronous lock says, here: for those with a lease of their own, shared ones, and
+    /// those of an [`Owner`](crate::Owner).
+    pub fn of_lock(&self, lock: crate::Lock) -> Lock {
+        Lock { lock, thread: self.thread.clone() }
+    }
+
+    /// Waits for anything else that this crate has.
+    pub fn wait_for<F: Future>(&self, what: F) -> F::Output {
+        self.thread.runtime.block_on(what)
+    }
+}
+
+impl Deref for Client {
+    type Target = crate::Client;
+
+    fn deref(&self) -> &Self::Target {
+        &self.client
+    }
+}
+
+/// See [`kvlock::Lock`](crate::Lock).
+#[derive(Clone, Debug)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    lock: crate::Lock,
+    thread: Arc<Thread>,
+}
+
+impl Lock {
+    /// See [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        Ok(self.guard(self.thread.runtime.block_on(self.lock.acquire())?))
+    }
+
+    /// See [`kvlock::Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        Ok(self.thread.runtime.block_on(self.lock.try_acquire())?.map(|guard| self.guard(guard)))
+    }
+
+    /// See [`kvlock::Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    pub fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        let acquired = self.thread.runtime.block_on(self.lock.acquire_within(timeout))?;
+        Ok(acquired.map(|guard| self.guard(guard)))
+    }
+
+    fn guard(&self, guard: crate::Guard) -> Guard {
+        Guard { guard, thread: self.thread.clone() }
+    }
+}
+
+/// See [`kvlock::Guard`](crate::Guard). Dropped, it releases in the background.
+#[derive(Debug)]
+#[must_use = "dropping a guard releases the lock"]
+pub struct Guard {
+    // Goes before the thread does.
+    guard: crate::Guard,
+    thread: Arc<Thread>,
+}
+
+impl Guard {
+    /// See [`kvlock::Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Guard::extend`](crate::Guard::extend).
+    pub fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        self.thread.runtime.block_on(self.guard.extend(lease))
+    }
+
+    /// See [`kvlock::Guard::release`](crate::Guard::release).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Guard::release`](crate::Guard::release).
+    pub fn release(self) -> Result<(), Error> {
+        self.thread.runtime.block_on(self.guard.release())
+    }
+}
+
+impl Deref for Guard {
+    type Target = crate::Guard;
+
+    fn deref(&self) -> &Self::Target {
+        &self.guard
+    }
+}
