@@ -37,7 +37,7 @@ impl Server {
                 let own = semaphore::read(open.as_ref(), &self.words, name, Some(owner)).1;
                 own.filter(|own| own.is_live(now.unix())).map(|own| own.until)
             }
-            Kind::Latch => None,
+            Kind::Latch | Kind::Changes => None,
         };
         let Some(until) = until else { return self.table.not_bound(bound) };
         if !bound.is_orphan {

@@ -18,7 +18,8 @@ const BYTES_PER_BLOCKED: u64 = 55_000;
 pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let counted = server.table.counters();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    let waiters = count(server.table.waiters());
+    let (observers, observed) = server.table.observers();
+    let waiters = count(server.table.waiters().saturating_sub(observers));
     let (waits, outcomes) = server.table.session_waits();
     let (sessions, away) = server.table.session_count();
     let memory = count(server.table.blocked()) * BYTES_PER_BLOCKED
@@ -38,7 +39,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("waiters", waiters);
     info.field("blocked", count(server.table.blocked()));
     info.field("waiters_peak", count(counted.waiters_peak));
-    info.field("waiting_keys", count(server.table.waiting_keys()));
+    info.field("waiting_keys", count(server.table.waiting_keys().saturating_sub(observed)));
     info.field("timeouts", counted.timeouts);
     info.field("cancelled", counted.cancelled);
     info.field("disconnects", counted.disconnects);
@@ -57,7 +58,11 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("not_replicated", not_replicated());
     info.field("sessions", count(sessions));
     info.field("sessions_away", count(away));
-    info.field("session_waits", count(waits));
+    info.field("session_waits", count(waits.saturating_sub(observers)));
+    info.field("observers", count(observers));
+    info.field("observed_keys", count(observed));
+    info.field("changes", counted.changes);
+    info.field("changes_told", counted.changes_told);
     info.field("unread_outcomes", count(outcomes));
     info.field("readers_replaced", counted.readers_replaced);
     info.field("sessions_gone", counted.sessions_gone);

@@ -31,6 +31,7 @@ mod info;
 mod keyspace;
 mod latch;
 mod module;
+mod observers;
 mod operate;
 mod redis;
 mod semaphore;

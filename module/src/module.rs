@@ -147,7 +147,7 @@ impl Host for Module {
                     server.table.forget_all_bound();
                     server.close_all_sessions();
                 }
-                ServerEvent::Flushed(db) => server.table.look_at_all_soon(db, now),
+                ServerEvent::Flushed(db) => server.table.flushed(db, now),
                 ServerEvent::Swapped(first, second) => {
                     server.table.look_at_all_soon(Some(first), now);
                     server.table.look_at_all_soon(Some(second), now);

@@ -118,6 +118,7 @@ impl Server {
         change: Change<Waiting>,
     ) {
         let change = self.unless_nobody_listens(case, change);
+        let changes = !matches!(change, Change::None);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         let goes_on = matches!(change, Change::Share(Sharers { begins: false, .. }));
@@ -142,6 +143,9 @@ impl Server {
         }
         if goes_on {
             self.sweep(case);
+        }
+        if changes && self.table.is_observed(case.at.key) {
+            self.notice(case.ctx, (case.at.key, case.name), case.at.now, None);
         }
         self.plan(case.ctx, case.at.now);
     }

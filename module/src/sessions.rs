@@ -9,6 +9,7 @@ use kvlock_core::{
 
 use crate::clock;
 use crate::commands::{NO_SESSION, sent_away};
+use crate::observers::{Standing, standing, word};
 use crate::redis::{Arg, Ctx, Reply};
 use crate::server::{Grant, Note, Server, WaitsFor};
 use crate::wake::BATCH;
@@ -129,16 +130,18 @@ impl Server {
 fn entry(number: u64, outcome: &Outcome) -> Reply {
     let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
     let kind_of = match kind {
-        Kind::Lock => "lock",
+        Kind::Lock | Kind::Changes => "lock",
         Kind::Semaphore => "semaphore",
         Kind::Latch => "latch",
     };
-    let mut items = vec![
-        Reply::Number(number),
-        Reply::Word(kind_of),
-        Reply::Bytes(name.to_vec()),
-        Reply::Bytes(owner.to_vec()),
-    ];
+    let owner = match (ending, kind) {
+        (Ending::Changed(changed), _) => standing(&changed.news).owner,
+        // There is nothing to be told of who observes.
+        (_, Kind::Changes) => Reply::Nil,
+        (_, Kind::Lock | Kind::Semaphore | Kind::Latch) => Reply::Bytes(owner.to_vec()),
+    };
+    let name = Reply::Bytes(name.to_vec());
+    let mut items = vec![Reply::Number(number), Reply::Word(kind_of), name, owner];
     match ending {
         Ending::Granted(granted) => {
             let token = (*kind == Kind::Lock).then_some(granted.token.value());
@@ -153,6 +156,11 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
         Ending::TimedOut => items.push(Reply::Word("timeout")),
         Ending::Cancelled => items.push(Reply::Word("cancelled")),
         Ending::Replaced => items.push(Reply::Word("replaced")),
+        Ending::Changed(changed) => {
+            let Standing { state, token, value, version, .. } = standing(&changed.news);
+            let why = Reply::or_nil(changed.why, |why| Reply::Word(word(why)));
+            items.extend([Reply::Word("changed"), state, token, value, version, why]);
+        }
         Ending::Dismissed(why) => {
             items.push(Reply::Word("error"));
             if let Reply::Error(text) = sent_away(why) {

@@ -87,6 +87,10 @@ impl Server {
         {
             return self.turn_away(key.borrow(), &Dismissal::Moving, now);
         }
+        if key.kind == Kind::Changes {
+            self.notice(ctx, (key.borrow(), name.lend()), now, Some(cause));
+            return;
+        }
         if key.kind == Kind::Latch {
             return self.look_at_latch(ctx, key.borrow());
         }

@@ -169,7 +169,10 @@ fn words(
         _ => value(argument, key, owner),
     };
     let mut words = vec![command.name.to_uppercase().into_bytes()];
-    words.extend(required(command).map(chosen));
+    for argument in required(command) {
+        words.extend(argument.token.clone().map(String::into_bytes));
+        words.push(chosen(argument));
+    }
     if let Some((it, value)) = instead.filter(|(it, _)| it.optional || it.token.is_some()) {
         words.extend(if it.token.is_some() {
             option(it, value.to_vec())

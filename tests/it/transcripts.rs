@@ -35,6 +35,7 @@ transcripts!(
     latch_end,
     layout,
     list,
+    observe,
     not_a_lock,
     outside_changes,
     profile,

@@ -362,7 +362,9 @@ impl<P> Table<P> {
         match &at.seen {
             Observed::Held(holding) => {
                 self.note_held(at, holding.token);
-                self.pass_on(at, holding.token, Cause::Release)
+                let change = self.pass_on(at, holding.token, Cause::Release);
+                self.goes(at.key, Cause::SessionGone);
+                change
             }
             Observed::Shared(sharing) => self.stop_sharing(at, sharing, Cause::Release),
             Observed::Free { .. } | Observed::NotALock { .. } => Change::None,

@@ -49,6 +49,7 @@ impl<P> Table<P> {
         stored: Option<Token>,
         cause: Cause,
     ) -> Change<P> {
+        self.goes(at.key, cause);
         if cause == Cause::Release
             && !at.must_guess(self.believe(stored))
             && self.is_redissons_turn(at)

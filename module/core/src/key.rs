@@ -12,11 +12,13 @@ pub enum Kind {
     Latch,
     /// A semaphore.
     Semaphore,
+    /// Who holds a lock: those who observe it are told when that changes.
+    Changes,
 }
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Lock, Self::Latch, Self::Semaphore];
+    pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Latch, Self::Semaphore, Self::Changes];
 }
 
 /// What is waited for, kept: a database number, a key, and what it is.
@@ -58,6 +60,11 @@ impl<'a> KeyRef<'a> {
     #[must_use]
     pub const fn semaphore(db: i32, name: &'a [u8]) -> Self {
         Self { db, name, kind: Kind::Semaphore }
+    }
+
+    /// The same key, as something else.
+    pub(crate) const fn of_kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
     }
 
     /// The same, kept.

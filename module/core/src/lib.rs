@@ -48,12 +48,14 @@
 //!   else is: so each place has one outcome.
 //! - **I15** Nobody is granted anything through a session that is away or gone, and whoever is passed
 //!   over keeps its place.
-//! - **I16** The outcomes that are kept for a session are numbered without a gap, and those that are
-//!   acknowledged were written before.
+//! - **I16** Each outcome of a session is kept until it is acknowledged or, of an observed lock, a newer one
+//!   has come; and those that are acknowledged were written before.
 //! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
 //! - **I18** A lock that is left free for Redisson is on the list of these moments.
 //! - **I19** What an owner has of a key is bound to one session at most; that is on the session's list,
 //!   or on that of what is to be released when it is gone, and will be looked at.
+//! - **I20** An observer hears of nothing older than what it knows, at most one change is kept for it, and
+//!   unless observers are being told just now, each knows the newest.
 #![forbid(unsafe_code)]
 // What overflows in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -70,6 +72,7 @@ mod latch;
 mod lock;
 mod mode;
 mod observed;
+mod observers;
 mod outbox;
 mod outcome;
 mod parse;
@@ -106,7 +109,8 @@ pub use lock::{
 };
 pub use mode::{MODE_FIELD, Mode, Share, Sharing, Want};
 pub use observed::{Holding, Observed};
-pub use outbox::{Dismissal, Ending, Granted, Outcome, Untold};
+pub use observers::{Gone, News, NotObserved, Standing};
+pub use outbox::{Changed, Dismissal, Ending, Granted, Outcome, Untold};
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
 pub use planted::Bug;

@@ -28,6 +28,15 @@ pub enum Want {
     Zero,
     /// Not a lock: so many permits of a semaphore.
     Permits(u64),
+    /// To hear of its changes, after the one that is known: see [`News`](crate::News).
+    Changes(u64),
+}
+
+impl Want {
+    /// Whether it is there for everybody at once, who is away too.
+    pub(crate) fn is_for_all(self) -> bool {
+        matches!(self, Self::Zero | Self::Changes(_))
+    }
 }
 
 /// What the field of the mode says.

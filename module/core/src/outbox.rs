@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use crate::grant::GrantId;
 use crate::key::LockKey;
+use crate::observers::{Gone, News};
 use crate::planted::Bug;
+use crate::queue::WaiterId;
 use crate::token::Token;
 use crate::types::MonoMillis;
 
@@ -36,6 +38,18 @@ pub enum Ending {
     Replaced,
     /// It cannot be served here, or not now.
     Dismissed(Dismissal),
+    /// The lock that is observed stands otherwise.
+    Changed(Changed),
+}
+
+/// What an observer hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub(crate) observer: WaiterId,
+    /// How the lock stands now.
+    pub news: Rc<News>,
+    /// How the latest holder went since what the observer was told before.
+    pub why: Option<Gone>,
 }
 
 /// A grant that a session hears of.
@@ -83,8 +97,14 @@ pub struct Untold {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     kept: BTreeMap<u64, Outcome>,
+    /// The change that is kept for each observer.
+    changes: BTreeMap<WaiterId, u64>,
     /// The number of the latest.
     last: u64,
+    /// How many are kept no more.
+    left: u64,
+    /// The latest that was sent, whether or not that is written already.
+    pub(crate) sent: u64,
     /// The latest that was written to a connection.
     pub(crate) written: u64,
     /// The latest that the client has acknowledged; it and those before are as good as gone.
@@ -95,6 +115,58 @@ impl Outbox {
     pub(crate) fn push(&mut self, outcome: Outcome) {
         self.last = self.last.saturating_add(1);
         self.kept.insert(self.last, outcome);
+    }
+
+    fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
+        self.left = self.left.saturating_add(1);
+        if let Ending::Changed(Changed { observer, .. }) = outcome.ending
+            && self.changes.get(&observer) == Some(&number)
+        {
+            self.changes.remove(&observer);
+        }
+    }
+
+    /// The change that is kept for an observer.
+    pub(crate) fn change_of(&self, observer: WaiterId) -> Option<&News> {
+        match &self.kept.get(self.changes.get(&observer)?)?.ending {
+            Ending::Changed(changed) => Some(&changed.news),
+            Ending::Granted(_)
+            | Ending::Open
+            | Ending::TimedOut
+            | Ending::Cancelled
+            | Ending::Replaced
+            | Ending::Dismissed(_) => None,
+        }
+    }
+
+    /// Drops the change that is kept for an observer. Says whether there was one.
+    pub(crate) fn forget_change(&mut self, observer: WaiterId) -> bool {
+        let Some(number) = self.changes.remove(&observer) else { return false };
+        self.left = self.left.saturating_add(1);
+        self.kept.remove(&number).is_some()
+    }
+
+    /// Keeps a change. One before that was not sent yet gives it its place, so that it waits no longer
+    /// for its turn; one that was sent goes, since its number is taken for heard. So there is one at
+    /// most.
+    pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
+        let observer = changed.observer;
+        let before = self.changes.get(&observer).copied();
+        let unsent = before.filter(|number| *number > self.sent.max(self.written));
+        if let Some(outcome) = unsent.and_then(|number| self.kept.get_mut(&number))
+            && let Ending::Changed(before) = &mut outcome.ending
+        {
+            changed.why = changed.why.or(before.why);
+            if !Bug::OldNews.is_planted() {
+                *before = changed;
+            }
+            return;
+        }
+        if !Bug::ChangesPileUp.is_planted() {
+            self.forget_change(observer);
+        }
+        self.push(Outcome { key, owner, ending: Ending::Changed(changed) });
+        self.changes.insert(observer, self.last);
     }
 
     /// How many are kept.
@@ -119,7 +191,8 @@ impl Outbox {
             else {
                 break;
             };
-            entry.remove();
+            let (number, outcome) = entry.remove_entry();
+            self.is_kept_no_more(number, &outcome);
         }
         before.saturating_sub(self.kept.len())
     }
@@ -138,6 +211,7 @@ impl Outbox {
     /// Takes out the oldest, with its grant if nobody was told of it.
     pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
         let (number, outcome) = self.kept.pop_first()?;
+        self.is_kept_no_more(number, &outcome);
         let told = number <= self.written && !Bug::WrittenTakenBack.is_planted();
         Some(match outcome {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
@@ -148,16 +222,25 @@ impl Outbox {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        let first = self.kept.first_key_value().map(|(first, _)| *first);
-        let span = first.map_or(0, |first| self.last.saturating_sub(first).saturating_add(1));
-        if u64::try_from(self.kept.len()) != Ok(span) {
-            return Err(format!(
-                "I16: {} outcomes from {first:?} to {}",
-                self.kept.len(),
-                self.last
-            ));
+        if u64::try_from(self.kept.len()) != Ok(self.last.saturating_sub(self.left)) {
+            let (kept, left, last) = (self.kept.len(), self.left, self.last);
+            return Err(format!("I16: {kept} outcomes and {left} that have left, of {last}"));
         }
-        if self.acked > self.written || self.written > self.last {
+        let changes = self.kept.iter().filter_map(|(number, outcome)| match &outcome.ending {
+            Ending::Changed(changed) => Some((changed.observer, *number)),
+            Ending::Granted(_)
+            | Ending::Open
+            | Ending::TimedOut
+            | Ending::Cancelled
+            | Ending::Replaced
+            | Ending::Dismissed(_) => None,
+        });
+        let changes: Vec<_> = changes.collect();
+        let is_known = |(observer, number)| self.changes.get(&observer) == Some(&number);
+        if changes.len() != self.changes.len() || !changes.iter().copied().all(is_known) {
+            return Err(format!("I20: {changes:?} are kept, {:?} known", self.changes));
+        }
+        if self.acked > self.written || self.written > self.last || self.sent > self.last {
             return Err(format!(
                 "I16: {} acknowledged, {} written, {} posted",
                 self.acked, self.written, self.last

@@ -142,8 +142,12 @@ pub enum Cause {
     Expiry,
     /// Somebody deleted the key.
     Outside,
+    /// Its database was emptied.
+    Flush,
     /// The grant before went to a client that was gone.
     TakenBack,
+    /// It was bound to a session that is gone.
+    SessionGone,
 }
 
 /// What a wait answers.
@@ -229,6 +233,10 @@ pub struct Counters {
     pub quarantines: u64,
     /// Readers of sessions that were still blocked when a later one took over.
     pub readers_replaced: u64,
+    /// Changes of locks that somebody observed, and how many times an observer was told of one.
+    pub changes: u64,
+    /// See [`Self::changes`].
+    pub changes_told: u64,
     /// Sessions that ended because nobody read for too long.
     pub sessions_gone: u64,
     /// Locks and permits that were released because the session to which they were bound was gone.

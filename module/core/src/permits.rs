@@ -28,7 +28,7 @@ impl<P> Table<P> {
         let waiter = self.queues.waiter(first)?;
         match waiter.want {
             Want::Permits(permits) => Some((&waiter.owner, permits)),
-            Want::Exclusive | Want::Shared | Want::Zero => None,
+            Want::Exclusive | Want::Shared | Want::Zero | Want::Changes(_) => None,
         }
     }
 

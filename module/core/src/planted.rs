@@ -156,6 +156,12 @@ bugs! {
     BoundTwice "bound-twice"
     /// What is bound is released whatever grant the owner has by then.
     BoundTokenIgnored "bound-token-ignored"
+    /// Observers are never told that nobody holds a lock.
+    VacantUntold "vacant-untold"
+    /// A change that was not read yet stays, whatever comes after it.
+    OldNews "old-news"
+    /// Changes that were sent and not acknowledged are all kept.
+    ChangesPileUp "changes-pile-up"
 }
 
 impl Bug {

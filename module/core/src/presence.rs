@@ -40,9 +40,10 @@ impl<P> Table<P> {
 
     fn is_passed_over(&self, id: WaiterId) -> bool {
         match self.queues.waiter(id).map(|waiter| (&waiter.via, waiter.want)) {
-            // A latch opens for everybody.
-            None | Some((Via::Client(_), _) | (_, Want::Zero)) => false,
-            Some((Via::Session(session), _)) => self.sessions.is_away(*session),
+            None | Some((Via::Client(_), _)) => false,
+            Some((Via::Session(session), want)) => {
+                !want.is_for_all() && self.sessions.is_away(*session)
+            }
         }
     }
 
@@ -131,6 +132,7 @@ impl<P> Table<P> {
         }
         self.clear_remains();
         self.forget_some();
+        self.tell_observers();
         self.sessions_have_work()
     }
 
@@ -140,7 +142,7 @@ impl<P> Table<P> {
         let sessions = &self.sessions;
         let drains = self.limits.draining && sessions.waits > 0;
         let left = !sessions.unsettled.is_empty() || !sessions.remains.is_empty();
-        drains || left || self.has_forgotten()
+        drains || left || self.watches.is_telling() || self.has_forgotten()
     }
 
     /// Some waiters of a session that is gone leave, and some of what was kept for it goes.

@@ -17,7 +17,7 @@ use foldhash::quality::RandomState;
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
-use crate::session::{SessionName, Via};
+use crate::session::{SessionId, SessionName, Via};
 use crate::types::{Millis, MonoMillis, UnixMillis};
 use crate::value::Value;
 
@@ -26,7 +26,7 @@ use crate::value::Value;
 pub struct WaiterId(u64);
 
 /// Names a queue; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
 
 impl WaiterId {
@@ -203,6 +203,32 @@ impl<P> Queues<P> {
         queue: QueueId,
     ) -> impl DoubleEndedIterator<Item = &(QueueId, WaiterId)> + use<'_, P> {
         self.line.range((queue, *WaiterId::ALL.start())..=(queue, *WaiterId::ALL.end()))
+    }
+
+    /// The next in line in a queue from there on.
+    pub(crate) fn next_in_line(&self, queue: QueueId, from: Bound<WaiterId>) -> Option<WaiterId> {
+        let from = from.map(|id| (queue, id));
+        let from = if from == Bound::Unbounded {
+            Bound::Included((queue, *WaiterId::ALL.start()))
+        } else {
+            from
+        };
+        let to = Bound::Included((queue, *WaiterId::ALL.end()));
+        self.line.range((from, to)).next().map(|(_, id)| *id)
+    }
+
+    /// What an observer knows, and through which session.
+    pub(crate) fn observer(&self, id: WaiterId) -> Option<(u64, SessionId)> {
+        let waiter = self.waiter(id)?;
+        let Want::Changes(knows) = waiter.want else { return None };
+        Some((knows, waiter.via.session()?))
+    }
+
+    /// An observer is told of this version.
+    pub(crate) fn now_knows(&mut self, id: WaiterId, version: u64) {
+        if let Some(waiter) = self.waiter_mut(id) {
+            waiter.want = Want::Changes(version);
+        }
     }
 
     /// The last in line in a queue.

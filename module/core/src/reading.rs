@@ -99,6 +99,7 @@ impl<P> Table<P> {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading == reading.number && session.reader.is_none() {
             session.cursor = session.cursor.max(up_to);
+            session.outbox.sent = session.outbox.sent.max(up_to.min(session.outbox.last()));
             self.was_answered(reading.session, now);
         }
     }
@@ -183,6 +184,7 @@ fn grant_of(outcome: &Outcome) -> Option<(LockKey, Rc<[u8]>, Granted)> {
         | Ending::TimedOut
         | Ending::Cancelled
         | Ending::Replaced
-        | Ending::Dismissed(_) => None,
+        | Ending::Dismissed(_)
+        | Ending::Changed(_) => None,
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::histogram::Histogram;
 use crate::key::{KeyRef, Kind, LockKey};
-use crate::mode::Want;
 use crate::outcome::{Counters, KeySummary};
 use crate::planted::Bug;
 use crate::profile::Cost;
@@ -137,7 +136,8 @@ impl<P> Table<P> {
             ));
         }
         self.check_sessions()?;
-        self.check_bound()
+        self.check_bound()?;
+        self.check_observers()
     }
 
     /// Says how many wait for a limited time.
@@ -166,7 +166,7 @@ impl<P> Table<P> {
                 return Err(format!("I14: {id:?} is not on its session's list"));
             }
             let is_settled = session.settling.is_none();
-            let passed_over = session.away && waiter.want != Want::Zero;
+            let passed_over = session.away && !waiter.want.is_for_all();
             if is_settled && in_line == passed_over {
                 return Err(format!("I15: {id:?} is in line: {in_line}, away: {}", session.away));
             }

@@ -1,8 +1,10 @@
 //! All sessions, and the lists of those of which something is to be done.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::rc::Rc;
 
-use crate::outbox::{Outbox, Outcome, Untold};
+use crate::key::LockKey;
+use crate::outbox::{Changed, Outbox, Outcome, Untold};
 use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::session::{Session, SessionId, SessionName};
@@ -94,6 +96,25 @@ impl<P> Sessions<P> {
         session.outbox.push(outcome);
         self.outcomes = self.outcomes.saturating_add(1);
         self.wake(id);
+    }
+
+    /// Keeps a change for an observer. Says whether a blocked reader is to be answered by it.
+    pub(crate) fn post_change(&mut self, id: SessionId, key: LockKey, changed: Changed) -> bool {
+        let Some(session) = self.all.get_mut(&id) else { return false };
+        let before = session.outbox.len();
+        session.outbox.push_change(key, Rc::default(), changed);
+        let more = session.outbox.len().saturating_sub(before);
+        self.outcomes = self.outcomes.saturating_add(more);
+        let answers = session.reader.is_some() && !session.ready;
+        self.wake(id);
+        answers
+    }
+
+    /// Drops what is kept for an observer.
+    pub(crate) fn forget_change(&mut self, id: SessionId, observer: WaiterId) {
+        if self.all.get_mut(&id).is_some_and(|session| session.outbox.forget_change(observer)) {
+            self.outcomes = self.outcomes.saturating_sub(1);
+        }
     }
 
     /// The blocked reader has something to hear.

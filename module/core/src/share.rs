@@ -198,6 +198,7 @@ impl<P> Table<P> {
     /// what the former holder still has under way must not pass for a reader's.
     pub(crate) fn downgrade(&mut self, at: &Situation<'_>, holding: &Holding<'_>) -> Change<P> {
         count(&mut self.counters.downgraded);
+        self.goes(at.key, Cause::Release);
         let until = holding.until.unwrap_or(Share::ENDLESS);
         let own = Share { holds: holding.shared, until };
         let stored = self.believe(holding.token);

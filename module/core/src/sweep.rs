@@ -5,6 +5,7 @@
 
 use std::ops::Bound;
 
+use crate::key::Kind;
 use crate::outcome::Cause;
 use crate::planted::Bug;
 use crate::queue::QueueId;
@@ -29,18 +30,29 @@ pub(crate) struct Sweep {
     after: Option<QueueId>,
     /// to this one: what is waited for later is seen as it is.
     last: QueueId,
+    /// What befell the locks, as those who observe them are told.
+    cause: Cause,
 }
 
 impl<P> Table<P> {
     /// Plans a look right now at every lock of a database (of all of them if `None`) that is
     /// waited for. If there are many, the others follow with [`Self::next_look`].
     pub fn look_at_all_soon(&mut self, db: Option<i32>, now: Now) {
+        self.sweep(db, Cause::Outside, now);
+    }
+
+    /// The same, because a database was emptied.
+    pub fn flushed(&mut self, db: Option<i32>, now: Now) {
+        self.sweep(db, Cause::Flush, now);
+    }
+
+    fn sweep(&mut self, db: Option<i32>, cause: Cause, now: Now) {
         if Bug::FlushIgnored.is_planted() {
             return;
         }
         self.agenda.asked = now.unix();
         let Some(last) = self.queues.last() else { return };
-        let sweep = Sweep { db, after: None, last };
+        let sweep = Sweep { db, after: None, last, cause };
         // Of all sweeps that go through the same, the last one is enough.
         self.sweeps.retain(|other| db.is_some() && other.db != db);
         let rest = self.go_through(sweep, AT_ONCE, now);
@@ -71,13 +83,15 @@ impl<P> Table<P> {
     fn go_through(&mut self, sweep: Sweep, most: usize, now: Now) -> Option<Sweep> {
         let from = sweep.after.map_or(Bound::Unbounded, Bound::Excluded);
         let some = self.queues.between(from, Bound::Included(sweep.last)).take(most);
-        let some: Vec<_> = some.map(|(id, queue)| (id, queue.key.db)).collect();
-        for (id, db) in &some {
+        let some: Vec<_> = some.map(|(id, queue)| (id, queue.key.db, queue.key.kind)).collect();
+        for (id, db, kind) in &some {
             if sweep.db.is_none_or(|wanted| wanted == *db) {
-                self.plan_look(*id, Some(now.unix()), Cause::Outside);
+                let observed = *kind == Kind::Changes;
+                let cause = if observed { sweep.cause } else { Cause::Outside };
+                self.plan_look(*id, Some(now.unix()), cause);
             }
         }
-        let after = some.last().map(|(id, _)| *id).filter(|_| some.len() == most);
+        let after = some.last().map(|(id, ..)| *id).filter(|_| some.len() == most);
         after.map(|after| Sweep { after: Some(after), ..sweep })
     }
 }

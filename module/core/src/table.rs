@@ -15,6 +15,7 @@ use crate::key::KeyRef;
 use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
+use crate::observers::Watches;
 use crate::outcome::{Cause, Change, Counters, Limits, count};
 use crate::planted::Bug;
 use crate::profile::Profile;
@@ -40,6 +41,7 @@ pub struct Table<P> {
     pub(crate) last_grant: u64,
     pub(crate) quarantine: Quarantine,
     pub(crate) turns: Turns,
+    pub(crate) watches: Watches,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -107,6 +109,7 @@ impl<P> Table<P> {
             last_grant: 0,
             quarantine: Quarantine::default(),
             turns: Turns::default(),
+            watches: Watches::default(),
             limits,
             look_every: None,
             counters: Counters::default(),

@@ -347,6 +347,7 @@ impl<P> Table<P> {
 
     pub(crate) fn take_out(&mut self, id: WaiterId) -> Option<Leaver<P>> {
         let leaver = self.queues.remove(id)?;
+        self.watches.left(&leaver, self.queues.queue(leaver.waiter.queue).is_none());
         if let Via::Session(session) = leaver.waiter.via {
             self.sessions.leave(session, id);
         }

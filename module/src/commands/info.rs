@@ -43,6 +43,8 @@ impl Operation for LockInfo {
         fields.push(("waiters", number(server.table.waiters_of(name))));
         fields.extend(held.describe_mode());
         fields.extend(held.says.take().map(|says| ("value", Reply::Bytes(says))));
+        let observers = server.table.observers_of(name);
+        fields.extend((observers > 0).then(|| ("observers", number(observers))));
         fields.extend(quarantine(server, now));
         fields.extend(held.bound(server, name));
         if let Some(shown) = waiters_shown {

@@ -7,6 +7,7 @@ mod force_release;
 mod info;
 mod latch;
 mod list;
+mod observe;
 #[cfg(feature = "planted")]
 mod panic;
 mod profile;
@@ -83,6 +84,8 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<sem::SemRelease>();
     registry.add::<sem::SemRenew>();
     registry.add::<sem::SemInfo>();
+    registry.add::<observe::LockObserve>();
+    registry.add::<observe::LockUnobserve>();
     registry.add::<session::SessionOpen>();
     registry.add::<session::SessionNext>();
     registry.add::<session::SessionClose>();

@@ -39,7 +39,7 @@ impl Operation for LockProfile {
 
 fn entry(key: &LockKey, cost: Cost) -> Reply {
     let kind = match key.kind {
-        Kind::Lock => "lock",
+        Kind::Lock | Kind::Changes => "lock",
         Kind::Semaphore => "semaphore",
         Kind::Latch => "latch",
     };

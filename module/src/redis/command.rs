@@ -111,6 +111,8 @@ pub(crate) enum ArgSpec {
     OptionalWord { word: &'static CStr, name: &'static CStr },
     /// A word and a number, or neither.
     OptionalNumber { word: &'static CStr, name: &'static CStr },
+    /// A word and any bytes.
+    NamedText { word: &'static CStr, name: &'static CStr },
     /// A word and any bytes, or neither.
     OptionalNamedText { word: &'static CStr, name: &'static CStr },
     /// One of two options, or neither: a word, or a word and a number.
@@ -304,6 +306,9 @@ fn arg_spec(
             flags: OPTIONAL,
             ..plain(name, NUMBER)
         },
+        ArgSpec::NamedText { word, name } => {
+            raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(name, TEXT) }
+        }
         ArgSpec::OptionalNamedText { word, name } => raw::RedisModuleCommandArg {
             token: word.as_ptr(),
             flags: OPTIONAL,

@@ -177,7 +177,9 @@ impl World {
             Ending::TimedOut => What::TimedOut,
             Ending::Cancelled => What::Cancelled,
             Ending::Replaced => What::Replaced,
-            Ending::Open | Ending::Dismissed(_) => unreachable!("nobody does that"),
+            Ending::Open | Ending::Dismissed(_) | Ending::Changed(_) => {
+                unreachable!("nobody does that")
+            }
         };
         Told(key, owner, what)
     }

@@ -4,6 +4,7 @@ use kvlock_core::{Ending, Millis, Outcome, Reading, SessionId, SessionName, Unto
 
 use crate::Args;
 use crate::stage::{Client, Stage};
+use crate::words;
 
 /// All sessions are one user's here.
 const USER: &[u8] = b"user";
@@ -122,6 +123,7 @@ fn line(outcome: &Outcome) -> String {
         Ending::Cancelled => "cancelled".to_owned(),
         Ending::Replaced => "replaced".to_owned(),
         Ending::Dismissed(why) => format!("sent away: {why:?}"),
+        Ending::Changed(changed) => words::changed(changed),
     };
     format!("{key}, {owner}: {what}")
 }

@@ -1,8 +1,8 @@
 //! How replies, changes and counts are put into words.
 
 use kvlock_core::{
-    AcquireReply, Cause, Change, Counters, Holding, Millis, Now, Observed, ReleaseReply,
-    RenewReply, Share, Sharers, Sharing, Token, UnixMillis,
+    AcquireReply, Cause, Change, Changed, Counters, Holding, Millis, News, Now, Observed,
+    ReleaseReply, RenewReply, Share, Sharers, Sharing, Standing, Token, UnixMillis,
 };
 
 use crate::sim::Name;
@@ -53,7 +53,9 @@ pub(crate) fn cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Expiry => "whose lease may have ended",
         Cause::Outside => "which may have changed",
-        Cause::Release | Cause::Forced | Cause::TakenBack => "for no reason",
+        Cause::Release | Cause::Forced | Cause::TakenBack | Cause::SessionGone | Cause::Flush => {
+            "for no reason"
+        }
     }
 }
 
@@ -161,4 +163,27 @@ pub(crate) fn counted(before: &Counters, after: &Counters) -> String {
     let moved = moved.map(|(what, _, after)| format!("{what} {after}"));
     let moved = Vec::from_iter(moved).join(", ");
     if moved.is_empty() { moved } else { format!("counted: {moved}\n") }
+}
+
+/// What an observer hears.
+pub(crate) fn changed(changed: &Changed) -> String {
+    let why = changed.why.map(|why| format!(", {why:?}").to_lowercase()).unwrap_or_default();
+    format!("{}{why}", standing(&changed.news))
+}
+
+/// How a lock stands for an observer.
+pub(crate) fn standing(news: &News) -> String {
+    let token =
+        |token: Option<Token>| token.map_or_else(|| "none".to_owned(), |it| it.value().to_string());
+    let what = match &news.standing {
+        Standing::Vacant => "vacant".to_owned(),
+        Standing::Shared { token: of } => format!("shared, token {}", token(*of)),
+        Standing::Held { owner, token: of, value } => {
+            let owner = String::from_utf8_lossy(owner);
+            let says = value.as_deref().map(String::from_utf8_lossy);
+            let says = says.map(|says| format!(" says {says}")).unwrap_or_default();
+            format!("held by {owner}, token {}{says}", token(*of))
+        }
+    };
+    format!("version {}: {what}", news.version)
 }

@@ -1,0 +1,176 @@
+//! Those who observe a lock: what they are told, and what is kept for them.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+
+use kvlock_core::{
+    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, RUN_MAX, Reading, SessionId,
+    Standing, Table, UnixMillis,
+};
+
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
+
+fn held(owner: &[u8]) -> Standing {
+    Standing::Held { owner: owner.into(), token: None, value: None }
+}
+
+fn session(table: &mut Table<u32>, name: u8) -> SessionId {
+    let opened = table.open_session([name; 32], b"user", Millis(60_000), NOW);
+    opened.expect("there is room")
+}
+
+fn read(table: &mut Table<u32>, session: SessionId, connection: u64, ack: u64) -> Reading {
+    let began = table.begin_reading(session, Some(connection), ack, NOW);
+    began.ok().and_then(|(reading, _)| reading).expect("the session is there")
+}
+
+/// What is read, by number, and that it is sent.
+fn send(table: &mut Table<u32>, reading: Reading) -> Vec<(u64, Standing, Option<Gone>)> {
+    let news = table.news(reading).and_then(Result::ok).expect("nobody else reads");
+    let changes = news.map(|(number, outcome)| {
+        let Ending::Changed(changed) = &outcome.ending else { panic!("{outcome:?}") };
+        (number, changed.news.standing.clone(), changed.why)
+    });
+    let changes: Vec<_> = changes.collect();
+    table.sent(reading, changes.last().map_or(0, |(number, ..)| *number), NOW);
+    assert_eq!(table.check(), Ok(()));
+    changes
+}
+
+fn observed() -> (Table<u32>, SessionId) {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let session = session(&mut table, b's');
+    let news = table.observe(KEY, NOW, (Standing::Vacant, None), session);
+    assert_eq!(news.expect("there is room").standing, Standing::Vacant);
+    (table, session)
+}
+
+fn becomes(table: &mut Table<u32>, standing: Standing, cause: Cause) {
+    table.notice(KEY, NOW, Some(cause), (standing, None));
+    assert_eq!(table.check(), Ok(()));
+}
+
+#[test]
+fn of_what_was_not_sent_yet_the_newest_counts_and_keeps_its_place() {
+    let (mut table, session) = observed();
+    becomes(&mut table, held(b"a"), Cause::Outside);
+    becomes(&mut table, Standing::Vacant, Cause::Release);
+    becomes(&mut table, held(b"b"), Cause::Outside);
+    let reading = read(&mut table, session, 1, 0);
+    let seen = send(&mut table, reading);
+    assert_eq!(seen, [(1, held(b"b"), Some(Gone::Released))]);
+    assert_eq!(table.session_waits(), (1, 1));
+}
+
+#[test]
+fn what_was_sent_and_not_acknowledged_goes_when_something_newer_comes() {
+    let (mut table, session) = observed();
+    for number in 1..=50 {
+        becomes(&mut table, held(&[number]), Cause::Outside);
+        let reading = read(&mut table, session, 1, 0);
+        assert_eq!(send(&mut table, reading).len(), 1);
+        if number % 2 == 0 {
+            table.heard(reading, number.into());
+        }
+        assert_eq!(table.session_waits(), (1, 1), "one is kept");
+    }
+    // On another connection the client hears of the last one only.
+    let reading = read(&mut table, session, 2, 0);
+    assert_eq!(send(&mut table, reading), [(50, held(&[50]), Some(Gone::Deleted))]);
+    assert_eq!(table.begin_reading(session, Some(2), 50, NOW).map(|_| ()), Ok(()));
+    assert_eq!(table.session_waits(), (1, 0));
+    assert_eq!(table.check(), Ok(()));
+}
+
+#[test]
+fn what_an_observer_knows_it_is_not_told() {
+    let (mut table, session) = observed();
+    becomes(&mut table, Standing::Vacant, Cause::Outside);
+    becomes(&mut table, held(b"a"), Cause::Outside);
+    let news = table.observe(KEY, NOW, (held(b"a"), None), session).expect("there is room");
+    assert_eq!((news.standing.clone(), news.version), (held(b"a"), 2));
+    assert_eq!(table.session_waits(), (1, 0), "it was told in the reply");
+    assert!(table.unobserve(KEY, session) && !table.unobserve(KEY, session));
+    becomes(&mut table, Standing::Vacant, Cause::Release);
+    assert_eq!(table.observers(), (0, 0));
+    let again = table.observe(KEY, NOW, (Standing::Vacant, None), session);
+    assert!(again.expect("there is room").version > news.version);
+}
+
+#[test]
+fn a_thousand_observers_are_told_some_at_a_time_and_each_the_newest() {
+    let (mut table, _) = observed();
+    let many: Vec<_> = (0..1_000_u32)
+        .map(|number| {
+            let mut name = [b'x'; 32];
+            name[..4].copy_from_slice(&number.to_be_bytes());
+            let opened = table.open_session(name, b"user", Millis(60_000), NOW);
+            let session = opened.expect("there is room");
+            let reading = read(&mut table, session, 0, 0);
+            table.block_reader(reading, number, Millis(60_000), NOW);
+            let observed = table.observe(KEY, NOW, (Standing::Vacant, None), session);
+            observed.expect("there is room");
+            reading
+        })
+        .collect();
+    becomes(&mut table, held(b"a"), Cause::Outside);
+    let mut told = 0;
+    let mut turns = 0;
+    loop {
+        let in_turn = std::iter::from_fn(|| table.next_reader(NOW)).count();
+        assert!(in_turn <= 2 * RUN_MAX, "{in_turn} are answered at once");
+        told += in_turn;
+        turns += 1;
+        if turns == 5 {
+            // Those who were told hear of this too, once more; the others of this alone.
+            becomes(&mut table, Standing::Vacant, Cause::Forced);
+        }
+        assert_eq!(table.check(), Ok(()));
+        if !table.sessions_have_work() {
+            break;
+        }
+        assert_eq!(table.next_due(NOW), Some(Millis(0)));
+        table.work_on_sessions();
+    }
+    assert!((1_000..1_500).contains(&told), "{told}");
+    for reading in many {
+        let last = send(&mut table, reading).pop().expect("there is news");
+        assert_eq!((last.1, last.2), (Standing::Vacant, Some(Gone::Forced)));
+    }
+}
+
+#[test]
+fn a_session_that_is_gone_leaves_nothing_behind() {
+    let (mut table, session) = observed();
+    becomes(&mut table, held(b"a"), Cause::Outside);
+    assert_eq!(table.close_session(session), None);
+    becomes(&mut table, Standing::Vacant, Cause::Outside);
+    while table.sessions_have_work() {
+        table.work_on_sessions();
+    }
+    assert_eq!((table.observers(), table.session_waits()), ((0, 0), (0, 0)));
+    assert_eq!((table.capacity(), table.check()), (0, Ok(())));
+    assert!(!table.is_observed(KEY));
+}
+
+#[test]
+fn how_a_holder_went_is_what_it_went_by() {
+    let early = Some(UnixMillis(900));
+    for (until, cause, why) in [
+        (None, Cause::Outside, Gone::Deleted),
+        (Some(UnixMillis(1_000)), Cause::Outside, Gone::Deleted),
+        (early, Cause::Outside, Gone::Expired),
+        (early, Cause::Flush, Gone::Flushed),
+        (early, Cause::Release, Gone::Released),
+        (None, Cause::Expiry, Gone::Expired),
+        (None, Cause::Forced, Gone::Forced),
+        (None, Cause::TakenBack, Gone::TakenBack),
+    ] {
+        let (mut table, session) = observed();
+        table.notice(KEY, NOW, None, (held(b"a"), until));
+        becomes(&mut table, Standing::Shared { token: None }, cause);
+        let reading = read(&mut table, session, 1, 0);
+        let seen = send(&mut table, reading);
+        assert_eq!(seen, [(1, Standing::Shared { token: None }, Some(why))], "{cause:?}");
+    }
+}

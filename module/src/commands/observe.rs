@@ -1,0 +1,68 @@
+//! `LOCK.OBSERVE key SESSION id`, `LOCK.UNOBSERVE key SESSION id`
+
+use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
+
+use super::{Answer, NOT_A_LOCK, Operation, QUEUE_FULL, SYNTAX};
+use crate::clock;
+use crate::module::DRAINING;
+use crate::observers::{Standing, standing};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::server::Server;
+
+pub(super) struct LockObserve;
+pub(super) struct LockUnobserve;
+
+const SPEC: CommandSpec = CommandSpec {
+    name: c"lock.observe",
+    flags: c"readonly fast",
+    arity: 4,
+    key: Some(KeyUse::Read),
+    acl: c"read fast",
+    summary: c"Says who holds a lock, and tells a session whenever that changes.",
+    complexity: c"O(log N) where N is the number of those who wait or observe",
+    args: &[ArgSpec::Key, ArgSpec::NamedText { word: c"SESSION", name: c"id" }],
+};
+
+impl Operation for LockObserve {
+    const SPEC: CommandSpec = SPEC;
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let (key, session) = read(server, ctx, args)?;
+        let stands = server.stands(ctx.open_to_read(key).as_ref(), key).ok_or(NOT_A_LOCK)?;
+        let (name, now) = (KeyRef::lock(ctx.db(), key.bytes()), clock::now());
+        let news = match server.table.observe(name, now, stands, session) {
+            Err(NotObserved::Full) => return Err(QUEUE_FULL),
+            Err(NotObserved::Draining) => return Err(DRAINING),
+            Ok(news) => news,
+        };
+        server.plan(ctx, now);
+        let Standing { state, owner, token, value, version } = standing(&news);
+        Ok(Reply::List(vec![state, owner, token, value, version]))
+    }
+}
+
+impl Operation for LockUnobserve {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.unobserve",
+        summary: c"Tells a session of the changes of a lock no more.",
+        ..SPEC
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let (key, session) = read(server, ctx, args)?;
+        let name = KeyRef::lock(ctx.db(), key.bytes());
+        Ok(Reply::Number(u64::from(server.table.unobserve(name, session))))
+    }
+}
+
+/// Reads the key and the session.
+fn read<'a>(
+    server: &Server,
+    ctx: &Ctx<'_>,
+    args: &[Arg<'a>],
+) -> Result<(Arg<'a>, SessionId), Reply> {
+    let [key, options @ ..] = args else { return Err(SYNTAX) };
+    let (session, others) = arguments::session(options)?;
+    let session = session.filter(|_| others.is_empty()).ok_or(SYNTAX)?;
+    Ok((*key, server.session(ctx, session)?))
+}

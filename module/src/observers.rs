@@ -1,0 +1,85 @@
+//! Observers: reads how a lock stands for them, and says it.
+
+use kvlock_core::{
+    Cause, Gone, KeyRef, News, Now, Observed, Standing as Stands, Token, UnixMillis,
+};
+
+use crate::keyspace::{self, Depth};
+use crate::redis::{Arg, Ctx, Key, Reply};
+use crate::server::Server;
+
+/// How a lock stands, as the parts of a reply.
+pub(crate) struct Standing {
+    pub(crate) state: Reply,
+    pub(crate) owner: Reply,
+    pub(crate) token: Reply,
+    pub(crate) value: Reply,
+    pub(crate) version: Reply,
+}
+
+impl Server {
+    /// How a lock stands, and when that ends by itself; `None` if its key is something else.
+    pub(crate) fn stands(
+        &self,
+        key: Option<&Key<'_>>,
+        name: Arg<'_>,
+    ) -> Option<(Stands, Option<UnixMillis>)> {
+        let seen = keyspace::read(key, &self.words, name, None, Depth::Full);
+        let standing = match &seen {
+            Observed::NotALock { .. } => return None,
+            Observed::Free { .. } => Stands::Vacant,
+            Observed::Shared(sharing) => {
+                Stands::Shared { token: self.table.believe(sharing.token) }
+            }
+            Observed::Held(holding) => {
+                let (owner, says) = key.and_then(keyspace::holder)?;
+                let token = self.table.believe(holding.token);
+                Stands::Held { owner: owner.into(), token, value: says.map(Into::into) }
+            }
+        };
+        Some((standing, seen.until()))
+    }
+
+    /// Tells those who observe a lock, if it stands otherwise than they know. Who holds something
+    /// else that is no lock is nobody to them.
+    pub(crate) fn notice(
+        &mut self,
+        ctx: &Ctx<'_>,
+        (key, name): (KeyRef<'_>, Arg<'_>),
+        now: Now,
+        cause: Option<Cause>,
+    ) {
+        let stands = self.stands(ctx.open_to_read(name).as_ref(), name);
+        self.table.notice(key, now, cause, stands.unwrap_or((Stands::Vacant, None)));
+    }
+}
+
+/// What is said of news.
+pub(crate) fn standing(news: &News) -> Standing {
+    let (state, owner, token, value) = match &news.standing {
+        Stands::Vacant => ("vacant", None, None, None),
+        Stands::Shared { token } => ("shared", None, *token, None),
+        Stands::Held { owner, token, value } => ("held", Some(owner), *token, value.as_ref()),
+    };
+    let bytes = |bytes: &std::rc::Rc<[u8]>| Reply::Bytes(bytes.to_vec());
+    Standing {
+        state: Reply::Word(state),
+        owner: Reply::or_nil(owner, bytes),
+        token: Reply::or_nil(token.map(Token::value), Reply::Number),
+        value: Reply::or_nil(value, bytes),
+        version: Reply::Number(news.version),
+    }
+}
+
+/// How a holder went, in a word.
+pub(crate) fn word(gone: Gone) -> &'static str {
+    match gone {
+        Gone::Released => "released",
+        Gone::Expired => "expired",
+        Gone::Forced => "forced",
+        Gone::Deleted => "deleted",
+        Gone::Flushed => "flushed",
+        Gone::TakenBack => "taken-back",
+        Gone::Gone => "gone",
+    }
+}
