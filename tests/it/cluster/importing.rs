@@ -101,6 +101,33 @@ fn who_waits_at_the_importing_node_is_not_forgotten(kind: Kind) {
     pair.assert_alive();
 }
 
+/// They observe again where the slot is then.
+fn observers_are_told_that_their_slot_moves(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let key = key_of_slot(SLOT);
+    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let first = token(&acquire(&mut home, &key, "alice"));
+    let observe =
+        |it: &mut Connection, session: &str| it.call(cmd!["LOCK.OBSERVE", key, "SESSION", session]);
+    let open = |it: &mut Connection| it.call(cmd!["SESSION.OPEN", 60_000])[0].text();
+    let mut bob = pair.home().connect();
+    let (session, there) = (open(&mut bob), open(&mut away));
+    assert_eq!(observe(&mut home, &session)[2].integer(), first);
+    bob.send(cmd!["SESSION.NEXT", session, 0, 60_000]);
+    assert!(is_redirect(&observe(&mut away, &there), "MOVED"));
+    pair.begin_to_move(SLOT);
+    ok(&pair.migrate(&key));
+    let told = arrival(&mut bob);
+    let entry = &told[1][0];
+    assert!(entry[3].is_nil() && entry[4].text() == "error", "{told}");
+    assert!(entry[5].text().starts_with("TRYAGAIN "), "{told}");
+    assert_eq!(observe::info_number(&mut home, "kvlock_observers"), 0);
+    assert!(is_redirect(&observe(&mut home, &session), "ASK"));
+    let held = asking(&mut away, cmd!["LOCK.OBSERVE", key, "SESSION", there]);
+    assert_eq!((held[0].text(), held[2].integer()), ("held".into(), first));
+    pair.assert_alive();
+}
+
 /// Who is away hears of it when it reads again.
 fn waits_through_sessions_are_told_that_their_slot_moves(kind: Kind) {
     let pair = Pair::start(&kind);
@@ -228,6 +255,7 @@ on_each_server!(
     who_waits_at_the_importing_node_is_served_or_told,
     who_waits_at_the_importing_node_is_told,
     who_waits_at_the_importing_node_is_not_forgotten,
+    observers_are_told_that_their_slot_moves,
     waits_through_sessions_are_told_that_their_slot_moves,
     the_importing_node_writes_no_floor,
     tokens_grow_even_if_the_source_is_ahead_of_the_clock,

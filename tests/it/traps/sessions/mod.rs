@@ -6,6 +6,7 @@ mod bound;
 mod bound_guards;
 mod contexts;
 mod gone;
+mod observers;
 mod outcomes;
 mod readers;
 mod server;
