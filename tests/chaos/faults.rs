@@ -3,7 +3,7 @@
 mod keys;
 
 use crate::Round;
-use crate::pair::{GUEST, ask, guest};
+use crate::pair::{GUEST, TURN_MS, ask, guest};
 use crate::readers::{AWAY, CLOSED, LATE, REPLACED};
 use crate::sessions::client_of;
 use harness::history::Request;
@@ -66,11 +66,12 @@ const FAULTS: [(&str, u64, Fault); 27] = [
 ];
 
 /// Options, what they are set to for a moment, and what they are otherwise.
-const OPTIONS: [(&str, &str, &str); 13] = [
+const OPTIONS: [(&str, &str, &str); 14] = [
     ("kvlock.drain", "yes", "no"),
     ("kvlock.max-waiters-per-key", "3", "10000"),
     ("kvlock.max-waiters", "2", "10000"),
     ("kvlock.max-blocked", "2", "10000"),
+    ("kvlock.redisson-turn-ms", "0", TURN_MS),
     ("kvlock.max-sessions", "1", "10000"),
     ("kvlock.redisson-channel", "both", "auto"),
     ("min-replicas-to-write", "5", "0"),

@@ -26,15 +26,7 @@ pub(crate) fn ms(ms: u64) -> Duration {
 
 /// One client's work until the round is over.
 pub(crate) fn work(round: &Round, number: u64, random: Random) {
-    let mut worker = Worker {
-        client: Client::new(round),
-        side: Client::new(round),
-        random,
-        key: String::new(),
-        owner: String::new(),
-        sort: Sort::Lock,
-        shared: false,
-    };
+    let mut worker = Worker::new(round, random);
     let mut turn = 0_u64;
     while !round.is_over() {
         turn += 1;
@@ -42,7 +34,7 @@ pub(crate) fn work(round: &Round, number: u64, random: Random) {
         // A new owner each time: what is unknown of an old one does not blur the next.
         worker.owner = format!("{number}:{turn}");
         match worker.sort {
-            Sort::Lock | Sort::Shared => worker.turn(),
+            Sort::Lock | Sort::Shared | Sort::Quiet => worker.turn(),
             Sort::Semaphore => worker.turn_at_semaphore(),
             Sort::Latch => worker.turn_at_latch(),
         }
@@ -73,14 +65,14 @@ pub(crate) struct Wish {
 }
 
 /// A wait that was begun.
-struct Waiting<'a> {
-    call: CallId,
+pub(crate) struct Waiting<'a> {
+    pub(crate) call: CallId,
     /// It was sent through the other connection.
     beside: bool,
-    how: How<'a>,
+    pub(crate) how: How<'a>,
 }
 
-enum How<'a> {
+pub(crate) enum How<'a> {
     /// The connection is blocked.
     Blocked,
     /// A session will be told.
@@ -90,12 +82,34 @@ enum How<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn go_to(&mut self, round: &Round) {
-        let lock: &Lock = self.random.pick(&round.locks);
+    pub(crate) fn new(round: &'a Round, random: Random) -> Self {
+        Self {
+            client: Client::new(round),
+            side: Client::new(round),
+            random,
+            key: String::new(),
+            owner: String::new(),
+            sort: Sort::Lock,
+            shared: false,
+        }
+    }
+
+    /// Has to do with this lock from now on.
+    pub(crate) fn go_to_lock(&mut self, lock: &Lock) {
         self.key.clone_from(&lock.key);
         (self.client.db, self.side.db) = (lock.db, lock.db);
         self.sort = lock.sort;
         self.shared = lock.sort == Sort::Shared && self.random.percent(60);
+    }
+
+    fn go_to(&mut self, round: &Round) {
+        let lock = loop {
+            let lock: &Lock = self.random.pick(&round.locks);
+            if lock.sort != Sort::Quiet {
+                break lock;
+            }
+        };
+        self.go_to_lock(lock);
     }
 
     /// A command about this lock by this owner, in the mode that it wants.
@@ -194,7 +208,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Puts it in line: with a connection that blocks, or through a session, not the same as another.
-    fn begin(&mut self, wish: &Wish, beside: bool, other: Option<&Place<'a>>) -> Waiting<'a> {
+    pub(crate) fn begin(
+        &mut self,
+        wish: &Wish,
+        beside: bool,
+        other: Option<&Place<'a>>,
+    ) -> Waiting<'a> {
         let (key, owner, round) = (self.key.clone(), self.owner.clone(), self.client.round);
         let mailbox = self.random.pick(&round.mailboxes);
         let may_be_used = mailbox.is_open() && !other.is_some_and(|other| other.is_in(mailbox));
@@ -225,7 +244,12 @@ impl<'a> Worker<'a> {
     }
 
     /// Waits for its end. `lost` is what it means if the connection that is blocked is closed.
-    fn finish(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
+    pub(crate) fn finish(
+        &mut self,
+        waiting: Waiting<'a>,
+        request: &Request,
+        lost: Outcome,
+    ) -> Ending {
         let Waiting { call, beside, how } = waiting;
         let client = if beside { &mut self.side } else { &mut self.client };
         let place = match how {
@@ -248,7 +272,7 @@ impl<'a> Worker<'a> {
     /// Notes who is in line, as the server says; says whether this one is.
     fn look_for_place(&mut self) -> bool {
         let command = match self.sort {
-            Sort::Lock | Sort::Shared => "LOCK.INFO",
+            Sort::Lock | Sort::Shared | Sort::Quiet => "LOCK.INFO",
             Sort::Semaphore => "SEM.INFO",
             Sort::Latch => "LATCH.INFO",
         };
@@ -266,7 +290,7 @@ impl<'a> Worker<'a> {
     /// Takes the wait back, whoever is told.
     fn withdraw(&mut self) -> Value {
         let command = match self.sort {
-            Sort::Lock | Sort::Shared => "LOCK.CANCEL",
+            Sort::Lock | Sort::Shared | Sort::Quiet => "LOCK.CANCEL",
             Sort::Semaphore => "SEM.CANCEL",
             Sort::Latch => "LATCH.CANCEL",
         };

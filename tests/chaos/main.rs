@@ -1,5 +1,5 @@
 //! Mixed load of locks, shared locks, semaphores and latches, waited for by clients that block and
-//! through sessions, on a primary and its replica while
+//! through sessions, and taken by scripts that know no line as Redisson's, on a primary and its replica while
 //! everything that may happen to a server happens: clients are killed, writes are paused, keys are
 //! deleted by strangers, databases are flushed, reloaded and swapped, the roles change. What the
 //! clients saw is checked after every round.
@@ -28,7 +28,9 @@ mod load;
 mod memory;
 mod pair;
 mod permits;
+mod quiet;
 mod readers;
+mod scripts;
 mod sessions;
 mod tally;
 
@@ -74,6 +76,8 @@ pub(crate) enum Sort {
     Semaphore,
     /// A latch.
     Latch,
+    /// A lock of two clients: nobody comes by by whom the one that waits would be noticed.
+    Quiet,
 }
 
 impl Sort {
@@ -83,6 +87,7 @@ impl Sort {
             Self::Shared => "shared",
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
+            Self::Quiet => "quiet",
         }
     }
 }
@@ -161,7 +166,9 @@ impl Round {
             };
             match lock.sort {
                 Sort::Latch => add("waiters released", of_it().filter(released).count()),
-                Sort::Lock | Sort::Semaphore => add("grants", of_it().filter(got).count()),
+                Sort::Lock | Sort::Quiet | Sort::Semaphore => {
+                    add("grants", of_it().filter(got).count())
+                }
                 Sort::Shared => {
                     let shared = |call: &&Call| matches!(call.request, Request::Share { .. });
                     add("shared grants", of_it().filter(got).filter(shared).count());
@@ -201,7 +208,10 @@ fn main() -> ExitCode {
         }
         rounds += 1;
         let time = if enough { ROUND.min(left) } else { ROUND };
+        let moments = pair.sum("kvlock_redisson_turns");
         let round = run(pair, rounds, time, &options, &random.part(rounds));
+        let moments = round.pair.sum("kvlock_redisson_turns").saturating_sub(moments);
+        round.tally.add("moments in which locks were left to scripts", moments);
         let calls = round.recorder.calls();
         round.tally.add("calls", calls.len() as u64);
         round.count(&calls);
@@ -213,7 +223,7 @@ fn main() -> ExitCode {
             keep(&calls, &round);
         }
         if round.pair.crashes() == 0 {
-            memory.add(round.pair.memory());
+            memory.add(round.pair.sum("used_memory"));
         }
         total.merge(&round.tally);
         pair = round.pair;
@@ -251,6 +261,7 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
                     db: *db,
                 })
             })
+            .chain([Lock { key: format!("r{number}-quiet"), sort: Sort::Quiet, db: CALM }])
             .collect(),
         recorder: Recorder::new(),
         tally: Tally::default(),
@@ -263,6 +274,12 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
             let (round, random) = (&round, random.part(options.clients + number));
             scope.spawn(move || round.guard(|| readers::read(round, mailbox, random)));
         }
+        for number in 0..scripts::SCRIPTS {
+            let (round, random) = (&round, random.part(1_000 + number));
+            scope.spawn(move || round.guard(|| scripts::work(round, number, random)));
+        }
+        let quiet = random.part(2_000);
+        let pair = scope.spawn(|| round.guard(|| quiet::work(&round, quiet)));
         let clients = (0..options.clients).map(|client| {
             let (round, random) = (&round, random.part(client + 1));
             scope.spawn(move || round.guard(|| load::work(round, client, random)))
@@ -270,7 +287,7 @@ fn run(pair: Pair, number: u64, time: Duration, options: &Options, random: &Rand
         let clients: Vec<_> = clients.collect();
         round.guard(|| faults::inject(&round, time, random.part(0)));
         round.over.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| drop(client.join()));
+        clients.into_iter().chain([pair]).for_each(|client| drop(client.join()));
         round.done.store(true, Ordering::Relaxed);
     });
     round.mailboxes.iter().for_each(|mailbox| mailbox.note_absences(&round));

@@ -34,6 +34,8 @@ fn ten_seconds_of_it_break_no_rule() {
         "semaphore: grants",
         "latch: waiters released",
         "waits through a session",
+        "moments in which locks were left to scripts",
+        "scripts: grants",
     ] {
         let line = text.lines().find(|line| line.ends_with(figure));
         let number = line.and_then(|line| line.trim().split(' ').next()?.parse::<u64>().ok());
@@ -79,6 +81,11 @@ fn it_sees_what_may_be_wrong_with_sessions() {
 #[test]
 fn it_sees_who_comes_back_left_out() {
     sees("place-lost", "");
+}
+
+#[test]
+fn it_sees_a_lock_left_to_scripts_for_ever() {
+    sees("moment-never-ends", "Prompt");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod importing;
 mod publish;
 mod reshard;
 mod traffic;
+mod turns;
 
 use harness::cluster::Cluster;
 use harness::{Connection, Kind, Options, Server, Value, cmd};

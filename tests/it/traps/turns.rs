@@ -5,7 +5,7 @@
 //! and runs in the same turn of the event loop.
 
 use super::stage::{LONG, SOON, Stage};
-use harness::{Connection, Kind, Value, cmd, on_each_server};
+use harness::{Connection, Kind, Value, cmd, observe, on_each_server};
 
 const RELEASE: &str = "LOCK.RELEASE k alice";
 /// What Redisson's script does to a free lock.
@@ -110,6 +110,37 @@ fn when_all_who_wait_have_left_it_is_free_for_everybody(kind: Kind) {
     stage.check();
 }
 
+/// Nobody is granted it by the end of the moment, and then it is free for everybody.
+fn a_drain_in_a_moment_sends_away_who_waits(kind: Kind) {
+    let mut stage = stage(&kind, 1);
+    let _listener = listen(&stage);
+    let mut bob = stage.wait("k", "bob");
+    stage.at_once(&[RELEASE, "CONFIG SET kvlock.drain yes"]);
+    assert_eq!(bob.connection.receive(SOON).unwrap().code(), "TRYAGAIN");
+    stage.run("CONFIG SET kvlock.drain no");
+    stage.hold("k", "carol", LONG);
+    assert_eq!(stage.counted("redisson_turns"), 1);
+    stage.check();
+}
+
+/// Who holds it may go on; everybody else has to wait, with Redisson or with us.
+fn in_a_quarantine_there_are_no_turns(kind: Kind) {
+    let mut stage = stage(&kind, 1);
+    stage.run(&format!("CONFIG SET kvlock.quarantine-ms {LONG}"));
+    let _listener = listen(&stage);
+    let mut bob = stage.wait("k", "bob");
+    // A primary that was a replica has not heard of all that was granted.
+    stage.run("REPLICAOF 127.0.0.1 1");
+    assert_eq!(bob.connection.receive(SOON).unwrap().code(), "UNBLOCKED");
+    stage.run("REPLICAOF NO ONE");
+    let _bob = stage.wait("k", "bob");
+    assert_eq!(stage.run(RELEASE), Value::Integer(0));
+    observe::wait_for_next_cron(&mut stage.eye);
+    assert_eq!((stage.run("EXISTS k"), stage.counted("waiters")), (Value::Integer(0), 1));
+    assert_eq!(stage.counted("redisson_turns"), 0);
+    stage.check_server();
+}
+
 fn a_session_waits_for_the_moment_to_be_over(kind: Kind) {
     let mut stage = stage(&kind, 1);
     let _listener = listen(&stage);
@@ -132,5 +163,7 @@ on_each_server!(
     where_nobody_listens_the_head_has_it_at_once,
     those_who_share_it_give_way_too,
     when_all_who_wait_have_left_it_is_free_for_everybody,
+    a_drain_in_a_moment_sends_away_who_waits,
+    in_a_quarantine_there_are_no_turns,
     a_session_waits_for_the_moment_to_be_over,
 );
