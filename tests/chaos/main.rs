@@ -167,7 +167,7 @@ impl Round {
             match lock.sort {
                 Sort::Latch => add("waiters released", of_it().filter(released).count()),
                 Sort::Lock | Sort::Quiet | Sort::Semaphore => {
-                    add("grants", of_it().filter(got).count())
+                    add("grants", of_it().filter(got).count());
                 }
                 Sort::Shared => {
                     let shared = |call: &&Call| matches!(call.request, Request::Share { .. });

@@ -124,7 +124,7 @@ impl Pair {
             p.call(cmd!["SELECT", lock.db]);
             match lock.sort {
                 Sort::Lock | Sort::Shared | Sort::Quiet => {
-                    drop(p.call(cmd!["LOCK.FORCERELEASE", lock.key]))
+                    drop(p.call(cmd!["LOCK.FORCERELEASE", lock.key]));
                 }
                 Sort::Semaphore => wrongs.extend(permits_are_out(&mut p, &lock.key)),
                 Sort::Latch => {}
