@@ -11,13 +11,15 @@ Examples:
   kvlock run backup -- /usr/local/bin/backup --all     wait in line, then run it
   kvlock run --nonblock cron:report -- ./report.sh     run it unless it runs elsewhere
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
+  kvlock elect scheduler 10.0.0.7:80 -- ./scheduler    run it while it leads, stand by else
+  kvlock observe scheduler                             who leads, from now on
   kvlock info backup                                   who holds it, and who waits
   kvlock list                                          which locks are waited for
   kvlock top                                           the same, and keeps it up to date
   kvlock metrics --listen 127.0.0.1:9121               figures for Prometheus
   kvlock release --force backup                        take it away from its holder
 
-Exit codes of `kvlock run`:
+Exit codes of `kvlock run`, and of `kvlock elect` but for 123 and 124:
   that of the command, or 128 + n if it died of signal n; else
   2    the command line makes no sense
   123  the lock was lost, and the command ended for that
@@ -42,6 +44,28 @@ environment:
 The command runs in a process group of its own, to which signals are passed on. When the lock is \
 about to be lost the group gets SIGTERM, and SIGKILL before another owner can have the lock. If \
 kvlock itself is killed, the group is killed.";
+
+const ELECT: &str = "\
+Stands for election, and runs a command while it leads.
+
+Waits in line for the lock NAME, and runs the command when it has it. VALUE is what the others see \
+of this leader, for example where it is to be reached. When the leadership is about to be lost the \
+command is ended, as `kvlock run` does it, before another one can lead; then this stands for election \
+again. When the command ends by itself it resigns, and ends with the exit code of the command. A \
+server that cannot be reached is waited for, however long it takes. The command finds in its \
+environment what `kvlock run` puts there; KVLOCK_TOKEN is the term.";
+
+const ELECT_EXAMPLES: &str = "\
+Examples:
+  kvlock elect scheduler 10.0.0.7:80 -- ./scheduler
+  kvlock elect --lease 5s scheduler $(hostname) -- sh -c 'exec ./scheduler --term $KVLOCK_TOKEN'";
+
+const OBSERVE: &str = "\
+Prints who leads, now and whenever that changes, until it is interrupted.
+
+One line for each state: `leads`, the term, the owner and the value; or `vacant`, and how the leader \
+before went: released, expired, forced, deleted, flushed. States that follow each other faster than \
+they can be told are left out. Terms never go back, and a server that is replaced is followed.";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -114,6 +138,12 @@ pub(crate) enum Task {
     /// Runs a command while holding a lock
     #[command(long_about = RUN, after_help = EXIT_CODES)]
     Run(Run),
+    /// Stands for election, and runs a command while it leads
+    #[command(long_about = ELECT, after_help = ELECT_EXAMPLES)]
+    Elect(Elect),
+    /// Prints who leads, now and whenever that changes
+    #[command(long_about = OBSERVE)]
+    Observe(Observe),
     /// Shows who holds a lock, and who waits for it
     Info(Info),
     /// Lists the locks that are waited for, most waiters first
@@ -187,6 +217,33 @@ fn share(text: &str) -> Result<Share, String> {
         Some((Ok(wanted), Ok(of))) if (1..=of).contains(&wanted) => Ok(Share { wanted, of }),
         _ => Err("not two numbers as in 1/5, the first no larger than the second".to_owned()),
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Elect {
+    /// For how long nobody leads if this machine dies; renewed while the command runs
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    pub(crate) lease: Duration,
+    /// When the leadership is lost: how long after SIGTERM to send SIGKILL. At most about a fifth of
+    /// the lease, whatever is said here
+    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// The name of the election
+    pub(crate) name: OsString,
+    /// What this leader says of itself, up to 1,024 bytes
+    pub(crate) value: OsString,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Observe {
+    /// Each state as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The name of the election
+    pub(crate) name: OsString,
 }
 
 #[derive(Args, Debug)]

@@ -1,19 +1,29 @@
-//! What the command runs under: a lock, or permits of a semaphore.
+//! What the command runs under: a lock, permits of a semaphore, or the leadership.
 
-use kvlock::{Error, Guard, Loss, Permits, Token};
+use kvlock::{Error, Guard, Leadership, Loss, Permits, Token};
 use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) enum Held {
     Lock(Guard),
     Permits(Permits),
+    Leads(Leadership),
 }
 
 impl Held {
+    /// What it is called when it is lost.
+    pub(crate) fn what(&self) -> &'static str {
+        match self {
+            Self::Lock(_) | Self::Permits(_) => "the lock",
+            Self::Leads(_) => "the leadership",
+        }
+    }
+
     pub(crate) fn owner(&self) -> &str {
         match self {
             Self::Lock(guard) => guard.owner(),
             Self::Permits(permits) => permits.owner(),
+            Self::Leads(leads) => leads.owner(),
         }
     }
 
@@ -22,6 +32,7 @@ impl Held {
         match self {
             Self::Lock(guard) => Some(guard.token()),
             Self::Permits(_) => None,
+            Self::Leads(leads) => Some(leads.term()),
         }
     }
 
@@ -29,6 +40,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.is_lost(),
             Self::Permits(permits) => permits.is_lost(),
+            Self::Leads(leads) => leads.is_lost(),
         }
     }
 
@@ -36,6 +48,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.lost().await,
             Self::Permits(permits) => permits.lost().await,
+            Self::Leads(leads) => leads.lost().await,
         }
     }
 
@@ -43,6 +56,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.lease_left(),
             Self::Permits(permits) => permits.lease_left(),
+            Self::Leads(leads) => leads.lease_left(),
         }
     }
 
@@ -51,6 +65,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.release_in(time).await,
             Self::Permits(permits) => permits.release().await,
+            Self::Leads(leads) => leads.resign().await,
         }
     }
 }

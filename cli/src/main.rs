@@ -10,13 +10,14 @@
 //! |---|---|
 //! | the command line | [`arguments`] |
 //! | exit codes | [`failure`] |
-//! | `run`: from the lock to the exit code | [`run`] |
+//! | `run` and `elect`: from the lock to the exit code | [`run`] |
 //! | the command while it runs: signals, stops, the end of the lock | [`supervise`] |
 //! | its processes | [`child`], [`starter`], [`keeper`] |
 //! | signals that come in | [`signals`] |
 //! | job control | [`terminal`] |
 //! | `info`, `list`, `release` | [`show`] |
 //! | `metrics`; `top`; the server that they ask | [`metrics`]; [`top`]; [`watched`] |
+//! | `observe` | [`observe`] |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -29,6 +30,7 @@ mod failure;
 mod held;
 mod keeper;
 mod metrics;
+mod observe;
 mod run;
 mod server;
 mod show;
@@ -57,6 +59,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.task {
         Task::Run(task) => run::run(&arguments.server, task),
+        Task::Elect(task) => run::elect(&arguments.server, task),
+        Task::Observe(task) => observe::observe(&arguments.server, &task),
         Task::Info(task) => show::info(&arguments.server, &task),
         Task::List(task) => show::list(&arguments.server, &task),
         Task::Metrics(task) => metrics::metrics(&arguments.server, &task),

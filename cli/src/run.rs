@@ -1,8 +1,8 @@
-//! `kvlock run`: from the lock to the exit code.
+//! `kvlock run` and `kvlock elect`: from the lock to the exit code.
 
-use crate::arguments::{Address, Run, Share};
+use crate::arguments::{Address, Elect, Run, Share};
 use crate::child::{Child, End};
-use crate::failure::{Failure, LOST, SIGNALLED};
+use crate::failure::{Failure, LOST, NOT_ACQUIRED, SIGNALLED};
 use crate::held::Held;
 use crate::say;
 use crate::server::Server;
@@ -13,6 +13,7 @@ use crate::terminal::{self, Terminal};
 use crate::time::since_boot;
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
@@ -32,6 +33,9 @@ const LATE: Duration = Duration::from_secs(1);
 /// How long to wait for what a wait that was given up leaves to be done.
 const SETTLING: Duration = Duration::from_secs(2);
 
+/// Ten years.
+const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// How it ended.
 enum Exit {
     Code(u8),
@@ -43,6 +47,27 @@ enum Exit {
 }
 
 pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
+    start(address, task, None)
+}
+
+/// `kvlock elect`: the same of a candidate, who begins again when it is lost.
+pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure> {
+    let run = Run {
+        wait: None,
+        nonblock: false,
+        shared: false,
+        permits: None,
+        lease: task.lease,
+        hold_at_least: None,
+        kill_after: task.kill_after,
+        conflict_exit_code: NOT_ACQUIRED,
+        key: task.name,
+        command: task.command,
+    };
+    start(address, run, Some(task.value))
+}
+
+fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCode, Failure> {
     if task.lease < LEASE_MIN {
         return Err(Failure::usage("the lease must be 1s or longer".to_owned()));
     }
@@ -52,7 +77,7 @@ pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let exit = runtime.map_err(of_the_system)?.block_on(async {
         let signals = Signals::listen(&wanted).map_err(of_the_system)?;
-        Job { name: name(task.key.as_bytes()), task, server, signals }.run().await
+        Job { name: name(task.key.as_bytes()), task, value, server, signals }.run().await
     })?;
     Ok(ExitCode::from(match exit {
         Exit::Code(code) => code,
@@ -69,6 +94,8 @@ pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
 
 struct Job {
     task: Run,
+    /// What a candidate says of itself.
+    value: Option<OsString>,
     server: Server,
     signals: Signals,
     /// Of the lock, to be shown.
@@ -79,6 +106,8 @@ impl Job {
     async fn run(mut self) -> Result<Exit, Failure> {
         let terms = Terms::new(self.task.lease, self.task.kill_after);
         let settings = Client::builder().lease(self.task.lease).margin(terms.margin);
+        // A candidate is there when the server is back.
+        let settings = if self.value.is_some() { settings.patience(EVER) } else { settings };
         let limit = Limit::of(&self.task);
         let client = tokio::select! {
             client = limit.keep(Duration::ZERO, self.server.connect(settings)) => {
@@ -86,14 +115,29 @@ impl Job {
             }
             came = self.signals.end() => return Ok(ended_by(came.map_err(of_the_system)?)),
         };
+        loop {
+            if let Some(exit) = self.once(&client, limit, terms).await? {
+                return Ok(exit);
+            }
+        }
+    }
+
+    /// Acquires it, runs the command, and gives it back. `None`: a candidate is to begin again.
+    async fn once(
+        &mut self,
+        client: &Client,
+        limit: Limit,
+        terms: Terms,
+    ) -> Result<Option<Exit>, Failure> {
+        let value = self.value.as_deref();
         let guard = tokio::select! {
-            guard = limit.keep(LATE, acquire(&self.task, &client, limit)) => {
+            guard = limit.keep(LATE, acquire(&self.task, value, client, limit)) => {
                 guard.unwrap_or(Err(Error::Timeout))
             }
             came = self.signals.end() => {
                 // The wait is given up; somebody else gets what was granted in this moment.
                 let _late = timeout(SETTLING, client.settled()).await;
-                return Ok(ended_by(came.map_err(of_the_system)?));
+                return Ok(Some(ended_by(came.map_err(of_the_system)?)));
             }
         };
         let guard = match guard {
@@ -109,19 +153,33 @@ impl Job {
         };
         let Some(guard) = guard else {
             let _late = timeout(SETTLING, client.settled()).await;
-            return Ok(self.not_acquired());
+            return Ok(Some(self.not_acquired()));
         };
+        if let Held::Leads(leads) = &guard {
+            say(&format!("{}: leading, term {}", self.name, leads.term()));
+        }
         let since = Instant::now();
         let outcome = self.under(&guard, terms).await;
-        if matches!(outcome, Ok((_, Outcome::Lost(_)))) {
+        if let Ok((_, Outcome::Lost(_), asked)) = outcome {
             // It has been said. What the server still has of it is given up in the background.
             drop(guard);
             let _late = timeout(SETTLING, client.settled()).await;
-            return Ok(Exit::Code(LOST));
+            return Ok(match (&self.value, asked) {
+                (None, _) => Some(Exit::Code(LOST)),
+                (Some(_), Some(came)) => Some(ended_by(came)),
+                (Some(_), None) => None,
+            });
         }
-        let released = self.release(guard, since, &client).await;
-        let (exit, _) = outcome?;
-        Ok(if released { exit } else { Exit::Code(LOST) })
+        let released = self.release(guard, since, client).await;
+        let (exit, outcome, asked) = outcome?;
+        // The keeper did it, while we were stopped.
+        let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
+        Ok(match self.value {
+            _ if released => Some(exit),
+            None => Some(Exit::Code(LOST)),
+            Some(_) if killed && asked.is_none() => None,
+            Some(_) => Some(exit),
+        })
     }
 
     /// Silent if it was not meant to be a failure: cron sends every line by mail.
@@ -138,7 +196,11 @@ impl Job {
     }
 
     /// Runs the command.
-    async fn under(&mut self, guard: &Held, terms: Terms) -> Result<(Exit, Outcome), Failure> {
+    async fn under(
+        &mut self,
+        guard: &Held,
+        terms: Terms,
+    ) -> Result<(Exit, Outcome, Option<Came>), Failure> {
         let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
         let variables =
             [("KVLOCK_KEY", self.task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
@@ -154,10 +216,12 @@ impl Job {
             terms,
             name: &self.name,
             interrupted: false,
+            asked_to_end: None,
             kill_by: None,
         };
         let outcome = watch.until_the_end().await.map_err(of_the_system)?;
         let (lent, interrupted) = (watch.terminal.is_lent(), watch.interrupted);
+        let asked = watch.asked_to_end;
         watch.terminal.take_back();
         child.dismiss();
         let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
@@ -165,7 +229,7 @@ impl Job {
             End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
             _ => Exit::Code(end.code()),
         };
-        Ok((exit, outcome))
+        Ok((exit, outcome, asked))
     }
 
     /// Gives the lock back, which is held since then. `false` if it had been lost.
@@ -228,8 +292,17 @@ impl Limit {
     }
 }
 
-async fn acquire(task: &Run, client: &Client, limit: Limit) -> Result<Option<Held>, Error> {
+async fn acquire(
+    task: &Run,
+    value: Option<&OsStr>,
+    client: &Client,
+    limit: Limit,
+) -> Result<Option<Held>, Error> {
     let key = task.key.as_bytes();
+    if let Some(value) = value {
+        let election = client.election(key).value(value.as_bytes());
+        return Ok(Some(Held::Leads(election.campaign().await?)));
+    }
     if let Some(Share { wanted, of }) = task.permits {
         let pool = client.semaphore(key);
         pool.set_once(of).await?;
@@ -241,7 +314,8 @@ async fn acquire(task: &Run, client: &Client, limit: Limit) -> Result<Option<Hel
         };
         return Ok(permits.map(Held::Permits));
     }
-    let lock = client.lock(key);
+    // A command may run for long: that the lock was taken away is to be known at once.
+    let lock = client.lock(key).observed();
     let lock = if task.shared { lock.shared() } else { lock };
     let guard = match limit.left() {
         _ if task.nonblock => lock.try_acquire().await?,

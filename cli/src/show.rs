@@ -67,13 +67,13 @@ pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Fai
     print(format!("{} {what}\n", text(key)).as_bytes())
 }
 
-fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Failure::trouble(error.to_string()))?.block_on(work)
 }
 
 /// Some errors are about the key, others about the server.
-fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
+pub(crate) fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {
         Error::NotALock | Error::Invalid(_) | Error::Config(_) => Failure::of(&name(key), error),
         _ => Failure::of(&server.name, error),
@@ -93,6 +93,9 @@ fn info_as_text(key: &[u8], info: &LockInfo) -> String {
         }
         let token = info.token.map(|token| token.to_string());
         lines.push(("token", token.unwrap_or_else(|| "none".to_owned())));
+        if let Some(value) = &info.value {
+            lines.push(("value", text(value)));
+        }
         let left = info.lease_left.map(|left| format!("{} left", readable(left)));
         lines.push(("lease", left.unwrap_or_else(|| "without end".to_owned())));
     } else {
@@ -132,6 +135,7 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
         "holds": info.holds,
         "token": info.token.map(kvlock::Token::value),
         "lease_left_ms": info.lease_left.map(millis),
+        "value": info.value.as_deref().map(lossy),
         "waiters": info.waiters,
         "queue": queue.collect::<Vec<_>>(),
     }))
@@ -159,11 +163,11 @@ fn list_as_json(locks: &[LockSummary]) -> String {
     line(&locks.collect())
 }
 
-fn line(value: &Value) -> String {
+pub(crate) fn line(value: &Value) -> String {
     format!("{value}\n")
 }
 
-fn lossy(bytes: &[u8]) -> String {
+pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 

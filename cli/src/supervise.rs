@@ -74,6 +74,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) name: &'a str,
     /// The interrupt key was pressed while the terminal was ours.
     pub(crate) interrupted: bool,
+    /// Somebody wants the end of us, not only of the command.
+    pub(crate) asked_to_end: Option<Came>,
     /// When SIGKILL is due at the latest, by the clock of [`since_boot`].
     pub(crate) kill_by: Option<Duration>,
 }
@@ -116,6 +118,9 @@ impl Watch<'_> {
             Signal::SIGCONT => self.go_on(),
             signal => {
                 self.interrupted |= came.typed && signal == Signal::SIGINT;
+                if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT) {
+                    self.asked_to_end = Some(came);
+                }
                 self.child.signal(signal);
             }
         }
@@ -160,7 +165,8 @@ impl Watch<'_> {
 
     /// Ends the group before another owner can have the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
-        say(&format!("{}: the lock is lost, ending the command: {why}", self.name));
+        let what = self.guard.what();
+        say(&format!("{}: {what} is lost, ending the command: {why}", self.name));
         self.child.signal(Signal::SIGTERM);
         // What is stopped would not get it. Late, after a suspend, there is no time for it.
         let began = since_boot().unwrap_or_default();
@@ -181,15 +187,19 @@ impl Watch<'_> {
                 return Ok(end);
             }
             tokio::select! {
-                came = self.signals.next() => match came?.signal {
-                    Signal::SIGCHLD => while let Some(news) = self.child.news() {
+                came = self.signals.next() => {
+                    let came = came?;
+                    if came.signal != Signal::SIGCHLD {
+                        self.take(came);
+                        continue;
+                    }
+                    while let Some(news) = self.child.news() {
                         match news {
                             News::Ended(how) => end = Some(how),
                             News::Stopped(_) => self.child.signal(Signal::SIGCONT),
                         }
-                    },
-                    signal => self.child.signal(signal),
-                },
+                    }
+                }
                 () = sleep(LOOK.min(kill_by.saturating_sub(now)).max(Duration::from_millis(1))) => {}
             }
         }

@@ -37,6 +37,7 @@
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
 //! | no more than so many at a time | [`Client::semaphore`] |
 //! | to wait until so many others are done | [`Client::latch`] |
+//! | one of many processes to lead, and all to know which | [`Client::election`] |
 //! | several locks, all or none | [`MultiLock`] |
 //! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
 //! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
@@ -105,7 +106,7 @@
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
 //! | a replica is promoted that does not know the grant | the same | the same |
-//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most; [`lost()`](Guard::lost) says [why](Loss) as far as it is known | the first in line has it at once |
+//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) as far as it is known | the first in line has it at once |
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
@@ -214,10 +215,13 @@ mod wire;
 
 pub use api::builder::Builder;
 pub use api::client::Client;
+pub use api::election::Election;
 pub use api::guard::Guard;
 pub use api::latch::Latch;
+pub use api::leadership::Leadership;
 pub use api::lock::Lock;
 pub use api::multi::{MultiGuard, MultiLock};
+pub use api::observer::{Leader, Observer};
 pub use api::semaphore::{Permits, Semaphore};
 pub use engine::clock::Clock;
 pub use engine::loss::Loss;
@@ -229,6 +233,7 @@ pub use redis;
 pub use wire::command::{LockCommands, SharedLockCommands};
 pub use wire::error::Error;
 pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
+pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
 
 /// What the page of the package shows is compiled.

@@ -13,14 +13,18 @@ const STUBBORN: &str = "trap 'echo term >>term' TERM
 
 #[test]
 fn a_lock_that_was_forced_away_ends_the_command() {
-    let stage = Stage::set();
-    let run = stage.run(&["--lease", "3s"], "echo $$ >pid; exec sleep 300");
+    let mut stage = Stage::set();
+    let run = stage.run(&["--lease", "10m"], "echo $$ >pid; exec sleep 300");
     let command = stage.process("pid");
+    wait::until("it is told what becomes of the lock", SOON, || {
+        let info = stage.control.run("LOCK.INFO k").to_string();
+        if info.contains("observers") { Ok(()) } else { Err(info) }
+    });
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
     let done = run.done();
     done.assert_code(123);
-    let gone = "the server does not know of it any more";
-    assert_eq!(done.err, format!("kvlock: k: the lock is lost, ending the command: {gone}\n"));
+    let why = "its release was forced";
+    assert_eq!(done.err, format!("kvlock: k: the lock is lost, ending the command: {why}\n"));
     assert!(!command.is_alive());
 }
 

@@ -11,6 +11,7 @@
 )]
 
 mod cluster;
+mod elect;
 mod loss;
 mod metrics;
 mod process;

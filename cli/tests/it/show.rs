@@ -18,9 +18,18 @@ fn a_free_lock() {
     assert_eq!(done.out, "key      k\nstate    free\nwaiters  0\n");
     let expected = json!({
         "key": "k", "state": "free", "shared": false, "holders": 0, "owner": null, "holds": 0, "token": null,
-        "lease_left_ms": null, "waiters": 0, "queue": [],
+        "lease_left_ms": null, "value": null, "waiters": 0, "queue": [],
     });
     assert_eq!(json_of(&stage, &["info", "--json", "k"]), expected);
+}
+
+#[test]
+fn what_a_leader_says_of_itself() {
+    let mut stage = Stage::set();
+    stage.control.run("LOCK.ACQUIRE k ann 600000 VALUE 10.0.0.7:80");
+    let done = stage.start(&["info", "k"]).done();
+    assert!(done.out.contains("\nvalue    10.0.0.7:80\n"), "{done:?}");
+    assert_eq!(json_of(&stage, &["info", "--json", "k"])["value"], json!("10.0.0.7:80"));
 }
 
 #[test]

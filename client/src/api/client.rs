@@ -1,6 +1,7 @@
 //! A client: connections, a watchdog, and a name to form owners with.
 
 use crate::api::builder::Builder;
+use crate::api::election::Election;
 use crate::api::latch::Latch;
 use crate::api::lock::Lock;
 use crate::api::semaphore::Semaphore;
@@ -167,6 +168,20 @@ impl Client {
     /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.inner.clone(), name.as_ref())
+    }
+
+    /// The election of that name: any bytes, 1 to 65,536 of them. It is the lock of that name, with a
+    /// value and observers. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let leadership = client.election("scheduler").value("10.0.0.7:80").campaign().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.lock(name))
     }
 
     /// The semaphore of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.

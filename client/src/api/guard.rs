@@ -5,6 +5,7 @@ use crate::engine::hold::{give_back, renew};
 use crate::engine::lease::{Lease, ShareId, Term, Turn};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
+use crate::engine::observer::Observation;
 use crate::engine::owner::Visit;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::wire::error::Error;
@@ -51,6 +52,8 @@ pub struct Guard {
     released: bool,
     /// Keeps what its owner knows of the lock.
     visit: Option<Visit>,
+    /// Lets the server tell of a loss.
+    observation: Option<Observation>,
 }
 
 impl Guard {
@@ -60,7 +63,12 @@ impl Guard {
         share: ShareId,
         visit: Option<Visit>,
     ) -> Self {
-        Self { inner, lease, share, released: false, visit }
+        Self { inner, lease, share, released: false, visit, observation: None }
+    }
+
+    pub(crate) fn observed_by(mut self, observation: Option<Observation>) -> Self {
+        self.observation = observation;
+        self
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {

@@ -7,6 +7,7 @@ use crate::engine::context::Context;
 use crate::engine::lease::{Lease, Term};
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
+use crate::engine::observer::Observers;
 use crate::engine::owner::{Owner, Visit};
 use crate::engine::reenter;
 use crate::engine::regain;
@@ -48,12 +49,22 @@ pub struct Lock {
     mode: Mode,
     term: Term,
     owner: Option<Owner>,
+    value: Option<Arc<[u8]>>,
+    observed: bool,
 }
 
 impl Lock {
     pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
         let term = Term { length: inner.settings.lease, watched: true };
-        Self { inner, key: name.into(), mode: Mode::Alone, term, owner: None }
+        Self {
+            inner,
+            key: name.into(),
+            mode: Mode::Alone,
+            term,
+            owner: None,
+            value: None,
+            observed: false,
+        }
     }
 
     /// Another lease than the client's, renewed by the watchdog as well: 10 ms to ten years, and no
@@ -129,6 +140,41 @@ impl Lock {
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
+    }
+
+    /// Lets the server tell at once when the lock is taken away or deleted, so that
+    /// [`lost()`](Guard::lost) hears of it within a round trip and [why](crate::Loss), not with the
+    /// next renewal. Not for [fixed leases](Self::fixed_lease), which are never renewed.
+    ///
+    /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release,
+    /// and a task of this process, so a lock that is held for a moment is better off without. An
+    /// [`Election`](crate::Election) always does it.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("nightly").observed().acquire().await?;
+    /// println!("{}", guard.lost().await);
+    /// # Ok(()) }
+    /// ```
+    pub fn observed(mut self) -> Self {
+        self.observed = true;
+        self
+    }
+
+    /// Lets the owner say that of itself.
+    pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
+        self.value = Some(value);
+        self
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Context> {
+        &self.inner
+    }
+
+    pub(crate) fn name(&self) -> &Arc<[u8]> {
+        &self.key
     }
 
     /// The name.
@@ -321,10 +367,13 @@ impl Lock {
     ) -> Result<Option<Guard>, Error> {
         let inner = &self.inner;
         let (key, term) = (&self.key, self.term);
+        let (mode, value) = (self.mode, self.value.as_ref());
         let acquisition =
-            Acquisition { inner, mode: self.mode, key, term, limit, visit: visit.as_ref() };
-        let held = acquisition.run().await?;
-        Ok(held.map(|(lease, share)| Guard::new(inner.clone(), lease, share, visit)))
+            Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value };
+        let Some((lease, share)) = acquisition.run().await? else { return Ok(None) };
+        let observation = self.observed.then(|| Observers::holds(inner, &lease));
+        let guard = Guard::new(inner.clone(), lease, share, visit);
+        Ok(Some(guard.observed_by(observation)))
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
@@ -394,8 +443,8 @@ impl Lock {
     /// Takes the lock away from whoever holds it, and hands it to the first in line. `true` if
     /// somebody held it.
     ///
-    /// For operators. The holder finds out with its next renewal, and works on unprotected until
-    /// then. Needs the right to `LOCK.FORCERELEASE`.
+    /// For operators. The holder finds out with its next renewal, or at once if it
+    /// [observes](Self::observed) the lock, and works on unprotected until then. Needs the right to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///
@@ -570,7 +619,7 @@ impl Lock {
         Ok(self.info().await?.lease_left)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         check_name(&self.key)
     }
 }

@@ -256,7 +256,7 @@ impl Semaphore {
         check_name(&self.key)?;
         check_lease(self.term.length)?;
         let (inner, key, term) = (&self.inner, &self.key, self.term);
-        let acquisition = Acquisition { inner, mode, key, term, limit, visit: None };
+        let acquisition = Acquisition { inner, mode, key, term, limit, visit: None, value: None };
         let held = limit.hold(inner.settings.reply_timeout, pin!(acquisition.run())).await?;
         Ok(held.map(|(lease, share)| Permits {
             count: lease.tenure.mode.once(),

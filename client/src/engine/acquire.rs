@@ -49,6 +49,8 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) limit: Limit,
     /// Whose it is to be, if several acquisitions share the owner.
     pub(crate) visit: Option<&'a Visit>,
+    /// What its owner says of itself.
+    pub(crate) value: Option<&'a Arc<[u8]>>,
 }
 
 impl Acquisition<'_> {
@@ -59,6 +61,7 @@ impl Acquisition<'_> {
     /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let mut claim = Claim::new(self.inner, self.mode, self.key);
+        claim.value = self.value.cloned();
         let mut trouble = Trouble::new(self.limit);
         let may_wait = !matches!(self.limit, Limit::Now);
         let mut waits = may_wait && self.inner.contended.has(self.key);
@@ -102,6 +105,7 @@ impl Acquisition<'_> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
             request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
+        let request = request::with_value(request, claim.value.as_deref());
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
             Limit::Now | Limit::Never => full,

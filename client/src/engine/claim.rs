@@ -31,6 +31,8 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     pub(crate) key: Arc<[u8]>,
     pub(crate) owner: Arc<str>,
+    /// What the owner says of itself.
+    pub(crate) value: Option<Arc<[u8]>>,
     /// Where the last command went, if it may not have been answered.
     via: Option<Arc<Live>>,
     armed: bool,
@@ -55,6 +57,7 @@ impl Claim {
             mode,
             key: key.clone(),
             owner: owner.clone(),
+            value: None,
             via: None,
             armed: false,
             strays: false,

@@ -4,6 +4,7 @@ use crate::engine::background::Background;
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
 use crate::engine::lease::Terms;
+use crate::engine::observer::Observers;
 use crate::engine::session::Sessions;
 use crate::engine::settings::Settings;
 use crate::engine::watchdog::Watchdog;
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) sessions: Sessions,
+    pub(crate) observers: Observers,
     pub(crate) contended: Contended,
     pub(crate) background: Arc<Background>,
     pub(crate) terms: Terms,
@@ -52,6 +54,7 @@ impl Context {
             router: router.clone(),
             renewals,
             sessions: Sessions::new(router.clone(), settings.reply_timeout),
+            observers: Observers::default(),
             contended: Contended::default(),
             watchdog: Arc::new(watchdog),
             background: Arc::default(),

@@ -24,6 +24,43 @@ pub(crate) async fn renew(
     length: Duration,
 ) -> Result<(), Error> {
     let request = lease.tenure.renewal(length)?;
+    renew_by(inner, lease, turn, way, sent, length, &request).await
+}
+
+/// Sets what the owner says of itself, and renews with it. Sent again, it says the same.
+pub(crate) async fn proclaim(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    value: &[u8],
+) -> Result<(), Error> {
+    let mut again = true;
+    loop {
+        let turn = lease.turn().await;
+        if lease.is_lost() || !lease.is_alive() {
+            return Err(Error::Lost);
+        }
+        let way = inner.renewals.way(&lease.tenure.key).await?;
+        let sent = inner.now();
+        let length = lease.longest(sent).unwrap_or_default();
+        let request = request::with_value(lease.tenure.renewal(length)?, Some(value));
+        let outcome = renew_by(inner, lease, &turn, way, sent, length, &request).await;
+        drop(turn);
+        inner.watchdog.watch(lease);
+        if !(std::mem::take(&mut again) && matches!(outcome, Err(Error::Connection(_)))) {
+            return outcome;
+        }
+    }
+}
+
+async fn renew_by(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    turn: &Turn,
+    way: Way,
+    sent: Moment,
+    length: Duration,
+    request: &Cmd,
+) -> Result<(), Error> {
     let sending = |via, redirected| {
         if redirected {
             lease.refused(turn);
@@ -33,9 +70,9 @@ pub(crate) async fn renew(
         inner.watchdog.watch(lease);
     };
     let patience = inner.settings.reply_timeout;
-    match inner.renewals.send_one(way, &request, patience, sending).await {
+    match inner.renewals.send_one(way, request, patience, sending).await {
         Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
-        Ok(None) => lease.lose(true, Loss::Gone),
+        Ok(None) => lease.gone(),
         Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
         Err(trouble) => {
             lease.failed(&trouble);
@@ -67,7 +104,7 @@ pub(crate) async fn give_back(
     let outcome = send(inner, &tenure.key, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(tenure),
-        Err(Error::Lost) => lease.lose(true, Loss::Gone),
+        Err(Error::Lost) => lease.gone(),
         // A release of some holds that does not fit: what strayed has added one, and the last guard
         // gives back all.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),

@@ -65,6 +65,8 @@ struct State {
     late: Late,
     /// The last renewal reached the server, but too few replicas.
     unconfirmed: bool,
+    /// What may have become of it, and whether a renewal has been sent since.
+    suspicion: Option<(Loss, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +156,7 @@ impl Lease {
             strays,
             late: Late::default(),
             unconfirmed: false,
+            suspicion: None,
         };
         let share = state.share(sent, term);
         let lease = Self {
@@ -246,6 +249,18 @@ impl Lease {
             Phase::Lost { told: before, .. } => *before |= told,
             Phase::Released => {}
         }
+    }
+
+    /// The server has answered that this owner does not hold it.
+    pub(crate) fn gone(&self) {
+        let why = self.state().suspicion.map_or(Loss::Gone, |(why, _)| why);
+        self.lose(true, why);
+    }
+
+    /// Somebody has seen that it may be lost, and why: a renewal is to find out.
+    pub(crate) fn suspect(&self, why: Loss, now: Moment) {
+        self.state().suspicion = Some((why, false));
+        self.hurry(now);
     }
 
     fn end(&self, mut state: MutexGuard<'_, State>, told: bool, why: Loss) {
@@ -393,6 +408,7 @@ impl Lease {
     pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration, via: u64) {
         let mut state = self.state();
         state.late.sending(via, length);
+        state.suspicion = state.suspicion.map(|(why, _)| (why, true));
         let until = self.caution.until(sent, length).0;
         let believed = self.until.load(Ordering::Acquire);
         self.until.store(believed.min(until), Ordering::Release);
@@ -410,6 +426,13 @@ impl Lease {
             let until = self.caution.until(sent, state.late.counts(length));
             self.until.store(until.0, Ordering::Release);
             state.plan_renewal(sent, length);
+            match state.suspicion {
+                // Whoever saw it saw something of before.
+                Some((_, true)) => state.suspicion = None,
+                // What it has answered was asked before.
+                Some((_, false)) => state.renew_at = sent,
+                None => {}
+            }
         }
     }
 

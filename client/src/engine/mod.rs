@@ -12,6 +12,7 @@ pub(crate) mod lease;
 pub(crate) mod limit;
 pub(crate) mod loss;
 pub(crate) mod observe;
+pub(crate) mod observer;
 pub(crate) mod owner;
 pub(crate) mod reenter;
 pub(crate) mod regain;

@@ -19,7 +19,8 @@ use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::router::Router;
 use crate::wire::error::Error;
-use crate::wire::outcome::{self, Told};
+use crate::wire::observed::Seen;
+use crate::wire::outcome::{self, News, Told};
 use crate::wire::request;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use redis::{ErrorKind, RedisError, Value};
@@ -38,7 +39,7 @@ const TTL: Duration = Duration::from_secs(10);
 /// How long the server lets the reader wait. One that has died is noticed when it is over.
 const PARKED: Duration = Duration::from_secs(5);
 
-/// A session without waits is closed after this time.
+/// A session without waits and observers is closed after this time.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The sessions of a client, one at each server at most.
@@ -55,6 +56,13 @@ impl Sessions {
         Self { router, patience, open: Mutex::default() }
     }
 
+    /// The one at that server, if there is one.
+    pub(crate) fn open_at(&self, node: &Arc<Node>) -> Option<Arc<Session>> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = |session: &&Arc<Session>| Arc::ptr_eq(&session.node, node);
+        open.iter().filter(here).find(|session| !session.is_over()).cloned()
+    }
+
     /// The one at that server; a new one, if there is none.
     pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +75,7 @@ impl Sessions {
         let session = Arc::new(Session {
             node: node.clone(),
             phase: watch::Sender::new(Phase::Opening),
-            waits: Mutex::default(),
+            told: Mutex::default(),
         });
         let reader = Reader { session: session.clone(), router: self.router.clone() };
         runtime.spawn(reader.run(self.patience));
@@ -88,7 +96,25 @@ impl Drop for Sessions {
 pub(crate) struct Session {
     node: Arc<Node>,
     phase: watch::Sender<Phase>,
-    waits: Mutex<HashMap<Arc<str>, oneshot::Sender<Told>>>,
+    told: Mutex<ToTell>,
+}
+
+/// Who is told what of a session.
+#[derive(Debug, Default)]
+struct ToTell {
+    /// By owner.
+    waits: HashMap<Arc<str>, oneshot::Sender<Told>>,
+    /// By the name of the lock: what it was last.
+    observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
+}
+
+/// The last that an observer was told; an error ends it.
+type Last = Option<Result<Seen, Error>>;
+
+impl ToTell {
+    fn is_empty(&self) -> bool {
+        self.waits.is_empty() && self.observed.is_empty()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -117,13 +143,32 @@ impl Session {
     /// From now on that owner is told what becomes of its wait.
     pub(crate) fn expect(self: &Arc<Self>, owner: &Arc<str>) -> Result<Ticket, Error> {
         let (sender, told) = oneshot::channel();
-        let mut waits = self.waits();
+        self.enter(|to_tell| to_tell.waits.insert(owner.clone(), sender))?;
+        Ok(Ticket { session: self.clone(), owner: owner.clone(), told })
+    }
+
+    /// From now on there is somebody who is told what becomes of that lock. One for each.
+    pub(crate) fn observe(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<Changes, Error> {
+        let (sender, last) = watch::channel(None);
+        self.enter(|to_tell| to_tell.observed.insert(key.clone(), sender))?;
+        Ok(Changes { session: self.clone(), key: key.clone(), last })
+    }
+
+    fn enter<T>(&self, entry: impl FnOnce(&mut ToTell) -> T) -> Result<(), Error> {
+        let mut to_tell = self.to_tell();
         // Nobody ends it between the question and the entry.
         if let Phase::Over(why) = &*self.phase.borrow() {
             return Err(why.clone());
         }
-        waits.insert(owner.clone(), sender);
-        Ok(Ticket { session: self.clone(), owner: owner.clone(), told })
+        entry(&mut to_tell);
+        Ok(())
+    }
+
+    fn why_over(&self) -> Error {
+        match &*self.phase.borrow() {
+            Phase::Over(why) => why.clone(),
+            Phase::Opening | Phase::Open(_) => Error::Timeout,
+        }
     }
 
     /// It is over, if it is not yet.
@@ -131,10 +176,10 @@ impl Session {
         self.end_if(why, |_| true);
     }
 
-    /// The same, if that is so of how many wait.
-    fn end_if(&self, why: Error, so: impl Fn(usize) -> bool) -> bool {
-        let mut waits = self.waits();
-        if !so(waits.len()) {
+    /// The same, if that is so of those who are to be told.
+    fn end_if(&self, why: Error, so: impl Fn(&ToTell) -> bool) -> bool {
+        let mut to_tell = self.to_tell();
+        if !so(&to_tell) {
             return false;
         }
         self.phase.send_if_modified(|phase| {
@@ -145,12 +190,12 @@ impl Session {
             ends
         });
         // Without anybody to tell it they look for why.
-        waits.clear();
+        *to_tell = ToTell::default();
         true
     }
 
-    fn waits(&self) -> MutexGuard<'_, HashMap<Arc<str>, oneshot::Sender<Told>>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    fn to_tell(&self) -> MutexGuard<'_, ToTell> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,16 +213,41 @@ impl Ticket {
         if let Ok(told) = (&mut self.told).await {
             return Ok(told);
         }
-        match &*self.session.phase.borrow() {
-            Phase::Over(why) => Err(why.clone()),
-            Phase::Opening | Phase::Open(_) => Err(Error::Timeout),
-        }
+        Err(self.session.why_over())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.session.waits().remove(&self.owner);
+        self.session.to_tell().waits.remove(&self.owner);
+    }
+}
+
+/// What becomes of a lock, as seen from here. Dropped, nobody hears of it any more.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    session: Arc<Session>,
+    key: Arc<[u8]>,
+    last: watch::Receiver<Last>,
+}
+
+impl Changes {
+    /// The next state; an error if the session is over, or this has to be asked for again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Result<Seen, Error> {
+        match self.last.changed().await {
+            Ok(()) => self.last.borrow_and_update().clone().unwrap_or(Err(Error::Timeout)),
+            Err(_) => Err(self.session.why_over()),
+        }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.session.to_tell().observed.remove(&self.key);
     }
 }
 
@@ -244,9 +314,11 @@ impl Reader {
                 // Those who were told go first.
                 tokio::task::yield_now().await;
             }
-            if !self.session.waits().is_empty() {
+            if !self.session.to_tell().is_empty() {
                 busy = Instant::now();
-            } else if busy.elapsed() >= IDLE && self.session.end_if(nobody_waits(), |n| n == 0) {
+            } else if busy.elapsed() >= IDLE
+                && self.session.end_if(nobody_waits(), ToTell::is_empty)
+            {
                 let (node, close) = (self.session.node.clone(), request::close_session(id));
                 // The reads that are under way would be answered first.
                 tokio::spawn(async move { node.commands().call(&close, patience).await });
@@ -262,9 +334,19 @@ impl Reader {
             // Twice, after a connection broke.
             if outcome.seq > *ack {
                 *ack = outcome.seq;
-                let wait = self.session.waits().remove(&*outcome.owner);
-                // Whoever does not take it any more has seen to it that nothing is left.
-                let _taken = wait.map(|wait| wait.send(outcome.told));
+                let mut to_tell = self.session.to_tell();
+                match outcome.news {
+                    News::Of(owner, told) => {
+                        let wait = to_tell.waits.remove(&*owner);
+                        // Whoever does not take it any more has seen to it that nothing is left.
+                        let _taken = wait.map(|wait| wait.send(told));
+                    }
+                    News::About(key, seen) => {
+                        if let Some(observer) = to_tell.observed.get(&*key) {
+                            observer.send_replace(Some(seen.map_err(Error::from)));
+                        }
+                    }
+                }
             }
         }
         Ok(*ack > before)

@@ -29,6 +29,18 @@ pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
     Err(Error::Invalid(format!("lease out of range: {lease:?} is not 10 ms to ten years")))
 }
 
+/// What the server takes.
+const VALUE_MAX: usize = 1_024;
+
+pub(crate) fn check_value(value: &[u8]) -> Result<(), Error> {
+    match value.len() {
+        0..=VALUE_MAX => Ok(()),
+        length => Err(Error::Invalid(format!(
+            "value out of range: {length} bytes, more than {VALUE_MAX}"
+        ))),
+    }
+}
+
 const NAME_MAX: usize = 65_536;
 
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {

@@ -413,7 +413,7 @@ impl Renewal {
                 lease.renewed(turn, sent, runs.min(*length), now);
                 observe::renewed(&lease.tenure);
             }
-            Ok(None) => lease.lose(true, Loss::Gone),
+            Ok(None) => lease.gone(),
             Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
             Err(trouble) => {
                 lease.failed(&trouble);

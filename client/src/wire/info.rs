@@ -41,6 +41,8 @@ pub struct LockInfo {
     pub lease_left: Option<Duration>,
     /// How many clients wait for it.
     pub waiters: u64,
+    /// What the holder says of itself, as a leader does: [`Election::value`](crate::Election::value).
+    pub value: Option<Vec<u8>>,
     /// The first waiters, next in line first. Empty unless asked for with
     /// [`lock_info_waiters`](crate::LockCommands::lock_info_waiters).
     pub queue: Vec<Waiter>,
@@ -124,6 +126,7 @@ impl FromRedisValue for LockInfo {
                 .transpose()?,
             lease_left: optional_millis(fields.take("lease-left")?, "lease-left")?,
             waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+            value: fields.take_if_there("value").map(|value| bytes(value, "value")).transpose()?,
             queue: match fields.take_if_there("queue") {
                 None => Vec::new(),
                 Some(queue) => elements(queue, "queue")?
@@ -295,10 +298,21 @@ mod tests {
             token: Some(Token::from(1_795_202_270_794_123)),
             lease_left: Some(Duration::from_secs(9)),
             waiters: 1,
+            value: None,
             queue: Vec::new(),
         };
         assert_eq!(info(flat(held())), Ok(expected.clone()));
         assert_eq!(info(map(held())), Ok(expected));
+    }
+
+    #[test]
+    fn info_has_what_the_holder_says_of_itself() {
+        let fields = [held(), vec![("value", text("a:1"))]].concat();
+        assert_eq!(info(map(fields)).unwrap().value.as_deref(), Some(&b"a:1"[..]));
+        assert!(
+            info(but([held(), vec![("value", Value::Nil)]].concat(), "value", Value::Int(1)))
+                .is_err()
+        );
     }
 
     #[test]

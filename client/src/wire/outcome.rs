@@ -1,5 +1,6 @@
 //! What a server says of waits through a session.
 
+use crate::wire::observed::{Seen, changed};
 use crate::wire::reply::{Grant, Token, granted};
 use crate::wire::request::Mode;
 use crate::wire::value::{bytes, elements, is_text, malformed, present, whole_number};
@@ -37,12 +38,19 @@ pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
     String::from_utf8(bytes(id, "session")?).map_err(|_| malformed("session"))
 }
 
-/// What has become of a wait.
+/// What a session is told.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) seq: u64,
-    pub(crate) owner: String,
-    pub(crate) told: Told,
+    pub(crate) news: News,
+}
+
+#[derive(Debug)]
+pub(crate) enum News {
+    /// What has become of a wait, by its owner.
+    Of(String, Told),
+    /// What has become of a lock that is observed; an error ends that.
+    About(Vec<u8>, Result<Seen, RedisError>),
 }
 
 #[derive(Debug)]
@@ -70,10 +78,22 @@ fn outcome(value: Value) -> Result<Outcome, ParsingError> {
     let mut parts = elements(value, "outcome")?.into_iter();
     let mut next = || parts.next().unwrap_or(Value::Nil);
     let seq = whole_number(&next(), "number of an outcome")?;
-    let (_kind, _key) = (next(), next());
-    let owner = String::from_utf8_lossy(&bytes(next(), "owner")?).into_owned();
+    let (_kind, key, owner) = (next(), next(), next());
     let word = bytes(next(), "outcome")?;
-    let told = match &*word {
+    let about = |seen| Ok::<_, ParsingError>(News::About(bytes(key, "key")?, seen));
+    let news = match &*word {
+        b"changed" => about(Ok(changed(owner, next)?))?,
+        b"error" if owner == Value::Nil => about(Err(said(&bytes(next(), "error")?)))?,
+        word => {
+            let owner = String::from_utf8_lossy(&bytes(owner, "owner")?).into_owned();
+            News::Of(owner, told(word, next)?)
+        }
+    };
+    Ok(Outcome { seq, news })
+}
+
+fn told(word: &[u8], mut next: impl FnMut() -> Value) -> Result<Told, ParsingError> {
+    Ok(match word {
         b"granted" => {
             let token = present(next()).map(|token| whole_number(&token, "token")).transpose()?;
             let token = Token::from(token.unwrap_or(0));
@@ -86,8 +106,7 @@ fn outcome(value: Value) -> Result<Outcome, ParsingError> {
         b"replaced" => Told::Replaced,
         b"error" => Told::Error(said(&bytes(next(), "error")?)),
         _ => return Err(malformed("outcome")),
-    };
-    Ok(Outcome { seq, owner, told })
+    })
 }
 
 /// The error that the server would have answered in these words.
@@ -100,6 +119,7 @@ pub(crate) fn said(words: &[u8]) -> RedisError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::observed::{Departure, Holder};
 
     fn text(of: &str) -> Value {
         Value::BulkString(of.into())
@@ -116,17 +136,46 @@ mod tests {
     }
 
     fn one(word: &str, more: &[Value]) -> Result<Told, ParsingError> {
-        outcomes(next(vec![of(word, more)])).map(|mut told| told.remove(0).told)
+        match outcomes(next(vec![of(word, more)]))?.remove(0).news {
+            News::Of(owner, told) if owner == "ann" => Ok(told),
+            other @ (News::Of(..) | News::About(..)) => panic!("{other:?}"),
+        }
+    }
+
+    fn about(owner: Value, word: &str, more: &[Value]) -> Result<Seen, RedisError> {
+        let head = [Value::Int(7), text("lock"), text("k"), owner, text(word)];
+        match outcomes(next(vec![[&head, more].concat()]))?.remove(0).news {
+            News::About(key, seen) if key == b"k" => seen,
+            other @ (News::Of(..) | News::About(..)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn changes_are_told_by_key() {
+        let held = [text("held"), Value::Int(17), text("a:1"), Value::Int(5), text("forced")];
+        let seen = about(text("ann"), "changed", &held).unwrap();
+        let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
+        let departure = Some(Departure::Forced);
+        assert_eq!(seen, Seen { holder: Some(holder), version: 5, departure });
+        let vacant = [text("vacant"), Value::Nil, Value::Nil, Value::Int(6), text("unheard-of")];
+        let seen = about(Value::Nil, "changed", &vacant).unwrap();
+        assert_eq!(seen, Seen { holder: None, version: 6, departure: Some(Departure::Other) });
+        let over = about(Value::Nil, "error", &[text("TRYAGAIN the slot moved")]);
+        assert_eq!(over.unwrap_err().code(), Some("TRYAGAIN"));
+        assert!(about(Value::Nil, "changed", &[]).is_err());
     }
 
     #[test]
     fn outcomes_are_read_in_order() {
         let grant = [Value::Int(17), Value::Int(1), Value::Int(250)];
         let read = outcomes(next(vec![of("granted", &grant), of("timeout", &[])])).unwrap();
-        assert_eq!(read.iter().map(|o| (o.seq, &*o.owner)).collect::<Vec<_>>(), [(7, "ann"); 2]);
-        let Told::Granted { grant, at } = &read[0].told else { panic!("{read:?}") };
+        assert_eq!(read.iter().map(|o| o.seq).collect::<Vec<_>>(), [7; 2]);
+        let [News::Of(_, first), News::Of(_, second)] = [&read[0].news, &read[1].news] else {
+            panic!("{read:?}")
+        };
+        let Told::Granted { grant, at } = first else { panic!("{read:?}") };
         assert_eq!((grant.token.value(), grant.holds, at.as_millis()), (17, 1, 250));
-        assert!(matches!(read[1].told, Told::Timeout));
+        assert!(matches!(second, Told::Timeout));
         let Ok(Told::Granted { grant, .. }) =
             one("granted", &[Value::Nil, Value::Int(3), Value::Int(0)])
         else {

@@ -83,6 +83,26 @@ pub(crate) fn wait(
     Ok(cmd)
 }
 
+/// The same with what the owner says of itself.
+pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
+    if let Some(value) = value {
+        cmd.arg("VALUE").arg(value);
+    }
+    cmd
+}
+
+pub(crate) fn observe(key: impl ToSingleRedisArg, session: &str) -> Cmd {
+    let mut cmd = start("LOCK.OBSERVE", key);
+    cmd.arg("SESSION").arg(session);
+    cmd
+}
+
+pub(crate) fn unobserve(key: impl ToSingleRedisArg, session: &str) -> Cmd {
+    let mut cmd = start("LOCK.UNOBSERVE", key);
+    cmd.arg("SESSION").arg(session);
+    cmd
+}
+
 pub(crate) fn open_session(ttl: Duration) -> RedisResult<Cmd> {
     Ok(start("SESSION.OPEN", lease_millis(ttl)?))
 }

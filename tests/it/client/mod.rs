@@ -5,6 +5,7 @@ mod blocking;
 mod cancel;
 mod cluster;
 mod crowd;
+mod election;
 mod family;
 mod handover;
 mod input;

@@ -1,0 +1,190 @@
+//! `elect` and `observe`: who leads, and everybody sees it.
+
+use super::process::{Process, Started};
+use super::{FUNCTIONS, SOON, Stage};
+use harness::{Value, observe, wait};
+use nix::sys::signal::Signal;
+use serde_json::{Value as Json, json};
+
+/// Works until it is told to end in order, with USR1.
+const WORK: &str = "trap 'exit 7' USR1; ready; while :; do idle; done";
+
+impl Stage {
+    fn elect(&self, value: &str, script: &str) -> Started {
+        let script = format!("{FUNCTIONS}{}", script.replace("ready", &format!("ready {value}")));
+        self.start(&["elect", "--lease", "4s", "k", value, "--", "sh", "-c", &script])
+    }
+}
+
+/// What has been printed of leaders: their terms and values.
+fn leaders(observer: &Started) -> Vec<(u64, String)> {
+    let out = observer.out();
+    let words = out.lines().map(|line| line.split("  ").collect::<Vec<_>>());
+    let leads = words.filter(|words| words[0] == "leads");
+    leads.map(|words| (words[1].parse().unwrap(), words[3].to_owned())).collect()
+}
+
+/// Waits until another than the last leads, and returns its value and its command.
+fn next(stage: &Stage, observer: &Started, before: usize) -> (String, Process) {
+    let value = wait::until("another leads", SOON, || match &leaders(observer)[..] {
+        seen if seen.len() > before => Ok(seen[seen.len() - 1].1.clone()),
+        seen => Err(format!("{seen:?}")),
+    });
+    let owner = stage.server.connect().run("LOCK.INFO k").field("value").text();
+    assert_eq!(owner, value);
+    let process = stage.process(&value);
+    std::fs::remove_file(stage.path(&value)).unwrap();
+    (value, process)
+}
+
+#[test]
+fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_next() {
+    let mut stage = Stage::set();
+    let observer = stage.start(&["observe", "k"]);
+    let mut programs = Vec::new();
+    for (waiters, value) in ["a", "b", "c"].into_iter().enumerate() {
+        programs.push((value.to_owned(), stage.elect(value, WORK)));
+        if waiters == 0 {
+            continue;
+        }
+        observe::wait_for_waiters(&mut stage.control, "k", i64::try_from(waiters).unwrap());
+    }
+    let take = |programs: &mut Vec<(String, Started)>, value: &str| {
+        let at = programs.iter().position(|(name, _)| name == value).unwrap();
+        programs.remove(at).1
+    };
+    let (first, command) = next(&stage, &observer, 0);
+    // Killed: its command goes with it.
+    let program = take(&mut programs, &first);
+    program.signal(Signal::SIGKILL);
+    program.done().assert_signal(Signal::SIGKILL);
+    let (second, next_command) = next(&stage, &observer, 1);
+    assert!(!command.is_alive() && next_command.is_alive() && first != second);
+    // Stopped: its command ends before another leads, and continued it is a candidate again.
+    let program = take(&mut programs, &second);
+    program.signal(Signal::SIGSTOP);
+    let (third, last_command) = next(&stage, &observer, 2);
+    assert!(!next_command.is_alive() && third != second);
+    observe::wait_for_waiters(&mut stage.control, "k", 0);
+    program.signal(Signal::SIGCONT);
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    programs.push((second.clone(), program));
+    // Forced out: the same.
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    let (fourth, command) = next(&stage, &observer, 3);
+    assert_eq!(fourth, second);
+    last_command.wait_until_gone();
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    // Resigns, since its work is done: it is no candidate any more.
+    command.signal(Signal::SIGUSR1);
+    let done = take(&mut programs, &fourth).done();
+    done.assert_code(7);
+    let led = done.err.lines().filter(|line| line.starts_with("kvlock: k: leading, term"));
+    assert_eq!((led.count(), done.err.lines().count()), (2, 3), "{done:?}");
+    let (fifth, _command) = next(&stage, &observer, 4);
+    assert_eq!(fifth, third);
+    assert_eq!(stage.control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
+    // The last goes, and nobody leads.
+    let program = take(&mut programs, &fifth);
+    program.signal(Signal::SIGTERM);
+    program.done().assert_code(143);
+    wait::until("nobody leads", SOON, || match observer.out() {
+        out if out.ends_with("vacant  released\n") => Ok(()),
+        out => Err(out),
+    });
+    let terms: Vec<u64> = leaders(&observer).into_iter().map(|(term, _)| term).collect();
+    assert!(terms.len() == 5 && terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+}
+
+#[test]
+fn an_observer_prints_lines_for_people_and_for_programs() {
+    let mut stage = Stage::set();
+    let observers = [stage.start(&["observe", "k"]), stage.start(&["observe", "--json", "k"])];
+    let lines = |count: usize| {
+        let all = |observer: &Started| {
+            wait::until("it has printed so much", SOON, || {
+                let lines: Vec<String> = observer.out().lines().map(str::to_owned).collect();
+                if lines.len() == count { Ok(lines) } else { Err(format!("{lines:?}")) }
+            })
+        };
+        let [text, lines] = observers.each_ref().map(all);
+        let last: Json = serde_json::from_str(lines.last().unwrap()).unwrap();
+        (text.last().unwrap().clone(), last)
+    };
+    let vacant = |left: Option<&str>| json!({"name": "k", "state": "vacant", "term": null, "owner": null, "value": null, "left": left});
+    assert_eq!(lines(1), ("vacant".to_owned(), vacant(None)));
+    let granted = stage.control.run("LOCK.ACQUIRE k ann 600000 VALUE a\x1b[2Jb");
+    let token = granted[0].integer();
+    let (text, object) = lines(2);
+    assert_eq!(text, format!("leads  {token}  ann  a\\u{{1b}}[2Jb"));
+    let leads = json!({
+        "name": "k", "state": "leads", "term": token, "owner": "ann", "value": "a\u{1b}[2Jb", "left": null,
+    });
+    assert_eq!(object, leads);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(lines(3), ("vacant  forced".to_owned(), vacant(Some("forced"))));
+    for observer in observers {
+        observer.signal(Signal::SIGTERM);
+        observer.done().assert_signal(Signal::SIGTERM);
+    }
+    stage.start(&["observe", ""]).done().assert_code(2);
+    stage.start(&["elect", "k", &"x".repeat(1025), "--", "true"]).done().assert_code(2);
+}
+
+#[test]
+fn a_candidate_that_never_led_says_nothing_of_a_loss() {
+    let mut stage = Stage::set();
+    stage.taken();
+    let candidate = stage.elect("a", "echo >ran");
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    candidate.signal(Signal::SIGTERM);
+    let done = candidate.done();
+    done.assert_code(143);
+    assert_eq!(done.err, "");
+    observe::wait_for_waiters(&mut stage.control, "k", 0);
+    assert!(!stage.path("ran").exists());
+}
+
+#[test]
+fn who_is_asked_to_end_does_not_stand_for_election_again() {
+    let mut stage = Stage::set();
+    // It ends neither for the loss nor for whoever asks.
+    let program = stage.elect("a", "trap '' TERM; ready; while :; do idle; done");
+    let command = stage.process("a");
+    program.signal(Signal::SIGTERM);
+    program.wait_until_taken(Signal::SIGTERM);
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    program.done().assert_code(143);
+    assert!(!command.is_alive() && stage.is_free());
+    assert_eq!(stage.control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
+}
+
+#[test]
+fn a_leader_ends_in_time_though_the_server_hangs() {
+    let stage = Stage::set();
+    let program = stage.elect("a", WORK);
+    let command = stage.process("a");
+    stage.server.signal(Signal::SIGSTOP);
+    program.signal(Signal::SIGTERM);
+    // Nobody answers that it has resigned.
+    let done = program.done();
+    assert!(done.code() == 143 || done.code() == 7, "{done:?}");
+    assert!(!command.is_alive());
+    stage.server.signal(Signal::SIGCONT);
+}
+
+#[test]
+fn a_candidate_waits_for_a_server_that_comes_back() {
+    let mut stage = Stage::set();
+    let program = stage.elect("a", WORK);
+    let command = stage.process("a");
+    std::fs::remove_file(stage.path("a")).unwrap();
+    stage.server.kill9();
+    command.wait_until_gone();
+    stage.server.restart();
+    stage.control = stage.server.connect();
+    let _command = stage.process("a");
+    assert_eq!(stage.control.run("LOCK.INFO k").field("value").text(), "a");
+    program.signal(Signal::SIGTERM);
+    program.done().assert_code(143);
+}

@@ -1,0 +1,247 @@
+//! Who leads: one of many candidates at a time, and everybody knows.
+
+use crate::api::leadership::Leadership;
+use crate::api::lock::Lock;
+use crate::api::observer::Observer;
+use crate::engine::lease::Lease;
+use crate::engine::limit::Limit;
+use crate::engine::settings::check_value;
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// An election, by its name: how to stand for it, and how to see who leads.
+///
+/// Made by [`Client::election`](crate::Client::election). It is the lock of that name. Who holds it
+/// leads; the token is the term; candidates are in line, and lead in the order in which they came.
+/// Clones are one candidate: any of them says whether it [leads](Self::is_leader).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let election = client.election("scheduler").value("10.0.0.7:80");
+/// election
+///     .lead(|term| async move {
+///         println!("leading, term {term}");
+///         schedule(term).await
+///     })
+///     .await?;
+/// # Ok(()) }
+/// # async fn schedule(_: kvlock::Token) {}
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "an election does nothing until somebody campaigns or observes"]
+pub struct Election {
+    lock: Lock,
+    value: Arc<[u8]>,
+    /// The last leadership.
+    standing: Arc<Mutex<Weak<Lease>>>,
+}
+
+impl Election {
+    pub(crate) fn new(lock: Lock) -> Self {
+        Self { lock: lock.observed(), value: Arc::default(), standing: Arc::default() }
+    }
+
+    /// What the candidate says of itself once it leads, such as where it is to be reached: up to
+    /// 1,024 bytes. [Observers](Self::observe) see it, and so does `LOCK.INFO`.
+    ///
+    /// ```no_run
+    /// # fn example(client: kvlock::Client) {
+    /// let election = client.election("scheduler").value("10.0.0.7:80");
+    /// # }
+    /// ```
+    pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
+        self.value = value.as_ref().into();
+        self
+    }
+
+    /// Another lease than the client's: for so long nobody leads after a leader has died.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn example(client: kvlock::Client) {
+    /// let election = client.election("scheduler").lease(Duration::from_secs(5));
+    /// # }
+    /// ```
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lock = self.lock.lease(lease);
+        self
+    }
+
+    /// The name.
+    ///
+    /// ```no_run
+    /// # fn example(client: kvlock::Client) {
+    /// assert_eq!(client.election("scheduler").key(), b"scheduler");
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.lock.key()
+    }
+
+    /// Stands for election, in line behind those who came earlier, until this candidate leads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long. After each of
+    /// them this is no candidate any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped at whatever moment, it is no candidate any more and does not lead, after a moment in
+    /// the background: see [`Client::settled`](crate::Client::settled).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let leadership = client.election("scheduler").campaign().await?;
+    /// tokio::select! {
+    ///     () = schedule(leadership.term()) => leadership.resign().await?,
+    ///     why = leadership.lost() => eprintln!("stopping: {why}"),
+    /// }
+    /// # Ok(()) }
+    /// # async fn schedule(_: kvlock::Token) {}
+    /// ```
+    pub async fn campaign(&self) -> Result<Leadership, Error> {
+        self.stand(Limit::Never).await?.ok_or(Error::Timeout)
+    }
+
+    /// Stands for election for that long; `None` if another one led all the time. Without time, it
+    /// leads at once or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let election = client.election("scheduler");
+    /// if let Some(leadership) = election.campaign_within(Duration::from_secs(1)).await? {
+    ///     leadership.resign().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn campaign_within(&self, time: Duration) -> Result<Option<Leadership>, Error> {
+        self.stand(Limit::within(time)).await
+    }
+
+    async fn stand(&self, limit: Limit) -> Result<Option<Leadership>, Error> {
+        check_value(&self.value)?;
+        let lock = self.lock.clone();
+        let lock = if self.value.is_empty() { lock } else { lock.saying(self.value.clone()) };
+        let guard = lock.acquire_by(limit).await?;
+        Ok(guard.map(|guard| {
+            *self.standing() = Arc::downgrade(guard.lease());
+            Leadership::of(guard)
+        }))
+    }
+
+    /// Campaigns, works while it leads, and campaigns again when that is lost, until the work has
+    /// ended by itself; then it resigns.
+    ///
+    /// The work is called with the term, each time it leads. When that is lost, the work is dropped at
+    /// the point at which it waits, a [`margin`](crate::Builder::margin) before anybody else can
+    /// lead: let the margin be long enough for what its destructors do. **It resigns when the work is
+    /// gone, not earlier**, also when this is dropped. What the work has spawned is not the work: end
+    /// it yourself, or have it ask [`is_leader`](Self::is_leader).
+    ///
+    /// Work that has to end in order rather than be dropped campaigns by itself, and waits for
+    /// [`Leadership::lost`] beside what it does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`campaign`](Self::campaign): trouble that lasts for longer than the client's
+    /// [`patience`](crate::Builder::patience). It is no candidate any more then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, first the work is, and then it resigns in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let election = client.election("scheduler").value("10.0.0.7:80");
+    /// election.lead(|term| schedule(term)).await?;
+    /// # Ok(()) }
+    /// # async fn schedule(_: kvlock::Token) {}
+    /// ```
+    pub async fn lead<W: Future>(
+        &self,
+        mut work: impl FnMut(Token) -> W,
+    ) -> Result<W::Output, Error> {
+        loop {
+            let leadership = self.campaign().await?;
+            // The work is inside, and gone when this has an outcome.
+            let outcome = leadership.run_until_lost(work(leadership.term())).await;
+            let Ok(done) = outcome else { continue };
+            if let Err(trouble) = leadership.resign().await {
+                tracing::debug!(%trouble, "the work was done, but it was not told so in order");
+            }
+            return Ok(done);
+        }
+    }
+
+    /// Whether this candidate, or a clone of it, leads. Reads the clock and asks nobody.
+    ///
+    /// ```no_run
+    /// # fn example(election: kvlock::Election) {
+    /// if election.is_leader() {
+    ///     println!("it is us");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        let lease = self.standing().upgrade();
+        lease.is_some_and(|lease| !lease.is_lost() && lease.is_alive())
+    }
+
+    /// Observes who leads; whoever does so need not be a candidate.
+    ///
+    /// Returns when the server has said who leads now, or that nobody does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lock::info`], once trouble has lasted for the client's
+    /// [`patience`](crate::Builder::patience); later ones do not end it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let mut observer = client.election("scheduler").observe().await?;
+    /// loop {
+    ///     match observer.leader() {
+    ///         Some(leader) => println!("{} leads", leader.value.escape_ascii()),
+    ///         None => println!("nobody leads"),
+    ///     }
+    ///     observer.changed().await;
+    /// }
+    /// # }
+    /// ```
+    pub async fn observe(&self) -> Result<Observer, Error> {
+        self.lock.check()?;
+        Observer::of(self.lock.inner(), self.lock.name()).await
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Weak<Lease>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,319 @@
+//! Locks that are observed: who holds them, and what becomes of that.
+//!
+//! One task for each lock that anybody here observes, however many do. It asks a server to tell, hears
+//! of changes through the session there, and begins anew, wherever the lock is then, when that is
+//! over.
+//!
+//! - **O1** The term that is shown never becomes smaller: a server that was deposed may show older ones.
+//! - **O2** A lease is not lost because of what is seen, which may be old: its renewal is due then, and
+//!   the answer says.
+
+use crate::engine::context::Context;
+use crate::engine::lease::Lease;
+use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::loss::Loss;
+use crate::engine::observe;
+use crate::net::router::Route;
+use crate::wire::error::Error;
+use crate::wire::observed::{Departure, Holder, Seen, observed};
+use crate::wire::reply::Token;
+use crate::wire::request;
+use redis::RedisError;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// What those who observe a lock see.
+#[derive(Clone, Debug)]
+pub(crate) enum View {
+    /// Nobody has said anything yet.
+    Unknown,
+    /// It cannot be observed. It is tried again as long as anybody wants it.
+    Failed(Error),
+    Known(Known),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) holder: Option<Holder>,
+    /// How the latest holder went, as far as that was seen.
+    pub(crate) departure: Option<Departure>,
+}
+
+/// The locks that are observed, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Observers(Mutex<HashMap<Arc<[u8]>, Arc<Observed>>>);
+
+/// A lock that is observed.
+#[derive(Debug)]
+struct Observed {
+    key: Arc<[u8]>,
+    view: watch::Sender<View>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The largest term that was seen.
+    term: Option<Token>,
+    /// Those of this process who hold it, or did.
+    holders: Vec<Weak<Lease>>,
+    /// Where the task runs.
+    runs: bool,
+}
+
+/// Somebody observes a lock for as long as this lives.
+#[derive(Clone)]
+pub(crate) struct Observation {
+    context: Arc<Context>,
+    observed: Arc<Observed>,
+    view: watch::Receiver<View>,
+}
+
+impl Observers {
+    /// Observes that lock.
+    pub(crate) fn observe(context: &Arc<Context>, key: &Arc<[u8]>) -> Observation {
+        let mut all = lock(&context.observers.0);
+        let observed = all.entry(key.clone()).or_insert_with(|| {
+            let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());
+            Arc::new(Observed { key: key.clone(), view, state })
+        });
+        let (observed, view) = (observed.clone(), observed.view.subscribe());
+        drop(all);
+        // Why others could not is old news: it is tried again before long.
+        observed.view.send_if_modified(|view| {
+            let failed = matches!(view, View::Failed(_));
+            if failed {
+                *view = View::Unknown;
+            }
+            failed
+        });
+        let observation = Observation { context: context.clone(), observed, view };
+        observation.keep_running();
+        observation
+    }
+
+    /// Observes a lock that is held here, so that its holder is told what becomes of it.
+    pub(crate) fn holds(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
+        let observation = Self::observe(context, &lease.tenure.key);
+        lock(&observation.observed.state).holders.push(Arc::downgrade(lease));
+        // What was seen before it was granted does no harm. (O2)
+        let known = match &*observation.view.borrow() {
+            View::Known(known) => Some(known.clone()),
+            View::Unknown | View::Failed(_) => None,
+        };
+        if let Some(known) = known {
+            observation.observed.suspect(context, &known);
+        }
+        observation
+    }
+}
+
+impl Observation {
+    /// The view of now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// Waits until the view is another one than before.
+    pub(crate) async fn changed(&mut self) -> View {
+        self.keep_running();
+        // Whoever could drop the sender has it as long as this lives.
+        if self.view.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        self.view.borrow_and_update().clone()
+    }
+
+    /// Starts the task unless it runs, on the runtime of the caller.
+    fn keep_running(&self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !std::mem::replace(&mut lock(&self.observed.state).runs, true) {
+            let (context, observed) = (self.context.clone(), self.observed.clone());
+            // A runtime that has ended drops it at once.
+            runtime.spawn(Running { context, observed }.run());
+        }
+    }
+}
+
+impl std::fmt::Debug for Observation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observation").field("view", &self.view.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Observed {
+    /// Takes in what a server has said.
+    fn see(&self, context: &Context, seen: Seen) {
+        let Seen { holder, departure, .. } = seen;
+        let mut state = lock(&self.state);
+        let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
+        if term.is_some() && term < state.term {
+            return;
+        }
+        state.term = state.term.max(term);
+        drop(state);
+        let mut known = Known { holder, departure };
+        self.suspect(context, &known);
+        self.view.send_if_modified(|view| {
+            if let View::Known(before) = &*view {
+                // Asked for anew, a server does not say again how somebody went.
+                let same = before.holder == known.holder;
+                known.departure = known.departure.or_else(|| before.departure.filter(|_| same));
+                if *before == known {
+                    return false;
+                }
+            }
+            *view = View::Known(known);
+            true
+        });
+    }
+
+    /// Lets those find out who believe to hold what somebody else holds, or nobody.
+    fn suspect(&self, context: &Context, known: &Known) {
+        let holder = known.holder.as_ref();
+        let mut state = lock(&self.state);
+        state.holders.retain(|lease| lease.upgrade().is_some_and(|lease| lease.is_alive()));
+        let leases: Vec<_> = state.holders.iter().filter_map(Weak::upgrade).collect();
+        drop(state);
+        let why = match known.departure {
+            Some(Departure::Forced) => Loss::Forced,
+            Some(Departure::Deleted | Departure::Flushed) => Loss::Deleted,
+            Some(Departure::Expired) => Loss::Expired,
+            _ if holder.is_some() => Loss::Taken,
+            _ => Loss::Gone,
+        };
+        for lease in leases {
+            let holds =
+                holder.is_some_and(|holder| *holder.owner == *lease.tenure.owner.as_bytes());
+            if !holds {
+                lease.suspect(why, context.now());
+                context.watchdog.watch(&lease);
+            }
+        }
+    }
+
+    /// It cannot be observed. What was seen before stays.
+    fn failed(&self, trouble: Error) {
+        self.view.send_if_modified(|view| {
+            let known = matches!(view, View::Known(_));
+            if !known {
+                *view = View::Failed(trouble);
+            }
+            !known
+        });
+    }
+}
+
+/// The task.
+struct Running {
+    context: Arc<Context>,
+    observed: Arc<Observed>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Another can be started, on another runtime.
+        lock(&self.observed.state).runs = false;
+    }
+}
+
+impl Running {
+    async fn run(self) {
+        let Self { context, observed } = &self;
+        loop {
+            tokio::select! {
+                () = observed.view.closed() => {}
+                never = self.keep_observing() => match never {},
+            }
+            if let Err(trouble) = self.end().await {
+                tracing::debug!(%trouble, "the server may go on telling of a lock");
+            }
+            let mut all = lock(&context.observers.0);
+            // Nobody comes while the list is locked.
+            if observed.view.receiver_count() == 0 {
+                all.remove(&observed.key);
+                return;
+            }
+        }
+    }
+
+    async fn keep_observing(&self) -> Infallible {
+        let Self { context, observed } = self;
+        let mut since = None;
+        loop {
+            let Err(trouble) = self.observe(&mut since).await;
+            let lasts = since.get_or_insert_with(Instant::now).elapsed();
+            let pause = pause_after(lasts);
+            if !trouble.is_retryable() || lasts >= context.settings.patience {
+                observe::trouble(&trouble, pause);
+                observed.failed(trouble);
+            }
+            sleep_until_news(pause, context.router.switched()).await;
+        }
+    }
+
+    /// Observes it until something goes wrong.
+    async fn observe(&self, trouble: &mut Option<Instant>) -> Result<Infallible, Error> {
+        let router = &self.context.router;
+        let route = timeout_at(router.overdue(), router.route(&self.observed.key)).await;
+        let mut route = route.map_err(|_| Error::Timeout)??;
+        loop {
+            match self.observe_at(&route, trouble).await {
+                Err(trouble) if router.goes_on(&mut route, &trouble) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    async fn observe_at(
+        &self,
+        to: &Route,
+        trouble: &mut Option<Instant>,
+    ) -> Result<Infallible, Error> {
+        let Self { context, observed: this } = self;
+        let session = context.sessions.at(&to.node)?;
+        let id = session.id().await?;
+        let mut changes = session.observe(&this.key)?;
+        let request = request::observe(&*this.key, &id);
+        let patience = context.settings.reply_timeout;
+        let live = to.node.commands().live_by(context.router.overdue()).await?;
+        let answer = live.call(&request, to.asking, patience).await;
+        match &answer {
+            Err(Error::Timeout) => live.condemn(),
+            Err(trouble) if trouble.code() == Some("NOSESSION") => session.end(trouble.clone()),
+            Ok(_) | Err(_) => {}
+        }
+        let first = observed(answer?).map_err(RedisError::from)?;
+        let mut newest = first.version;
+        this.see(context, first);
+        *trouble = None;
+        loop {
+            let seen = changes.next().await?;
+            // It may have been told before the answer was read.
+            if seen.version > newest {
+                newest = seen.version;
+                this.see(context, seen);
+            }
+        }
+    }
+
+    /// Nobody observes it any more. Whoever comes now begins anew.
+    async fn end(&self) -> Result<(), Error> {
+        let Self { context, observed } = self;
+        observed.view.send_replace(View::Unknown);
+        let Some(node) = context.router.believed(&observed.key) else { return Ok(()) };
+        let Some(session) = context.sessions.open_at(&node) else { return Ok(()) };
+        let id = session.id().await?;
+        let request = request::unobserve(&*observed.key, &id);
+        node.commands().call(&request, context.settings.reply_timeout).await?;
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

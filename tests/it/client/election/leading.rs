@@ -1,0 +1,243 @@
+//! Candidates become leaders, one after the other.
+
+use super::*;
+use crate::client::calls;
+use harness::Value;
+use kvlock::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn candidates_lead_in_order_and_terms_grow() {
+    let mut stage = Stage::set().await;
+    let (first, second) = (candidate(&stage, "a:1"), candidate(&stage, "b:2"));
+    let leader = campaign(&first).await;
+    let campaigns = in_line(&mut stage, &second);
+    assert!(first.is_leader() && first.clone().is_leader() && !second.is_leader());
+    assert_eq!(stage.control.run("LOCK.INFO k").field("value").text(), "a:1");
+    let term = leader.term();
+    leader.resign().await.unwrap();
+    let next = soon(campaigns).await.unwrap();
+    assert!(next.term() > term && second.is_leader() && !first.is_leader());
+    let info = stage.client.lock("k").info().await.unwrap();
+    assert_eq!(info.value.as_deref(), Some(&b"b:2"[..]));
+    assert_eq!(
+        (info.owner.as_deref(), info.token),
+        (Some(next.owner().as_bytes()), Some(next.term()))
+    );
+    drop(next);
+    assert!(!second.is_leader() || stage.owner_of("k").is_some());
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_wait_for_long_leads_at_once_or_not_at_all() {
+    let mut stage = Stage::set().await;
+    let (first, second) = (candidate(&stage, "a"), candidate(&stage, "b"));
+    let leader = soon(first.campaign_within(Duration::ZERO)).await.unwrap().unwrap();
+    for time in [Duration::ZERO, Duration::from_millis(50)] {
+        assert!(soon(second.campaign_within(time)).await.unwrap().is_none());
+    }
+    assert!(!second.is_leader());
+    leader.resign().await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_says_something_else_of_itself() {
+    let mut stage = Stage::set().await;
+    let leader = campaign(&candidate(&stage, "starting")).await;
+    let value = |stage: &mut Stage| stage.control.run("LOCK.INFO k").field("value").text();
+    soon(leader.proclaim("ready")).await.unwrap();
+    assert_eq!(value(&mut stage), "ready");
+    assert_eq!(
+        stage.control.run("LOCK.INFO k").field("token").integer().unsigned_abs(),
+        leader.term().value()
+    );
+    let long = vec![b'x'; 1025];
+    assert!(matches!(leader.proclaim(&long).await, Err(Error::Invalid(_))));
+    soon(leader.proclaim(&long[1..])).await.unwrap();
+    assert!(matches!(
+        stage.client.election("k").value(long).campaign().await,
+        Err(Error::Invalid(_))
+    ));
+    stage.control.run("DEL k");
+    assert!(matches!(soon(leader.proclaim("still here")).await, Err(Error::Lost)));
+    drop(leader);
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leads_does_not_ask_whether_it_does() {
+    let stage = Stage::set().await;
+    let election = candidate(&stage, "a");
+    assert!(!election.is_leader());
+    let leader = campaign(&election).await;
+    stage.server.kill9();
+    assert!(election.is_leader() && !leader.is_lost());
+}
+
+type Seen = Arc<Mutex<Vec<Option<String>>>>;
+
+/// Says when it is dropped who held the lock then.
+struct Work {
+    control: Arc<Mutex<harness::Connection>>,
+    seen: Seen,
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let owner = self.control.lock().unwrap().run("LOCK.INFO k").field("owner").clone();
+        self.seen.lock().unwrap().push((!owner.is_nil()).then(|| owner.text()));
+    }
+}
+
+/// Leads with work that never ends, or ends at once.
+fn leads(
+    stage: &Stage,
+    election: &Election,
+    ends: bool,
+) -> (tokio::task::JoinHandle<Result<(), Error>>, Seen) {
+    let (election, seen) = (election.clone(), Arc::<Mutex<Vec<_>>>::default());
+    let (control, notes) = (Arc::new(Mutex::new(stage.server.connect())), seen.clone());
+    let leads = tokio::spawn(async move {
+        let work = |_term| {
+            let work = Work { control: control.clone(), seen: notes.clone() };
+            async move {
+                let _work = work;
+                if !ends {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        election.lead(work).await
+    });
+    (leads, seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
+    let mut stage = Stage::set().await;
+    let election = candidate(&stage, "a");
+    // The work is done.
+    let (done, seen) = leads(&stage, &election, true);
+    soon(done).await.unwrap().unwrap();
+    assert!(seen.lock().unwrap().iter().all(Option::is_some) && !election.is_leader());
+    stage.wait_until_free("k");
+    // Whoever wanted it is gone.
+    let (dropped, seen) = leads(&stage, &election, false);
+    comes_true("it leads", || election.is_leader());
+    let owner = stage.owner_of("k");
+    dropped.abort();
+    assert!(soon(dropped).await.unwrap_err().is_cancelled());
+    assert_eq!(*seen.lock().unwrap(), [owner]);
+    stage.wait_until_free("k");
+    // It cannot be renewed any more.
+    let election = election.lease(Duration::from_secs(2));
+    let (lost, seen) = leads(&stage, &election, false);
+    comes_true("it leads", || election.is_leader());
+    let owner = stage.owner_of("k");
+    stage.control.run("ACL SETUSER default -lock.renew -lock.acquire -lock.wait");
+    comes_true("it leads no more", || !seen.lock().unwrap().is_empty());
+    assert_eq!(*seen.lock().unwrap(), [owner]);
+    lost.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_lost_it_stands_for_election_again() {
+    let mut stage = Stage::set().await;
+    let (election, terms) = (candidate(&stage, "a"), Arc::<Mutex<Vec<_>>>::default());
+    let (candidate, noted) = (election.clone(), terms.clone());
+    let leads = tokio::spawn(async move {
+        let work = |term| {
+            noted.lock().unwrap().push(term);
+            let last = noted.lock().unwrap().len() == 3;
+            async move { if last { "done" } else { std::future::pending().await } }
+        };
+        candidate.lead(work).await
+    });
+    for nth in 1..3 {
+        comes_true("it leads", || terms.lock().unwrap().len() == nth);
+        stage.control.run("LOCK.FORCERELEASE k");
+    }
+    assert_eq!(soon(leads).await.unwrap().unwrap(), "done");
+    let terms = terms.lock().unwrap().clone();
+    assert!(terms.len() == 3 && terms.is_sorted_by(|a, b| a < b), "{terms:?}");
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_never_led_is_never_asked_to_work_nor_told_to_stop() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let (election, worked) = (candidate(&stage, "a"), Arc::<AtomicUsize>::default());
+    let (candidate, count) = (election.clone(), worked.clone());
+    let leads = tokio::spawn(async move {
+        let work = |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<()>()
+        };
+        candidate.lead(work).await
+    });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.server.kill9();
+    stage.server.restart();
+    stage.control = stage.server.connect();
+    // Forgotten by the server, so it leads now; and one who gives up before that has not.
+    comes_true("it leads", || election.is_leader());
+    assert_eq!(worked.load(Ordering::SeqCst), 1);
+    let other = super::candidate(&stage, "b");
+    let campaigns = in_line(&mut stage, &other);
+    campaigns.abort();
+    assert!(soon(campaigns).await.unwrap_err().is_cancelled() && !other.is_leader());
+    leads.abort();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_leader_can_come_back_at_once() {
+    let mut stage = Stage::set().await;
+    let election = candidate(&stage, "a").lease(Duration::from_secs(600));
+    let mut terms = Vec::new();
+    for how in ["resigned", "dropped", "forced out", "deleted", "led"] {
+        let leader = soon(election.campaign_within(Duration::ZERO)).await.unwrap();
+        let leader = leader.unwrap_or_else(|| panic!("leads after having {:?}", terms.last()));
+        terms.push((leader.term(), how));
+        match how {
+            "dropped" => {
+                drop(leader);
+                soon(stage.client.settled()).await;
+            }
+            "forced out" => drop(stage.control.run("LOCK.FORCERELEASE k")),
+            "deleted" => assert_eq!(stage.control.run("DEL k"), Value::Integer(1)),
+            _ => leader.resign().await.unwrap(),
+        }
+    }
+    assert!(terms.is_sorted_by(|a, b| a.0 < b.0), "{terms:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_costs_two_commands_more_than_a_lock() {
+    let mut stage = Stage::set().await;
+    let observed = |stage: &mut Stage| {
+        let of = |command| calls(&mut stage.control, command);
+        ["lock.observe", "lock.unobserve"].map(of)
+    };
+    soon(stage.client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    assert_eq!((observed(&mut stage), calls(&mut stage.control, "session.open")), ([0, 0], 0));
+    for rounds in 1..4 {
+        let leader = campaign(&candidate(&stage, "a")).await;
+        wait::until("it is observed", SOON, || match observed(&mut stage) {
+            [once, ended] if (once, ended) == (rounds, rounds - 1) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        leader.resign().await.unwrap();
+        wait::until("it is observed no more", SOON, || match observed(&mut stage) {
+            [once, ended] if (once, ended) == (rounds, rounds) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+    let acquired = ["lock.acquire", "lock.release"].map(|it| calls(&mut stage.control, it));
+    assert_eq!(acquired, [4, 4]);
+}

@@ -1,0 +1,187 @@
+//! Everybody knows who leads, and who does not any more.
+
+use super::*;
+use harness::{Server, cmd};
+use kvlock::{Client, Departure, Error, Leader, Loss, Observer};
+use std::time::Duration;
+
+/// Longer than any test: nothing is renewed meanwhile unless somebody has a reason.
+const LONG: Duration = Duration::from_secs(6000);
+
+async fn observer(client: &Client) -> Observer {
+    soon(client.election("k").observe()).await.unwrap()
+}
+
+/// Waits until it sees that.
+async fn sees(observer: &mut Observer, what: &str, so: impl Fn(&Observer) -> bool) {
+    soon(async {
+        while !so(observer) {
+            observer.changed().await;
+        }
+    })
+    .await;
+    assert!(so(observer), "{what}: {observer:?}");
+}
+
+async fn sees_vacant(observer: &mut Observer, why: Departure) {
+    sees(observer, "vacant", |o| o.leader().is_none() && o.departure() == Some(why)).await;
+}
+
+async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
+    let so = |o: &Observer| o.leader().is_some_and(|leader| leader.value == value.as_bytes());
+    sees(observer, value, so).await;
+    observer.leader().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
+    let mut stage = Stage::set().await;
+    let other = Client::connect(stage.server.url()).await.unwrap();
+    let mut observers = [observer(&stage.client).await, observer(&other).await];
+    assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
+    let election = candidate(&stage, "a").lease(LONG);
+    for (how, why) in [
+        ("LOCK.RELEASE", Departure::Released),
+        ("LOCK.FORCERELEASE", Departure::Forced),
+        ("DEL", Departure::Deleted),
+        ("FLUSHALL", Departure::Flushed),
+        ("PEXPIRE", Departure::Expired),
+    ] {
+        let leader = campaign(&election).await;
+        for observer in &mut observers {
+            let seen = sees_value(observer, "a").await;
+            assert_eq!((seen.term, &*seen.owner), (leader.term(), leader.owner().as_bytes()));
+        }
+        let _done = match how {
+            "LOCK.RELEASE" => stage.control.call(cmd![how, "k", leader.owner()]),
+            "FLUSHALL" => stage.control.call(cmd![how]),
+            "PEXPIRE" => stage.control.call(cmd![how, "k", 1]),
+            _ => stage.control.call(cmd![how, "k"]),
+        };
+        for observer in &mut observers {
+            sees_vacant(observer, why).await;
+        }
+        // The holder is told, too.
+        soon(leader.lost()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_hears_at_once_that_it_leads_no_more_and_why() {
+    let mut stage = Stage::set().await;
+    let election = candidate(&stage, "a").lease(LONG);
+    for (how, why) in [
+        ("LOCK.FORCERELEASE k", Loss::Forced),
+        ("DEL k", Loss::Deleted),
+        ("FLUSHALL", Loss::Deleted),
+        ("PEXPIRE k 1", Loss::Expired),
+    ] {
+        let leader = campaign(&election).await;
+        observed(&mut stage);
+        stage.control.run(how);
+        assert_eq!(soon(leader.lost()).await, why, "{how}");
+        assert!(!election.is_leader());
+    }
+    // With a next one in line, who has it at once.
+    let leader = campaign(&election).await;
+    observed(&mut stage);
+    let next = candidate(&stage, "b");
+    let campaigns = in_line(&mut stage, &next);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(leader.lost()).await, Loss::Forced);
+    soon(soon(campaigns).await.unwrap().resign()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_observed_is_lost_at_once_too() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").lease(LONG);
+    let guard = soon(lock.clone().observed().acquire()).await.unwrap();
+    observed(&mut stage);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(guard.lost()).await, Loss::Forced);
+    let guard = soon(lock.observed().acquire()).await.unwrap();
+    stage.control.call(cmd!["HDEL", "k", guard.owner()]);
+    soon(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_leader_says_later_is_seen_with_the_same_term() {
+    let stage = Stage::set().await;
+    let leader = campaign(&candidate(&stage, "starting")).await;
+    let mut observer = observer(&stage.client).await;
+    assert_eq!(sees_value(&mut observer, "starting").await.term, leader.term());
+    soon(leader.proclaim("ready")).await.unwrap();
+    assert_eq!(sees_value(&mut observer, "ready").await.term, leader.term());
+    assert!(!leader.is_lost());
+    soon(leader.resign()).await.unwrap();
+    sees_vacant(&mut observer, Departure::Released).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_observe_the_server_tells_a_client_once() {
+    let mut stage = Stage::set().await;
+    let mut observers = Vec::new();
+    for _ in 0..100 {
+        observers.push(observer(&stage.client).await);
+    }
+    assert_eq!(crate::client::calls(&mut stage.control, "lock.observe"), 1);
+    assert_eq!(stage.control.run("LOCK.INFO k").field("observers").integer(), 1);
+    let leader = campaign(&candidate(&stage, "a")).await;
+    for observer in &mut observers {
+        sees_value(observer, "a").await;
+    }
+    // Nobody is told any more when nobody is there.
+    drop(observers);
+    leader.resign().await.unwrap();
+    wait::until("nobody observes", SOON, || {
+        match crate::client::calls(&mut stage.control, "lock.unobserve") {
+            1 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    });
+    // And whoever comes then sees what is.
+    let leader = campaign(&candidate(&stage, "b")).await;
+    assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
+    let server = Server::options().append_only("always").start();
+    let mut stage = Stage::of(server).await;
+    let other = Client::connect(stage.server.url()).await.unwrap();
+    let mut observer = observer(&other).await;
+    let election = candidate(&stage, "a").lease(LONG);
+    let mut last = None;
+    for round in 0..3 {
+        let leader = campaign(&election).await;
+        let seen = sees_value(&mut observer, "a").await;
+        assert!(Some(seen.term) > last && seen.term == leader.term(), "{round}: {last:?}");
+        last = Some(seen.term);
+        stage.server.kill9();
+        stage.server.restart();
+        stage.control = stage.server.connect();
+        // It is known there, and nobody is told otherwise.
+        soon(leader.proclaim("b")).await.unwrap();
+        assert_eq!(sees_value(&mut observer, "b").await.term, leader.term());
+        soon(leader.resign()).await.unwrap();
+        sees(&mut observer, "vacant", |o| o.leader().is_none()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_observe_is_told_and_leads_all_the_same() {
+    let mut stage = Stage::set().await;
+    stage.control.run("ACL SETUSER default -lock.observe");
+    let denied = soon(stage.client.election("k").observe()).await.unwrap_err();
+    assert!(matches!(denied, Error::Denied(_)), "{denied:?}");
+    let election = candidate(&stage, "a").lease(Duration::from_secs(3));
+    let leader = campaign(&election).await;
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(leader.lost()).await, Loss::Gone);
+    // With the right it goes on by itself.
+    let leader = campaign(&election).await;
+    stage.control.run("ACL SETUSER default +lock.observe");
+    assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
+    leader.resign().await.unwrap();
+}
