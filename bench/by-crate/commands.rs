@@ -1,7 +1,7 @@
 //! The same two commands as the crate sends, over plain redis-rs.
 
 use driver::{Args, Session};
-use kvlock::LockCommands as _;
+use kvlock::{AcquireOptions, AsyncLockCommands as _, ReleaseOptions};
 use redis::IntoConnectionInfo as _;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -33,13 +33,15 @@ impl Session for ByHand {
     type Held = String;
 
     async fn acquire(&mut self, key: &str) -> String {
-        let grant = self.connection.lock_acquire_to_holds(key, &self.owner, self.lease, 1).await;
+        let once = AcquireOptions::default().holds(1);
+        let grant = self.connection.lock_acquire_options(key, &self.owner, self.lease, once).await;
         assert!(grant.unwrap().is_some(), "each task has a lock of its own");
         key.to_owned()
     }
 
     async fn release(&mut self, key: String) {
-        self.connection.lock_release_all(&key, &self.owner).await.unwrap().unwrap();
+        let all = ReleaseOptions::default().all();
+        self.connection.lock_release_options(&key, &self.owner, all).await.unwrap().unwrap();
     }
 
     fn abandon(&mut self, _: String) {}

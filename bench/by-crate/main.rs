@@ -4,7 +4,7 @@
 //! | `proto` | |
 //! |---|---|
 //! | `crate` | `kvlock::Client`, as its documentation shows it |
-//! | `redis-rs` | `kvlock::LockCommands` over a multiplexed connection with `TCP_NODELAY` |
+//! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them |
 #![allow(

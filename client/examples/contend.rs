@@ -12,7 +12,7 @@
     reason = "a timeline on the terminal is all it is for"
 )]
 
-use kvlock::{Grant, LockCommands, Token};
+use kvlock::{AsyncLockCommands, Grant, Token};
 use redis::aio::MultiplexedConnection;
 use std::error::Error;
 use std::fmt::Display;

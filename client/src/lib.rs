@@ -6,7 +6,7 @@
 //!
 //! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you
 //!   are done, and tells you when it is lost. What follows is about these.
-//! - [`LockCommands`]: the commands alone, as methods of your own redis-rs connections. Nothing
+//! - [`AsyncLockCommands`], [`AsyncSemaphoreCommands`] and [`AsyncLatchCommands`]: the commands alone, as methods of your own redis-rs connections. Nothing
 //!   there renews or releases; its documentation says what that leaves to you.
 //!
 //! ```no_run
@@ -192,6 +192,22 @@
 //! `kvlock_renewed_total`, `kvlock_renewals_failed_total`, `kvlock_lost_total` and
 //! `kvlock_troubles_total`.
 //!
+//! # Words
+//!
+//! | word | |
+//! |---|---|
+//! | **owner** | who holds a lock, as the server knows it: a string that one acquisition, or several that share an [`Owner`], have to themselves |
+//! | **holder**, **waiter** | an owner that has the lock; one that is in line for it |
+//! | **grant** | the server's giving of a lock to an owner, with a **token** larger than all before |
+//! | **hold** | one of the times that a re-entrant owner has acquired the lock; it is free when none is left |
+//! | **lease** | for how long a grant lasts unless it is renewed. A **fixed** lease is not renewed |
+//! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |
+//! | **margin** | how long before the end of a lease its holder stops believing in it |
+//! | **watchdog** | the task of a client that renews its leases and notices their end |
+//! | **hand-off** | a release, or the end of a lease, that grants the lock to the first in line in the same step |
+//! | **session** | through which all waits of a client at one server go |
+//! | **confirm** | to set the full lease, or to have replicas say that they have a grant, before the guard is handed out |
+//!
 //! # Features
 //!
 //! `tls-rustls`, `tls-rustls-webpki-roots` and `tls-native-tls` are redis-rs's, for addresses that
@@ -230,7 +246,9 @@ pub use net::address::Address;
 pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 /// The version of redis-rs that addresses, errors and connections of this crate are of.
 pub use redis;
-pub use wire::command::{LockCommands, SharedLockCommands};
+pub use wire::command::{
+    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, ReleaseOptions,
+};
 pub use wire::error::Error;
 pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
 pub use wire::observed::Departure;

@@ -8,7 +8,7 @@ use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value
 use std::time::Duration;
 
 #[doc = include_str!("command/commands.md")]
-pub trait LockCommands: ConnectionLike + Send + Sized {
+pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// Takes the lock if it is free, or once more if this owner holds it.
     ///
     /// Never waits: answers `None` if another owner holds the lock, or if others are in line for
@@ -22,7 +22,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
     /// already holds the lock 4,294,967,295 times; those of the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: release, or repeat with
-    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds).
+    /// [`lock_acquire_options`](Self::lock_acquire_options).
     ///
     /// # Cancel safety
     ///
@@ -32,7 +32,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     /// use std::time::Duration;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
@@ -51,50 +51,43 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         send(self, request::acquire(Mode::Alone, key, owner, lease, None), reply::grant)
     }
 
-    /// Takes the lock so that this owner then holds it `holds` times; harmless to repeat.
-    ///
-    /// Like [`lock_acquire`](Self::lock_acquire), but says what is to be true afterwards: the owner
-    /// holding one less gains a hold, the owner holding `holds` already keeps what it has (the
-    /// lease is prolonged as by a reentry). So a caller whose reply was lost sends the same command
-    /// again. A first acquire has `holds` 1, the reentry after it 2.
-    ///
-    /// `holds` is 1 to 4,294,967,295.
+    /// The same for who shares the lock, or says how many holds there are to be, which is harmless to
+    /// repeat: see [`AcquireOptions`].
     ///
     /// # Errors
     ///
-    /// `MISMATCH` if the owner holds the lock more or fewer times than fits. With `holds` of 2 and
-    /// up that includes not at all: a reentry onto a lock that was lost is told, not granted anew.
-    /// Otherwise those of `lock_acquire`.
+    /// Those of [`lock_acquire`](Self::lock_acquire); with `holds` `MISMATCH` if the owner holds the
+    /// lock more or fewer times than fits. With 2 and up that includes not at all: a reentry onto a
+    /// lock that was lost is told, not granted anew.
     ///
     /// # Cancel safety
     ///
-    /// As [`lock_acquire`](Self::lock_acquire); repeating is harmless.
+    /// As [`lock_acquire`](Self::lock_acquire); with `holds` repeating is harmless.
     ///
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::{AcquireOptions, AsyncLockCommands};
     /// use std::time::Duration;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
-    /// let lease = Duration::from_secs(10);
-    /// let mut answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    /// let (lease, once) = (Duration::from_secs(10), AcquireOptions::default().holds(1));
+    /// let mut answer = con.lock_acquire_options("orders:42", "alice:1", lease, once).await;
     /// if answer.as_ref().is_err_and(redis::RedisError::is_timeout) {
-    ///     answer = con.lock_acquire_to_holds("orders:42", "alice:1", lease, 1).await;
+    ///     answer = con.lock_acquire_options("orders:42", "alice:1", lease, once).await;
     /// }
     /// let granted = answer?.is_some(); // and if so, held once
     /// # let _ = granted;
     /// # Ok(()) }
     /// ```
-    fn lock_acquire_to_holds<'a>(
+    fn lock_acquire_options<'a>(
         &'a mut self,
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
         lease: Duration,
-        holds: u32,
+        options: AcquireOptions,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::acquire(Mode::Alone, key, owner, lease, Some(holds));
-        send(self, request, reply::grant)
+        send(self, request::acquire(options.mode, key, owner, lease, options.holds), reply::grant)
     }
 
     /// Takes the lock, in line behind those who came earlier, if need be.
@@ -108,7 +101,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// this answers like [`lock_acquire`](Self::lock_acquire).
     ///
     /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
-    /// [trait's documentation](LockCommands#connections-for-waiting) shows. On a connection as redis-rs
+    /// [trait's documentation](AsyncLockCommands#connections-for-waiting) shows. On a connection as redis-rs
     /// makes it by default, the caller is gone after 500 ms, and the lock is later granted to
     /// nobody.
     ///
@@ -130,7 +123,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     /// use std::time::Duration;
     ///
     /// # async fn example(client: redis::Client) -> redis::RedisResult<()> {
@@ -157,16 +150,13 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         send(self, request, reply::grant)
     }
 
-    /// Waits for the lock so that this owner then holds it `holds` times; harmless to repeat.
-    ///
-    /// [`lock_wait`](Self::lock_wait) with the promise of
-    /// [`lock_acquire_to_holds`](Self::lock_acquire_to_holds): a caller whose connection broke
-    /// sends the same command again and is granted, or recognised as the holder, or goes to the end
-    /// of the line. If the older call is still in line, this one takes its place over.
+    /// The same with [`AcquireOptions`]. With `holds`, a caller whose connection broke sends the same
+    /// command again and is granted, or recognised as the holder, or goes to the end of the line; if
+    /// the older call is still in line, this one takes its place over.
     ///
     /// # Errors
     ///
-    /// Those of both methods named.
+    /// Those of [`lock_wait`](Self::lock_wait) and [`lock_acquire_options`](Self::lock_acquire_options).
     ///
     /// # Cancel safety
     ///
@@ -175,26 +165,24 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::{AcquireOptions, AsyncLockCommands};
     /// use std::time::Duration;
     ///
     /// # async fn example(mut waiting: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
-    /// let lease = Duration::from_secs(10);
-    /// let grant = waiting
-    ///     .lock_wait_to_holds("orders:42", "bob:1", lease, None, 1)
-    ///     .await?;
+    /// let (lease, reading) = (Duration::from_secs(10), AcquireOptions::default().shared());
+    /// let grant = waiting.lock_wait_options("catalogue", "bob:1", lease, None, reading).await?;
     /// # let _ = grant;
     /// # Ok(()) }
     /// ```
-    fn lock_wait_to_holds<'a>(
+    fn lock_wait_options<'a>(
         &'a mut self,
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
         lease: Duration,
         timeout: Option<Duration>,
-        holds: u32,
+        options: AcquireOptions,
     ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(Mode::Alone, key, owner, lease, timeout, Some(holds), None);
+        let request = request::wait(options.mode, key, owner, lease, timeout, options.holds, None);
         send(self, request, reply::grant)
     }
 
@@ -208,8 +196,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     ///
     /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
-    /// repeat with [`lock_release_all`](Self::lock_release_all) or
-    /// [`lock_release_to_holds`](Self::lock_release_to_holds).
+    /// repeat with [`lock_release_options`](Self::lock_release_options).
     ///
     /// # Cancel safety
     ///
@@ -218,7 +205,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// match con.lock_release("orders:42", "alice:1").await? {
@@ -237,14 +224,13 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
         send(self, request, reply::holds_left)
     }
 
-    /// Gives back every hold of this owner.
-    ///
-    /// Like [`lock_release`](Self::lock_release), with 0 left. Harmless to repeat: a second one
-    /// answers `None`.
+    /// Gives back every hold, or so many that a number of them remain, alone or shared: see
+    /// [`ReleaseOptions`]. Harmless to repeat.
     ///
     /// # Errors
     ///
-    /// Those of `lock_release`.
+    /// Those of [`lock_release`](Self::lock_release), and `MISMATCH` if the owner holds the lock a
+    /// number of times that does not fit.
     ///
     /// # Cancel safety
     ///
@@ -253,57 +239,23 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
-    ///
-    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
-    /// let was_held = con.lock_release_all("orders:42", "alice:1").await?.is_some();
-    /// # let _ = was_held;
-    /// # Ok(()) }
-    /// ```
-    fn lock_release_all<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(Mode::Alone, key, owner, GiveBack::All);
-        send(self, request, reply::holds_left)
-    }
-
-    /// Gives back one hold so that `holds_left` remain; harmless to repeat.
-    ///
-    /// Says what is to be true afterwards: the owner holding one more gives it back, the owner
-    /// holding `holds_left` already (1 and up) keeps them, and one that holds nothing gets `None`.
-    /// To give up a lock that is held once, `holds_left` is 0.
-    ///
-    /// `holds_left` is 0 to 4,294,967,294.
-    ///
-    /// # Errors
-    ///
-    /// `MISMATCH` if the owner holds the lock a number of times that does not fit; otherwise those
-    /// of [`lock_release`](Self::lock_release).
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped release may or may not be carried out; repeating is harmless.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::{AsyncLockCommands, ReleaseOptions};
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// // Held twice; leave one. Sent again after a lost reply, it does no harm.
-    /// con.lock_release_to_holds("orders:42", "alice:1", 1).await?;
+    /// let leave_one = ReleaseOptions::default().holds_left(1);
+    /// con.lock_release_options("orders:42", "alice:1", leave_one).await?;
+    /// con.lock_release_options("orders:42", "alice:1", ReleaseOptions::default().all()).await?;
     /// # Ok(()) }
     /// ```
-    fn lock_release_to_holds<'a>(
+    fn lock_release_options<'a>(
         &'a mut self,
         key: impl ToSingleRedisArg,
         owner: impl ToSingleRedisArg,
-        holds_left: u32,
+        options: ReleaseOptions,
     ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(Mode::Alone, key, owner, GiveBack::DownTo(holds_left));
-        send(self, request, reply::holds_left)
+        let ReleaseOptions { mode, give_back } = options;
+        send(self, request::release(mode, key, owner, give_back), reply::holds_left)
     }
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
@@ -327,7 +279,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     /// use std::time::{Duration, Instant};
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
@@ -368,7 +320,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     /// use std::time::Duration;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection, largest: kvlock::Token) -> redis::RedisResult<()> {
@@ -405,7 +357,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut other: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// if !other.lock_cancel("orders:42", "bob:1").await? {
@@ -437,7 +389,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// let info = con.lock_info("orders:42").await?;
@@ -465,7 +417,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// let info = con.lock_info_waiters("orders:42", 5).await?;
@@ -500,7 +452,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// for lock in con.lock_list(10).await? {
@@ -531,7 +483,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     /// # Examples
     ///
     /// ```no_run
-    /// use kvlock::LockCommands;
+    /// use kvlock::AsyncLockCommands;
     ///
     /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
     /// let was_held = con.lock_force_release("orders:42").await?;
@@ -543,7 +495,7 @@ pub trait LockCommands: ConnectionLike + Send + Sized {
     }
 }
 
-impl<C: ConnectionLike + Send> LockCommands for C {}
+impl<C: ConnectionLike + Send> AsyncLockCommands for C {}
 
 fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
     connection: &'a mut C,
@@ -556,8 +508,10 @@ fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
     })
 }
 
-mod shared;
-pub use shared::SharedLockCommands;
+mod family;
+mod options;
+pub use family::{AsyncLatchCommands, AsyncSemaphoreCommands};
+pub use options::{AcquireOptions, ReleaseOptions};
 
 #[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ pub struct LockInfo {
     /// What the holder says of itself, as a leader does: [`Election::value`](crate::Election::value).
     pub value: Option<Vec<u8>>,
     /// The first waiters, next in line first. Empty unless asked for with
-    /// [`lock_info_waiters`](crate::LockCommands::lock_info_waiters).
+    /// [`lock_info_waiters`](crate::AsyncLockCommands::lock_info_waiters).
     pub queue: Vec<Waiter>,
 }
 

@@ -2,7 +2,10 @@
 
 use super::{SOON, Stage, soon};
 use harness::{Server, Value, cmd, observe};
-use kvlock::{Client, Error, SharedLockCommands};
+use kvlock::{
+    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Client, Error,
+    ReleaseOptions,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -248,13 +251,47 @@ async fn the_commands_alone_do_what_they_say() {
     let client = redis::Client::open(server.url()).unwrap();
     let mut con = client.get_multiplexed_async_connection().await.unwrap();
     let lease = Duration::from_secs(60);
-    let one = con.lock_acquire_shared("k", "one", lease, None).await.unwrap().unwrap();
-    let two = con.lock_wait_shared("k", "two", lease, Some(SHORT), Some(1)).await.unwrap().unwrap();
+    let (shared, give) = (AcquireOptions::default().shared(), ReleaseOptions::default().shared());
+    let one = con.lock_acquire_options("k", "one", lease, shared).await.unwrap().unwrap();
+    let two = con.lock_wait_options("k", "two", lease, Some(SHORT), shared.holds(1)).await;
+    let two = two.unwrap().unwrap();
     assert_eq!((one.token, two.holds), (two.token, 1));
-    let again = con.lock_acquire_shared("k", "one", lease, Some(2)).await.unwrap().unwrap();
-    assert_eq!(again.holds, 2);
-    assert_eq!(con.lock_release_shared("k", "one", None).await.unwrap(), Some(1));
-    assert_eq!(con.lock_release_shared("k", "one", Some(0)).await.unwrap(), Some(0));
-    assert_eq!(con.lock_release_shared("k", "one", None).await.unwrap(), None);
+    let again = con.lock_acquire_options("k", "one", lease, shared.holds(2)).await.unwrap();
+    assert_eq!(again.unwrap().holds, 2);
+    assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), Some(1));
+    assert_eq!(con.lock_release_options("k", "one", give.holds_left(0)).await.unwrap(), Some(0));
+    assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), None);
     assert_eq!(server.connect().run("LOCK.INFO k").field("holders"), &Value::Integer(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
+    let server = Server::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut con = client.get_multiplexed_async_connection().await.unwrap();
+    let lease = Duration::from_secs(60);
+    assert!(con.sem_set_once("s", 3).await.unwrap());
+    assert!(!con.sem_set_once("s", 5).await.unwrap());
+    // Twice is as good as once.
+    assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
+    assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
+    assert_eq!(con.sem_wait("s", "two", 2, lease, Some(SHORT)).await.unwrap(), None);
+    assert_eq!(con.sem_acquire_all("s", "two", lease).await.unwrap(), Some(1));
+    assert!(con.sem_renew("s", "two", lease).await.unwrap().is_some());
+    assert_eq!(con.sem_info("s").await.unwrap().used, 3);
+    assert!(!con.sem_cancel("s", "two").await.unwrap());
+    assert!(con.sem_release("s", "one").await.unwrap().is_some());
+    assert_eq!(con.sem_release("s", "one").await.unwrap(), None);
+    con.sem_set("s", 5).await.unwrap();
+    assert_eq!(con.sem_wait("s", "one", 4, lease, Some(SHORT)).await.unwrap(), Some(4));
+
+    assert!(con.latch_set("l", 2, Some(lease)).await.unwrap());
+    assert!(!con.latch_set("l", 7, None).await.unwrap());
+    assert_eq!(con.latch_count_down("l", Some(b"a")).await.unwrap(), Some(1));
+    assert_eq!(con.latch_count_down("l", Some(b"a")).await.unwrap(), Some(1));
+    assert!(!con.latch_wait("l", "me", Some(SHORT)).await.unwrap());
+    assert!(!con.latch_cancel("l", "me").await.unwrap());
+    assert_eq!(con.latch_info("l").await.unwrap().count, 1);
+    assert_eq!(con.latch_count_down("l", None).await.unwrap(), Some(0));
+    assert!(con.latch_wait("l", "me", None).await.unwrap());
 }

@@ -44,7 +44,12 @@ fn now<T>(mut future: RedisFuture<'_, T>) -> RedisResult<T> {
 #[test]
 fn a_method_sends_its_command_and_reads_its_reply() {
     let mut con = answering(Value::Array(vec![Value::Int(17), Value::Int(2)]));
-    let grant = now(con.lock_acquire_to_holds("k", "alice", Duration::from_secs(1), 2));
+    let grant = now(con.lock_acquire_options(
+        "k",
+        "alice",
+        Duration::from_secs(1),
+        AcquireOptions::default().holds(2),
+    ));
     let grant = grant.unwrap().unwrap();
     assert_eq!((grant.token.value(), grant.holds), (17, 2));
     let sent: &[u8] = b"*6\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n$5\r\nalice\r\n$4\r\n1000\r\n\
@@ -68,7 +73,10 @@ fn a_reply_that_does_not_fit_is_an_error() {
     let kind = |outcome: RedisResult<()>| outcome.unwrap_err().kind();
     let lease = Duration::from_secs(1);
     assert_eq!(kind(now(con.lock_acquire("k", "a", lease)).map(drop)), ErrorKind::Parse);
-    assert_eq!(kind(now(con.lock_release_all("k", "a")).map(drop)), ErrorKind::Parse);
+    assert_eq!(
+        kind(now(con.lock_release_options("k", "a", ReleaseOptions::default().all())).map(drop)),
+        ErrorKind::Parse
+    );
     assert_eq!(kind(now(con.lock_info("k")).map(drop)), ErrorKind::Parse);
     assert_eq!(kind(now(con.lock_list(1)).map(drop)), ErrorKind::Parse);
     assert_eq!(kind(now(con.lock_force_release("k")).map(drop)), ErrorKind::Parse);
