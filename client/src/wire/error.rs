@@ -92,22 +92,13 @@ impl Error {
     /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        match self {
-            Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. } => {
-                true
-            }
-            Self::NoMajority { trouble, .. } => trouble.is_retryable(),
-            Self::Server(_) => self.code().is_some_and(|code| PASSING.contains(&code)),
-            Self::Lost
-            | Self::Invalid(_)
-            | Self::Config(_)
-            | Self::ModuleMissing(_)
-            | Self::Denied(_)
-            | Self::Authentication(_)
-            | Self::NotALock
-            | Self::Upgrade
-            | Self::Protocol(_) => false,
+        if let Self::NoMajority { trouble, .. } = self {
+            return trouble.is_retryable();
         }
+        matches!(
+            self,
+            Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. }
+        ) || self.code().is_some_and(|code| PASSING.contains(&code))
     }
 
     /// The first word of the server's answer, such as `READONLY`, if that is what went wrong.
@@ -198,22 +189,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connection(error) | Self::Server(error) => Some(error),
-            Self::NoMajority { trouble, .. } => Some(trouble),
-            Self::Lost
-            | Self::Invalid(_)
-            | Self::Config(_)
-            | Self::ModuleMissing(_)
-            | Self::Denied(_)
-            | Self::Authentication(_)
-            | Self::NotALock
-            | Self::Upgrade
-            | Self::QueueFull
-            | Self::NotReplicated { .. }
-            | Self::Timeout
-            | Self::Protocol(_) => None,
+        if let Self::Connection(error) | Self::Server(error) = self {
+            return Some(error);
         }
+        let Self::NoMajority { trouble, .. } = self else { return None };
+        Some(trouble)
     }
 }
 
