@@ -48,7 +48,7 @@ pub struct Changed {
     pub(crate) observer: WaiterId,
     /// How the lock stands now.
     pub news: Rc<News>,
-    /// How the latest holder went since what the observer was told before.
+    /// How the latest holder went since what the observer has acknowledged.
     pub why: Option<Gone>,
 }
 
@@ -148,19 +148,21 @@ impl Outbox {
 
     /// Keeps a change. One before that was not sent yet gives it its place, so that it waits no longer
     /// for its turn; one that was sent goes, since its number is taken for heard. So there is one at
-    /// most.
+    /// most, and how a holder went is said until it is acknowledged.
     pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
         let observer = changed.observer;
         let before = self.changes.get(&observer).copied();
-        let unsent = before.filter(|number| *number > self.sent.max(self.written));
-        if let Some(outcome) = unsent.and_then(|number| self.kept.get_mut(&number))
+        if let Some(number) = before.filter(|number| *number > self.acked)
+            && let Some(outcome) = self.kept.get_mut(&number)
             && let Ending::Changed(before) = &mut outcome.ending
         {
             changed.why = changed.why.or(before.why);
-            if !Bug::OldNews.is_planted() {
-                *before = changed;
+            if number > self.sent.max(self.written) {
+                if !Bug::OldNews.is_planted() {
+                    *before = changed;
+                }
+                return;
             }
-            return;
         }
         if !Bug::ChangesPileUp.is_planted() {
             self.forget_change(observer);

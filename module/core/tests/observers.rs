@@ -1,6 +1,17 @@
-//! Those who observe a lock: what they are told, and what is kept for them.
+//! Those who observe a lock: what they are told, and what is kept for them; and whatever happens, against
+//! a model that remembers all.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a panic is how a test fails"
+)]
+
+#[expect(dead_code, reason = "bytes are for others")]
+mod prove;
+#[path = "observers/world.rs"]
+mod world;
 
 use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, RUN_MAX, Reading, SessionId,
@@ -173,4 +184,13 @@ fn how_a_holder_went_is_what_it_went_by() {
         let seen = send(&mut table, reading);
         assert_eq!(seen, [(1, Standing::Shared { token: None }, Some(why))], "{cause:?}");
     }
+}
+
+#[test]
+fn observers_hear_what_the_contract_says() {
+    prove::for_all(&world::walk(), |ops| {
+        let mut world = world::World::new();
+        ops.iter().try_for_each(|op| world.step(op))?;
+        world.all_know()
+    });
 }

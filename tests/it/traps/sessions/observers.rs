@@ -79,6 +79,7 @@ fn however_a_holder_goes_its_observers_hear_why(kind: Kind) {
     assert_eq!(party.observe("k")[0], Value::bulk("vacant"));
     let (mut number, mut version, mut token) = (0, 0, 0);
     for (end, why) in ENDS {
+        party.connection.call(cmd!["SESSION.NEXT", party.id, number, 0]);
         token_of(&stage.run("LOCK.ACQUIRE k alice 600000"));
         let held = party.next_change(number);
         assert_eq!((held.owner.as_deref(), held.why), (Some("alice"), None), "before {end}");

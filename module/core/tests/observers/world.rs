@@ -1,0 +1,288 @@
+//! A few locks, observers of them, and all that ever was: each lock has the list of how it stood.
+
+use kvlock_core::{
+    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Reading, SessionId, Standing,
+    Table, Token,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const KEYS: [&str; 2] = ["k", "l"];
+const SESSIONS: usize = 3;
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+
+/// Ways to go, and what is said of them.
+const WAYS: [(Cause, Gone); 4] = [
+    (Cause::Release, Gone::Released),
+    (Cause::Forced, Gone::Forced),
+    (Cause::Flush, Gone::Flushed),
+    (Cause::Outside, Gone::Deleted),
+];
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// From now on that one holds it: 0 is nobody, 1 those who share it.
+    Become {
+        key: usize,
+        who: usize,
+        way: usize,
+    },
+    /// The holder says something else of itself.
+    Say {
+        key: usize,
+    },
+    Observe {
+        key: usize,
+        session: usize,
+    },
+    Unobserve {
+        key: usize,
+        session: usize,
+    },
+    /// Reads, through a new connection or the same; the reply may be lost, and may not be written
+    /// yet when the next thing happens.
+    Read {
+        session: usize,
+        anew: bool,
+        lost: bool,
+        written: bool,
+    },
+    /// What was sent is written.
+    Written {
+        session: usize,
+    },
+    Work,
+    /// Ends a session; the next of that number is another.
+    Close {
+        session: usize,
+    },
+}
+
+pub(crate) fn walk() -> impl Strategy<Value = Vec<Op>> {
+    let (key, session, flag) = (0..KEYS.len(), 0..SESSIONS, any::<bool>());
+    let op = prop_oneof![
+        6 => (key.clone(), 0..5_usize, 0..WAYS.len())
+            .prop_map(|(key, who, way)| Op::Become { key, who, way }),
+        1 => key.clone().prop_map(|key| Op::Say { key }),
+        4 => (key.clone(), session.clone()).prop_map(|(key, session)| Op::Observe { key, session }),
+        1 => (key, session.clone()).prop_map(|(key, session)| Op::Unobserve { key, session }),
+        5 => (session.clone(), flag, select(&[false, false, true][..]), flag).prop_map(
+            |(session, anew, lost, written)| Op::Read { session, anew, lost, written }
+        ),
+        1 => session.clone().prop_map(|session| Op::Written { session }),
+        2 => Just(Op::Work),
+        1 => session.prop_map(|session| Op::Close { session }),
+    ];
+    vec(op, 1..60)
+}
+
+/// How a lock stood from a version on, and how the holder before went by it.
+type Stood = (u64, Standing, Option<Gone>);
+
+/// What a client knows.
+#[derive(Debug)]
+struct Client {
+    session: SessionId,
+    connection: u64,
+    /// The latest number it has heard of, which it acknowledges next.
+    ack: u64,
+    sent: Option<(Reading, u64)>,
+    /// Of each lock that it observes: the version that it knows.
+    knows: [Option<u64>; KEYS.len()],
+    /// The version with which it began to observe.
+    since: [u64; KEYS.len()],
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    table: Table<()>,
+    stands: [Standing; KEYS.len()],
+    history: [Vec<Stood>; KEYS.len()],
+    clients: Vec<Client>,
+    opened: u8,
+    version: u64,
+    tokens: u64,
+}
+
+fn key_of(key: usize) -> KeyRef<'static> {
+    KeyRef::lock(0, KEYS[key].as_bytes())
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let vacant = || Standing::Vacant;
+        let mut world = Self {
+            table: Table::new(Limits::UNLIMITED),
+            stands: [vacant(), vacant()],
+            history: [Vec::new(), Vec::new()],
+            clients: Vec::new(),
+            opened: 0,
+            version: 0,
+            tokens: 0,
+        };
+        world.clients = (0..SESSIONS).map(|_| world.open()).collect();
+        world
+    }
+
+    fn open(&mut self) -> Client {
+        self.opened += 1;
+        let session = self.table.open_session([self.opened; 32], b"user", Millis(60_000), NOW);
+        Client {
+            session: session.expect("there is room"),
+            connection: 0,
+            ack: 0,
+            sent: None,
+            knows: [None; KEYS.len()],
+            since: [0; KEYS.len()],
+        }
+    }
+
+    pub(crate) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+        match *op {
+            Op::Become { key, who, way } => {
+                self.tokens += 1;
+                let token = Token::from_stored(self.tokens);
+                let standing = match who {
+                    0 => Standing::Vacant,
+                    1 => Standing::Shared { token },
+                    who => Standing::Held { owner: who.to_be_bytes().into(), token, value: None },
+                };
+                let went = match (&self.stands[key], &standing) {
+                    (Standing::Vacant, _) => false,
+                    (Standing::Held { owner, .. }, Standing::Held { owner: next, .. }) => {
+                        owner != next
+                    }
+                    _ => true,
+                };
+                self.becomes(key, standing, WAYS[way].0, went.then_some(WAYS[way].1));
+            }
+            Op::Say { key } => {
+                self.tokens += 1;
+                let mut standing = self.stands[key].clone();
+                if let Standing::Held { value, .. } = &mut standing {
+                    *value = Some(self.tokens.to_be_bytes().into());
+                }
+                self.becomes(key, standing, Cause::Outside, None);
+            }
+            Op::Observe { key, session } => self.observe(key, session)?,
+            Op::Unobserve { key, session } => {
+                let client = &mut self.clients[session];
+                let did = self.table.unobserve(key_of(key), client.session);
+                prop_assert_eq!(did, client.knows[key].take().is_some());
+            }
+            Op::Read { session, anew, lost, written } => {
+                self.read(session, anew, lost)?;
+                if written {
+                    self.written(session);
+                }
+            }
+            Op::Written { session } => self.written(session),
+            Op::Work => drop(self.table.work_on_sessions()),
+            Op::Close { session } => {
+                self.table.close_session(self.clients[session].session);
+                self.clients[session] = self.open();
+            }
+        }
+        self.table.check().map_err(TestCaseError::fail)
+    }
+
+    fn becomes(&mut self, key: usize, standing: Standing, cause: Cause, gone: Option<Gone>) {
+        if self.table.is_observed(key_of(key)) && standing != self.stands[key] {
+            self.version += 1;
+            self.history[key].push((self.version, standing.clone(), gone));
+        }
+        self.stands[key] = standing.clone();
+        self.table.notice(key_of(key), NOW, Some(cause), (standing, None));
+    }
+
+    fn observe(&mut self, key: usize, session: usize) -> Result<(), TestCaseError> {
+        let is_first = !self.table.is_observed(key_of(key));
+        let stands = self.stands[key].clone();
+        let client = &mut self.clients[session];
+        let news = self.table.observe(key_of(key), NOW, (stands, None), client.session);
+        let news = news.expect("there is room");
+        self.version += 1;
+        if is_first {
+            self.history[key].push((self.version, self.stands[key].clone(), None));
+        }
+        let newest = self.history[key].last().map(|(version, ..)| *version);
+        prop_assert_eq!((Some(news.version), &news.standing), (newest, &self.stands[key]));
+        prop_assert!(client.knows[key] <= Some(news.version));
+        client.knows[key] = Some(news.version);
+        client.since[key] = news.version;
+        Ok(())
+    }
+
+    fn written(&mut self, session: usize) {
+        if let Some((reading, up_to)) = self.clients[session].sent.take() {
+            self.table.heard(reading, up_to);
+        }
+    }
+
+    /// A client reads. It goes on over a new connection if it lost a reply.
+    fn read(&mut self, session: usize, anew: bool, lost: bool) -> Result<(), TestCaseError> {
+        // The client has heard only of what was written.
+        self.written(session);
+        let client = &mut self.clients[session];
+        client.connection += u64::from(anew);
+        let began =
+            self.table.begin_reading(client.session, Some(client.connection), client.ack, NOW);
+        let Ok((Some(reading), None)) = began else {
+            return Err(TestCaseError::fail("no reading"));
+        };
+        let news = self.table.news(reading).and_then(Result::ok);
+        let mut up_to = 0;
+        for (number, outcome) in news.into_iter().flatten() {
+            up_to = number;
+            let Ending::Changed(changed) = &outcome.ending else {
+                return Err(TestCaseError::fail("something else"));
+            };
+            let key = KEYS.iter().position(|key| *key.as_bytes() == *outcome.key.name);
+            let key = key.expect("it is a lock");
+            let version = changed.news.version;
+            let stood = self.history[key].iter().find(|stood| stood.0 == version);
+            prop_assert_eq!(stood.map(|stood| &stood.1), Some(&changed.news.standing));
+            if lost || number <= client.ack {
+                continue;
+            }
+            let Some(knows) = client.knows[key].filter(|knows| *knows < version) else {
+                return Err(TestCaseError::fail("told twice"));
+            };
+            let gone_since = |since: u64| {
+                let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
+                of.filter_map(|stood| stood.2).next_back()
+            };
+            // What was not acknowledged when it came it says again.
+            match gone_since(knows) {
+                None if changed.why.is_none() => {}
+                None => prop_assert_eq!(changed.why, gone_since(client.since[key])),
+                gone => prop_assert_eq!(changed.why, gone),
+            }
+            client.knows[key] = Some(version);
+        }
+        if !lost {
+            client.ack = client.ack.max(up_to);
+        }
+        client.connection += u64::from(lost);
+        self.table.sent(reading, up_to, NOW);
+        client.sent = Some((reading, up_to));
+        Ok(())
+    }
+
+    /// When all is done and read, everybody knows the newest.
+    pub(crate) fn all_know(&mut self) -> Result<(), TestCaseError> {
+        while self.table.work_on_sessions() {}
+        let observations = self.clients.iter().flat_map(|it| it.knows).flatten().count();
+        prop_assert_eq!(self.table.observers().0, observations);
+        prop_assert!(self.table.session_waits().1 <= observations, "more than one is kept");
+        for session in 0..SESSIONS {
+            self.read(session, false, false)?;
+            for (key, knows) in self.clients[session].knows.into_iter().enumerate() {
+                let newest = self.history[key].last().map(|(version, ..)| *version);
+                prop_assert!(knows.is_none() || knows == newest, "{knows:?} of {newest:?}");
+            }
+        }
+        Ok(())
+    }
+}
