@@ -317,3 +317,89 @@ impl Running {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::clock::{Boottime, Caution};
+    use crate::engine::lease::Terms;
+    use crate::engine::settings::Settings;
+    use crate::net::address::Address;
+    use std::time::Duration;
+
+    fn held(token: u64, value: &str) -> Seen {
+        let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
+        Seen { holder: Some(holder), version: 1, departure: None }
+    }
+
+    fn vacant(departure: Option<Departure>) -> Seen {
+        Seen { holder: None, version: 1, departure }
+    }
+
+    fn stage() -> (Context, Observed) {
+        let settings = Settings {
+            lease: Duration::from_secs(30),
+            reply_timeout: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+            replicas: None,
+            confirm: false,
+        };
+        let caution = Caution { margin: Duration::ZERO };
+        let terms = Terms { clock: Arc::new(Boottime), caution };
+        let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
+        let context = Context::new(address, settings, terms).unwrap();
+        let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());
+        (context, Observed { key: b"k"[..].into(), view, state })
+    }
+
+    /// The term that is shown, and how the one before went.
+    fn shown(observed: &Observed) -> (Option<u64>, Option<Departure>) {
+        match &*observed.view.borrow() {
+            View::Known(Known { holder, departure }) => {
+                (holder.as_ref().map(|holder| holder.token.value()), *departure)
+            }
+            other @ (View::Unknown | View::Failed(_)) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn terms_never_go_back_whichever_server_tells() {
+        let (context, observed) = stage();
+        let forced = Some(Departure::Forced);
+        for (seen, expected) in [
+            (vacant(None), (None, None)),
+            (held(5, "a"), (Some(5), None)),
+            (vacant(forced), (None, forced)),
+            // A server that was deposed.
+            (held(4, "old"), (None, forced)),
+            // The same term again: its slot has moved.
+            (held(5, "a"), (Some(5), None)),
+            (held(9, "b"), (Some(9), None)),
+            (held(8, "old"), (Some(9), None)),
+            // Of a client that knows no terms.
+            (held(0, ""), (Some(0), None)),
+            (held(8, "old"), (Some(0), None)),
+        ] {
+            observed.see(&context, seen.clone());
+            assert_eq!(shown(&observed), expected, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_what_is_not_new() {
+        let (context, observed) = stage();
+        let mut view = observed.view.subscribe();
+        let mut is_told = |seen| {
+            observed.see(&context, seen);
+            let told = view.has_changed().unwrap();
+            view.mark_unchanged();
+            told
+        };
+        assert!(is_told(held(5, "a")) && !is_told(held(5, "a")) && is_told(held(5, "b")));
+        let released = Some(Departure::Released);
+        assert!(is_told(vacant(released)) && !is_told(vacant(None)), "asked for anew");
+        assert_eq!(shown(&observed), (None, released));
+        observed.failed(Error::Timeout);
+        assert_eq!(shown(&observed), (None, released), "what was seen stays");
+    }
+}

@@ -1,6 +1,7 @@
 //! What others get wrong when connections break, servers hang and candidates give up.
 
 use super::*;
+use crate::client::cancel::after;
 use crate::client::proxy::Proxy;
 use harness::{Server, Value};
 use kvlock::{Client, Error};
@@ -107,4 +108,43 @@ async fn whoever_resigns_does_not_wait_for_a_server_that_hangs() {
     // In the background it goes on.
     let mut stage = stage;
     stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_is_dropped_at_any_point_leaves_no_candidate_and_no_observer() {
+    let mut stage = Stage::set().await;
+    let election = candidate(&stage, "a");
+    let (mut done, mut dropped) = (0, 0);
+    let mut count = |was_done: bool| if was_done { done += 1 } else { dropped += 1 };
+    for round in 0..200 {
+        let polls = 1 + round / 4 % 6;
+        match round % 4 {
+            // Whatever an earlier round has left would hold this up.
+            0 => {
+                let leader = soon(after(polls, election.campaign())).await.map(Result::unwrap);
+                count(leader.is_some());
+            }
+            1 => {
+                let leader = campaign(&election).await;
+                count(soon(after(polls, leader.proclaim("b"))).await.map(Result::unwrap).is_some());
+                assert!(!leader.is_lost());
+                count(soon(after(polls, leader.resign())).await.map(Result::unwrap).is_some());
+            }
+            2 => {
+                let seen = soon(after(polls, election.observe())).await.map(Result::unwrap);
+                count(seen.is_some());
+            }
+            _ => {
+                let work = |_| tokio::task::yield_now();
+                let led = soon(after(polls, election.lead(work))).await.map(Result::unwrap);
+                count(led.is_some());
+            }
+        }
+    }
+    assert!(done > 20 && dropped > 20, "{done} done, {dropped} dropped");
+    stage.assert_nothing_is_left().await;
+    wait::until("nobody observes", SOON, || {
+        let info = stage.control.run("LOCK.INFO k").to_string();
+        if info.contains("observers") { Err(info) } else { Ok(()) }
+    });
 }
