@@ -145,7 +145,7 @@ impl Host for Module {
                     }
                     server.dismiss_all(&DEMOTED);
                     server.table.forget_all_bound();
-                    server.close_all_sessions();
+                    server.table.end_all_sessions();
                 }
                 ServerEvent::Flushed(db) => server.table.flushed(db, now),
                 ServerEvent::Swapped(first, second) => {

@@ -14,6 +14,9 @@ use crate::redis::{Arg, Ctx, Reply};
 use crate::server::{Grant, Note, Server, WaitsFor};
 use crate::wake::BATCH;
 
+/// How many readers are told in one go: more than become ready in one otherwise.
+const READERS: usize = 4 * BATCH;
+
 /// What a reader hears when a later one reads.
 pub(crate) const READ_ELSEWHERE: Reply =
     Reply::error(c"UNBLOCKED a later SESSION.NEXT reads this session");
@@ -83,9 +86,11 @@ impl Server {
         }
     }
 
-    /// Answers the blocked readers that have something to hear.
+    /// Answers some of the blocked readers that have something to hear; the others have their turn
+    /// with what sessions leave to be done.
     pub(crate) fn tell_readers(&mut self, now: Now) {
-        while let Some((reading, waiting)) = self.table.next_reader(now) {
+        for _ in 0..READERS {
+            let Some((reading, waiting)) = self.table.next_reader(now) else { return };
             let parked = self.parked.remove(&waiting.client.handle());
             if let Some(WaitsFor::Outcomes(_, most)) = parked {
                 let outcomes = Outcomes::new(reading, most, Some(waiting.client_id));
@@ -100,13 +105,6 @@ impl Server {
         self.answer(reader, NO_SESSION, None);
     }
 
-    /// Ends all of them.
-    pub(crate) fn close_all_sessions(&mut self) {
-        for reader in self.table.close_all_sessions() {
-            self.answer(reader, NO_SESSION, None);
-        }
-    }
-
     /// Does some of what is due for sessions.
     pub(crate) fn work_on_sessions(&mut self, ctx: &Ctx<'_>, now: Now) {
         for _ in 0..BATCH {
@@ -115,6 +113,10 @@ impl Server {
             }
         }
         self.table.work_on_sessions();
+        for _ in 0..BATCH {
+            let Some(reader) = self.table.close_one_ended() else { break };
+            self.answer(reader, NO_SESSION, None);
+        }
         for _ in 0..BATCH {
             let Some(waiting) = self.table.drain_one() else { break };
             self.answer(waiting, sent_away(&Dismissal::Draining), None);

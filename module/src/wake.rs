@@ -34,7 +34,9 @@ impl Server {
             self.answer_released(ctx);
             self.tell_readers(now);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
-                self.timer.arm(ctx, PAUSED);
+                // To answer readers nothing is written.
+                let goes_on = self.table.has_readers_to_tell();
+                self.timer.arm(ctx, if goes_on { Duration::ZERO } else { PAUSED });
             }
             return;
         }

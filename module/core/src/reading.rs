@@ -143,6 +143,12 @@ impl<P> Table<P> {
         None
     }
 
+    /// Whether there are blocked readers to be answered.
+    #[must_use]
+    pub fn has_readers_to_tell(&self) -> bool {
+        !self.sessions.ready.is_empty() || self.sessions.first_ended().is_some()
+    }
+
     /// The connection of a reader is lost: the session is away, unless somebody else reads. A
     /// client that is still blocked is given back.
     pub fn reader_gone(&mut self, reading: Reading, now: Now) -> Option<P> {

@@ -166,7 +166,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
-        let session = self.sessions.get(id)?;
+        let session = self.sessions.get(id).filter(|_| id > self.sessions.ended)?;
         (*session.user == *user || Bug::ForeignSession.is_planted()).then_some(id)
     }
 
@@ -189,10 +189,16 @@ impl<P> Table<P> {
         reader
     }
 
-    /// Ends all sessions; gives back the readers that are blocked.
-    pub fn close_all_sessions(&mut self) -> Vec<P> {
-        let all: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
-        all.into_iter().filter_map(|id| self.close_session(id)).collect()
+    /// Ends all sessions: nobody can use or be granted anything through them any more. They are
+    /// closed some at a time, with [`Self::close_one_ended`].
+    pub fn end_all_sessions(&mut self) {
+        self.sessions.ended = SessionId(self.sessions.last_number);
+    }
+
+    /// Closes one of them; gives back its reader if one is blocked. None if there are none left.
+    pub fn close_one_ended(&mut self) -> Option<Option<P>> {
+        let id = self.sessions.first_ended()?;
+        Some(self.close_session(id))
     }
 
     /// A session is due: its reader's time is over, or its own is. Says whether there was one.

@@ -26,6 +26,8 @@ pub(crate) struct Sessions<P> {
     /// Grants of those that nobody was told of.
     pub(crate) untold: VecDeque<Untold>,
     pub(crate) last_number: u64,
+    /// Up to this one they are ended, and closed some at a time.
+    pub(crate) ended: SessionId,
     pub(crate) waits: usize,
     pub(crate) away: usize,
     /// How many outcomes are kept, with those of sessions that are gone.
@@ -43,6 +45,7 @@ impl<P> Default for Sessions<P> {
             remains: VecDeque::new(),
             untold: VecDeque::new(),
             last_number: 0,
+            ended: SessionId(0),
             waits: 0,
             away: 0,
             outcomes: 0,
@@ -69,7 +72,13 @@ impl<P> Sessions<P> {
 
     /// Says whether nobody can be given anything through it: it is away, or gone.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
-        self.get(id).is_none_or(|session| session.away) && !Bug::AwayGranted.is_planted()
+        let is_there = self.get(id).is_some_and(|session| !session.away && id > self.ended);
+        !is_there && !Bug::AwayGranted.is_planted()
+    }
+
+    /// The first of those that are ended and not closed yet.
+    pub(crate) fn first_ended(&self) -> Option<SessionId> {
+        self.all.first_key_value().map(|(id, _)| *id).filter(|id| *id <= self.ended)
     }
 
     /// A waiter belongs to it from now on.

@@ -314,7 +314,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let planned = self.agenda.next_due(now);
-        let goes_on = self.sessions_have_work() || self.is_sweeping();
+        let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
         let at_once = goes_on.then_some(Millis(0));
         [planned, at_once, self.quarantine_due(now), self.moment_due(now), self.bound_due(now)]
             .into_iter()

@@ -120,6 +120,47 @@ fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
     assert_eq!((table.session_waits(), table.check()), ((0, 0), Ok(())));
 }
 
+/// On a server that is no primary any more, and may be one again before all are closed.
+#[test]
+fn ten_thousand_sessions_end_some_at_a_time() {
+    const SESSIONS: u32 = 10_000;
+    let mut table = Table::new(Limits::UNLIMITED);
+    let name = |number: u32| {
+        let mut name = [b'0'; 32];
+        name[..4].copy_from_slice(&number.to_be_bytes());
+        name
+    };
+    for number in 0..SESSIONS {
+        let opened = table.open_session(name(number), b"user", Millis(100), NOW);
+        let (reading, _) =
+            table.begin_reading(opened.expect("it is opened"), Some(1), 0, NOW).expect("it reads");
+        table.block_reader(reading.expect("it is there"), number, Millis(100), NOW);
+    }
+    let first = table.session(&name(0), b"user").expect("it is there");
+    join(&mut table, "ended", Via::Session(first));
+    join(&mut table, "last", Via::Client(7));
+    table.end_all_sessions();
+    let is_known = |number: u32| table.session(&name(number), b"user").is_some();
+    assert!(!(0..SESSIONS).any(is_known) && table.session_count().0 == 10_000);
+    assert_eq!(table.next_due(NOW), Some(Millis(0)));
+    // Nothing is granted through one that is ended, and one that is opened now is not.
+    let later = table.open_session([b'9'; 32], b"user", Millis(100), NOW).expect("it is opened");
+    let request = Acquire { owner: b"new", want: Want::Exclusive, lease: Millis(9), holds: None };
+    let free = at(Observed::Free { stored: None });
+    assert_eq!(table.wait(&free, &request, None).0, WaitReply::Block, "I8");
+    let Change::HandOff(hand_off) = table.look(&free, Cause::Outside) else {
+        unreachable!("nobody is served")
+    };
+    assert_eq!((&*hand_off.owner, table.check()), (&b"last"[..], Ok(())));
+    for number in 0..SESSIONS {
+        assert_eq!(table.close_one_ended(), Some(Some(number)));
+    }
+    assert_eq!((table.close_one_ended(), table.session_count().0), (None, 1));
+    assert_eq!(table.session(&[b'9'; 32], b"user"), Some(later));
+    work_off(&mut table);
+    assert_eq!((table.waiters(), table.check()), (0, Ok(())));
+}
+
 /// Nothing is copied to make room: the server's clients would wait for that.
 #[test]
 fn a_crowd_of_grants_that_nobody_reads_takes_room_by_one_at_a_time() {
