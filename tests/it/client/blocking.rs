@@ -11,7 +11,7 @@ fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dro
     let server = Server::start();
     let mut control = server.connect();
     let client = Client::connect(server.url()).unwrap();
-    let lock = (*client).lock("k").lease(Duration::from_millis(300));
+    let lock = (*client).lock("k").lease(Duration::from_secs(3));
     let lock = client.of_lock(lock);
     let mut guard = lock.acquire().unwrap();
     wait::until("renewals", SOON, || {
