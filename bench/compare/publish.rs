@@ -42,6 +42,7 @@ pub(crate) fn fill_documents(results: &Results, root: &Path) {
     for document in ["README.md", "docs/performance.md"] {
         let path = root.join(document);
         let Ok(mut text) = fs::read_to_string(&path) else { continue };
+        text = filled(&text, "front", &table::front(results));
         text = filled(&text, "summary", &table::summary(results));
         text = filled(&text, "client", &table::client(results));
         text = filled(&text, "provenance", &table::provenance(results));

@@ -240,8 +240,20 @@ const HEADLINES: &[Headline] = &[
     Headline { title: "Jain's index", at: ["3", "10 processes, 1 ms", "jain"], ratio: false },
 ];
 
+/// Those of whom README speaks.
+const FRONT: [&str; 6] = ["kvlock", "kvlock crate", "Redisson", "etcd", "SET + script", "BLPOP"];
+
 /// The table of README.
+pub(crate) fn front(results: &Results) -> String {
+    overview(results, |name| FRONT.contains(&name))
+}
+
+/// All in one table.
 pub(crate) fn summary(results: &Results) -> String {
+    overview(results, |_| true)
+}
+
+fn overview(results: &Results, is_wanted: impl Fn(&str) -> bool) -> String {
     let mut text = String::from("| |");
     for headline in HEADLINES {
         write!(text, " {} |", headline.title).unwrap();
@@ -256,7 +268,7 @@ pub(crate) fn summary(results: &Results) -> String {
             at(headline, name).and_then(|(row, figure)| row.median(figure))
         };
         let Contender { name, about, .. } = contender;
-        if HEADLINES.iter().all(|headline| value(headline, name).is_none()) {
+        if !is_wanted(name) || HEADLINES.iter().all(|headline| value(headline, name).is_none()) {
             continue;
         }
         write!(text, "| {} ({about}) |", bold(name)).unwrap();

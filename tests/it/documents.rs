@@ -61,6 +61,50 @@ fn every_example_shows_what_happens() {
     }
 }
 
+/// Where the links of a page lead that lead to another file, or to a heading of a page.
+fn links(text: &str) -> Vec<String> {
+    let code = text.split("```").step_by(2).flat_map(|part| part.split("](").skip(1));
+    let targets = code.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned());
+    targets.filter(|target| !target.contains("://") && !target.contains(' ')).collect()
+}
+
+/// What a heading is called in a link, as GitHub and mdBook have it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+#[test]
+fn every_link_leads_somewhere_and_every_page_is_in_the_book() {
+    let root = workspace();
+    let more = ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "book/SUMMARY.md"];
+    let pages = pages().into_iter().chain(more.map(|name| root.join(name)));
+    let mut broken = Vec::new();
+    for page in pages.collect::<Vec<_>>() {
+        let text = read(&page);
+        // The list of the book's pages is used in the root.
+        let is_list = page.ends_with("book/SUMMARY.md");
+        let folder = if is_list { root } else { page.parent().unwrap() };
+        for link in links(&text) {
+            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { page.clone() } else { folder.join(file) };
+            let has_heading = || {
+                read(&target).lines().any(|line| line.starts_with('#') && anchor(line) == heading)
+            };
+            if !target.exists() || !heading.is_empty() && !has_heading() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+    let book = links(&read(&root.join("book/SUMMARY.md")));
+    for page in self::pages() {
+        let name = page.strip_prefix(root).unwrap().display().to_string();
+        assert!(book.contains(&name), "book/SUMMARY.md does not list {name}");
+    }
+}
+
 fn field_names(flat: &Value) -> BTreeSet<String> {
     flat.elements().chunks_exact(2).map(|pair| pair[0].text()).collect()
 }
@@ -79,13 +123,13 @@ fn every_command_has_a_page_with_its_syntax() {
         .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert_eq!(pages, listed);
-    let readme = read(&workspace().join("README.md"));
+    let all = read(&workspace().join("docs/commands.md"));
     for command in &commands {
         let name = &command.name;
         let page = read(&folder.join(format!("{name}.md")));
         let shown = page.split("```text\n").nth(1).and_then(|block| block.lines().next());
         assert_eq!(shown, Some(command.to_string().as_str()), "{name}.md");
-        assert!(readme.contains(&format!("docs/commands/{name}.md")), "README: {name}");
+        assert!(all.contains(&format!("](commands/{name}.md)")), "docs/commands.md: {name}");
     }
 }
 
