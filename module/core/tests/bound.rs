@@ -1,131 +1,20 @@
 //! What is bound to sessions, against a model: it is released when its session is gone, never before
 //! the client's belief can have ended, and nothing else is ever released by it.
 
-#![expect(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    reason = "a panic is how a test fails"
-)]
-
-#[path = "bound/naive.rs"]
-mod naive;
-#[expect(dead_code, reason = "other tests need more of it")]
-mod prove;
-#[expect(dead_code, reason = "other tests need more of it")]
-mod sim;
-#[path = "bound/world.rs"]
-mod world;
-
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::select;
-use proptest::strategy::ValueTree;
-use proptest::test_runner::TestRunner;
-
-use crate::naive::{KEYS, OWNERS, SESSIONS};
-use crate::world::World;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Op {
-    Open {
-        session: usize,
-        ttl: u64,
-    },
-    /// Acquires, bound to a session or not.
-    Acquire {
-        key: usize,
-        owner: usize,
-        bound: Option<usize>,
-    },
-    /// Waits through a session; what it is granted is bound or not.
-    Wait {
-        key: usize,
-        owner: usize,
-        session: usize,
-        bound: bool,
-    },
-    Release {
-        key: usize,
-        owner: usize,
-    },
-    Renew {
-        key: usize,
-        owner: usize,
-    },
-    /// Somebody deletes the key.
-    Delete {
-        key: usize,
-    },
-    /// Somebody writes the key anew, as another grant to that owner.
-    Forge {
-        key: usize,
-        owner: usize,
-    },
-    /// Reads what there is, or blocks for so long.
-    Next {
-        session: usize,
-        timeout: Option<u64>,
-    },
-    /// The server's own end of a session, for a drain or a change of its role, or the client's.
-    Close {
-        session: usize,
-        forget: bool,
-    },
-    /// The server writes nothing now, or does again.
-    Refuse(bool),
-    Pass(u64),
-    Timer,
-}
-
-fn walk() -> impl Strategy<Value = Vec<Op>> {
-    let (key, owner, session) = (|| 0..KEYS, || 0..OWNERS.len(), || 0..SESSIONS);
-    let bound = select(&[None, Some(0), Some(0), Some(1)][..]);
-    let op = prop_oneof![
-        4 => (session(), select(&[20, 60][..])).prop_map(|(session, ttl)| Op::Open { session, ttl }),
-        9 => (key(), owner(), bound)
-            .prop_map(|(key, owner, bound)| Op::Acquire { key, owner, bound }),
-        7 => (key(), owner(), session(), any::<bool>())
-            .prop_map(|(key, owner, session, bound)| Op::Wait { key, owner, session, bound }),
-        3 => (key(), owner()).prop_map(|(key, owner)| Op::Release { key, owner }),
-        1 => (key(), owner()).prop_map(|(key, owner)| Op::Renew { key, owner }),
-        1 => key().prop_map(|key| Op::Delete { key }),
-        1 => (key(), owner()).prop_map(|(key, owner)| Op::Forge { key, owner }),
-        6 => (session(), select(&[None, Some(5), Some(90)][..]))
-            .prop_map(|(session, timeout)| Op::Next { session, timeout }),
-        1 => (session(), prop::bool::weighted(0.3))
-            .prop_map(|(session, forget)| Op::Close { session, forget }),
-        2 => any::<bool>().prop_map(Op::Refuse),
-        6 => (1..25_u64).prop_map(Op::Pass),
-        6 => Just(Op::Timer),
-    ];
-    vec(op, 1..80)
-}
+use kvlock_core_reference::bound::World;
+use kvlock_core_reference::{check, counted};
 
 #[test]
 fn what_is_bound_does_what_the_contract_says() {
-    prove::for_all(&walk(), |ops| {
-        let mut world = World::new();
-        ops.iter().try_for_each(|op| world.step(op))
-    });
+    check::<World>();
 }
 
-/// A test that finds nothing must have looked everywhere.
 #[test]
 fn a_thousand_walks_see_everything_happen_often() {
-    let mut runner = TestRunner::deterministic();
-    let mut seen = [0; 6];
-    for _ in 0..1_000 {
-        let ops = walk().new_tree(&mut runner).expect("a walk").current();
-        let mut world = World::new();
-        for op in &ops {
-            world.step(op).expect("as the contract says");
-        }
-        let counted = world.table.counters();
-        let of_this_walk = [counted.bound_released, counted.sessions_gone];
-        for (all, one) in seen.iter_mut().zip(of_this_walk.into_iter().chain(world.seen)) {
-            *all += one;
-        }
-    }
+    let seen = counted(1_000, |world: &World| {
+        let counters = world.table.counters();
+        let [one, two, three, four] = world.seen;
+        [counters.bound_released, counters.sessions_gone, one, two, three, four]
+    });
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
 }

@@ -1,64 +1,37 @@
 //! Latches against a model: whatever happens to one, both must answer the same, write the same and
 //! release the same people.
 
-#![expect(clippy::indexing_slicing, reason = "a panic is how a test fails")]
-
-#[path = "latch/ops.rs"]
-mod ops;
-mod prove;
-mod source;
-#[path = "latch/world.rs"]
-mod world;
-
 use kvlock_core::{
     CountDownReply, Join, Latch, LatchAt, LatchChange, Limits, Millis, MonoMillis, Now, Table, Want,
 };
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
-
-use crate::world::{KEY, World};
+use kvlock_core_reference::latches::World;
+use kvlock_core_reference::latches::world::KEY;
+use kvlock_core_reference::{check, check_bytes, counted};
 
 #[test]
 fn a_latch_does_what_the_contract_says() {
-    prove::for_all(&ops::walk(), |ops| {
-        let mut world = World::new();
-        ops.iter().try_for_each(|op| world.step(op))
-    });
+    check::<World>();
 }
 
 /// The fuzzer of `scripts/fuzz` finds its way through bytes.
 #[test]
 fn a_latch_does_what_the_contract_says_whatever_bytes_say() {
-    prove::for_all_bytes(|bytes| {
-        let mut world = World::new();
-        ops::walk_of(bytes, 80).iter().try_for_each(|op| world.step(op))
-    });
+    check_bytes::<World>(80);
 }
 
-/// A test that finds nothing must have looked everywhere.
 #[test]
 fn five_hundred_walks_see_everything_happen_often() {
-    let mut runner = TestRunner::deterministic();
-    let mut counted = [0; 6];
-    for _ in 0..500 {
-        let ops = ops::walk().new_tree(&mut runner).expect("a walk").current();
-        let mut world = World::new();
-        for op in &ops {
-            world.step(op).expect("as the contract says");
-        }
+    let counted = counted(500, |world: &World| {
         let counters = world.counters();
-        let of_this_walk = [
+        [
             counters.latches_opened,
             counters.released_by_latches,
             counters.repeated,
             counters.timeouts,
             counters.cancelled,
             counters.disconnects,
-        ];
-        for (all, one) in counted.iter_mut().zip(of_this_walk) {
-            *all += one;
-        }
-    }
+        ]
+    });
     assert!(counted.iter().all(|count| *count > 30), "{counted:?}");
 }
 

@@ -8,8 +8,6 @@
     reason = "a panic is how a test fails"
 )]
 
-#[expect(dead_code, reason = "bytes are for others")]
-mod prove;
 #[path = "observers/world.rs"]
 mod world;
 
@@ -17,6 +15,7 @@ use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, RUN_MAX, Reading, SessionId,
     Standing, Table, UnixMillis,
 };
+use kvlock_core_reference::for_all;
 
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
@@ -188,7 +187,7 @@ fn how_a_holder_went_is_what_it_went_by() {
 
 #[test]
 fn observers_hear_what_the_contract_says() {
-    prove::for_all(&world::walk(), |ops| {
+    for_all(&world::walk(), |ops| {
         let mut world = world::World::new();
         ops.iter().try_for_each(|op| world.step(op))?;
         world.all_know()

@@ -21,7 +21,6 @@
 mod outcome;
 #[path = "transcripts/sessions.rs"]
 mod sessions;
-mod sim;
 #[path = "transcripts/stage.rs"]
 mod stage;
 #[path = "transcripts/words.rs"]

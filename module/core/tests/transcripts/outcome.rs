@@ -2,9 +2,9 @@
 
 use kvlock_core::{Cause, Change, Counters, HandOff, UnixMillis, Want};
 
-use crate::sim::{Asked, Name, first_look, key_ref};
 use crate::stage::{Client, Grant, Stage};
 use crate::words;
+use kvlock_core_reference::sim::{Asked, Name, first_look, key_ref};
 
 impl Stage {
     pub(crate) fn carry_out(&mut self, lock: &Name, caller: &str, change: Change<Client>) {

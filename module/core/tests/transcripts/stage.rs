@@ -7,8 +7,8 @@ use kvlock_core::{
     Table, Token, Via, WaitReply, WaiterId, Want,
 };
 
-use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 use crate::{Args, words};
+use kvlock_core_reference::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 
 /// A client that waits.
 #[derive(Debug, PartialEq)]

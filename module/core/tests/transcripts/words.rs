@@ -5,7 +5,7 @@ use kvlock_core::{
     ReleaseReply, RenewReply, Share, Sharers, Sharing, Standing, Token, UnixMillis,
 };
 
-use crate::sim::Name;
+use kvlock_core_reference::sim::Name;
 
 pub(crate) fn key(name: &Name) -> String {
     match name {

@@ -1,0 +1,137 @@
+//! What happens to the locks of the model beside commands: time goes by, clients go away, others
+//! meddle.
+
+use kvlock_core::{Cause, Now};
+
+use super::meddling::Meddling;
+use super::naive::{Grant, Naive, Told, Wait, What};
+use super::ops::Key;
+
+impl Naive {
+    /// Takes those out of all queues whom the question finds.
+    fn take_out(&mut self, goes: impl Fn(&Wait) -> bool) -> Vec<Wait> {
+        let queues = self.locks.iter_mut().map(|lock| &mut lock.queue);
+        queues.flat_map(|queue| queue.extract_if(.., |wait| goes(wait))).collect()
+    }
+
+    pub fn disconnect(&mut self, place: usize) -> Vec<Told> {
+        let gone = self.take_out(|wait| wait.place == place);
+        self.counters.disconnects += gone.len() as u64;
+        told(gone)
+    }
+
+    /// Everybody of one lock, or of all, must go.
+    pub fn dismiss(&mut self, key: Option<Key>) -> Vec<Told> {
+        match key {
+            Some(key) => told(std::mem::take(&mut self.locks[key].queue)),
+            None => told(self.take_out(|_| true)),
+        }
+    }
+
+    /// All waits whose time is over, the one that is longest over first.
+    pub fn time_out(&mut self) -> Vec<Told> {
+        let mono = self.now.mono.0;
+        let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
+        over.sort_by_key(|wait| (wait.end, wait.place));
+        self.counters.timeouts += over.len() as u64;
+        told(over)
+    }
+
+    /// A look at a lock: if it can be had, the head gets it.
+    pub fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
+        if !self.owes(key) {
+            return Vec::new();
+        }
+        let told = match self.locks[key].what {
+            What::Shared(token) if self.locks[key].queue[0].shared => {
+                let token = self.token_of_period(key, token);
+                self.let_in(key, token)
+            }
+            What::Shared(stored) | What::Free(stored) => self.pass_on(key, stored),
+            What::Held { .. } | What::Other => Vec::new(),
+        };
+        if cause == Cause::Expiry {
+            self.counters.handed_off_by_expiry += told.len() as u64;
+        }
+        told
+    }
+
+    pub fn delivered(&mut self, grant: usize) {
+        self.grants[grant].settled = true;
+    }
+
+    /// "… is taken back and passed on, unless that owner has re-entered, repeated or renewed
+    /// since, or the token is no longer that grant's."
+    pub fn take_back(&mut self, grant: usize) -> Vec<Told> {
+        let Grant { key, owner, token, settled, .. } = self.grants[grant];
+        self.delivered(grant);
+        let (is_that_one, shared) = match self.locks[key].what {
+            What::Held { owner: holder, token: held, .. } => {
+                (holder == owner && held == Some(token), false)
+            }
+            What::Shared(held) => {
+                (held == Some(token) && self.share_of(key, owner).is_some(), true)
+            }
+            What::Free(_) | What::Other => (false, false),
+        };
+        if !is_that_one || settled {
+            return Vec::new();
+        }
+        self.counters.grants_taken_back += 1;
+        if shared {
+            self.stop_sharing(key, owner, Some(token), false)
+        } else {
+            self.pass_on(key, Some(token))
+        }
+    }
+
+    /// Time went by: what is over is over, on the dot.
+    pub fn pass(&mut self, now: Now) {
+        self.now = now;
+        let wall = self.wall();
+        for lock in &mut self.locks {
+            if lock.until.is_some_and(|until| until < wall) {
+                lock.lapsed |= !matches!(lock.what, What::Free(_));
+                lock.what = What::Free(None);
+                lock.shares.clear();
+                lock.until = None;
+            }
+        }
+    }
+
+    /// What becomes of a key that somebody else meddles with.
+    pub fn meddle(&mut self, key: Key, meddling: &Meddling) {
+        let (us, wall) = (self.now.unix_us, self.wall());
+        let lock = &mut self.locks[key];
+        match (*meddling, &mut lock.what) {
+            (Meddling::Delete, _) => (lock.what, lock.until) = (What::Free(None), None),
+            (Meddling::Overwrite, _) => (lock.what, lock.until) = (What::Other, None),
+            (Meddling::Persist, _) => lock.until = None,
+            (Meddling::Expire(_), What::Free(_)) => {}
+            (Meddling::Expire(ms), _) => lock.until = Some(wall + ms),
+            (Meddling::Script(owner, holds, lease), _) => {
+                lock.until = Some(wall + lease);
+                lock.what = What::Held { owner, holds, shared: 0, token: None };
+            }
+            (Meddling::DropHolder, What::Held { token, .. }) => lock.what = What::Free(*token),
+            (Meddling::SwapHolder(new), What::Held { owner, holds, .. }) => {
+                (*owner, *holds) = (new, 1);
+            }
+            (Meddling::TokenAhead(by), What::Held { token, .. }) => *token = Some(us + by),
+            (Meddling::TokenSpoilt(_), What::Held { token, .. }) => *token = None,
+            (Meddling::SecondField(_) | Meddling::CountSpoilt(_), What::Held { .. }) => {
+                lock.what = What::Other;
+            }
+            // The others do something to a holder only.
+            _ => {}
+        }
+        if !matches!(lock.what, What::Shared(_)) {
+            lock.shares.clear();
+        }
+        lock.lapsed &= matches!(lock.what, What::Free(_));
+    }
+}
+
+fn told(out: Vec<Wait>) -> Vec<Told> {
+    out.into_iter().map(|wait| Told::Out(wait.client)).collect()
+}

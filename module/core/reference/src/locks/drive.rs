@@ -1,0 +1,196 @@
+//! Asks the table and the model the same, and compares what they answer.
+
+use kvlock_core::{
+    Acquire, AcquireReply, Change, Join, Millis, Release, ReleaseReply, RenewReply, Token,
+    WaitReply, Want,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use super::naive::{Answer, Told, What};
+use super::ops::{Ask, HowMany, Key, Op, Owner, Request};
+use super::world::{Client, World};
+use crate::sim::key_ref;
+
+impl World {
+    /// Does one thing to both, and compares what comes of it.
+    pub fn step(&mut self, op: &Op) -> TestCaseResult {
+        match op {
+            Op::Ask(key, ask) => self.ask(*key, ask)?,
+            Op::Event(event) => self.happen(event)?,
+        }
+        self.model.forget_moments();
+        self.model.put_off();
+        self.name_grants();
+        self.compare()
+    }
+
+    fn ask(&mut self, key: Key, ask: &Ask) -> TestCaseResult {
+        let (answer, expected) = match *ask {
+            Ask::Acquire(request) => {
+                let answer = self.acquire(key, &request)?;
+                (answer, (self.model.acquire(key, &request), Vec::new()))
+            }
+            Ask::Wait(request, timeout) => {
+                let client = self.clients;
+                self.clients += 1;
+                let answer = self.wait(key, &request, timeout, client)?;
+                (answer, self.model.wait(key, &request, timeout, client))
+            }
+            Ask::Release(owner, shared, how_many) => {
+                let answer = self.release(key, owner, shared, how_many)?;
+                (answer, self.model.release(key, owner, shared, how_many))
+            }
+            Ask::Renew(owner, lease, ahead) => {
+                let answer = self.renew(key, owner, lease, ahead)?;
+                (answer, (self.model.renew(key, owner, lease, ahead), Vec::new()))
+            }
+            Ask::Cancel(owner) => {
+                let out = self.table.cancel(key_ref(&self.names[key]), owner.as_bytes());
+                let answer = if out.is_some() { Answer::Yes } else { Answer::No };
+                ((answer, told(out.flatten())), self.model.cancel(key, owner))
+            }
+            Ask::Force => {
+                let (reply, change) = self.with_all(key, "", |table, at| table.force_release(at));
+                let answer = match reply {
+                    None => Answer::NotALock,
+                    Some(true) => Answer::Yes,
+                    Some(false) => Answer::No,
+                };
+                ((answer, self.apply(key, "", change)?), self.model.force(key))
+            }
+        };
+        prop_assert_eq!(answer, expected);
+        Ok(())
+    }
+
+    fn acquire(
+        &mut self,
+        key: Key,
+        request: &Request,
+    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+        let (reply, change) =
+            self.ask_as(key, request, |table, at| table.acquire(at, &of(request)));
+        let waited_for = !self.model.locks[key].queue.is_empty();
+        let taken = matches!(change, Change::Take { .. })
+            || matches!(&change, Change::Share(sharers) if sharers.begins);
+        prop_assert!(!(taken && waited_for), "I8");
+        Ok((acquired(reply), self.apply(key, request.owner, change)?))
+    }
+
+    fn wait(
+        &mut self,
+        key: Key,
+        request: &Request,
+        timeout: Option<u64>,
+        client: u64,
+    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+        let (reply, change) =
+            self.ask_as(key, request, |table, at| table.wait(at, &of(request), None));
+        let heard = self.apply(key, request.owner, change)?;
+        let answer = match reply {
+            WaitReply::Now(reply) => acquired(reply),
+            WaitReply::QueueFull => Answer::QueueFull,
+            WaitReply::Draining => Answer::Draining,
+            WaitReply::Block => {
+                let Acquire { owner, want, lease, .. } = of(request);
+                let join = Join { owner, want, lease, timeout: timeout.map(Millis) };
+                let client = Client(client);
+                let (id, out) =
+                    self.ask_as(key, request, |table, at| table.enqueue(at, &join, client));
+                if out.is_none() {
+                    self.places.push(id);
+                    let (limits, here) = (self.table.limits, key_ref(&self.names[key]));
+                    prop_assert!(self.table.waiters() <= limits.waiters, "I7");
+                    prop_assert!(self.table.waiters_of(here) <= limits.waiters_per_key, "I7");
+                }
+                return Ok((Answer::Blocked, told(out)));
+            }
+        };
+        Ok((answer, heard))
+    }
+
+    fn renew(
+        &mut self,
+        key: Key,
+        owner: Owner,
+        lease: u64,
+        ahead: Option<i64>,
+    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+        let (by, lease) = (owner.as_bytes(), Millis(lease));
+        let wanted = ahead.map(|us| self.model.now.unix_us.saturating_add_signed(us));
+        let at_least = wanted.and_then(Token::from_stored);
+        let (reply, change) =
+            self.with(key, owner, |table, at| table.renew(at, by, lease, at_least));
+        // It may be one that another lock had: only its own must be smaller.
+        if let (Change::Update { token: Some(token), .. }, What::Held { token: before, .. }) =
+            (&change, self.model.locks[key].what)
+        {
+            prop_assert!(before.is_none_or(|before| before < token.value()), "I6");
+            self.last_token = self.last_token.min(token.value() - 1);
+        }
+        Ok((renewed(reply), self.apply(key, owner, change)?))
+    }
+
+    fn release(
+        &mut self,
+        key: Key,
+        owner: Owner,
+        shared: bool,
+        how_many: HowMany,
+    ) -> Result<(Answer, Vec<Told>), TestCaseError> {
+        let release = match how_many {
+            HowMany::One => Release::One,
+            HowMany::All => Release::All,
+            HowMany::DownTo(n) => Release::DownTo(n),
+        };
+        let by = owner.as_bytes();
+        let want = if shared { Want::Shared } else { Want::Exclusive };
+        let (reply, change) =
+            self.with(key, owner, |table, at| table.release(at, by, want, release));
+        Ok((released(reply), self.apply(key, owner, change)?))
+    }
+}
+
+fn of(request: &Request) -> Acquire<'_> {
+    let want = if request.shared { Want::Shared } else { Want::Exclusive };
+    let (owner, lease) = (request.owner.as_bytes(), Millis(request.lease));
+    Acquire { owner, want, lease, holds: request.holds }
+}
+
+/// Whoever left the table is told so.
+pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Told> {
+    out.into_iter().map(|client| Told::Out(client.0)).collect()
+}
+
+fn acquired(reply: AcquireReply) -> Answer {
+    match reply {
+        AcquireReply::Granted { token, holds } => Answer::Granted { token: token.value(), holds },
+        AcquireReply::Refused => Answer::Nil,
+        AcquireReply::Mismatch => Answer::Mismatch,
+        AcquireReply::TooManyHolds => Answer::TooManyHolds,
+        AcquireReply::Upgrade => Answer::Upgrade,
+        AcquireReply::NotALock => Answer::NotALock,
+        AcquireReply::TryAgain => Answer::TryAgain,
+    }
+}
+
+fn released(reply: ReleaseReply) -> Answer {
+    match reply {
+        ReleaseReply::Left(holds) => Answer::Left(holds),
+        ReleaseReply::NotHeld => Answer::Nil,
+        ReleaseReply::Mismatch => Answer::Mismatch,
+        ReleaseReply::NotALock => Answer::NotALock,
+    }
+}
+
+fn renewed(reply: RenewReply) -> Answer {
+    match reply {
+        RenewReply::Lease(lease) => Answer::Lease(lease.0),
+        RenewReply::NotHeld => Answer::Nil,
+        RenewReply::Shared => Answer::Upgrade,
+        RenewReply::TooFarAhead(most) => Answer::TooFarAhead(most),
+        RenewReply::NotALock => Answer::NotALock,
+        RenewReply::TryAgain => Answer::TryAgain,
+    }
+}

@@ -1,0 +1,382 @@
+//! The contract once more, as simply as it can be said: a lock is a holder and a list of those
+//! who wait. No care is taken of speed, and nothing is shared with the table but its words.
+
+use std::collections::BTreeMap;
+
+use kvlock_core::{Counters, GrantId, Limits, Now};
+
+use super::ops::{Key, Owner, Request};
+
+/// What a command answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Granted { token: u64, holds: u64 },
+    Nil,
+    Mismatch,
+    TooManyHolds,
+    Upgrade,
+    NotALock,
+    TryAgain,
+    TooFarAhead(u64),
+    Left(u64),
+    Lease(u64),
+    Blocked,
+    QueueFull,
+    Draining,
+    Yes,
+    No,
+}
+
+/// What a waiting client is told, by number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Told {
+    /// Its owner holds the lock: with this token, until then.
+    Granted(u64, String, u64, u64),
+    /// Its wait is over.
+    Out(u64),
+}
+
+pub type Outcome = (Answer, Vec<Told>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// With the token that was left behind.
+    Free(Option<u64>),
+    Held {
+        owner: Owner,
+        holds: u64,
+        /// Shared holds beside.
+        shared: u64,
+        token: Option<u64>,
+    },
+    /// By those in [`Lock::shares`], as far as they live.
+    Shared(Option<u64>),
+    Other,
+}
+
+#[derive(Debug)]
+pub struct Wait {
+    pub owner: Owner,
+    pub client: u64,
+    pub since: u64,
+    pub end: Option<u64>,
+    pub shared: bool,
+    pub lease: u64,
+    /// The number of its place: places are numbered as they are taken, from 0.
+    pub place: usize,
+}
+
+#[derive(Debug)]
+pub struct Lock {
+    pub what: What,
+    /// Who shares it: how often, and until when. Those who died are still there.
+    pub shares: BTreeMap<Owner, (u64, u64)>,
+    /// When the key goes away by itself, on the wall clock.
+    pub until: Option<u64>,
+    pub queue: Vec<Wait>,
+    /// Whether it became free because its lease ended.
+    pub lapsed: bool,
+    /// Whether it was waited for in vain, because its token would have been a guess.
+    pub put_off: bool,
+    /// Until when it is left to Redisson, as long as somebody waits for it.
+    pub moment: Option<u64>,
+    /// When it was Redisson's turn last.
+    pub turn: Option<u64>,
+}
+
+/// A lock that was given to a waiter.
+#[derive(Debug)]
+pub struct Grant {
+    pub id: Option<GrantId>,
+    pub key: Key,
+    pub owner: Owner,
+    pub token: u64,
+    /// Whether its reply was written, it was taken back, or its owner used it.
+    pub settled: bool,
+}
+
+#[derive(Debug)]
+pub struct Naive {
+    pub locks: Vec<Lock>,
+    pub grants: Vec<Grant>,
+    pub counters: Counters,
+    pub limits: Limits,
+    /// Tokens up to this one may be somebody else's; none if that is not known yet.
+    pub floor: Option<u64>,
+    pub now: Now,
+    /// How long a quarantine lasts, and when the one that is on began.
+    pub quarantine: (u64, Option<u64>),
+    /// How often it is Redisson's turn, and whether anybody listens there.
+    pub turns: (u64, bool),
+    /// When each moment that was left to Redisson ends, whatever became of it.
+    pub moments: Vec<u64>,
+    /// How many places there have been.
+    pub places: usize,
+    last_token: u64,
+}
+
+impl Naive {
+    pub fn new(keys: usize, limits: Limits, now: Now) -> Self {
+        let free = |_| Lock {
+            what: What::Free(None),
+            shares: BTreeMap::new(),
+            until: None,
+            queue: Vec::new(),
+            lapsed: false,
+            put_off: false,
+            moment: None,
+            turn: None,
+        };
+        Self {
+            locks: (0..keys).map(free).collect(),
+            grants: Vec::new(),
+            counters: Counters::default(),
+            limits,
+            floor: Some(0),
+            now,
+            quarantine: (0, None),
+            turns: (0, false),
+            moments: Vec::new(),
+            places: 0,
+            last_token: 0,
+        }
+    }
+
+    pub fn waiters(&self) -> usize {
+        self.locks.iter().map(|lock| lock.queue.len()).sum()
+    }
+
+    pub fn wall(&self) -> u64 {
+        self.now.unix_us / 1000
+    }
+
+    /// "token = max(last + 1, floor + 1, stored + 1, now in microseconds)"
+    pub fn next_token(&mut self, stored: Option<u64>) -> u64 {
+        let before = [Some(self.last_token), self.floor, stored];
+        let above_all = before.into_iter().flatten().max().unwrap() + 1;
+        self.last_token = above_all.max(self.now.unix_us);
+        self.last_token
+    }
+
+    /// What the token of a lock becomes that is to be this one at least: no further than a day ahead
+    /// of the clock, unless a larger one has been issued or reserved.
+    pub fn raised(&mut self, token: Option<u64>, at_least: u64) -> Result<Option<u64>, Answer> {
+        if token.is_some_and(|token| token >= at_least) {
+            return Ok(token);
+        }
+        let day = self.now.unix_us + 24 * 60 * 60 * 1_000_000;
+        let most = day.max(self.last_token).max(self.floor.unwrap_or(0));
+        if at_least > most {
+            return Err(Answer::TooFarAhead(most));
+        }
+        if self.must_guess(token) {
+            return Err(Answer::TryAgain);
+        }
+        if token.is_none() {
+            return Ok(Some(self.next_token(Some(at_least - 1))));
+        }
+        self.last_token = self.last_token.max(at_least);
+        Ok(Some(at_least))
+    }
+
+    /// Nothing is granted whose token would be a guess.
+    pub fn must_guess(&self, stored: Option<u64>) -> bool {
+        self.floor.is_none() && stored.is_none()
+    }
+
+    /// Nothing new is granted yet.
+    pub fn in_quarantine(&self) -> bool {
+        self.quarantine_end().is_some_and(|end| end > self.now.mono.0)
+    }
+
+    pub fn quarantine_end(&self) -> Option<u64> {
+        self.quarantine.1.map(|since| since + self.quarantine.0)
+    }
+
+    /// One that is over stays so.
+    pub fn set_quarantine(&mut self, length: u64) {
+        self.end_quarantine();
+        self.quarantine.0 = length;
+        self.end_quarantine();
+    }
+
+    /// If it is over, those who waited for that are not forgotten.
+    pub fn end_quarantine(&mut self) {
+        if self.quarantine.1.is_some() && !self.in_quarantine() {
+            self.quarantine.1 = None;
+            self.locks.iter_mut().for_each(|lock| lock.put_off = false);
+        }
+    }
+
+    /// The token of a lock that the head of its queue can have, if there is a head.
+    pub fn can_be_had(&self, key: Key) -> Option<Option<u64>> {
+        let lock = &self.locks[key];
+        let head = lock.queue.first()?;
+        match lock.what {
+            What::Free(stored) => Some(stored),
+            What::Shared(token) if head.shared || self.last_end(key).is_none() => Some(token),
+            What::Held { .. } | What::Shared(_) | What::Other => None,
+        }
+    }
+
+    /// Whether somebody waits for a lock that can be had.
+    pub fn owes(&self, key: Key) -> bool {
+        let stored = self.can_be_had(key);
+        stored.is_some_and(|stored| !self.must_guess(stored))
+            && !self.in_quarantine()
+            && !self.is_left_to_redisson(key)
+    }
+
+    /// What was put off is not made up for by anything but the regular look.
+    pub fn put_off(&mut self) {
+        for key in 0..self.locks.len() {
+            let owes = self.owes(key);
+            let waited_for = self.can_be_had(key).is_some();
+            let lock = &mut self.locks[key];
+            lock.put_off = waited_for && (lock.put_off || !owes);
+        }
+    }
+
+    /// A new grant, whoever gets it.
+    pub fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
+        let token = self.next_token(stored);
+        self.counters.granted += 1;
+        let until = Some(self.wall() + lease);
+        let lock = &mut self.locks[key];
+        (lock.until, lock.lapsed) = (until, false);
+        lock.what = What::Held { owner, holds: 1, shared: 0, token: Some(token) };
+        lock.shares.clear();
+        token
+    }
+
+    /// The lock leaves its holder: the head of the queue has it at once, else it is free.
+    pub fn pass_on(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
+        let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
+        if nobody || self.must_guess(stored) || self.is_left_to_redisson(key) {
+            self.locks[key].what = What::Free(None);
+            self.locks[key].shares.clear();
+            self.locks[key].until = None;
+            return Vec::new();
+        }
+        if self.locks[key].queue[0].shared {
+            let token = self.next_token(stored);
+            self.begin_sharing(key, Some(token), None);
+            return self.let_in(key, token);
+        }
+        let head = self.locks[key].queue.remove(0);
+        let token = self.grant(key, head.owner, head.lease, stored);
+        self.counters.handed_off += 1;
+        self.note_grant(key, head.owner, token);
+        let until = self.locks[key].until.unwrap();
+        vec![Told::Granted(head.client, head.owner.into(), token, until)]
+    }
+
+    /// The owner of a grant shows that it knows of it.
+    pub fn settle(&mut self, owner: Owner, token: Option<u64>) {
+        for grant in &mut self.grants {
+            grant.settled |= owner == grant.owner && token == Some(grant.token);
+        }
+    }
+
+    pub fn note_grant(&mut self, key: Key, owner: Owner, token: u64) {
+        self.settle(owner, Some(token));
+        self.grants.push(Grant { id: None, key, owner, token, settled: false });
+    }
+
+    pub fn acquire(&mut self, key: Key, request: &Request) -> Answer {
+        let answer = self.try_acquire(key, request);
+        self.counters.refused += u64::from(answer == Answer::Nil);
+        answer
+    }
+
+    fn try_acquire(&mut self, key: Key, request: &Request) -> Answer {
+        let queued = !self.locks[key].queue.is_empty();
+        match self.locks[key].what {
+            What::Other => Answer::NotALock,
+            What::Held { owner, holds, shared, token } if owner == request.owner => {
+                let had = if request.shared { shared } else { holds };
+                match self.reenter(request, had, token) {
+                    Ok((now, token)) => {
+                        let end = self.wall() + request.lease;
+                        let lock = &mut self.locks[key];
+                        lock.until = lock.until.map(|until| until.max(end));
+                        let (holds, shared) =
+                            if request.shared { (holds, now) } else { (now, shared) };
+                        lock.what = What::Held { owner, holds, shared, token: Some(token) };
+                        Answer::Granted { token, holds: now }
+                    }
+                    Err(answer) => answer,
+                }
+            }
+            What::Shared(token) => self.ask_for_shared(key, request, token),
+            What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
+            What::Held { .. } => Answer::Nil,
+            What::Free(_) if queued || self.in_quarantine() => Answer::Nil,
+            What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
+            What::Free(stored) => self.take(key, request, stored),
+        }
+    }
+
+    /// How many holds there are now, and the token.
+    pub fn reenter(
+        &mut self,
+        request: &Request,
+        had: u64,
+        token: Option<u64>,
+    ) -> Result<(u64, u64), Answer> {
+        let repeated = request.holds == Some(had);
+        if !repeated && request.holds.is_some_and(|n| n != had + 1) {
+            return Err(Answer::Mismatch);
+        }
+        if !repeated && had >= u64::from(u32::MAX) {
+            return Err(Answer::TooManyHolds);
+        }
+        if self.must_guess(token) {
+            return Err(Answer::TryAgain);
+        }
+        self.counters.repeated += u64::from(repeated);
+        self.counters.reentered += u64::from(!repeated);
+        self.settle(request.owner, token);
+        let token = token.unwrap_or_else(|| self.next_token(None));
+        Ok((if repeated { had } else { had + 1 }, token))
+    }
+
+    pub fn wait(
+        &mut self,
+        key: Key,
+        request: &Request,
+        timeout: Option<u64>,
+        client: u64,
+    ) -> Outcome {
+        let answer = self.try_acquire(key, request);
+        if answer != Answer::Nil {
+            return (answer, Vec::new());
+        }
+        if self.limits.draining {
+            return (Answer::Draining, Vec::new());
+        }
+        let (all, since) = (self.waiters(), self.now.mono.0);
+        let queue = &mut self.locks[key].queue;
+        let wait = Wait {
+            owner: request.owner,
+            client,
+            since,
+            end: timeout.map(|timeout| since + timeout),
+            shared: request.shared,
+            lease: request.lease,
+            place: self.places,
+        };
+        if let Some(taken) = queue.iter_mut().find(|wait| wait.owner == request.owner) {
+            let old = std::mem::replace(taken, wait);
+            (taken.since, taken.place) = (old.since, old.place);
+            return (Answer::Blocked, vec![Told::Out(old.client)]);
+        }
+        if all >= self.limits.waiters || queue.len() >= self.limits.waiters_per_key {
+            return (Answer::QueueFull, Vec::new());
+        }
+        queue.push(wait);
+        self.places += 1;
+        self.counters.waiters_peak = self.counters.waiters_peak.max(all + 1);
+        (Answer::Blocked, Vec::new())
+    }
+}

@@ -1,0 +1,177 @@
+//! The contract of sessions once more, with lists and loops. A lock is a holder and a list of those
+//! who wait; a session is a list of all outcomes that it ever had.
+
+use super::ops::{KEYS, SESSIONS};
+
+/// Who is told of the end of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    Client(u64),
+    /// By its number, and the how manieth of that number it is.
+    Session(usize, u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    Granted,
+    TimedOut,
+    Cancelled,
+    Replaced,
+}
+
+#[derive(Debug)]
+pub struct Wait {
+    pub owner: usize,
+    pub whom: Whom,
+    pub end: Option<u64>,
+    /// Places are numbered in order of arrival.
+    pub place: u64,
+}
+
+/// What became of a place: at which key, for whom, how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Told(pub usize, pub usize, pub What);
+
+#[derive(Debug)]
+pub struct Session {
+    pub generation: u64,
+    pub user: usize,
+    pub ttl: u64,
+    pub due: u64,
+    pub away: bool,
+    pub connection: Option<u64>,
+    pub cursor: usize,
+    /// The client that is blocked, and whether it has something to hear.
+    pub reader: Option<(u64, bool)>,
+    pub posted: Vec<Told>,
+    /// Grants among them, by position, that their owners have not used and nobody was told of.
+    pub untold: Vec<usize>,
+    pub written: usize,
+    pub acked: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Naive {
+    /// Who holds each lock, and whose unused grant that is: session, generation, position.
+    pub holders: [Option<usize>; KEYS],
+    pub queues: [Vec<Wait>; KEYS],
+    /// The number of the place with which each queue began.
+    pub waited_for_since: [u64; KEYS],
+    pub sessions: [Option<Session>; SESSIONS],
+    pub generations: u64,
+    pub now: u64,
+    /// What clients were told.
+    pub told: Vec<(u64, What)>,
+}
+
+impl Naive {
+    /// The session, if it is still that one.
+    pub fn find(&mut self, whom: Whom) -> Option<&mut Session> {
+        let Whom::Session(number, generation) = whom else { return None };
+        self.sessions[number].as_mut().filter(|session| session.generation == generation)
+    }
+
+    fn tell(&mut self, key: usize, wait: &Wait, what: What) {
+        if let Whom::Client(client) = wait.whom {
+            self.told.push((client, what));
+        }
+        let Some(session) = self.find(wait.whom) else { return };
+        session.posted.push(Told(key, wait.owner, what));
+        if what == What::Granted {
+            session.untold.push(session.posted.len());
+        }
+        if let Some((_, ready)) = &mut session.reader {
+            *ready = true;
+        }
+    }
+
+    fn is_away(&self, whom: Whom) -> bool {
+        let Whom::Session(number, generation) = whom else { return false };
+        let session = self.sessions[number].as_ref().filter(|it| it.generation == generation);
+        session.is_none_or(|session| session.away)
+    }
+
+    /// Gives each lock that is free to the first in line who is not away. Of several, the one that has
+    /// been waited for longest goes first.
+    pub fn serve(&mut self) {
+        let mut keys: Vec<_> = (0..KEYS).collect();
+        keys.sort_by_key(|key| self.waited_for_since[*key]);
+        keys.into_iter().for_each(|key| self.serve_one(key));
+    }
+
+    fn serve_one(&mut self, key: usize) {
+        let first = self.queues[key].iter().position(|wait| !self.is_away(wait.whom));
+        if self.holders[key].is_none()
+            && let Some(first) = first
+        {
+            let wait = self.queues[key].remove(first);
+            self.holders[key] = Some(wait.owner);
+            self.tell(key, &wait, What::Granted);
+        }
+    }
+
+    /// Says whether it is granted at once.
+    pub fn wait(&mut self, key: usize, wait: Wait) -> bool {
+        if self.holders[key] == Some(wait.owner) {
+            self.used(key, wait.owner);
+            return true;
+        }
+        if let Some(place) = self.queues[key].iter().position(|other| other.owner == wait.owner) {
+            let before = std::mem::replace(&mut self.queues[key][place], wait);
+            self.queues[key][place].place = before.place;
+            if before.whom != self.queues[key][place].whom {
+                self.tell(key, &before, What::Replaced);
+            }
+            return false;
+        }
+        let in_line = self.queues[key].iter().any(|wait| !self.is_away(wait.whom));
+        if self.holders[key].is_none() && !in_line {
+            self.holders[key] = Some(wait.owner);
+            return true;
+        }
+        if self.queues[key].is_empty() {
+            self.waited_for_since[key] = wait.place;
+        }
+        self.queues[key].push(wait);
+        false
+    }
+
+    pub fn leave(&mut self, key: usize, place: usize, what: What) {
+        let wait = self.queues[key].remove(place);
+        self.tell(key, &wait, what);
+    }
+
+    /// The owner has done something with its grant.
+    pub fn used(&mut self, key: usize, owner: usize) {
+        for session in self.sessions.iter_mut().flatten() {
+            let is_it =
+                |number: &usize| session.posted[number - 1] == Told(key, owner, What::Granted);
+            session.untold.retain(|number| !is_it(number));
+        }
+    }
+
+    /// Sessions are gone: their waits leave, and grants of which they were not told are taken back,
+    /// the earliest end first. Says how many.
+    pub fn end(&mut self, numbers: &[usize]) -> u64 {
+        let gone = numbers.iter().filter_map(|number| self.sessions[*number].take());
+        let mut gone: Vec<_> = gone.collect();
+        gone.sort_by_key(|session| (session.due, session.generation));
+        let left = |wait: &Wait| {
+            let Whom::Session(_, generation) = wait.whom else { return false };
+            gone.iter().any(|session| session.generation == generation)
+        };
+        self.queues.iter_mut().for_each(|queue| queue.retain(|wait| !left(wait)));
+        let mut taken_back = 0;
+        for session in gone {
+            for number in session.untold {
+                let Told(key, owner, _) = session.posted[number - 1];
+                if number > session.written && self.holders[key] == Some(owner) {
+                    self.holders[key] = None;
+                    self.serve_one(key);
+                    taken_back += 1;
+                }
+            }
+        }
+        taken_back
+    }
+}

@@ -1,0 +1,225 @@
+//! A table with sessions, the model beside it, and the comparison of both.
+
+use kvlock_core::{
+    Acquire, Change, Ending, GrantId, Join, KeyRef, Limits, Millis, Observed, Outcome, Reading,
+    SessionId, SessionName, Situation, Table, Untold, Via, WaitReply, WaiterId, Want,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use std::collections::BTreeMap;
+
+use super::naive::{Naive, Told, What};
+use super::ops::{KEYS, OWNERS, SESSIONS};
+use crate::sim::{Asked, Clock, Keyspace, Name, key_ref};
+
+/// Long enough that no lease ends.
+const LEASE: Millis = Millis(1_000_000_000);
+
+/// A client to answer, once.
+#[derive(Debug)]
+pub struct Client(pub u64);
+
+#[derive(Debug)]
+pub struct World {
+    pub table: Table<Client>,
+    space: Keyspace,
+    pub clock: Clock,
+    names: Vec<Name>,
+    pub model: Naive,
+    pub clients: u64,
+    /// Which waiter each blocked client was.
+    pub blocked: BTreeMap<u64, WaiterId>,
+    /// Which call each blocked reader is in.
+    pub reading: BTreeMap<u64, Reading>,
+    /// What was sent in this turn: connection, session, generation, up to which outcome.
+    pub sent: Vec<(u64, usize, u64, Reading, u64)>,
+    /// How often a session went away, came back to a place, was refused, read late, or told late.
+    pub seen: [u64; 6],
+}
+
+impl World {
+    pub fn new() -> Self {
+        let clock = Clock::new();
+        let model = Naive { now: clock.now().mono.0, ..Naive::default() };
+        Self {
+            table: Table::new(Limits::UNLIMITED),
+            space: Keyspace::default(),
+            clock,
+            names: (0..KEYS).map(|key| (0, format!("k{key}"))).collect(),
+            model,
+            clients: 0,
+            blocked: BTreeMap::new(),
+            reading: BTreeMap::new(),
+            sent: Vec::new(),
+            seen: [0; 6],
+        }
+    }
+
+    pub fn next_client(&mut self) -> u64 {
+        self.clients += 1;
+        self.clients
+    }
+
+    pub fn key(&self, key: usize) -> KeyRef<'_> {
+        key_ref(&self.names[key])
+    }
+
+    pub fn with<T>(
+        &mut self,
+        key: usize,
+        owner: &str,
+        ask: impl FnOnce(&mut Table<Client>, &Situation<'_>) -> T,
+    ) -> T {
+        let asked = Asked { owner: owner.as_bytes(), living_at: None };
+        let at = self.space.situation(&self.names[key], asked, self.clock.now(), Some(0));
+        ask(&mut self.table, &at)
+    }
+
+    /// Says whether it is answered at once.
+    pub fn wait(
+        &mut self,
+        key: usize,
+        owner: &'static str,
+        through: Option<SessionId>,
+        timeout: Option<u64>,
+        client: u64,
+    ) -> Result<bool, TestCaseError> {
+        let want = Want::Exclusive;
+        let request = Acquire { owner: owner.as_bytes(), want, lease: LEASE, holds: Some(1) };
+        let (reply, change) = self.with(key, owner, |table, at| table.wait(at, &request, through));
+        match reply {
+            WaitReply::Now(_) => {
+                self.apply(key, owner, change)?;
+                return Ok(true);
+            }
+            WaitReply::Block => {}
+            WaitReply::QueueFull | WaitReply::Draining => prop_assert!(false, "{reply:?}"),
+        }
+        let join =
+            Join { owner: owner.as_bytes(), want, lease: LEASE, timeout: timeout.map(Millis) };
+        let via = through.map_or_else(|| Via::Client(Client(client)), Via::Session);
+        let (id, replaced) = self.with(key, owner, |table, at| table.enqueue(at, &join, via));
+        if through.is_none() {
+            self.blocked.insert(client, id);
+        }
+        self.tell(replaced, What::Replaced)?;
+        Ok(false)
+    }
+
+    /// A client was answered; the model must have expected it.
+    pub fn tell(&mut self, client: Option<Client>, what: What) -> TestCaseResult {
+        if let Some(Client(client)) = client {
+            self.blocked.remove(&client);
+            let place = self.model.told.iter().position(|told| *told == (client, what));
+            prop_assert!(
+                place.is_some(),
+                "client {client} is told {what:?}: {:?}",
+                self.model.told
+            );
+            self.model.told.swap_remove(place.unwrap());
+        }
+        Ok(())
+    }
+
+    pub fn apply(
+        &mut self,
+        key: usize,
+        caller: &'static str,
+        change: Change<Client>,
+    ) -> TestCaseResult {
+        self.space.apply(&self.names[key], caller, self.clock.now(), &change);
+        if let Change::HandOff(hand_off) = change
+            && let Some(client) = hand_off.client
+        {
+            let owner = String::from_utf8_lossy(&hand_off.owner).into_owned();
+            self.deliver(key, hand_off.id, &owner);
+            return self.tell(Some(client), What::Granted);
+        }
+        Ok(())
+    }
+
+    /// A blocked client's reply is written at once here.
+    fn deliver(&mut self, key: usize, id: GrantId, owner: &str) {
+        let at = self.space.observe(&self.names[key], Asked::NOBODY);
+        if let Observed::Held(holding) = at
+            && let Some(token) = holding.token
+        {
+            self.table.delivered(key_ref(&self.names[key]), id, owner.as_bytes(), token);
+        }
+    }
+
+    /// Takes all looks that are due, as the timer does.
+    pub fn look(&mut self) -> TestCaseResult {
+        while let Some((lock, cause)) = self.table.next_look(self.clock.now()) {
+            let key = self.names.iter().position(|name| name.1.as_bytes() == &*lock.name).unwrap();
+            self.table.pass_over(lock.borrow());
+            let change = self.with(key, "", |table, at| table.look(at, cause));
+            self.apply(key, "", change)?;
+        }
+        Ok(())
+    }
+
+    pub fn take_back(&mut self, untold: &Untold) -> TestCaseResult {
+        let owner = OWNERS.into_iter().find(|owner| owner.as_bytes() == &*untold.owner).unwrap();
+        let key = self.names.iter().position(|it| it.1.as_bytes() == &*untold.key.name).unwrap();
+        let (id, token) = (untold.granted.id, untold.granted.token);
+        let change =
+            self.with(key, owner, |table, at| table.take_back(at, id, owner.as_bytes(), token));
+        self.apply(key, owner, change)
+    }
+
+    /// The table's words for what the model keeps.
+    pub fn told(&self, outcome: &Outcome) -> Told {
+        let key = self.names.iter().position(|it| it.1.as_bytes() == &*outcome.key.name).unwrap();
+        let owner = OWNERS.iter().position(|it| it.as_bytes() == &*outcome.owner).unwrap();
+        let what = match outcome.ending {
+            Ending::Granted(_) => What::Granted,
+            Ending::TimedOut => What::TimedOut,
+            Ending::Cancelled => What::Cancelled,
+            Ending::Replaced => What::Replaced,
+            Ending::Open | Ending::Dismissed(_) | Ending::Changed(_) => {
+                unreachable!("nobody does that")
+            }
+        };
+        Told(key, owner, what)
+    }
+
+    /// Compares everything that can be seen from outside.
+    pub fn compare(&mut self) -> TestCaseResult {
+        prop_assert_eq!(self.table.check(), Ok(()));
+        prop_assert!(self.model.told.is_empty(), "{:?} were not told", self.model.told);
+        for key in 0..KEYS {
+            let seen = self.space.observe(&self.names[key], Asked::NOBODY);
+            let holder = match &seen {
+                Observed::Held(holding) => Some(holding.owner.to_vec()),
+                Observed::Free { .. } | Observed::Shared(_) | Observed::NotALock { .. } => None,
+            };
+            let expected = self.model.holders[key].map(|owner| OWNERS[owner].as_bytes().to_vec());
+            prop_assert_eq!(holder, expected, "holder of {}", key);
+            prop_assert_eq!(self.table.waiters_of(self.key(key)), self.model.queues[key].len());
+        }
+        for number in 0..SESSIONS {
+            let Some(session) = &self.model.sessions[number] else { continue };
+            let users = [b"zed", b"zoe"].map(|user| self.table.session(&name(number), user));
+            let other = users[1 - session.user];
+            prop_assert_eq!(other, None, "another user's session");
+            let view = users[session.user].and_then(|id| self.table.view_session(id));
+            prop_assert!(view.is_some(), "session {} is there", number);
+            let view = view.unwrap();
+            prop_assert_eq!(view.away, session.away);
+            prop_assert_eq!(view.reader.map(|client| client.0), session.reader.map(|it| it.0));
+            prop_assert_eq!(view.outcomes, session.posted.len() - session.acked);
+        }
+        Ok(())
+    }
+}
+
+pub fn name(number: usize) -> SessionName {
+    let mut name = [b'0'; 32];
+    name[31] += u8::try_from(number).unwrap();
+    name
+}
+
+pub fn user(number: usize) -> &'static [u8] {
+    [b"zed", b"zoe"][number]
+}

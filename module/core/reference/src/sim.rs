@@ -1,0 +1,344 @@
+//! A server as small as can be, to put around a table: a keyspace that does what a
+//! [`Change`] says and what others do to it, and clocks that are moved by hand.
+
+use std::collections::BTreeMap;
+
+use kvlock_core::{
+    Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Share, Sharers,
+    Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
+};
+
+/// Where the clock that only goes forward starts. It is far beyond any wall clock, see
+/// [`first_look`].
+const MONO_START: u64 = 1 << 50;
+
+/// Where the wall clock starts, in microseconds: 1,000 s after 1970.
+const WALL_START_US: u64 = 1_000_000_000;
+
+/// The name of a key: its database and its bytes.
+pub type Name = (i32, String);
+
+/// The same name as the table takes it.
+pub fn key_ref(name: &Name) -> KeyRef<'_> {
+    KeyRef::lock(name.0, name.1.as_bytes())
+}
+
+/// Both clocks of the server.
+#[derive(Debug)]
+pub struct Clock {
+    now: Now,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        Self { now: Now { unix_us: WALL_START_US, mono: MonoMillis(MONO_START) } }
+    }
+
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Moves the clocks on. The wall clock may be set back or forward meanwhile. If it is set
+    /// back, what was planned by it is late, and the server's next round has everything looked at.
+    pub fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
+        let wall_us = wall_ms * 1000;
+        self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);
+        self.now.mono = self.now.mono.plus(Millis(mono_ms));
+        if wall_ms < 0 {
+            table.look_at_all_soon(None, self.now);
+        }
+    }
+}
+
+/// The moment of the first look that the table has planned. The table says how long it is until
+/// anything is due; asked at the beginning of both clocks, a look is always nearer than the end
+/// of a wait.
+pub fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
+    let beginning = Now { unix_us: 0, mono: MonoMillis(0) };
+    let due = table.next_due(beginning)?;
+    (due.0 < MONO_START).then_some(UnixMillis(due.0))
+}
+
+/// For whom a key is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    pub owner: &'a [u8],
+    /// When those who share the lock must live, to be found; none if nobody looks for them.
+    pub living_at: Option<UnixMillis>,
+}
+
+impl Asked<'_> {
+    pub const NOBODY: Self = Self { owner: b"", living_at: None };
+}
+
+/// A lock that is shared, as the module reads it.
+fn shared<'a>(
+    fields: &BTreeMap<Vec<u8>, Vec<u8>>,
+    until: Option<UnixMillis>,
+    asked: Asked<'a>,
+) -> Observed<'a> {
+    let token = fields.get(TOKEN_FIELD).and_then(|token| Token::read(token));
+    let reserved = |field: &[u8]| [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD].contains(&field);
+    let holders = fields.iter().filter(|(field, _)| !reserved(field));
+    let shares: Option<Vec<_>> = holders.map(|(_, value)| Share::read(value)).collect();
+    let Some(shares) = shares else {
+        return Observed::NotALock { until };
+    };
+    let own = fields.get(asked.owner).and_then(|value| Share::read(value));
+    let found = asked.living_at.map(|now| shares.iter().find(|share| share.is_live(now)));
+    let living = found.flatten().map(|share| share.until);
+    if shares.is_empty() || (found.is_some() && living.is_none()) {
+        return Observed::Free { stored: token };
+    }
+    let holders = shares.len();
+    Observed::Shared(Sharing { asked: asked.owner, own, token, until, holders, living })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Value {
+    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Text,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    value: Value,
+    until: Option<UnixMillis>,
+}
+
+/// What others may do to a key.
+#[derive(Clone, Debug)]
+pub enum Foreign {
+    Del,
+    Set,
+    Hset(String, String),
+    Hdel(String),
+    Persist,
+    Pexpire(u64),
+}
+
+/// All keys of the server.
+#[derive(Debug, Default)]
+pub struct Keyspace {
+    entries: BTreeMap<Name, Entry>,
+}
+
+impl Keyspace {
+    /// What a key holds, read as the module reads it for an owner. If it is shared, those who
+    /// live are looked for or not.
+    pub fn observe<'a>(&'a self, name: &Name, asked: Asked<'a>) -> Observed<'a> {
+        match self.entries.get(name) {
+            None => Observed::Free { stored: None },
+            Some(Entry { value: Value::Text, until }) => Observed::NotALock { until: *until },
+            Some(Entry { value: Value::Hash(fields), until }) => {
+                let all = fields.iter().map(|(f, v)| (&f[..], &v[..]));
+                match fields.get(MODE_FIELD).and_then(|mode| Mode::read(mode)) {
+                    Some(Mode::Shared) => shared(fields, *until, asked),
+                    _ => Observed::from_fields(all.take(4), *until),
+                }
+            }
+        }
+    }
+
+    /// Who shares a lock, how often and until when.
+    pub fn shares(&self, name: &Name) -> Vec<(String, (u64, u64))> {
+        let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get(name) else {
+            return Vec::new();
+        };
+        let shared = fields.get(MODE_FIELD).and_then(|mode| Mode::read(mode)) == Some(Mode::Shared);
+        let shares = fields.iter().filter_map(|(owner, value)| {
+            let share = Share::read(value).filter(|_| shared)?;
+            Some((String::from_utf8_lossy(owner).into_owned(), (share.holds, share.until.0)))
+        });
+        shares.collect()
+    }
+
+    /// Everything that the table is told about a key.
+    pub fn situation<'a>(
+        &'a self,
+        name: &'a Name,
+        asked: Asked<'a>,
+        now: Now,
+        floor: Option<u64>,
+    ) -> Situation<'a> {
+        Situation { key: key_ref(name), seen: self.observe(name, asked), now, floor }
+    }
+
+    /// Does what the table says to a key, and checks that it can be done to what is there.
+    pub fn apply<P>(&mut self, name: &Name, caller: &str, now: Now, change: &Change<P>) {
+        let asked = Asked { owner: caller.as_bytes(), living_at: Some(now.unix()) };
+        let seen = self.observe(name, asked);
+        let free = matches!(seen, Observed::Free { .. });
+        let held = matches!(seen, Observed::Held(_));
+        let shared = matches!(self.observe(name, Asked::NOBODY), Observed::Shared(_));
+        match change {
+            Change::None => {}
+            Change::Take { token, until, value } => {
+                assert!(free, "only a free lock is taken (I9)");
+                self.put(name, caller.as_bytes(), *token, *until);
+                self.say(name, value);
+            }
+            Change::Update { holds, token, until, value } => {
+                assert!(held, "only a holder is updated");
+                self.update(name, caller, *holds, *token, *until);
+                self.say(name, value);
+            }
+            Change::Beside { holds, token, until } => {
+                assert!(held, "only a holder shares beside");
+                self.update(name, caller, None, *token, *until);
+                let mode = Mode::Exclusive(*holds).text().into_bytes();
+                let mode = (*holds > 0).then_some(mode);
+                self.set(name, MODE_FIELD, mode);
+            }
+            Change::Free | Change::GiveWay => {
+                assert!(held || shared, "only a held lock is freed");
+                self.entries.remove(name);
+            }
+            Change::Leave => {
+                assert!(shared, "only a sharer leaves");
+                self.set(name, caller.as_bytes(), None);
+            }
+            Change::HandOff(hand_off) => {
+                self.put(name, &hand_off.owner, hand_off.token, hand_off.until);
+                self.say(name, &hand_off.value);
+            }
+            Change::Share(sharers) => {
+                assert!(sharers.begins || shared, "only a shared lock goes on being shared");
+                self.share(name, caller, sharers);
+            }
+        }
+    }
+
+    fn share<P>(&mut self, name: &Name, caller: &str, sharers: &Sharers<P>) {
+        if sharers.begins {
+            let entry = Entry { value: Value::Hash(BTreeMap::new()), until: None };
+            self.entries.insert(name.clone(), entry);
+            self.set(name, MODE_FIELD, Some(Mode::Shared.text().into_bytes()));
+        }
+        if let Some(token) = sharers.token {
+            self.set(name, TOKEN_FIELD, Some(token.text().as_bytes().to_vec()));
+        }
+        if let Some(share) = sharers.own {
+            self.set(name, caller.as_bytes(), Some(share.text().into_bytes()));
+        }
+        for hand_off in &sharers.joined {
+            let share = Share { holds: 1, until: hand_off.until };
+            self.set(name, &hand_off.owner, Some(share.text().into_bytes()));
+        }
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.until = sharers.until.or(entry.until);
+        }
+    }
+
+    /// What the holder says of itself; if that is empty, it says nothing any more.
+    fn say(&mut self, name: &Name, value: &kvlock_core::Value) {
+        if let Some(value) = value {
+            let said = Some(stored_value(value)).filter(|_| !value.is_empty());
+            self.set(name, VALUE_FIELD, said);
+        }
+    }
+
+    fn set(&mut self, name: &Name, field: &[u8], value: Option<Vec<u8>>) {
+        if let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get_mut(name) {
+            match value {
+                Some(value) => fields.insert(field.to_vec(), value),
+                None => fields.remove(field),
+            };
+        }
+    }
+
+    fn put(&mut self, name: &Name, owner: &[u8], token: Token, until: UnixMillis) {
+        let fields = BTreeMap::from([
+            (owner.to_vec(), b"1".to_vec()),
+            (TOKEN_FIELD.to_vec(), token.text().as_bytes().to_vec()),
+        ]);
+        let entry = Entry { value: Value::Hash(fields), until: Some(until) };
+        self.entries.insert(name.clone(), entry);
+    }
+
+    fn update(
+        &mut self,
+        name: &Name,
+        holder: &str,
+        holds: Option<u64>,
+        token: Option<Token>,
+        until: Option<UnixMillis>,
+    ) {
+        if let Some(holds) = holds {
+            self.set(name, holder.as_bytes(), Some(holds.to_string().into_bytes()));
+        }
+        if let Some(token) = token {
+            self.set(name, TOKEN_FIELD, Some(token.text().as_bytes().to_vec()));
+        }
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.until = until.or(entry.until);
+        }
+    }
+
+    /// Does to a key what somebody else wants, as the server's own command would, and has the
+    /// table plan a look at it, as the module does when it hears of it.
+    pub fn befall<P>(&mut self, name: &Name, what: &Foreign, now: Now, table: &mut Table<P>) {
+        if self.change(name, what, now) {
+            table.look_soon(key_ref(name), Cause::Outside, now);
+        }
+    }
+
+    /// The same without a word to the table. Says whether it came to anything.
+    pub fn change(&mut self, name: &Name, what: &Foreign, now: Now) -> bool {
+        match what {
+            Foreign::Del => self.entries.remove(name).is_some(),
+            Foreign::Set => {
+                let (value, until) = (Value::Text, None);
+                self.entries.insert(name.clone(), Entry { value, until });
+                true
+            }
+            Foreign::Hset(field, value) => {
+                let entry = self
+                    .entries
+                    .entry(name.clone())
+                    .or_insert_with(|| Entry { value: Value::Hash(BTreeMap::new()), until: None });
+                match &mut entry.value {
+                    Value::Text => false,
+                    Value::Hash(fields) => {
+                        fields.insert(field.clone().into_bytes(), value.clone().into_bytes());
+                        true
+                    }
+                }
+            }
+            Foreign::Hdel(field) => self.hdel(name, field),
+            Foreign::Persist => {
+                let entry = self.entries.get_mut(name);
+                entry.is_some_and(|entry| entry.until.take().is_some())
+            }
+            Foreign::Pexpire(ms) => {
+                let entry = self.entries.get_mut(name);
+                let until = Some(now.unix().plus(Millis(*ms)));
+                entry.map(|entry| entry.until = until).is_some()
+            }
+        }
+    }
+
+    fn hdel(&mut self, name: &Name, field: &str) -> bool {
+        let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get_mut(name) else {
+            return false;
+        };
+        let removed = fields.remove(field.as_bytes()).is_some();
+        if fields.is_empty() {
+            self.entries.remove(name);
+        }
+        removed
+    }
+
+    /// Empties a database, or all of them, and has the table look at what was in it.
+    pub fn flush<P>(&mut self, db: Option<i32>, now: Now, table: &mut Table<P>) {
+        self.entries.retain(|(of, _), _| db.is_some_and(|db| db != *of));
+        table.look_at_all_soon(db, now);
+    }
+
+    /// Removes every key whose time is over. The server may find out much later: the table must
+    /// not depend on being told, and is not.
+    pub fn expire(&mut self, now: Now) {
+        let expired = |until: UnixMillis| until < now.unix();
+        self.entries.retain(|_, entry| !entry.until.is_some_and(expired));
+    }
+}

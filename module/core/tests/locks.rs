@@ -1,0 +1,42 @@
+//! The table against a model: whatever happens to a few locks, in whatever order, both must answer the
+//! same, write the same and have the same people in line.
+
+use kvlock_core_reference::locks::World;
+use kvlock_core_reference::{check, check_bytes, counted};
+
+#[test]
+fn whatever_happens_the_table_does_what_the_contract_says() {
+    check::<World>();
+}
+
+/// The fuzzer of `scripts/fuzz` finds its way through bytes.
+#[test]
+fn whatever_bytes_say_the_table_does_what_the_contract_says() {
+    check_bytes::<World>(100);
+}
+
+#[test]
+fn a_thousand_walks_see_everything_happen_often() {
+    let counted = counted(1_000, |world: &World| {
+        let counters = world.table.counters();
+        [
+            counters.granted,
+            counters.granted_shared,
+            counters.downgraded,
+            counters.reentered,
+            counters.repeated,
+            counters.refused,
+            counters.released,
+            counters.handed_off,
+            counters.handed_off_by_expiry,
+            counters.timeouts,
+            counters.cancelled,
+            counters.disconnects,
+            counters.forced_releases,
+            counters.grants_taken_back,
+            counters.quarantines,
+            counters.redisson_turns,
+        ]
+    });
+    assert!(counted.iter().all(|count| *count > 30), "{counted:?}");
+}
