@@ -190,6 +190,10 @@ pub(crate) struct Run {
     /// ends earlier: for what is started on many machines at about the same time, and is to run once
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "permits")]
     pub(crate) hold_at_least: Option<Duration>,
+    /// Bind the lock to this process: if it is gone, or cannot reach the server, others have the lock
+    /// within ten seconds, however long the lease is
+    #[arg(long, conflicts_with_all = ["permits", "hold_at_least"])]
+    pub(crate) bound: bool,
     /// When the lock is lost: how long after SIGTERM to send SIGKILL. At most about a fifth of the
     /// lease, whatever is said here
     #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]

@@ -21,6 +21,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
+/// How long after this process is gone what is bound to it is free. `--help` says so too.
+const SESSION: Duration = Duration::from_secs(10);
+
 /// Less leaves no time to stop a command before the lease ends.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
@@ -59,6 +62,7 @@ pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure>
         permits: None,
         lease: task.lease,
         hold_at_least: None,
+        bound: false,
         kill_after: task.kill_after,
         conflict_exit_code: NOT_ACQUIRED,
         key: task.name,
@@ -104,8 +108,10 @@ struct Job {
 
 impl Job {
     async fn run(mut self) -> Result<Exit, Failure> {
-        let terms = Terms::new(self.task.lease, self.task.kill_after);
-        let settings = Client::builder().lease(self.task.lease).margin(terms.margin);
+        let lease = self.task.lease;
+        let believed = if self.task.bound { lease.min(SESSION) } else { lease };
+        let terms = Terms::new(believed, self.task.kill_after);
+        let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
         // A candidate is there when the server is back.
         let settings = if self.value.is_some() { settings.patience(EVER) } else { settings };
         let limit = Limit::of(&self.task);
@@ -317,6 +323,7 @@ async fn acquire(
     // A command may run for long: that the lock was taken away is to be known at once.
     let lock = client.lock(key).observed();
     let lock = if task.shared { lock.shared() } else { lock };
+    let lock = if task.bound { lock.bound() } else { lock };
     let guard = match limit.left() {
         _ if task.nonblock => lock.try_acquire().await?,
         Some(wait) => lock.acquire_within(wait).await?,

@@ -37,6 +37,7 @@ impl Default for Builder {
             patience: Duration::from_secs(30),
             replicas: None,
             confirm: false,
+            session_ttl: Duration::from_secs(10),
         };
         Self { settings, margin: Duration::from_millis(500), clock: Arc::new(Boottime) }
     }
@@ -90,6 +91,23 @@ impl Builder {
     /// ```
     pub fn confirm(mut self, confirm: bool) -> Self {
         self.settings.confirm = confirm;
+        self
+    }
+
+    /// How long after this client has gone, or cannot reach the server any more, its
+    /// [bound](crate::Lock::bound) locks are free: 10 s by default, 100 ms to a minute. A heartbeat goes
+    /// to the server every third of it.
+    ///
+    /// Make it longer than the longest pause of the process, and than a restart of the server: bound
+    /// locks are lost when it is over, less the [`margin`](Self::margin).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let builder = kvlock::Client::builder().session_ttl(Duration::from_secs(2));
+    /// # let _ = builder;
+    /// ```
+    pub fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.session_ttl = ttl;
         self
     }
 

@@ -9,7 +9,7 @@ use crate::engine::clock::Caution;
 use crate::engine::context::Context;
 use crate::engine::lease::Terms;
 use crate::engine::owner::Owner;
-use crate::engine::settings::check_lease;
+use crate::engine::settings::{check_lease, check_session_ttl};
 use crate::net::address::Address;
 use crate::wire::error::Error;
 use crate::wire::info::{self, LockSummary};
@@ -370,6 +370,7 @@ impl Builder {
     pub(crate) fn client_at(self, address: Address) -> Result<Client, Error> {
         let Self { settings, margin, clock } = self;
         check_lease(settings.lease)?;
+        check_session_ttl(settings.session_ttl)?;
         if settings.reply_timeout.is_zero() {
             return Err(Error::Config("reply timeout out of range: must not be zero".to_owned()));
         }

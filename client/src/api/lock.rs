@@ -2,6 +2,7 @@
 
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
+use crate::engine::bound;
 use crate::engine::claim::Claim;
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, Term};
@@ -51,6 +52,7 @@ pub struct Lock {
     owner: Option<Owner>,
     value: Option<Arc<[u8]>>,
     observed: bool,
+    bound: bool,
 }
 
 impl Lock {
@@ -64,6 +66,7 @@ impl Lock {
             owner: None,
             value: None,
             observed: false,
+            bound: false,
         }
     }
 
@@ -124,6 +127,31 @@ impl Lock {
     /// ```
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
+        self
+    }
+
+    /// Binds the lock to this client: when it is gone, the lock is free within
+    /// [`session_ttl`](crate::Builder::session_ttl), however long the lease still is.
+    ///
+    /// So one heartbeat keeps any number of locks, and their leases can be long: ten minutes cost a
+    /// renewal each 200 seconds. The guard is believed until the lease ends or until the heartbeat has not
+    /// been answered for that time, whichever is earlier. A server that has been started anew, or
+    /// was promoted, knows of no binding: if the client gets to it before it has lost the lock, it binds
+    /// it again, and until then the lease alone counts.
+    ///
+    /// The user (ACL) needs `+session.open +session.next +session.close`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let lock = client.lock("orders:42").lease(Duration::from_secs(600)).bound();
+    /// let guard = lock.acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn bound(mut self) -> Self {
+        self.bound = true;
         self
     }
 
@@ -346,10 +374,14 @@ impl Lock {
         check_lease(self.term.length)?;
         let span = observe::acquire_span(&self.key);
         let acquire = pin!(async {
-            match &self.owner {
-                None => self.acquire_first(limit, None).await,
-                Some(owner) => self.acquire_for(owner, limit).await,
+            let guard = match &self.owner {
+                None => self.acquire_first(limit, None).await?,
+                Some(owner) => self.acquire_for(owner, limit).await?,
+            };
+            if let Some(guard) = guard.as_ref().filter(|it| self.bound && !it.lease().is_bound()) {
+                bound::bind(&self.inner, guard.lease(), self.inner.settings.patience).await?;
             }
+            Ok(guard)
         });
         let acquired = limit.hold(self.reply_timeout(), acquire);
         if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
@@ -367,9 +399,9 @@ impl Lock {
     ) -> Result<Option<Guard>, Error> {
         let inner = &self.inner;
         let (key, term) = (&self.key, self.term);
-        let (mode, value) = (self.mode, self.value.as_ref());
+        let (mode, value, bound) = (self.mode, self.value.as_ref(), self.bound);
         let acquisition =
-            Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value };
+            Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value, bound };
         let Some((lease, share)) = acquisition.run().await? else { return Ok(None) };
         let observation = self.observed.then(|| Observers::holds(inner, &lease));
         let guard = Guard::new(inner.clone(), lease, share, visit);

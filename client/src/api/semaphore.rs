@@ -256,7 +256,8 @@ impl Semaphore {
         check_name(&self.key)?;
         check_lease(self.term.length)?;
         let (inner, key, term) = (&self.inner, &self.key, self.term);
-        let acquisition = Acquisition { inner, mode, key, term, limit, visit: None, value: None };
+        let (visit, value, bound) = (None, None, false);
+        let acquisition = Acquisition { inner, mode, key, term, limit, visit, value, bound };
         let held = limit.hold(inner.settings.reply_timeout, pin!(acquisition.run())).await?;
         Ok(held.map(|(lease, share)| Permits {
             count: lease.tenure.mode.once(),

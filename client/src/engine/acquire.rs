@@ -51,6 +51,8 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) visit: Option<&'a Visit>,
     /// What its owner says of itself.
     pub(crate) value: Option<&'a Arc<[u8]>>,
+    /// It will be bound, which sets the full lease.
+    pub(crate) bound: bool,
 }
 
 impl Acquisition<'_> {
@@ -125,11 +127,11 @@ impl Acquisition<'_> {
         match answer {
             Ok(Some(grant)) => {
                 claim.granted();
-                if self.term.length > FIRST_LEASE || self.inner.settings.replicas.is_some() {
+                let is_first = self.term.length > FIRST_LEASE && !self.bound;
+                if is_first || self.inner.settings.replicas.is_some() {
                     return self.confirm(claim, grant).await;
                 }
-                let length = self.term.length;
-                claim.hold(grant, sent, length, self.term).map(Some)
+                claim.hold(grant, sent, lease, self.term).map(Some)
             }
             Ok(None) => {
                 claim.refused();

@@ -1,6 +1,7 @@
 //! What all parts of a client share.
 
 use crate::engine::background::Background;
+use crate::engine::bound::Hearts;
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
 use crate::engine::lease::Terms;
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) sessions: Sessions,
     pub(crate) observers: Observers,
+    pub(crate) hearts: Hearts,
     pub(crate) contended: Contended,
     pub(crate) background: Arc<Background>,
     pub(crate) terms: Terms,
@@ -55,6 +57,7 @@ impl Context {
             renewals,
             sessions: Sessions::new(router.clone(), settings.reply_timeout),
             observers: Observers::default(),
+            hearts: Hearts::default(),
             contended: Contended::default(),
             watchdog: Arc::new(watchdog),
             background: Arc::default(),

@@ -13,10 +13,12 @@
 //!
 //! - **I1** `until` is never later than what the last answered command, and every unanswered one
 //!   whenever it arrives, leaves us.
-//! - **I2** Lost is final. Whoever asks after `until` has passed makes it so before he is told.
+//! - **I2** Lost is final. Whoever asks after `until`, or what it is [bound](Binding) to, has passed makes it so
+//!   before he is told.
 //! - **I3** At most one command per record is under way: it has the [`Turn`].
 //! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases.
 
+use crate::engine::belief::{Belief, Binding};
 use crate::engine::clock::{Caution, Clock, Moment};
 use crate::engine::late::Late;
 use crate::engine::loss::Loss;
@@ -47,6 +49,8 @@ pub(crate) struct Lease {
     until: AtomicU64,
     /// Where the watchdog's agenda has it, a [`Moment`]; the agenda's own lock guards it.
     pub(crate) scheduled: AtomicU64,
+    /// What it is bound to may be over before it is.
+    binding: Binding,
     state: Mutex<State>,
     turn_over: Notify,
     gone: Notify,
@@ -166,6 +170,7 @@ impl Lease {
             caution: terms.caution,
             until: AtomicU64::new(until.0),
             scheduled: AtomicU64::new(Moment::LONG_AGO.0),
+            binding: Binding::none(),
             state: Mutex::new(state),
             turn_over: Notify::new(),
             gone: Notify::new(),
@@ -226,13 +231,13 @@ impl Lease {
     /// Whether the holder must stop. Reads the clock: after a suspend no timer has run yet.
     pub(crate) fn is_lost(&self) -> bool {
         let now = Moment::of(&*self.clock);
-        now.0 >= self.until.load(Ordering::Acquire) && self.expire(now)
+        now >= self.until() && self.expire(now)
     }
 
     /// Makes it lost if its time is over.
     pub(crate) fn expire(&self, now: Moment) -> bool {
         let state = self.state();
-        let over = state.phase == Phase::Held && now.0 >= self.until.load(Ordering::Acquire);
+        let over = state.phase == Phase::Held && now >= self.until();
         if over {
             let why = if state.unconfirmed { Loss::NotReplicated } else { Loss::Expired };
             self.end(state, false, why);
@@ -296,7 +301,38 @@ impl Lease {
 
     /// How long the holder may still believe.
     pub(crate) fn left(&self) -> Duration {
-        Moment(self.until.load(Ordering::Acquire)).left_at(Moment::of(&*self.clock))
+        self.until().left_at(Moment::of(&*self.clock))
+    }
+
+    fn until(&self) -> Moment {
+        Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
+    }
+
+    /// From now on it is believed no longer than that.
+    pub(crate) fn bind(&self, belief: &Arc<Belief>) {
+        self.binding.set(belief);
+    }
+
+    pub(crate) fn is_bound_to(&self, belief: &Arc<Belief>) -> bool {
+        self.binding.is_to(belief)
+    }
+
+    /// Whether it is bound to something that is not over.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.binding.lasts(Moment::of(&*self.clock))
+    }
+
+    /// A repeated acquire has made it last for so long at least, as asked for at `sent`.
+    pub(crate) fn prolonged(&self, _turn: &Turn, sent: Moment, length: Duration, now: Moment) {
+        if self.expire(now) {
+            return;
+        }
+        let mut state = self.state();
+        if state.phase == Phase::Held {
+            let until = self.caution.until(sent, state.late.counts(length));
+            self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+            state.plan_renewal(sent, length);
+        }
     }
 
     pub(crate) fn holds(&self) -> usize {

@@ -2,6 +2,8 @@
 
 pub(crate) mod acquire;
 pub(crate) mod background;
+pub(crate) mod belief;
+pub(crate) mod bound;
 pub(crate) mod claim;
 pub(crate) mod clock;
 pub(crate) mod contended;

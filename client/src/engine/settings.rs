@@ -11,6 +11,7 @@ pub(crate) struct Settings {
     pub(crate) patience: Duration,
     pub(crate) replicas: Option<Replicas>,
     pub(crate) confirm: bool,
+    pub(crate) session_ttl: Duration,
 }
 
 /// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
@@ -39,6 +40,13 @@ pub(crate) fn check_value(value: &[u8]) -> Result<(), Error> {
             "value out of range: {length} bytes, more than {VALUE_MAX}"
         ))),
     }
+}
+
+pub(crate) fn check_session_ttl(ttl: Duration) -> Result<(), Error> {
+    if (Duration::from_millis(100)..=Duration::from_secs(60)).contains(&ttl) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("session_ttl out of range: {ttl:?} is not 100 ms to a minute")))
 }
 
 const NAME_MAX: usize = 65_536;

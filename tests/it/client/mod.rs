@@ -2,6 +2,7 @@
 
 mod asleep;
 mod blocking;
+mod bound;
 mod cancel;
 mod cluster;
 mod crowd;

@@ -1,0 +1,67 @@
+//! Until when what is bound to a session may be believed: one answer for all of it.
+
+use crate::engine::clock::Moment;
+use crate::engine::sync::{AtomicU64, Mutex, Ordering, lock};
+use std::sync::Arc;
+
+/// Until when a session lasts at least.
+#[derive(Debug)]
+pub(crate) struct Belief(AtomicU64);
+
+impl Belief {
+    /// Of a session that is not open yet.
+    pub(crate) fn none() -> Self {
+        Self(AtomicU64::new(Moment::LONG_AGO.0))
+    }
+
+    pub(crate) fn until(&self) -> Moment {
+        Moment(self.0.load(Ordering::Acquire))
+    }
+
+    /// It lasts until then at least.
+    pub(crate) fn extend(&self, until: Moment) {
+        self.0.fetch_max(until.0, Ordering::AcqRel);
+    }
+
+    /// The server has forgotten it: nothing is released on its account.
+    pub(crate) fn forgotten(&self) {
+        self.0.store(Moment::NEVER.0, Ordering::Release);
+    }
+}
+
+/// To which session a lease is bound, if it is.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    /// Whether it is to any; read without the lock.
+    any: AtomicU64,
+    to: Mutex<Option<Arc<Belief>>>,
+}
+
+impl Binding {
+    pub(crate) fn none() -> Self {
+        Self { any: AtomicU64::new(0), to: Mutex::new(None) }
+    }
+
+    pub(crate) fn set(&self, belief: &Arc<Belief>) {
+        *lock(&self.to) = Some(belief.clone());
+        self.any.store(1, Ordering::Release);
+    }
+
+    pub(crate) fn is_to(&self, belief: &Arc<Belief>) -> bool {
+        lock(&self.to).as_ref().is_some_and(|to| Arc::ptr_eq(to, belief))
+    }
+
+    /// Whether it is to a session that lasts.
+    pub(crate) fn lasts(&self, now: Moment) -> bool {
+        let until = self.until();
+        until != Moment::NEVER && until > now
+    }
+
+    /// Until when it lets the lease be believed.
+    pub(crate) fn until(&self) -> Moment {
+        if self.any.load(Ordering::Acquire) == 0 {
+            return Moment::NEVER;
+        }
+        lock(&self.to).as_ref().map_or(Moment::NEVER, |belief| belief.until())
+    }
+}

@@ -1,0 +1,177 @@
+//! Bound locks: free as soon as their client is gone, and kept by one heartbeat.
+
+use super::proxy::Proxy;
+use super::{SOON, Stage, soon};
+use harness::{Server, Value, observe, wait};
+use kvlock::{Client, Loss};
+use std::time::Duration;
+
+/// Much longer than a test takes.
+const LEASE: Duration = Duration::from_secs(600);
+
+async fn client_of(url: &str, ttl_ms: u64) -> Client {
+    let builder = Client::builder().lease(LEASE).session_ttl(Duration::from_millis(ttl_ms));
+    builder.connect(url).await.unwrap()
+}
+
+impl Stage {
+    fn bound(&mut self) -> i64 {
+        observe::info_number(&mut self.control, "kvlock_bound")
+    }
+
+    /// To which session the lock is bound.
+    fn bound_to(&mut self, key: &str) -> Option<String> {
+        let info = self.control.run(&format!("LOCK.INFO {key}"));
+        info.to_string().contains("bound").then(|| info.field("bound").text())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_is_gone_frees_what_it_has_bound() {
+    let mut stage = Stage::set().await;
+    let url = stage.server.url();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime
+        .spawn(async move {
+            let client = client_of(&url, 500).await;
+            for key in ["k", "l"] {
+                std::mem::forget(client.lock(key).bound().acquire().await.unwrap());
+            }
+            // This one is not bound.
+            std::mem::forget(client.lock("m").acquire().await.unwrap());
+        })
+        .await
+        .unwrap();
+    assert_eq!(stage.bound(), 2);
+    runtime.shutdown_background();
+    for key in ["k", "l"] {
+        soon(stage.client.lock(key).acquire()).await.unwrap().release().await.unwrap();
+    }
+    assert!(stage.owner_of("m").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 300).await;
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    observe::let_pass(&mut stage.control, Duration::from_millis(1500));
+    assert!(!guard.is_lost());
+    assert_eq!((stage.renewals(), stage.bound()), (0, 1));
+    let left = stage.control.run("PTTL k").integer();
+    assert!((500_000..=600_000).contains(&left), "{left}");
+    soon(guard.release()).await.unwrap();
+    assert_eq!(stage.bound(), 0);
+    stage.assert_nothing_is_left().await;
+}
+
+/// A lock that is waited for is bound when it is granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_waited_for_is_bound_too() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
+    stage.taken("k");
+    let lock = stage.client.lock("k").bound();
+    let waits = tokio::spawn(async move { lock.acquire().await });
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.control.run("LOCK.RELEASE k somebody");
+    let guard = soon(waits).await.unwrap().unwrap();
+    assert!(stage.bound_to("k").is_some());
+    soon(guard.release()).await.unwrap();
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_cannot_reach_the_server_knows_before_the_lock_is_free() {
+    let mut stage = Stage::set().await;
+    let proxy = Proxy::before(&stage.server).await;
+    stage.client = client_of(&proxy.url(), 2_000).await;
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    proxy.freeze(true);
+    assert_eq!(soon(guard.lost()).await, Loss::Expired);
+    // The connection is there, as far as the server knows: it has not even noticed.
+    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
+    proxy.freeze(false);
+}
+
+/// A connection that breaks is no reason to lose anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_goes_on_over_another_connection() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 3_000).await;
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let session = stage.bound_to("k");
+    for _ in 0..3 {
+        let list = stage.control.run("SESSION.LIST");
+        let reader = list[0].field("reader").clone();
+        if let Value::Integer(reader) = reader {
+            stage.control.run(&format!("CLIENT KILL ID {reader}"));
+        }
+        wait::until("it reads again", SOON, || {
+            let list = stage.control.run("SESSION.LIST");
+            match list[0].field("reader") {
+                Value::Integer(now) if Value::Integer(*now) != reader => Ok(()),
+                other => Err(other.to_string()),
+            }
+        });
+    }
+    assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
+    soon(guard.release()).await.unwrap();
+}
+
+/// A server that is started anew knows of no session: the lock is bound to another.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_server_has_the_locks_bound_to_it_again() {
+    let server = Server::options().append_only("always").start();
+    let mut stage = Stage::of(server).await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let lock = stage.client.lock(format!("k{number}")).bound();
+        guards.push(soon(lock.acquire()).await.unwrap());
+    }
+    stage.server.kill9();
+    stage.server.restart();
+    stage.control = stage.server.connect();
+    wait::until("they are bound again", SOON, || match stage.bound() {
+        20 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    for guard in guards {
+        assert!(!guard.is_lost());
+        soon(guard.release()).await.unwrap();
+    }
+    stage.assert_nothing_is_left().await;
+}
+
+/// One that has forgotten the lock, too, says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_restarted_server_has_forgotten_is_lost() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    stage.server.kill9();
+    stage.server.restart();
+    stage.control = stage.server.connect();
+    assert_eq!(soon(guard.lost()).await, Loss::Gone);
+    stage.wait_until_free("k");
+}
+
+/// Of an owner that shares it with itself, all holds are bound, and the last release frees it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_enters_again_is_bound_once() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
+    let owner = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&owner);
+    let first = soon(lock.acquire()).await.unwrap();
+    assert_eq!(stage.bound(), 0);
+    let second = soon(lock.clone().bound().acquire()).await.unwrap();
+    let third = soon(lock.bound().acquire()).await.unwrap();
+    assert_eq!((stage.bound(), first.token()), (1, third.token()));
+    for guard in [first, second, third] {
+        assert!(stage.bound_to("k").is_some());
+        soon(guard.release()).await.unwrap();
+    }
+    stage.assert_nothing_is_left().await;
+}
