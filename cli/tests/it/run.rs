@@ -1,7 +1,8 @@
 //! The lock, the command, and its exit code.
 
-use super::{Stage, Started};
+use super::{Stage, Started, granted};
 use harness::{Value, observe};
+use nix::sys::signal::Signal;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
@@ -102,6 +103,18 @@ fn a_lock_that_is_to_be_held_at_least_outlives_a_command_that_ends_early() {
     stage.run(&["--hold-at-least", "0.1"], "sleep 0.2").done().assert_code(0);
     assert!(stage.is_free());
     stage.run(&["--hold-at-least", "1m", "--permits", "1/2"], "true").done().assert_code(2);
+}
+
+/// Ten seconds after the program was killed, and not ten minutes.
+#[test]
+fn a_bound_lock_goes_to_the_next_soon_after_the_program_was_killed() {
+    let mut stage = Stage::set();
+    let running = stage.run(&["--bound", "--lease", "10m"], "ready; idle");
+    let _command = stage.process("pid");
+    let mut next = stage.next_in_line();
+    running.signal(Signal::SIGKILL);
+    granted(&mut next);
+    stage.run(&["--bound", "--hold-at-least", "1m"], "true").done().assert_code(2);
 }
 
 #[test]

@@ -343,6 +343,7 @@ mod tests {
             patience: Duration::from_secs(30),
             replicas: None,
             confirm: false,
+            session_ttl: Duration::from_secs(10),
         };
         let caution = Caution { margin: Duration::ZERO };
         let terms = Terms { clock: Arc::new(Boottime), caution };

@@ -31,23 +31,22 @@ async fn a_client_that_is_gone_frees_what_it_has_bound() {
     let mut stage = Stage::set().await;
     let url = stage.server.url();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime
-        .spawn(async move {
-            let client = client_of(&url, 500).await;
-            for key in ["k", "l"] {
-                std::mem::forget(client.lock(key).bound().acquire().await.unwrap());
-            }
-            // This one is not bound.
-            std::mem::forget(client.lock("m").acquire().await.unwrap());
-        })
-        .await
-        .unwrap();
+    // Dropped with no runtime left, a guard releases nothing.
+    let guards = runtime.spawn(async move {
+        let client = client_of(&url, 500).await;
+        let [k, l] = ["k", "l"].map(|key| client.lock(key).bound());
+        let bound = [k.acquire().await.unwrap(), l.acquire().await.unwrap()];
+        (bound, client.lock("m").acquire().await.unwrap())
+    });
+    let guards = guards.await.unwrap();
     assert_eq!(stage.bound(), 2);
     runtime.shutdown_background();
     for key in ["k", "l"] {
         soon(stage.client.lock(key).acquire()).await.unwrap().release().await.unwrap();
     }
+    // That one is not bound.
     assert!(stage.owner_of("m").is_some());
+    drop(guards);
 }
 
 #[tokio::test(flavor = "multi_thread")]
