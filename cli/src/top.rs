@@ -13,6 +13,8 @@ use crate::watched::{Entry, Figures, Watched};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use screen::Screen;
+use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,6 +27,9 @@ const MOST: u32 = 200;
 
 /// How long a key may have to wait for what the server said, or a signal for a key.
 const GLANCE: Duration = Duration::from_millis(50);
+
+/// How long the screen has to be left after a signal.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// What the server said, or why it did not.
 type Told = Receiver<Result<Seen, Failure>>;
@@ -76,11 +81,7 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
             "`top` needs a terminal; `kvlock list` does without".to_owned(),
         ));
     }
-    let ended = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        let taken = signal_hook::flag::register(signal, Arc::clone(&ended));
-        taken.map_err(|error| Failure::trouble(error.to_string()))?;
-    }
+    let ended = end_on_signals().map_err(|error| Failure::trouble(error.to_string()))?;
     let mut screen = Screen::new(&server.name);
     screen.tell(Ok(first));
     let (asked, told) = begin_to_ask(address, server, task.every.max(GLANCE));
@@ -90,6 +91,23 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
     ratatui::restore();
     outcome.map_err(|error| Failure::trouble(format!("the terminal: {error}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says from now on when a signal asks for the end, and sees to it: whose terminal is gone reads from it
+/// for ever.
+fn end_on_signals() -> io::Result<Arc<AtomicBool>> {
+    let ended = Arc::new(AtomicBool::new(false));
+    let mut signals = Signals::new([SIGTERM, SIGHUP])?;
+    let told = Arc::clone(&ended);
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            told.store(true, Ordering::Relaxed);
+            std::thread::sleep(GRACE);
+            ratatui::restore();
+            std::process::exit(0);
+        }
+    });
+    Ok(ended)
 }
 
 fn show(

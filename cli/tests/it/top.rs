@@ -1,5 +1,6 @@
 //! `kvlock top` on a terminal that `script(1)` makes.
 
+use super::process::Process;
 use super::{SOON, Stage, Started};
 use harness::{Connection, cmd, observe, wait};
 use nix::sys::signal::{Signal, kill};
@@ -141,6 +142,18 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     let top = super::process::children_of(shell).next().expect("it runs").0;
     kill(Pid::from_raw(top), Signal::SIGTERM).unwrap();
     terminal.left(&stage, 0);
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let stage = Stage::set();
+    let mut terminal = Terminal::of(&stage, (24, 80));
+    terminal.shows("it", |it| it.contains("kvlock top"));
+    let shell: i32 = stage.line("pid").parse().unwrap();
+    let top = super::process::children_of(shell).next().expect("it runs").0;
+    let top = Process::of_the_test(top);
+    terminal.script.child.kill().unwrap();
+    top.wait_until_gone();
 }
 
 #[test]
