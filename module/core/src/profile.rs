@@ -7,7 +7,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
+
+use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, LockKey};
 use crate::types::Millis;
