@@ -22,7 +22,7 @@ impl Naive {
             HowMany::DownTo(n) if n == had || n + 1 == had => n,
             HowMany::DownTo(_) => return (Answer::Mismatch, Vec::new()),
         };
-        self.settle(by, token);
+        self.settle(key, by, token);
         if left == had {
             self.counters.repeated += 1;
             return (Answer::Left(left), Vec::new());
@@ -42,7 +42,7 @@ impl Naive {
                     Some(Ok(raised)) => raised,
                     Some(Err(answer)) => return answer,
                 };
-                self.settle(by, token);
+                self.settle(key, by, token);
                 self.locks[key].what = What::Held { owner, holds, shared, token: raised };
                 self.locks[key].until = Some(end);
             }
@@ -50,7 +50,7 @@ impl Naive {
                 return Answer::Upgrade;
             }
             What::Shared(token) if self.share_of(key, by).is_some() => {
-                self.settle(by, token);
+                self.settle(key, by, token);
                 let lock = &mut self.locks[key];
                 lock.shares.get_mut(by).unwrap().1 = end;
                 lock.until = lock.until.map(|until| until.max(end));

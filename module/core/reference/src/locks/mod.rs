@@ -43,3 +43,29 @@ impl crate::FromBytes for World {
         bytes::walk(bytes, most)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::World;
+    use super::meddling::Meddling;
+    use super::ops::{Ask, Event, Op, Request};
+
+    #[test]
+    fn a_grant_is_not_used_by_who_holds_another_lock_with_its_token() {
+        let request = |owner| Request { owner, shared: false, lease: 1, holds: None };
+        let walk = [
+            Op::Ask(2, Ask::Acquire(request("ann"))),
+            Op::Ask(2, Ask::Wait(request("bob"), None)),
+            Op::Event(Event::Pass(2, 2)),
+            Op::Event(Event::Timer),
+            // The same owner holds another lock, into which somebody writes the token of the grant.
+            Op::Event(Event::Meddle(0, Meddling::Script("bob", 1, 1))),
+            Op::Event(Event::Meddle(0, Meddling::TokenAhead(0))),
+            Op::Ask(0, Ask::Acquire(request("bob"))),
+            Op::Event(Event::TakeBack(0)),
+        ];
+        let mut world = World::new(None);
+        walk.iter().for_each(|op| world.step(op).expect("as the contract says"));
+        assert_eq!(world.table.counters().grants_taken_back, 1);
+    }
+}

@@ -272,14 +272,16 @@ impl Naive {
     }
 
     /// The owner of a grant shows that it knows of it.
-    pub fn settle(&mut self, owner: Owner, token: Option<u64>) {
+    pub fn settle(&mut self, key: Key, owner: Owner, token: Option<u64>) {
         for grant in &mut self.grants {
-            grant.settled |= owner == grant.owner && token == Some(grant.token);
+            // Somebody may have written the token of one lock into another.
+            let is_it = key == grant.key && owner == grant.owner && token == Some(grant.token);
+            grant.settled |= is_it;
         }
     }
 
     pub fn note_grant(&mut self, key: Key, owner: Owner, token: u64) {
-        self.settle(owner, Some(token));
+        self.settle(key, owner, Some(token));
         self.grants.push(Grant { id: None, key, owner, token, settled: false });
     }
 
@@ -295,7 +297,7 @@ impl Naive {
             What::Other => Answer::NotALock,
             What::Held { owner, holds, shared, token } if owner == request.owner => {
                 let had = if request.shared { shared } else { holds };
-                match self.reenter(request, had, token) {
+                match self.reenter(key, request, had, token) {
                     Ok((now, token)) => {
                         let end = self.wall() + request.lease;
                         let lock = &mut self.locks[key];
@@ -320,6 +322,7 @@ impl Naive {
     /// How many holds there are now, and the token.
     pub fn reenter(
         &mut self,
+        key: Key,
         request: &Request,
         had: u64,
         token: Option<u64>,
@@ -336,7 +339,7 @@ impl Naive {
         }
         self.counters.repeated += u64::from(repeated);
         self.counters.reentered += u64::from(!repeated);
-        self.settle(request.owner, token);
+        self.settle(key, request.owner, token);
         let token = token.unwrap_or_else(|| self.next_token(None));
         Ok((if repeated { had } else { had + 1 }, token))
     }

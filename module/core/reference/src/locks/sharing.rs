@@ -79,7 +79,7 @@ impl Naive {
         let queued = !self.locks[key].queue.is_empty();
         match self.share_of(key, request.owner) {
             Some(_) if !request.shared => Answer::Upgrade,
-            Some((had, until)) => match self.reenter(request, had, token) {
+            Some((had, until)) => match self.reenter(key, request, had, token) {
                 Ok((holds, new)) => {
                     self.token_of_period(key, Some(new));
                     let end = self.wall() + request.lease;
