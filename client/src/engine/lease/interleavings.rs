@@ -7,6 +7,7 @@
 
 use super::{Duty, Lease, Parting, Term, Terms};
 use crate::engine::clock::{Caution, Clock, Moment};
+use crate::engine::loss::Loss;
 use crate::engine::tenure::Tenure;
 use crate::engine::watchdog::Agenda;
 use crate::wire::reply::Token;
