@@ -68,6 +68,8 @@ pub struct Counts {
     pub writes_refused: u64,
     pub quorums: u64,
     pub cancelled: u64,
+    pub moments: u64,
+    pub scripts: u64,
 }
 
 impl Counts {
@@ -90,6 +92,8 @@ impl Counts {
         self.writes_refused += other.writes_refused;
         self.quorums += other.quorums;
         self.cancelled += other.cancelled;
+        self.moments += other.moments;
+        self.scripts += other.scripts;
     }
 }
 

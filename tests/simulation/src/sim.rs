@@ -57,6 +57,11 @@ pub(crate) enum Event {
         server: ServerId,
         number: u64,
     },
+    /// A script of Redisson's tries to take a lock.
+    Script {
+        server: ServerId,
+        key: Key,
+    },
     /// The replicas had their time to confirm.
     Overdue {
         server: ServerId,
@@ -293,6 +298,7 @@ impl Sim {
             Event::Alarm { client, .. } => Who::Client(*client),
             Event::Timer { server, .. }
             | Event::Round { server, .. }
+            | Event::Script { server, .. }
             | Event::Overdue { server, .. }
             | Event::Unpause { server } => Who::Server(*server),
             Event::Copy { to, .. } | Event::Sync { to, .. } | Event::Ack { to, .. } => {
@@ -344,6 +350,7 @@ impl Sim {
             | Event::Gone { .. }
             | Event::Timer { .. }
             | Event::Round { .. }
+            | Event::Script { .. }
             | Event::Overdue { .. }
             | Event::Copy { .. }
             | Event::Sync { .. }

@@ -62,6 +62,7 @@ fn with_all_safeguards_nothing_is_wrong() {
     for happened in [promotions, crashes, handed_off, taken_back, reentered, lost] {
         assert!(happened > 0, "{counts:?}");
     }
+    assert!(counts.moments > 0 && counts.scripts > 0, "{counts:?}");
     assert!(counts.quorums > 0 && counts.writes_refused > 0, "{counts:?}");
 }
 

@@ -1,11 +1,11 @@
 //! How a server begins, ends, and takes over: `module/src/module.rs`.
 
-use super::{LIMITS, Server};
+use super::Server;
 use crate::keyspace::Keyspace;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
 use crate::wire::{Refusal, Reply};
-use kvlock_core::{Millis, Table};
+use kvlock_core::Millis;
 
 /// What a server knows when it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Server {
         for call in self.order.iter_mut().flat_map(|order| order.drain(..)) {
             sim.judge.borrow_mut().leaves_line(call);
         }
-        self.table = Table::new(LIMITS);
+        self.table = super::new_table(&sim.plan);
         self.parked.clear();
         self.lost.clear();
         self.lines.clear();

@@ -6,6 +6,7 @@ mod floor;
 mod life;
 mod operate;
 mod replication;
+mod turns;
 mod wake;
 
 use crate::clock::{MS, Rate, ServerClock};
@@ -28,6 +29,12 @@ const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// What the lock table calls a lock.
 pub(crate) fn named(key: Key) -> KeyRef<'static> {
     KeyRef::lock(0, NAMES[key])
+}
+
+fn new_table(plan: &Plan) -> Table<Parked> {
+    let mut table = Table::new(LIMITS);
+    table.set_redisson_turn(Millis(plan.turn_ms));
+    table
 }
 
 fn key_of(named: &LockKey) -> Key {
@@ -106,7 +113,7 @@ impl Server {
             up: true,
             primary: false,
             generation: 0,
-            table: Table::new(LIMITS),
+            table: new_table(plan),
             data: Keyspace::new(plan.keys),
             on_disk: Keyspace::new(plan.keys),
             paused: None,
@@ -277,6 +284,7 @@ impl Sim {
                     self.next_round(server);
                 }
             }
+            Event::Script { server, key } => servers[server].script(self, key),
             Event::Overdue { server, number } => servers[server].overdue(self, number),
             Event::Copy { from, to, link, offset, effect } => {
                 servers[to].copy(self, (from, link), offset, effect);

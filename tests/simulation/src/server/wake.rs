@@ -17,6 +17,7 @@ impl Server {
     pub(super) fn run_due(&mut self, sim: &Sim) {
         let now = self.at(sim);
         self.table.end_quarantine(now);
+        self.table.end_moments(now);
         for _ in 0..RUN_MAX {
             let Some(parked) = self.table.time_out_one(now).flatten() else { break };
             self.answer(sim, parked, Reply::Nil);
