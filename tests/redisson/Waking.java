@@ -65,12 +65,15 @@ final class Waking extends Group {
     private void shorterLeases() {
         ends("when the lease of a dead holder ends", 1_000,
             key -> must("LOCK.ACQUIRE " + key + " alice 1000"), key -> { });
+        // The sleeper is not to have its turn, but to hear of the hand-off.
+        must("CONFIG SET kvlock.redisson-turn-ms 0");
         ends("when a lock of 8 s was handed to a waiter with 1 s, who dies", 1_000,
             key -> must("LOCK.ACQUIRE " + key + " alice 8000"), key -> {
                 CompletableFuture<Object> granted = inLine(key, "bob", 1_000);
                 must("LOCK.RELEASE " + key + " alice");
                 Wait.get(granted);
             });
+        must("CONFIG SET kvlock.redisson-turn-ms 250");
         ends("when a lease of 8 s was renewed to 1 s, and its holder dies", 1_000,
             key -> must("LOCK.ACQUIRE " + key + " alice 8000"), key -> must("LOCK.RENEW " + key + " alice 1000"));
         ends("the same with a share", 1_000,
