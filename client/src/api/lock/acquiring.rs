@@ -1,0 +1,269 @@
+//! The ways to acquire a lock, or to take it over.
+
+use super::Lock;
+use crate::api::guard::Guard;
+use crate::engine::acquire::Acquisition;
+use crate::engine::bound;
+use crate::engine::claim::Claim;
+use crate::engine::lease::Lease;
+use crate::engine::limit::{Limit, Trouble};
+use crate::engine::observe;
+use crate::engine::observer::Observers;
+use crate::engine::owner::{Owner, Visit};
+use crate::engine::reenter;
+use crate::engine::regain;
+use crate::engine::settings::{FIRST_LEASE, check_lease};
+use crate::wire::error::Error;
+use crate::wire::reply::Token;
+use crate::wire::request::Mode;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Instrument;
+
+impl Lock {
+    /// Acquires the lock, in line behind those who came earlier, however long it takes.
+    ///
+    /// Tasks of one client are served in the order in which they came here, and take their turn
+    /// among other processes in the order in which those came to the server. With an
+    /// [`owner`](Self::owner) that holds the lock this re-enters at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](Error::Invalid) if the name or lease is out of range or the owner of another client,
+    /// [`Lost`](Error::Lost) on re-entering a lock that was lost, [`NotALock`](Error::NotALock),
+    /// [`QueueFull`](Error::QueueFull), and what the server or network make impossible. Trouble
+    /// that passes is sat out for the [`patience`](crate::Builder::patience) of the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe in that nothing is left: when the future is dropped, at whatever moment, the
+    /// place in line is given up, and a lock that was granted in that moment is released, both in
+    /// the background. You lose your place in line.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<Guard, Error> {
+        match self.acquire_by(Limit::Never).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::Timeout),
+        }
+    }
+
+    /// Acquires the lock if it can be had at once. `None` if it cannot: another owner holds it, or
+    /// others are in line.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), but trouble is not sat out: it is tried once more at most,
+    /// over a new connection if the old one turns out to be closed.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// match client.lock("orders:42").try_acquire().await? {
+    ///     Some(guard) => guard.release().await?,
+    ///     None => println!("somebody else is at it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        self.acquire_by(Limit::Now).await
+    }
+
+    /// Acquires the lock, and waits in line for it for up to `timeout`. `None` if that has passed.
+    /// Zero does not wait, as [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire); when the time passes during trouble, that trouble.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire`](Self::acquire): nothing is left.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let lock = client.lock("orders:42");
+    /// let Some(guard) = lock.acquire_within(Duration::from_secs(1)).await? else {
+    ///     println!("not within a second");
+    ///     return Ok(());
+    /// };
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
+        self.acquire_by(Limit::within(timeout)).await
+    }
+
+    /// Acquires the lock, does the work for as long as it is held, and releases it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), of [`Guard::run_until_lost`] and of [`Guard::release`]: only
+    /// if there is none was the lock held from the first line of the work to its last.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work; the lock, or the place in line, is given up in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # struct Store;
+    /// # impl Store { async fn write(&self, _: kvlock::Token) -> u64 { 0 } }
+    /// # async fn example(client: kvlock::Client, store: Store) -> Result<(), kvlock::Error> {
+    /// let rows = client.lock("orders:42").with(async |guard| store.write(guard.token()).await).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
+        let guard = self.acquire().await?;
+        let done = guard.run_until_lost(work(&guard)).await?;
+        guard.release().await?;
+        Ok(done)
+    }
+
+    /// Takes over what another process, or this one, has [detached](Guard::detach): from here on it is
+    /// renewed and released by the guard that this gives.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; those of
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client, owner: String, token: kvlock::Token) -> Result<(), kvlock::Error> {
+    /// let guard = client.lock("orders:42").adopt(&owner, token).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn adopt(&self, owner: &str, token: Token) -> Result<Guard, Error> {
+        self.check()?;
+        check_lease(self.term.length)?;
+        let inner = &self.inner;
+        let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
+        let granted = regain::ask(&mut claim, self.term).await?;
+        // It was free, and is granted anew: not what was to be taken over.
+        if granted.0.token != token {
+            claim.undo().await;
+            return Err(Error::Lost);
+        }
+        let (lease, share) = regain::hold(claim, granted, self.term).await?;
+        Ok(Guard::new(inner.clone(), lease, share, None))
+    }
+
+    pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
+        self.check()?;
+        check_lease(self.term.length)?;
+        let span = observe::acquire_span(&self.key);
+        let acquire = pin!(async {
+            let guard = match &self.owner {
+                None => self.acquire_first(limit, None).await?,
+                Some(owner) => self.acquire_for(owner, limit).await?,
+            };
+            if let Some(guard) = guard.as_ref().filter(|it| self.bound && !it.lease().is_bound()) {
+                bound::bind(&self.inner, guard.lease(), self.inner.settings.patience).await?;
+            }
+            Ok(guard)
+        });
+        let acquired = limit.hold(self.reply_timeout(), acquire);
+        if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
+    }
+
+    async fn acquire_first(
+        &self,
+        limit: Limit,
+        visit: Option<Visit>,
+    ) -> Result<Option<Guard>, Error> {
+        let inner = &self.inner;
+        let (key, term) = (&self.key, self.term);
+        let (mode, value, bound) = (self.mode, self.value.as_ref(), self.bound);
+        let acquisition =
+            Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value, bound };
+        let Some((lease, share)) = acquisition.run().await? else { return Ok(None) };
+        let observation = self.observed.then(|| Observers::holds(inner, &lease));
+        let guard = Guard::new(inner.clone(), lease, share, visit);
+        Ok(Some(guard.observed_by(observation)))
+    }
+
+    async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
+        if !owner.is_of(self.inner.name) {
+            return Err(Error::Invalid("the owner is of another client".to_owned()));
+        }
+        if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
+            return Err(Error::Upgrade);
+        }
+        // Who holds it alone may also share it, and need not ask anybody.
+        let mode = match owner.lease(Mode::Alone, &self.key) {
+            Some(_) => Mode::Alone,
+            None => self.mode,
+        };
+        let visit = owner.visit(mode, &self.key);
+        let gate = match limit {
+            // Whoever is at the gate is done in a moment, or waits for others as we must not.
+            Limit::Now => tokio::select! {
+                biased;
+                gate = visit.gate() => Some(gate),
+                () = visit.until_waiting() => None,
+            },
+            Limit::Until(_) | Limit::Never => limit.wait_for(visit.gate()).await,
+        };
+        let Some(_gate) = gate else {
+            return Ok(None);
+        };
+        let mut trouble = Trouble::new(limit);
+        while let Some(lease) = visit.lease() {
+            match self.acquire_again(owner, &lease).await {
+                Ok(Some(guard)) => return Ok(Some(guard)),
+                Ok(None) => break,
+                Err(error) => {
+                    let inner = &self.inner;
+                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
+                }
+            }
+        }
+        let guard = self.acquire_first(limit, Some(owner.visit(self.mode, &self.key))).await?;
+        if let Some(guard) = &guard {
+            owner.visit(self.mode, &self.key).holds(guard.lease());
+        }
+        Ok(guard)
+    }
+
+    async fn acquire_again(
+        &self,
+        owner: &Owner,
+        lease: &Arc<Lease>,
+    ) -> Result<Option<Guard>, Error> {
+        let inner = &self.inner;
+        let Some(share) = reenter::reenter(inner, lease, self.term).await? else {
+            return Ok(None);
+        };
+        let mut guard = Guard::new(
+            inner.clone(),
+            lease.clone(),
+            share,
+            Some(owner.visit(lease.tenure.mode, &self.key)),
+        );
+        if self.term.length > FIRST_LEASE {
+            guard.extend(self.term.length).await?;
+        }
+        Ok(Some(guard))
+    }
+}

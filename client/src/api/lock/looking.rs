@@ -1,0 +1,191 @@
+//! What the server knows of a lock, and taking it away.
+
+use super::Lock;
+use crate::engine::owner::Owner;
+use crate::wire::error::Error;
+use crate::wire::info::{self, LockInfo, LockState};
+use crate::wire::reply;
+use crate::wire::request::{self, Mode};
+use redis::RedisError;
+use std::time::Duration;
+
+impl Lock {
+    /// Takes the lock away from whoever holds it, and hands it to the first in line. `true` if
+    /// somebody held it.
+    ///
+    /// For operators. The holder finds out with its next renewal, or at once if it
+    /// [observes](Self::observed) the lock, and works on unprotected until then. Needs the right to `LOCK.FORCERELEASE`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); those of the
+    /// network. It is sent once: repeated, it would take the lock from the next holder.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it may or may not be carried out.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let was_held = client.lock("orders:42").force_release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self) -> Result<bool, Error> {
+        self.check()?;
+        let request = request::force_release(&*self.key)?;
+        let inner = &self.inner;
+        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
+        Ok(reply::done(answer).map_err(RedisError::from)?)
+    }
+
+    /// What the server knows about the lock at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied), those of the network.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let info = client.lock("orders:42").info().await?;
+    /// println!("{} waiting", info.waiters);
+    /// # Ok(()) }
+    /// ```
+    pub async fn info(&self) -> Result<LockInfo, Error> {
+        self.check()?;
+        self.inner.look(&self.key, &request::info(&*self.key, None)?, info::info).await
+    }
+
+    /// The same with the first `count` of those who wait, next in line first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// for waiter in client.lock("orders:42").info_with_waiters(10).await?.queue {
+    ///     println!("{} for {:?}", waiter.owner.escape_ascii(), waiter.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
+        self.check()?;
+        let request = request::info(&*self.key, Some(count))?;
+        self.inner.look(&self.key, &request, info::info).await
+    }
+
+    /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let somebody_is_at_it = client.lock("orders:42").is_locked().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.info().await?.state == LockState::Held)
+    }
+
+    /// How many times that owner holds it at this moment, as the server counts; 0 if it does not.
+    ///
+    /// That may differ from the number of its [guards](crate::Guard::holds) after a re-entry or a release
+    /// whose answer was lost: it has no effect, since the last guard gives back all there is.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// let lock = client.lock("orders:42").owner(&me);
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(lock.hold_count(&me).await?, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
+        let info = self.info().await?;
+        if let Some(lease) = owner.lease(Mode::Alone, &self.key) {
+            let held = info.owner.as_deref() == Some(lease.tenure.owner.as_bytes());
+            return Ok(if held { info.holds } else { 0 });
+        }
+        // The server does not say of one of many who share it; but its token is that of their time.
+        let shared = owner.lease(Mode::Shared, &self.key);
+        let shared = shared.filter(|lease| info.token == Some(lease.tenure.token));
+        Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
+    }
+
+    /// Whether that owner holds it at this moment, as the server sees it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// let me = client.owner();
+    /// assert!(!client.lock("orders:42").is_held_by(&me).await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_held_by(&self, owner: &Owner) -> Result<bool, Error> {
+        Ok(self.hold_count(owner).await? > 0)
+    }
+
+    /// What is left of the lease of whoever holds it; `None` if nobody does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`info`](Self::info).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// if let Some(left) = client.lock("orders:42").remaining().await? {
+    ///     println!("free in {left:?} at the latest, unless it is renewed");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
+        Ok(self.info().await?.lease_left)
+    }
+}
