@@ -31,15 +31,11 @@ pub struct Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        let settings = Settings {
-            lease: Duration::from_secs(30),
-            reply_timeout: Duration::from_secs(5),
-            patience: Duration::from_secs(30),
-            replicas: None,
-            confirm: false,
-            session_ttl: Duration::from_secs(10),
-        };
-        Self { settings, margin: Duration::from_millis(500), clock: Arc::new(Boottime) }
+        Self {
+            settings: Settings::default(),
+            margin: Duration::from_millis(500),
+            clock: Arc::new(Boottime),
+        }
     }
 }
 

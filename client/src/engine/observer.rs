@@ -337,14 +337,7 @@ mod tests {
     }
 
     fn stage() -> (Context, Observed) {
-        let settings = Settings {
-            lease: Duration::from_secs(30),
-            reply_timeout: Duration::from_secs(5),
-            patience: Duration::from_secs(30),
-            replicas: None,
-            confirm: false,
-            session_ttl: Duration::from_secs(10),
-        };
+        let settings = Settings::default();
         let caution = Caution { margin: Duration::ZERO };
         let terms = Terms { clock: Arc::new(Boottime), caution };
         let address = Address::try_from("redis://127.0.0.1:1/").unwrap();

@@ -14,6 +14,19 @@ pub(crate) struct Settings {
     pub(crate) session_ttl: Duration,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            reply_timeout: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+            replicas: None,
+            confirm: false,
+            session_ttl: Duration::from_secs(10),
+        }
+    }
+}
+
 /// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
 /// that a grant that nobody knows of is over by then whatever happens.
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);

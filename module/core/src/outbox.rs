@@ -42,6 +42,13 @@ pub enum Ending {
     Changed(Changed),
 }
 
+impl Ending {
+    /// What is news of an observed lock, if it is that.
+    fn changed(&self) -> Option<&Changed> {
+        if let Self::Changed(changed) = self { Some(changed) } else { None }
+    }
+}
+
 /// What an observer hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
@@ -119,24 +126,17 @@ impl Outbox {
 
     fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
         self.left = self.left.saturating_add(1);
-        if let Ending::Changed(Changed { observer, .. }) = outcome.ending
-            && self.changes.get(&observer) == Some(&number)
+        if let Some(Changed { observer, .. }) = outcome.ending.changed()
+            && self.changes.get(observer) == Some(&number)
         {
-            self.changes.remove(&observer);
+            self.changes.remove(observer);
         }
     }
 
     /// The change that is kept for an observer.
     pub(crate) fn change_of(&self, observer: WaiterId) -> Option<&News> {
-        match &self.kept.get(self.changes.get(&observer)?)?.ending {
-            Ending::Changed(changed) => Some(&changed.news),
-            Ending::Granted(_)
-            | Ending::Open
-            | Ending::TimedOut
-            | Ending::Cancelled
-            | Ending::Replaced
-            | Ending::Dismissed(_) => None,
-        }
+        let outcome = self.kept.get(self.changes.get(&observer)?)?;
+        outcome.ending.changed().map(|changed| &*changed.news)
     }
 
     /// Drops the change that is kept for an observer. Says whether there was one.
@@ -228,14 +228,8 @@ impl Outbox {
             let (kept, left, last) = (self.kept.len(), self.left, self.last);
             return Err(format!("I16: {kept} outcomes and {left} that have left, of {last}"));
         }
-        let changes = self.kept.iter().filter_map(|(number, outcome)| match &outcome.ending {
-            Ending::Changed(changed) => Some((changed.observer, *number)),
-            Ending::Granted(_)
-            | Ending::Open
-            | Ending::TimedOut
-            | Ending::Cancelled
-            | Ending::Replaced
-            | Ending::Dismissed(_) => None,
+        let changes = self.kept.iter().filter_map(|(number, outcome)| {
+            outcome.ending.changed().map(|changed| (changed.observer, *number))
         });
         let changes: Vec<_> = changes.collect();
         let is_known = |(observer, number)| self.changes.get(&observer) == Some(&number);
