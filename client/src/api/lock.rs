@@ -96,7 +96,7 @@ impl Lock {
     ///
     /// Readers and writers stand in one line, and are served in the order in which they came: a
     /// writer that waits stops the readers behind it. All who share it have the same
-    /// [token](Guard::token): larger than that of every writer before, smaller than that of every
+    /// [token](crate::Guard::token): larger than that of every writer before, smaller than that of every
     /// one after.
     ///
     /// An [`owner`](Self::owner) that holds the lock alone re-enters with this, and still holds it
@@ -157,7 +157,7 @@ impl Lock {
     }
 
     /// Lets the server tell at once when the lock is taken away or deleted, so that
-    /// [`lost()`](Guard::lost) hears of it within a round trip and [why](crate::Loss), not with the
+    /// [`lost()`](crate::Guard::lost) hears of it within a round trip and [why](crate::Loss), not with the
     /// next renewal. Not for [fixed leases](Self::fixed_lease), which are never renewed.
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release,

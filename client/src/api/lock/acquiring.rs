@@ -135,7 +135,7 @@ impl Lock {
         Ok(done)
     }
 
-    /// Takes over what another process, or this one, has [detached](Guard::detach): from here on it is
+    /// Takes over what another process, or this one, has [detached](crate::Guard::detach): from here on it is
     /// renewed and released by the guard that this gives.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Lock {
             return Err(Error::Lost);
         }
         let (lease, share) = regain::hold(claim, granted, self.term).await?;
-        Ok(Guard::new(inner.clone(), lease, share, None))
+        Ok(crate::Guard::new(inner.clone(), lease, share, None))
     }
 
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
