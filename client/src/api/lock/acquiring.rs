@@ -166,7 +166,7 @@ impl Lock {
             return Err(Error::Lost);
         }
         let (lease, share) = regain::hold(claim, granted, self.term).await?;
-        Ok(crate::Guard::new(inner.clone(), lease, share, None))
+        Ok(Guard::new(inner.clone(), lease, share, None))
     }
 
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
