@@ -110,6 +110,8 @@ pub(crate) struct Watches {
     all: BTreeMap<QueueId, Watched>,
     /// Those whose observers are being told.
     telling: VecDeque<QueueId>,
+    /// What was done for that in this turn, by whatever was noticed: up to [`PER_TURN`].
+    spent: usize,
     observers: usize,
     last_version: u64,
 }
@@ -118,7 +120,9 @@ pub(crate) struct Watches {
 /// that a string took the place of a hash, or that a slot has left.
 const REGULARLY: Millis = Millis(1_000);
 
-/// How much is done to tell observers in one go: [`RUN_MAX`] whose reader is answered at once,
+/// How much is done in a turn to tell observers: [`RUN_MAX`] whose reader is answered at once,
+const PER_TURN: usize = RUN_MAX * KEPT_PER_ANSWER;
+
 /// and of the others, for which only something is kept, so many times more.
 const KEPT_PER_ANSWER: usize = 16;
 
@@ -286,16 +290,21 @@ impl<P> Table<P> {
         }
     }
 
+    /// Goes on with telling observers in a new turn.
+    pub(crate) fn go_on_telling(&mut self) {
+        self.watches.spent = 0;
+        self.tell_observers();
+    }
+
     /// Tells some observers what they do not know yet.
-    pub(crate) fn tell_observers(&mut self) {
-        let mut left = RUN_MAX.saturating_mul(KEPT_PER_ANSWER);
-        while left > 0 {
+    fn tell_observers(&mut self) {
+        while self.watches.spent < PER_TURN {
             let Some(queue) = self.watches.telling.front().copied() else { return };
             let costs = self.tell_next(queue);
             if costs == 0 {
                 self.watches.telling.pop_front();
             }
-            left = left.saturating_sub(costs);
+            self.watches.spent = self.watches.spent.saturating_add(costs);
         }
     }
 

@@ -122,7 +122,7 @@ impl<P> Table<P> {
         !is_last
     }
 
-    /// Does some of what sessions have left to be done. Says whether there is more.
+    /// Does some of what sessions have left to be done, once in each turn. Says whether there is more.
     pub fn work_on_sessions(&mut self) -> bool {
         if let Some(id) = self.sessions.next_listed() {
             if self.follow(id) {
@@ -132,7 +132,7 @@ impl<P> Table<P> {
         }
         self.clear_remains();
         self.forget_some();
-        self.tell_observers();
+        self.go_on_telling();
         self.sessions_have_work()
     }
 
