@@ -177,6 +177,9 @@ impl Options {
         } else {
             format!(" --fault '{}'", self.fault)
         };
+        let flag = |name: &str, is_set: bool| {
+            if is_set { format!(" --{name}") } else { String::new() }
+        };
         let pairs = Some(self.pairs).filter(|pairs| *pairs > 0);
         [
             number("seconds", self.seconds),
@@ -184,6 +187,8 @@ impl Options {
             number("grants", self.grants),
             fault,
             number("pairs", pairs),
+            flag("zeros", self.zeros),
+            flag("wrong-clock", self.wrong_clock),
             number("seed", Some(self.seed.number)),
         ]
         .concat()

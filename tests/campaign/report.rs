@@ -83,13 +83,16 @@ impl Report {
         }
     }
 
-    /// Half of these times at least must be below that. A machine may be busy.
+    /// There are such times, and half of them at least are below that. A machine may be busy.
     pub(crate) fn is_mostly_below(&self, what: &str, us: i64) {
         let late = {
             let seen = self.seen();
             let times = seen.times.get(what).map(Vec::as_slice).unwrap_or_default();
             (times.iter().filter(|time| **time > us).count(), times.len())
         };
+        if late.1 == 0 {
+            self.violation(format!("Little: {what}: nothing was measured"));
+        }
         if 2 * late.0 > late.1 {
             self.violation(format!("Late: {what}: {} of {} by more than {us} us", late.0, late.1));
         }
@@ -156,6 +159,18 @@ fn spread(sorted: &[i64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_that_were_not_measured_are_not_early_enough() {
+        let is_right = |times: &[i64]| {
+            let report = Report::default();
+            times.iter().for_each(|us| report.time("late", *us));
+            report.is_mostly_below("late", 20);
+            report.is_right()
+        };
+        assert!(is_right(&[20]) && is_right(&[5, 30]));
+        assert!(!is_right(&[30]) && !is_right(&[]));
+    }
 
     #[test]
     fn the_spread_of_times() {

@@ -98,6 +98,9 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
         };
         one.run(number, time, report, &mut coverage);
     }
+    if number == 0 {
+        report.violation("Little: no round was played");
+    }
     print!("{coverage}");
     let count = |what| report.count(what);
     report.figure(format!(

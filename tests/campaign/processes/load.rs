@@ -20,6 +20,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// How often something is done.
 const EVERY: Duration = Duration::from_millis(40);
 
+const KILLED: &str = "clients killed";
+const STOPPED: &str = "clients stopped for up to three leases";
+const CUT: &str = "connections cut";
+
 /// Names for so many locks, as a role has them.
 fn keys(count: u64) -> String {
     (0..count).map(|number| format!("busy-{number}")).collect::<Vec<_>>().join(",")
@@ -118,7 +122,9 @@ fn losses(what: &str, clients: &[Arc<Process>], report: &Report) {
     let said: Vec<Said> = clients.iter().flat_map(|client| client.said()).collect();
     let count = |is: fn(&Said) -> bool| said.iter().filter(|said| is(said)).count() as u64;
     let lost = count(|said| matches!(said, Said::Ends { why: End::Lost, .. }));
-    report.add(&format!("{what}: grants"), count(|said| matches!(said, Said::Holds { .. })));
+    let grants = format!("{what}: grants");
+    report.add(&grants, count(|said| matches!(said, Said::Holds { .. })));
+    report.wants(&grants, 1);
     report.add(&format!("{what}: lost"), lost);
     let early = count(|said| matches!(said, Said::FalseLoss { .. }));
     report.add(&format!("{what}: lost, while the server had it still"), early);
@@ -140,15 +146,15 @@ pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
                 clients[victim].kill9();
                 stopped.retain(|(_, client)| !Arc::ptr_eq(client, &clients[victim]));
                 clients[victim] = scene.enter(&role);
-                report.add("clients killed", 1);
+                report.add(KILLED, 1);
             }
             1 | 2 => {
                 let time = Duration::from_millis(random.below(900));
                 clients[victim].signal(Signal::SIGSTOP);
                 stopped.push((Instant::now() + time, clients[victim].clone()));
-                report.add("clients stopped for up to three leases", 1);
+                report.add(STOPPED, 1);
             }
-            _ => report.add("connections cut", cut(control, &mut random)),
+            _ => report.add(CUT, cut(control, &mut random)),
         }
         let now = Instant::now();
         stopped.retain(|(until, client)| {
@@ -160,6 +166,7 @@ pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
         });
     });
     stopped.iter().for_each(|(_, client)| client.signal(Signal::SIGCONT));
+    [KILLED, STOPPED, CUT].iter().for_each(|fault| report.wants(fault, 1));
 }
 
 /// Cuts one of the clients' connections, whatever it carries. Returns how many were cut.
