@@ -42,6 +42,7 @@ impl Guard {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         let Some(term) = self.term() else { return Err(Error::Lost) };
+        let (bound, observed) = (self.lease().was_bound(), self.is_observed());
         let (inner, visit) = (self.inner().clone(), self.visit_in(Mode::Shared));
         let mut claim = Claim::of(&inner, Mode::Shared, &tenure.key, &tenure.owner);
         regain::ask(&mut claim, term).await?;
@@ -50,9 +51,11 @@ impl Guard {
         // Only now the time of sharing begins, and with it the new token.
         let granted = regain::ask(&mut claim, term).await?;
         let (lease, share) = regain::hold(claim, granted, term).await?;
-        if let Some(visit) = &visit {
-            visit.holds(&lease);
+        let reader = Self::new(inner, lease, share, visit).and(bound, observed).await?;
+        // Not earlier: what was bound still is for the server, which nobody knew here.
+        if let Some(visit) = reader.visit_in(Mode::Shared) {
+            visit.holds(reader.lease());
         }
-        Ok(Self::new(inner, lease, share, visit))
+        Ok(reader)
     }
 }

@@ -1,11 +1,12 @@
 //! A lock that is held.
 
+use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, renew};
 use crate::engine::lease::{Lease, ShareId, Term, Turn};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
-use crate::engine::observer::Observation;
+use crate::engine::observer::{Observation, Observers};
 use crate::engine::owner::Visit;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::wire::error::Error;
@@ -66,9 +67,20 @@ impl Guard {
         Self { inner, lease, share, released: false, visit, observation: None }
     }
 
-    pub(crate) fn observed_by(mut self, observation: Option<Observation>) -> Self {
-        self.observation = observation;
-        self
+    /// Binds the lock and has it observed, if so.
+    pub(crate) async fn and(mut self, bound: bool, observed: bool) -> Result<Self, Error> {
+        let (inner, lease) = (&self.inner, &self.lease);
+        if bound && !lease.is_bound() {
+            bound::bind(inner, lease, inner.settings.patience).await?;
+        }
+        if observed {
+            self.observation = Some(Observers::holds(inner, lease));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn is_observed(&self) -> bool {
+        self.observation.is_some()
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
@@ -319,8 +331,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`extend`](Self::extend). After each of them but [`Lost`](Error::Lost) the lock ends
-    /// with a lease that it had, or after `time`.
+    /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client:
+    /// it is released. Those of [`extend`](Self::extend): after each of them but
+    /// [`Lost`](Error::Lost) the lock ends with a lease that it had, or after `time`.
     ///
     /// # Cancel safety
     ///
@@ -343,6 +356,7 @@ impl Guard {
         if time < LEASE_MIN || self.holds() > 1 {
             return self.release().await;
         }
+        self.unbound()?;
         self.lease.abandon(self.share);
         let mut outcome = self.extend(time).await;
         if matches!(outcome, Err(Error::Connection(_))) {
@@ -364,8 +378,9 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if the lock is lost; [`Invalid`](Error::Invalid) with further guards of
-    /// the same owner, [`Timeout`](Error::Timeout) if a renewal was never answered, which may yet
-    /// change the lease: after both the lock is released.
+    /// the same owner, and for a [bound](crate::Lock::bound) lock, which ends with this client;
+    /// [`Timeout`](Error::Timeout) if a renewal was never answered, which may yet change the lease:
+    /// after the last two the lock is released.
     ///
     /// # Cancel safety
     ///
@@ -387,6 +402,7 @@ impl Guard {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         let turn = self.lease.turn().await;
+        self.unbound()?;
         // A renewal of ours that arrives late could make the other's lease shorter.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {
             return Err(Error::Timeout);
@@ -394,6 +410,14 @@ impl Guard {
         let left = self.lease_left();
         self.leave(turn);
         if left.is_zero() { Err(Error::Lost) } else { Ok(left) }
+    }
+
+    /// The server frees a bound lock with our session, whoever has it then.
+    fn unbound(&self) -> Result<(), Error> {
+        if self.lease.was_bound() {
+            return Err(Error::Invalid("a bound lock does not outlive its client".to_owned()));
+        }
+        Ok(())
     }
 
     /// Forgets it here, and tells the server nothing.

@@ -42,6 +42,11 @@ impl Binding {
         Self { any: AtomicU64::new(0), to: Mutex::new(None) }
     }
 
+    /// Whether it is to any, which may be over.
+    pub(crate) fn is_any(&self) -> bool {
+        self.any.load(Ordering::Acquire) != 0
+    }
+
     pub(crate) fn set(&self, belief: &Arc<Belief>) {
         *lock(&self.to) = Some(belief.clone());
         self.any.store(1, Ordering::Release);
@@ -59,7 +64,7 @@ impl Binding {
 
     /// Until when it lets the lease be believed.
     pub(crate) fn until(&self) -> Moment {
-        if self.any.load(Ordering::Acquire) == 0 {
+        if !self.is_any() {
             return Moment::NEVER;
         }
         lock(&self.to).as_ref().map_or(Moment::NEVER, |belief| belief.until())

@@ -317,6 +317,11 @@ impl Lease {
         self.binding.is_to(belief)
     }
 
+    /// Whether it was bound ever, and may be still for the server.
+    pub(crate) fn was_bound(&self) -> bool {
+        self.binding.is_any()
+    }
+
     /// Whether it is bound to something that is not over.
     pub(crate) fn is_bound(&self) -> bool {
         self.binding.lasts(Moment::of(&*self.clock))

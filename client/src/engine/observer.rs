@@ -99,7 +99,13 @@ impl Observers {
     /// Observes a lock that is held here, so that its holder is told what becomes of it.
     pub(crate) fn holds(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
         let observation = Self::observe(context, &lease.tenure.key);
-        lock(&observation.observed.state).holders.push(Arc::downgrade(lease));
+        let holder = Arc::downgrade(lease);
+        let mut state = lock(&observation.observed.state);
+        // Re-entered, it is there.
+        if !state.holders.iter().any(|other| other.ptr_eq(&holder)) {
+            state.holders.push(holder);
+        }
+        drop(state);
         // What was seen before it was granted does no harm. (O2)
         let known = match &*observation.view.borrow() {
             View::Known(known) => Some(known.clone()),

@@ -1,9 +1,10 @@
 //! Bound locks: free as soon as their client is gone, and kept by one heartbeat.
 
+use super::election::observed;
 use super::proxy::Proxy;
 use super::{SOON, Stage, soon};
 use harness::{Server, Value, observe, wait};
-use kvlock::{Client, Loss};
+use kvlock::{Client, Error, Loss};
 use std::time::Duration;
 
 /// Much longer than a test takes.
@@ -173,4 +174,49 @@ async fn who_enters_again_is_bound_once() {
         soon(guard.release()).await.unwrap();
     }
     stage.assert_nothing_is_left().await;
+}
+
+/// Who goes on sharing it goes on with the heartbeat, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_leaves_a_lock_bound() {
+    let mut stage = Stage::set().await;
+    let proxy = Proxy::before(&stage.server).await;
+    stage.client = client_of(&proxy.url(), 2_000).await;
+    let writer = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let reader = soon(writer.downgrade()).await.unwrap();
+    assert_eq!(stage.bound(), 1);
+    proxy.freeze(true);
+    assert_eq!(soon(reader.lost()).await, Loss::Expired);
+    proxy.freeze(false);
+    drop(reader);
+    stage.assert_nothing_is_left().await;
+}
+
+/// The server would free it with the session of a client that has nothing to do with it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_bound_is_neither_handed_over_nor_left_to_its_lease() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
+    let lock = stage.client.lock("k").bound();
+    let refused = soon(soon(lock.acquire()).await.unwrap().detach()).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let refused = soon(soon(lock.acquire()).await.unwrap().release_in(LEASE)).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    stage.assert_nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_taken_over_is_bound_and_observed_if_wanted() {
+    let mut stage = Stage::set().await;
+    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let (owner, token) = (guard.owner().to_owned(), guard.token());
+    soon(guard.detach()).await.unwrap();
+    let other = client_of(&stage.server.url(), 2_000).await;
+    let guard = soon(other.lock("k").bound().observed().adopt(&owner, token)).await.unwrap();
+    assert_eq!(stage.bound(), 1);
+    observed(&mut stage);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(guard.lost()).await, Loss::Forced);
+    drop(guard);
+    soon(other.settled()).await;
 }

@@ -3,12 +3,10 @@
 use super::Lock;
 use crate::api::guard::Guard;
 use crate::engine::acquire::Acquisition;
-use crate::engine::bound;
 use crate::engine::claim::Claim;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
-use crate::engine::observer::Observers;
 use crate::engine::owner::{Owner, Visit};
 use crate::engine::reenter;
 use crate::engine::regain;
@@ -166,7 +164,7 @@ impl Lock {
             return Err(Error::Lost);
         }
         let (lease, share) = regain::hold(claim, granted, self.term).await?;
-        Ok(Guard::new(inner.clone(), lease, share, None))
+        Guard::new(inner.clone(), lease, share, None).and(self.bound, self.observed).await
     }
 
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
@@ -178,10 +176,10 @@ impl Lock {
                 None => self.acquire_first(limit, None).await?,
                 Some(owner) => self.acquire_for(owner, limit).await?,
             };
-            if let Some(guard) = guard.as_ref().filter(|it| self.bound && !it.lease().is_bound()) {
-                bound::bind(&self.inner, guard.lease(), self.inner.settings.patience).await?;
+            match guard {
+                Some(guard) => Ok(Some(guard.and(self.bound, self.observed).await?)),
+                None => Ok(None),
             }
-            Ok(guard)
         });
         let acquired = limit.hold(self.reply_timeout(), acquire);
         if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
@@ -198,9 +196,7 @@ impl Lock {
         let acquisition =
             Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value, bound };
         let Some((lease, share)) = acquisition.run().await? else { return Ok(None) };
-        let observation = self.observed.then(|| Observers::holds(inner, &lease));
-        let guard = Guard::new(inner.clone(), lease, share, visit);
-        Ok(Some(guard.observed_by(observation)))
+        Ok(Some(Guard::new(inner.clone(), lease, share, visit)))
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {

@@ -27,7 +27,7 @@ fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Le
 }
 
 /// Waits until the server tells somebody what becomes of `k`: a moment after it leads.
-fn observed(stage: &mut Stage) {
+pub(super) fn observed(stage: &mut Stage) {
     wait::until("it is observed", SOON, || {
         let info = stage.control.run("LOCK.INFO k").to_string();
         if info.contains("observers") { Ok(()) } else { Err(info) }

@@ -105,6 +105,25 @@ async fn a_lock_that_is_observed_is_lost_at_once_too() {
     soon(guard.lost()).await;
 }
 
+/// Also by those who came in later, and by those who go on sharing it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_observed_for_all_who_want_it_so() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").lease(LONG).owner(&stage.client.owner());
+    let outer = soon(lock.acquire()).await.unwrap();
+    let inner = soon(lock.clone().observed().acquire()).await.unwrap();
+    observed(&mut stage);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(inner.lost()).await, Loss::Forced);
+    drop((inner, outer));
+
+    let writer = soon(lock.observed().acquire()).await.unwrap();
+    let reader = soon(writer.downgrade()).await.unwrap();
+    observed(&mut stage);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(reader.lost()).await, Loss::Forced);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_leader_says_later_is_seen_with_the_same_term() {
     let stage = Stage::set().await;
