@@ -45,7 +45,8 @@ impl Default for Words {
 pub(crate) enum Depth {
     /// Everything but what another holder is called: see [`holder`].
     Full,
-    /// Of a lock that the owner who asks holds alone, only how often.
+    /// Of a lock that the owner who asks holds alone, only how often. Without the token nobody counts how
+    /// long it was held.
     Holds,
 }
 
@@ -83,7 +84,8 @@ pub(crate) fn read<'a>(
     }
     let fields = key.fields();
     if fields > PLAIN_MAX {
-        return read_moded(key, words, asked, fields, until());
+        let seen = read_moded(key, words, asked, fields, until());
+        return if depth == Depth::Holds { without_token(seen) } else { seen };
     }
     let plain = asked.and_then(|asked| match depth {
         Depth::Full => read_plain(key, words, asked, fields, until()),
@@ -132,6 +134,20 @@ fn read_holds<'a>(
     let alone = fields == 1 || key.has(words.token_field.lend());
     let holding = Holding { owner: asked.bytes(), holds, shared: 0, token: None, until: None };
     alone.then_some(Observed::Held(holding))
+}
+
+/// The same, as [`Depth::Holds`] tells it. Only where the owner goes on sharing the lock, the next token must be
+/// above this one.
+fn without_token(seen: Observed<'_>) -> Observed<'_> {
+    match seen {
+        Observed::Held(holding) if holding.shared == 0 => {
+            Observed::Held(Holding { token: None, ..holding })
+        }
+        Observed::Held(_)
+        | Observed::Shared(_)
+        | Observed::Free { .. }
+        | Observed::NotALock { .. } => seen,
+    }
 }
 
 /// Reads a hash whose fields may be those of many, or of one in both modes.

@@ -359,16 +359,13 @@ impl<P> Table<P> {
         }
         self.land(at.key, None, &bound.owner, bound.token);
         count(&mut self.counters.bound_released);
-        match &at.seen {
-            Observed::Held(holding) => {
-                self.note_held(at, holding.token);
-                let change = self.pass_on(at, holding.token, Cause::Release);
-                self.goes(at.key, Cause::SessionGone);
-                change
-            }
+        let change = match &at.seen {
+            Observed::Held(holding) => self.pass_on(at, holding.token, Cause::Release),
             Observed::Shared(sharing) => self.stop_sharing(at, sharing, Cause::Release),
             Observed::Free { .. } | Observed::NotALock { .. } => Change::None,
-        }
+        };
+        self.goes(at.key, Cause::SessionGone);
+        change
     }
 
     /// Gives back all permits of the owner.

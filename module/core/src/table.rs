@@ -271,7 +271,7 @@ impl<P> Table<P> {
 
     /// Notes how long a lock was held that is about to be released. Its token says since when: it is
     /// the moment of the grant, unless tokens are ahead of the clock. Those of the future say nothing.
-    pub(crate) fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
+    fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
         let held = token.and_then(|token| at.now.unix_us.checked_sub(token.value()));
         let Some(held) = held else { return };
         self.hold_times.record(held, if self.is_quiet() { SAMPLED } else { 1 });

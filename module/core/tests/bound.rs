@@ -1,8 +1,46 @@
 //! What is bound to sessions, against a model: it is released when its session is gone, never before
 //! the client's belief can have ended, and nothing else is ever released by it.
 
+#![expect(clippy::expect_used, reason = "a panic is how a test fails")]
+
+use kvlock_core::{
+    Acquire, Bound, Change, Holding, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Situation,
+    Table, Want,
+};
 use kvlock_core_reference::bound::World;
 use kvlock_core_reference::{check, counted};
+
+const LEASE: Millis = Millis(60_000);
+const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
+const FREE: Situation<'static> = Situation {
+    key: KeyRef::lock(0, b"k"),
+    seen: Observed::Free { stored: None },
+    now: NOW,
+    floor: Some(0),
+};
+
+/// A lock that was bound to a session which is gone, as its key says it, and what is to be released.
+fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
+    let session = table.open_session([1; 32], b"user", LEASE, NOW).expect("there is room");
+    let request = Acquire { owner: b"a", want: Want::Exclusive, lease: LEASE, holds: None };
+    let (reply, change) = table.acquire(&FREE, &request);
+    table.bind_granted(&FREE, &request, reply, session);
+    table.close_session(session);
+    while table.work_on_sessions() {}
+    let (token, until) = (change.issued(), change.until());
+    let holding = Holding { owner: b"a", holds: 1, shared: 0, token, until };
+    let at = Situation { seen: Observed::Held(holding), ..FREE };
+    (at, table.next_bound(NOW).expect("it is to be released"))
+}
+
+#[test]
+fn what_is_released_for_a_session_that_is_gone_says_nothing_of_how_long_owners_hold() {
+    let mut table = Table::new(Limits::UNLIMITED);
+    let (at, bound) = orphan(&mut table);
+    let now = Now { unix_us: NOW.unix_us + 5_000, ..NOW };
+    assert_eq!(table.release_bound(&Situation { now, ..at }, &bound), Change::Free);
+    assert_eq!((table.counters().bound_released, table.hold_times().count()), (1, 0));
+}
 
 #[test]
 fn what_is_bound_does_what_the_contract_says() {
