@@ -132,7 +132,9 @@ impl Standing {
         match (self, now) {
             (Self::Vacant, _) => false,
             (Self::Held { owner: before, .. }, Self::Held { owner, .. }) => before != owner,
-            (Self::Shared { token: before }, Self::Shared { token }) => before != token,
+            (Self::Shared { token: before }, Self::Shared { token }) => {
+                before.is_some() && before != token
+            }
             (Self::Held { .. } | Self::Shared { .. }, _) => true,
         }
     }

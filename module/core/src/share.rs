@@ -191,6 +191,7 @@ impl<P> Table<P> {
         sharing: &Sharing<'_>,
         cause: Cause,
     ) -> Change<P> {
+        self.goes(at.key, cause);
         if sharing.holders > 1 { Change::Leave } else { self.pass_on(at, sharing.token, cause) }
     }
 

@@ -12,8 +12,9 @@
 mod world;
 
 use kvlock_core::{
-    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, RUN_MAX, Reading, SessionId,
-    Standing, Table, UnixMillis,
+    Acquire, Cause, Change, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
+    RUN_MAX, Reading, Release, SessionId, Share, Sharing, Situation, Standing, Table, Token,
+    UnixMillis, Want,
 };
 use kvlock_core_reference::for_all;
 
@@ -214,6 +215,55 @@ fn how_a_holder_went_is_what_it_went_by() {
         let seen = send(&mut table, reading);
         assert_eq!(seen, [(1, Standing::Shared { token: None }, Some(why))], "{cause:?}");
     }
+}
+
+/// How the last of those who share a lock goes, beside whom the key may have the fields of others whose
+/// leases are over.
+#[test]
+fn why_the_last_one_shares_a_lock_no_more_is_told() {
+    for (is_bound, fields, why) in [
+        (false, 1, Gone::Released),
+        (false, 2, Gone::Released),
+        (true, 1, Gone::Gone),
+        (true, 2, Gone::Gone),
+    ] {
+        let (mut table, observer) = observed();
+        let seen = Observed::Free { stored: None };
+        let free = Situation { key: KEY, seen, now: NOW, floor: Some(0) };
+        let lease = Millis(60_000);
+        let request = Acquire { owner: b"a", want: Want::Shared, lease, holds: None };
+        let (reply, change) = table.acquire(&free, &request);
+        let (token, until) = (change.issued(), change.until());
+        let own = until.map(|until| Share { holds: 1, until });
+        let (asked, holders, living) = (b"a", fields, None);
+        let seen = Observed::Shared(Sharing { asked, own, token, until, holders, living });
+        let at = Situation { seen, ..free };
+        table.notice(KEY, NOW, None, (Standing::Shared { token }, until));
+        let change = if is_bound {
+            let holder = session(&mut table, b'h');
+            table.bind_granted(&free, &request, reply, holder);
+            table.close_session(holder);
+            let bound = table.next_bound(NOW).expect("it is to be released");
+            table.release_bound(&at, &bound)
+        } else {
+            table.release(&at, b"a", Want::Shared, Release::One).1
+        };
+        assert_eq!(change, if fields == 1 { Change::Free } else { Change::Leave });
+        table.notice(KEY, NOW, None, (Standing::Vacant, None));
+        let reading = read(&mut table, observer, 1, 0);
+        let seen = send(&mut table, reading);
+        assert_eq!(seen, [(1, Standing::Vacant, Some(why))], "{fields} fields, bound: {is_bound}");
+    }
+}
+
+#[test]
+fn nobody_goes_when_a_period_gets_its_token() {
+    let (mut table, session) = observed();
+    becomes(&mut table, Standing::Shared { token: None }, Cause::Outside);
+    let token = Token::from_stored(7);
+    becomes(&mut table, Standing::Shared { token }, Cause::Outside);
+    let reading = read(&mut table, session, 1, 0);
+    assert_eq!(send(&mut table, reading), [(1, Standing::Shared { token }, None)]);
 }
 
 #[test]
