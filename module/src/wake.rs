@@ -34,8 +34,8 @@ impl Server {
             self.answer_released(ctx);
             self.tell_readers(now);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
-                // To answer readers nothing is written.
-                let goes_on = self.table.has_readers_to_tell();
+                // To answer readers nothing is written, nor for what else sessions leave to be done.
+                let goes_on = self.table.has_readers_to_tell() || self.table.sessions_have_work();
                 self.timer.arm(ctx, if goes_on { Duration::ZERO } else { PAUSED });
             }
             return;

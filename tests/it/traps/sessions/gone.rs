@@ -114,7 +114,27 @@ fn a_reader_condemned_in_the_turn_of_a_grant_was_told_nothing(kind: Kind) {
     stage.check();
 }
 
+/// Nothing is written when waits leave: nobody waits for the end of a pause with that.
+fn what_a_session_leaves_is_cleared_while_nothing_may_be_written(kind: Kind) {
+    const MANY: usize = 32_000;
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    for owner in 0..MANY {
+        party.connection.send(cmd!["LOCK.WAIT", "k", owner, LONG, 0, "SESSION", party.id]);
+    }
+    for _ in 0..MANY {
+        assert_eq!(party.connection.receive(SOON).expect("an answer")[0], Value::bulk("queued"));
+    }
+    stage.run("CLIENT PAUSE 100000 WRITE");
+    party.close();
+    wait_for(&mut stage, "waiters", 0);
+    stage.run("CLIENT UNPAUSE");
+    stage.check();
+}
+
 on_each_server!(
+    what_a_session_leaves_is_cleared_while_nothing_may_be_written,
     a_session_that_nobody_reads_ends,
     a_session_that_is_read_lives_on,
     only_grants_that_were_never_written_are_taken_back,
