@@ -38,6 +38,9 @@ const LOOKED_AT_AFTER: Millis = Millis(1_000);
 /// How long nothing is tried when the server has refused to write.
 const REFUSED: Millis = Millis(100);
 
+/// How long it is not tried again where only this slot is refused: in a cluster that is down, each is.
+const SLOT_REFUSED: Millis = Millis(1_000);
+
 /// How many bindings are forgotten in one go: each a microsecond.
 const STEPS: usize = 256;
 
@@ -345,7 +348,7 @@ impl<P> Table<P> {
     /// The server refuses to write here just now: it is tried again in a while, and if it refuses
     /// `all` that is written, nothing else is tried before.
     pub fn refused_to_release(&mut self, bound: &Bound, all: bool, now: Now) {
-        let later = now.mono.plus(REFUSED);
+        let later = now.mono.plus(if all { REFUSED } else { SLOT_REFUSED });
         self.bindings.refused.insert(bound.place);
         self.bindings.look_at(bound.place, later);
         self.bindings.refused_until = all.then_some(later);

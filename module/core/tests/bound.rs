@@ -43,6 +43,20 @@ fn what_is_released_for_a_session_that_is_gone_says_nothing_of_how_long_owners_h
 }
 
 #[test]
+fn what_one_slot_refuses_is_tried_again_in_a_second_and_what_all_do_sooner() {
+    for (all, pause) in [(true, 100), (false, 1_000)] {
+        let mut table = Table::new(Limits::UNLIMITED);
+        let (_, bound) = orphan(&mut table);
+        table.refused_to_release(&bound, all, NOW);
+        assert_eq!(table.next_bound(NOW), None);
+        assert_eq!(table.next_due(NOW), Some(Millis(pause)), "of all: {all}");
+        let later = |ms| Now { mono: NOW.mono.plus(Millis(ms)), ..NOW };
+        assert_eq!(table.next_bound(later(pause - 1)), None, "of all: {all}");
+        assert!(table.next_bound(later(pause)).is_some_and(|again| again.is_orphan));
+    }
+}
+
+#[test]
 fn what_is_bound_does_what_the_contract_says() {
     check::<World>();
 }
