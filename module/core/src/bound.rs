@@ -201,6 +201,16 @@ impl<P> Table<P> {
         }
     }
 
+    /// The same, of the grant with this token alone: a later one may be bound anew.
+    pub(crate) fn unbind_grant(&mut self, key: KeyRef<'_>, owner: &[u8], token: Token) {
+        let has_it = |place: &Place| {
+            self.bindings.all.get(place).is_some_and(|binding| binding.token == token)
+        };
+        if let Some(place) = self.bindings.find(key, owner).filter(has_it) {
+            self.drop_binding(place);
+        }
+    }
+
     fn drop_binding(&mut self, place: Place) {
         if let Some(binding) = self.bindings.remove(place)
             && let Some(session) = self.sessions.get_mut(binding.session)

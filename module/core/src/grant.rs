@@ -249,7 +249,7 @@ impl<P> Table<P> {
     ) -> Change<P> {
         let untouched = self.land(at.key, Some(id), owner, token);
         if untouched {
-            self.unbind(at.key, owner);
+            self.unbind_grant(at.key, owner, token);
         }
         match &at.seen {
             Observed::Held(holding)

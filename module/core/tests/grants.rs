@@ -79,6 +79,22 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     assert_eq!(table.counters().grants_taken_back, 300);
 }
 
+/// Somebody deletes the lock before that, and its owner takes it once more.
+#[test]
+fn what_is_bound_anew_stays_so_when_the_grant_before_is_taken_back() {
+    let mut table = table();
+    let lost = hand_over(&mut table, b"k");
+    let session = table.open_session([1; 32], b"user", Millis(60_000), NOW);
+    let session = session.unwrap_or_else(|why| panic!("{why:?}"));
+    let again = request(b"next", Want::Exclusive);
+    let (reply, change) = table.acquire(&at(b"k", FREE), &again);
+    table.bind_granted(&at(b"k", FREE), &again, reply, session);
+    let token = change.issued().unwrap_or_else(|| panic!("{change:?}"));
+    let seen = at(b"k", held(b"next", 0, token));
+    assert_eq!(table.take_back(&seen, lost.id, b"next", lost.token), Change::None);
+    assert!(table.bound_to(seen.key, b"next", Some(token)).is_some());
+}
+
 #[test]
 fn the_living_are_looked_for_only_where_a_shared_lock_is_wanted_alone() {
     let mut table = table();
