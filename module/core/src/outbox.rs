@@ -108,8 +108,6 @@ pub(crate) struct Outbox {
     changes: BTreeMap<WaiterId, u64>,
     /// The number of the latest.
     last: u64,
-    /// How many are kept no more.
-    left: u64,
     /// The latest that was sent, whether or not that is written already.
     pub(crate) sent: u64,
     /// The latest that was written to a connection.
@@ -125,7 +123,6 @@ impl Outbox {
     }
 
     fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
-        self.left = self.left.saturating_add(1);
         if let Some(Changed { observer, .. }) = outcome.ending.changed()
             && self.changes.get(observer) == Some(&number)
         {
@@ -142,7 +139,6 @@ impl Outbox {
     /// Drops the change that is kept for an observer. Says whether there was one.
     pub(crate) fn forget_change(&mut self, observer: WaiterId) -> bool {
         let Some(number) = self.changes.remove(&observer) else { return false };
-        self.left = self.left.saturating_add(1);
         self.kept.remove(&number).is_some()
     }
 
@@ -224,10 +220,6 @@ impl Outbox {
     }
 
     pub(crate) fn check(&self) -> Result<(), String> {
-        if u64::try_from(self.kept.len()) != Ok(self.last.saturating_sub(self.left)) {
-            let (kept, left, last) = (self.kept.len(), self.left, self.last);
-            return Err(format!("I16: {kept} outcomes and {left} that have left, of {last}"));
-        }
         let changes = self.kept.iter().filter_map(|(number, outcome)| {
             outcome.ending.changed().map(|changed| (changed.observer, *number))
         });

@@ -166,12 +166,6 @@ impl<P> Table<P> {
         self.sessions.untold.pop_front()
     }
 
-    /// Says whether there are grants to be taken back.
-    #[must_use]
-    pub fn has_untold(&self) -> bool {
-        !self.sessions.untold.is_empty()
-    }
-
     /// Sends away one waiter because the module is being drained.
     pub fn drain_one(&mut self) -> Option<Option<P>> {
         if !self.limits.draining {
