@@ -107,6 +107,13 @@ impl Builder {
         self
     }
 
+    /// For tests: when a session of which nothing is wanted is closed.
+    #[doc(hidden)]
+    pub fn session_idle(mut self, idle: Duration) -> Self {
+        self.settings.session_idle = idle;
+        self
+    }
+
     /// How long the server may take to answer, or to let us connect: 5 s by default. By no more than
     /// this an acquire passes the limit that it was given, whatever goes wrong.
     ///

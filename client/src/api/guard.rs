@@ -19,6 +19,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+/// How often a bound lock is looked at: when it is over may change at any time.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// A lock that is held, until this is released or dropped, or the lock is lost.
 ///
 /// The watchdog renews the lease as long as this lives, unless it was acquired with a
@@ -217,11 +220,13 @@ impl Guard {
     pub async fn lost(&self) -> Loss {
         let mut lost = pin!(self.lease.lost());
         loop {
-            // The watchdog tells, unless nobody drives the runtime that it is on.
-            match tokio::time::timeout(self.lease_left(), &mut lost).await {
-                Ok(why) => return why,
-                Err(_) => self.inner.watchdog.keep_running(),
+            let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
+            // The watchdog tells, or a heartbeat, unless nobody drives the runtime that it is on.
+            let told = tokio::time::timeout(self.lease_left().min(pause), &mut lost).await;
+            if let Some(why) = told.ok().or_else(|| self.why_lost()) {
+                return why;
             }
+            self.inner.watchdog.keep_running();
         }
     }
 

@@ -125,6 +125,10 @@ impl Lock {
     /// was promoted, knows of no binding: if the client gets to it before it has lost the lock, it binds
     /// it again, and until then the lease alone counts.
     ///
+    /// The heartbeat runs on the runtime on which the first of these locks was acquired: if that ends, they are
+    /// lost, though the program and other runtimes of it go on. A bound lock can be neither
+    /// [detached](crate::Guard::detach) nor [released later](crate::Guard::release_in).
+    ///
     /// The user (ACL) needs `+session.open +session.next +session.close`.
     ///
     /// # Examples

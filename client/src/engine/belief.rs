@@ -29,17 +29,17 @@ impl Belief {
     }
 }
 
-/// To which session a lease is bound, if it is.
+/// To which session a lease is bound, if it is; until the server has answered, to those of before too.
 #[derive(Debug)]
 pub(crate) struct Binding {
     /// Whether it is to any; read without the lock.
     any: AtomicU64,
-    to: Mutex<Option<Arc<Belief>>>,
+    to: Mutex<Vec<Arc<Belief>>>,
 }
 
 impl Binding {
     pub(crate) fn none() -> Self {
-        Self { any: AtomicU64::new(0), to: Mutex::new(None) }
+        Self { any: AtomicU64::new(0), to: Mutex::new(Vec::new()) }
     }
 
     /// Whether it is to any, which may be over.
@@ -47,13 +47,21 @@ impl Binding {
         self.any.load(Ordering::Acquire) != 0
     }
 
-    pub(crate) fn set(&self, belief: &Arc<Belief>) {
-        *lock(&self.to) = Some(belief.clone());
+    /// The server may come to have it bound to that one.
+    pub(crate) fn add(&self, belief: &Arc<Belief>) {
+        let mut to = lock(&self.to);
+        to.retain(|other| !Arc::ptr_eq(other, belief) && other.until() != Moment::NEVER);
+        to.push(belief.clone());
         self.any.store(1, Ordering::Release);
     }
 
+    /// The server has it bound to that one.
+    pub(crate) fn set(&self, belief: &Arc<Belief>) {
+        lock(&self.to).retain(|other| Arc::ptr_eq(other, belief));
+    }
+
     pub(crate) fn is_to(&self, belief: &Arc<Belief>) -> bool {
-        lock(&self.to).as_ref().is_some_and(|to| Arc::ptr_eq(to, belief))
+        lock(&self.to).last().is_some_and(|to| Arc::ptr_eq(to, belief))
     }
 
     /// Whether it is to a session that lasts.
@@ -67,6 +75,6 @@ impl Binding {
         if !self.is_any() {
             return Moment::NEVER;
         }
-        lock(&self.to).as_ref().map_or(Moment::NEVER, |belief| belief.until())
+        lock(&self.to).iter().map(|belief| belief.until()).min().unwrap_or(Moment::NEVER)
     }
 }

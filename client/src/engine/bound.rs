@@ -6,7 +6,8 @@
 //!        └─ answered: all that is bound may be believed until ttl after it was sent
 //! ```
 //!
-//! - **B1** A bound lease is believed no longer than its session, from before the server may bind it.
+//! - **B1** A bound lease is believed no longer than its session, from before the server may bind it,
+//!   and no longer than the one before until the server has.
 //! - **B2** A server that does not know the session, before that could be over, has forgotten what is
 //!   bound to it: the leases count alone, until another session has taken them over.
 //! - **B3** When the session is over otherwise, all that is bound to it is lost.
@@ -32,9 +33,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-
-/// A session to which nothing is bound is closed after this time.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// How many leases are bound anew at the same time.
 const AT_ONCE: usize = 256;
@@ -207,7 +205,8 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
             match error.code() {
                 Some("NOSESSION") => heart.end(error.clone()),
                 Some("MISMATCH") => {
-                    lease.lose(true, Loss::Gone);
+                    // It has other holds than ours, which are to be given back all the same.
+                    lease.lose(false, Loss::Gone);
                     return Err(Error::Lost);
                 }
                 _ => {}
@@ -217,7 +216,9 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     };
     match grant {
         Some(grant) if grant.token == tenure.token => {
-            lease.prolonged(&turn, sent, length, inner.now());
+            lease.bound_to(&turn, &heart.belief);
+            let counts = inner.settings.replicas.is_none();
+            lease.prolonged(&turn, sent, length, counts, inner.now());
             inner.watchdog.watch(lease);
             Ok(())
         }
@@ -347,6 +348,7 @@ impl Beat {
         loop {
             let inner = self.inner()?;
             let (sent, caution) = (inner.now(), inner.terms.caution);
+            let idle = inner.settings.session_idle;
             drop(inner);
             let next = request::next(id, 0, third)?;
             let told = timeout(2 * third, live.call_unlimited(&next, false)).await;
@@ -354,8 +356,10 @@ impl Beat {
             outcome::outcomes(told).map_err(RedisError::from)?;
             self.heart.belief.extend(caution.until(sent, ttl));
             if !self.heart.bound().leases.iter().any(is_alive) {
-                if busy.elapsed() >= IDLE && self.heart.end_if_idle() {
-                    live.call(&request::close_session(id), false, ttl).await?;
+                if busy.elapsed() >= idle && self.heart.end_if_idle() {
+                    let (node, close) = (self.heart.node.clone(), request::close_session(id));
+                    // What is over is dropped where it waits.
+                    tokio::spawn(async move { node.commands().call(&close, ttl).await });
                     return Err(nothing_is_bound());
                 }
             } else {

@@ -55,7 +55,7 @@ impl Context {
         Ok(Self {
             router: router.clone(),
             renewals,
-            sessions: Sessions::new(router.clone(), settings.reply_timeout),
+            sessions: Sessions::new(router.clone(), &settings),
             observers: Observers::default(),
             hearts: Hearts::default(),
             contended: Contended::default(),

@@ -308,8 +308,13 @@ impl Lease {
         Moment(self.until.load(Ordering::Acquire)).min(self.binding.until())
     }
 
-    /// From now on it is believed no longer than that.
+    /// From now on it is believed no longer than that, nor than what it was bound to before.
     pub(crate) fn bind(&self, belief: &Arc<Belief>) {
+        self.binding.add(belief);
+    }
+
+    /// The server has bound it to that.
+    pub(crate) fn bound_to(&self, _turn: &Turn, belief: &Arc<Belief>) {
         self.binding.set(belief);
     }
 
@@ -327,13 +332,23 @@ impl Lease {
         self.binding.lasts(Moment::of(&*self.clock))
     }
 
-    /// A repeated acquire has made it last for so long at least, as asked for at `sent`.
-    pub(crate) fn prolonged(&self, _turn: &Turn, sent: Moment, length: Duration, now: Moment) {
+    /// A repeated acquire has made it last for so long at least, as asked for at `sent`. Unless it
+    /// `counts`, see [`reentered`](Self::reentered).
+    pub(crate) fn prolonged(
+        &self,
+        _turn: &Turn,
+        sent: Moment,
+        length: Duration,
+        counts: bool,
+        now: Moment,
+    ) {
         if self.expire(now) {
             return;
         }
         let mut state = self.state();
-        if state.phase == Phase::Held {
+        if !counts {
+            state.renew_at = sent;
+        } else if state.phase == Phase::Held {
             let until = self.caution.until(sent, state.late.counts(length));
             self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
             state.plan_renewal(sent, length);

@@ -14,6 +14,7 @@
 //! - **S2** What the reader is told for an owner whom nobody waits for any more is nobody's: whoever
 //!   gave that wait up sees to it that nothing is left, with its [`Claim`](crate::engine::claim::Claim).
 
+use crate::engine::settings::Settings;
 use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
@@ -39,21 +40,20 @@ const TTL: Duration = Duration::from_secs(10);
 /// How long the server lets the reader wait. One that has died is noticed when it is over.
 const PARKED: Duration = Duration::from_secs(5);
 
-/// A session without waits and observers is closed after this time.
-const IDLE: Duration = Duration::from_secs(60);
-
 /// The sessions of a client, one at each server at most.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     router: Arc<Router>,
     /// How long the server may take to answer.
     patience: Duration,
+    idle: Duration,
     open: Mutex<Vec<Arc<Session>>>,
 }
 
 impl Sessions {
-    pub(crate) fn new(router: Arc<Router>, patience: Duration) -> Self {
-        Self { router, patience, open: Mutex::default() }
+    pub(crate) fn new(router: Arc<Router>, settings: &Settings) -> Self {
+        let (patience, idle) = (settings.reply_timeout, settings.session_idle);
+        Self { router, patience, idle, open: Mutex::default() }
     }
 
     /// The one at that server, if there is one.
@@ -77,8 +77,10 @@ impl Sessions {
             phase: watch::Sender::new(Phase::Opening),
             told: Mutex::default(),
         });
-        let reader = Reader { session: session.clone(), router: self.router.clone() };
-        runtime.spawn(reader.run(self.patience));
+        let (patience, idle) = (self.patience, self.idle);
+        let reader =
+            Reader { session: session.clone(), router: self.router.clone(), patience, idle };
+        runtime.spawn(reader.run());
         open.push(session.clone());
         Ok(session)
     }
@@ -255,6 +257,8 @@ impl Drop for Changes {
 struct Reader {
     session: Arc<Session>,
     router: Arc<Router>,
+    patience: Duration,
+    idle: Duration,
 }
 
 impl Drop for Reader {
@@ -264,10 +268,10 @@ impl Drop for Reader {
 }
 
 impl Reader {
-    async fn run(self, patience: Duration) {
+    async fn run(self) {
         let mut phase = self.session.phase.subscribe();
         let why = tokio::select! {
-            Err(why) = self.read(patience) => why,
+            Err(why) = self.read() => why,
             _ = phase.wait_for(|phase| matches!(phase, Phase::Over(_))) => return,
         };
         tracing::debug!(%why, "the session is over");
@@ -275,15 +279,16 @@ impl Reader {
         self.session.end(why);
     }
 
-    async fn read(&self, patience: Duration) -> Result<Infallible, Error> {
+    async fn read(&self) -> Result<Infallible, Error> {
         let Session { node, phase, .. } = &*self.session;
+        let patience = self.patience;
         let live = node.dial().await?;
         let opened = live.call(&request::open_session(TTL)?, false, patience).await?;
         let id: Arc<str> = outcome::session(opened).map_err(RedisError::from)?.into();
         phase.send_replace(Phase::Open(id.clone()));
         let (mut live, mut ack) = (Arc::new(live), 0);
         loop {
-            let broke = self.read_over(live, &id, &mut ack, patience);
+            let broke = self.read_over(live, &id, &mut ack);
             match self.router.looking(broke).await {
                 Err(why) if self.session.is_over() => return Err(why),
                 // What was on its way is told again.
@@ -300,8 +305,8 @@ impl Reader {
         live: Arc<Live>,
         id: &str,
         ack: &mut u64,
-        patience: Duration,
     ) -> Result<Infallible, Error> {
+        let patience = self.patience;
         let (mut under_way, mut busy) = (FuturesOrdered::new(), Instant::now());
         loop {
             while under_way.len() < 2 {
@@ -316,7 +321,7 @@ impl Reader {
             }
             if !self.session.to_tell().is_empty() {
                 busy = Instant::now();
-            } else if busy.elapsed() >= IDLE
+            } else if busy.elapsed() >= self.idle
                 && self.session.end_if(nobody_waits(), ToTell::is_empty)
             {
                 let (node, close) = (self.session.node.clone(), request::close_session(id));

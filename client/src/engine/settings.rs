@@ -12,6 +12,8 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) confirm: bool,
     pub(crate) session_ttl: Duration,
+    /// A session of which nothing is wanted is closed after this time.
+    pub(crate) session_idle: Duration,
 }
 
 impl Default for Settings {
@@ -23,6 +25,7 @@ impl Default for Settings {
             replicas: None,
             confirm: false,
             session_ttl: Duration::from_secs(10),
+            session_idle: Duration::from_secs(60),
         }
     }
 }

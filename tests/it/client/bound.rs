@@ -220,3 +220,55 @@ async fn a_lock_that_is_taken_over_is_bound_and_observed_if_wanted() {
     drop(guard);
     soon(other.settled()).await;
 }
+
+/// What cannot be bound may be held all the same, and is given back then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_bound_since_others_meddled_is_released() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
+    let lock = stage.client.lock("k").owner(&stage.client.owner());
+    let first = soon(lock.acquire()).await.unwrap();
+    for _ in 0..2 {
+        stage.control.run(&format!("LOCK.ACQUIRE k {} 600000", first.owner()));
+    }
+    let bound = soon(lock.bound().acquire()).await;
+    assert!(matches!(bound, Err(Error::Lost)), "{bound:?}");
+    assert!(first.is_lost());
+    drop(first);
+    stage.wait_until_free("k");
+}
+
+/// Nobody is left to keep it, and the clock alone tells its holder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_knows_when_the_runtime_that_kept_its_lock_has_gone() {
+    let mut stage = Stage::set().await;
+    stage.client = client_of(&stage.server.url(), 500).await;
+    let unbound = soon(stage.client.lock("m").acquire()).await.unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let lock = stage.client.lock("k").bound();
+    let guard = runtime.spawn(async move { lock.acquire().await.unwrap() }).await.unwrap();
+    runtime.shutdown_background();
+    assert_eq!(soon(guard.lost()).await, Loss::Expired);
+    drop((guard, unbound));
+    stage.assert_nothing_is_left().await;
+}
+
+/// Left to their time, they would count as those of a client that has died.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_which_nothing_is_wanted_are_closed() {
+    let mut stage = Stage::set().await;
+    let ttl = Duration::from_secs(3);
+    let builder = Client::builder().session_ttl(ttl).session_idle(Duration::ZERO);
+    stage.client = builder.connect(stage.server.url()).await.unwrap();
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let refused = soon(stage.client.lock("k").acquire_within(Duration::from_millis(50))).await;
+    assert!(refused.unwrap().is_none());
+    soon(guard.release()).await.unwrap();
+    wait::until("none is there", SOON, || {
+        match observe::info_number(&mut stage.control, "kvlock_sessions") {
+            0 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    });
+    assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions_gone"), 0);
+}

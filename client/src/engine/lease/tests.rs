@@ -228,3 +228,40 @@ fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_a
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, before));
     assert_eq!(stage.lease.duty(at(15_000)), Duty::Renew(millis(30_000)));
 }
+
+#[test]
+fn a_binding_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_at_once() {
+    let stage = granted(watched(30_000));
+    stage.time_is(15_000);
+    let (turn, before) = (stage.turn(), stage.lease.left());
+    stage.lease.prolonged(&turn, at(15_000), millis(30_000), false, at(15_001));
+    assert_eq!(stage.lease.left(), before);
+    drop(turn);
+    assert_eq!(stage.lease.duty(at(15_001)), Duty::Renew(millis(30_000)));
+    stage.lease.prolonged(&stage.turn(), at(15_000), millis(30_000), true, at(15_001));
+    assert!(stage.lease.left() > before);
+}
+
+#[test]
+fn while_it_is_bound_anew_what_it_was_bound_to_counts_too() {
+    let stage = granted(watched(600_000));
+    stage.time_is(15_000);
+    let sessions = [20_000, 30_000].map(|until| {
+        let belief = Arc::new(Belief::none());
+        belief.extend(at(until));
+        belief
+    });
+    for belief in &sessions {
+        stage.lease.bind(belief);
+        assert_eq!(stage.lease.left(), millis(5_000), "it is bound to the first");
+    }
+    let [first, second] = sessions;
+    assert!(stage.lease.is_bound_to(&second) && !stage.lease.is_bound_to(&first));
+    stage.lease.bound_to(&stage.turn(), &second);
+    assert_eq!(stage.lease.left(), millis(15_000));
+    // One that the server has forgotten frees nothing.
+    second.forgotten();
+    first.extend(at(25_000));
+    stage.lease.bind(&first);
+    assert_eq!(stage.lease.left(), millis(10_000));
+}
