@@ -149,10 +149,13 @@ pub(super) unsafe fn register<C: Command>(
         return Err(spec.name);
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
-        let all = spec.categories();
-        // SAFETY: likewise; the string is read at once.
-        if unsafe { set_categories(command, all.as_ptr()) } != OK {
-            log_line(&format!("the server does not know the ACL categories {all:?}"));
+        // A server that does not know one of them sets none, and may have had no room for ours.
+        for categories in [&*spec.categories(), spec.acl] {
+            // SAFETY: likewise; the string is read at once.
+            if unsafe { set_categories(command, categories.as_ptr()) } == OK {
+                break;
+            }
+            log_line(&format!("the server does not know the ACL categories {categories:?}"));
         }
     }
     Ok(())

@@ -130,7 +130,26 @@ fn a_call_from_within_a_command_is_told_to_try_again(kind: Kind) {
     stage.check();
 }
 
+/// There is room for some dozens on a server.
+fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Kind) {
+    if kind.is_redis_7_0() {
+        // It puts no command of a module in any.
+        return;
+    }
+    let caller = format!("{} categories", CALLER.display());
+    let server = Server::options().kind(&kind).config("loadmodule", caller).start();
+    let connection = &mut server.connect();
+    let categories = connection.run("ACL CAT").to_string();
+    assert!(categories.contains("filler-ba") && !categories.contains("lock_admin"), "{categories}");
+    let info = connection.run("COMMAND INFO lock.forcerelease")[0][6].to_string();
+    for category in ["@write", "@admin", "@dangerous"] {
+        assert!(info.contains(category), "not in {category}: {info}");
+    }
+    expect_unharmed(&server);
+}
+
 on_each_server!(
+    where_others_have_all_categories_commands_are_in_those_of_the_server,
     a_call_from_within_a_command_is_told_to_try_again,
     a_wait_called_by_another_module_answers_as_a_try,
     a_release_called_by_another_module_serves_the_waiter,
