@@ -15,7 +15,7 @@ impl Operation for SessionClose {
         key: None,
         acl: c"fast",
         summary:
-            c"Ends a session: its waits leave, and grants that it was not told of are taken back.",
+            c"Ends a session: its waits leave, what is bound to it is released, and grants that it was not told of are taken back.",
         complexity: c"O(1), however many waits it has",
         args: &[ArgSpec::Text(c"id")],
     };
