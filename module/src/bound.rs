@@ -1,25 +1,17 @@
 //! Releases what is bound to sessions that are gone, some at a time; and finds out what of the rest is
 //! still there.
 
-use std::time::{Duration, Instant};
-
 use kvlock_core::{Bound, Kind, Now, UnixMillis};
 
 use crate::redis::{Arg, Ctx, Text};
 use crate::semaphore;
 use crate::server::Server;
-use crate::wake::BATCH;
-
-/// How long this goes on before the server's clients get their turn.
-const GO: Duration = Duration::from_micros(500);
 
 impl Server {
     /// Does some of what is due about what is bound. Something may be written.
     pub(crate) fn work_on_bound(&mut self, ctx: &Ctx<'_>, now: Now) {
-        let begun = Instant::now();
-        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
-        while begun.elapsed() < GO
-            && self.table.counters().granted < enough
+        let go = self.begin();
+        while self.may_go_on(&go)
             && let Some(bound) = self.table.next_bound(now)
         {
             self.look_at_bound(ctx, &bound, now);

@@ -1,7 +1,10 @@
 //! The options of the module, `kvlock.*`.
 
 use kvlock_core::arguments::TEN_YEARS_MS;
+use kvlock_core::{Bug, Millis};
 
+use crate::clock;
+use crate::module::DRAINING;
 use crate::redis::{ConfigKind, ConfigSpec};
 
 /// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
@@ -32,114 +35,81 @@ pub(crate) struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_lease_ms: 86_400_000, redisson_channel: RedissonChannel::Auto }
+        Self { max_lease_ms: DAY_MS.unsigned_abs(), redisson_channel: RedissonChannel::Auto }
     }
 }
 
-/// Which option: its position in [`SPECS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Setting {
-    MaxLeaseMs,
-    MaxWaiters,
-    MaxWaitersPerKey,
-    RedissonChannel,
-    Drain,
-    QuarantineMs,
-    MaxBlocked,
-    MaxSessions,
-    RedissonTurnMs,
-    MaxBound,
+/// A limit of the lock table.
+macro_rules! limit {
+    ($name:literal, $field:ident, $most:expr, $default:expr) => {
+        ConfigSpec {
+            name: $name,
+            kind: ConfigKind::Number(1, $most),
+            default: $default,
+            get: |server| i64::try_from(server.table.limits.$field).unwrap_or(i64::MAX),
+            set: |server, value| {
+                server.table.limits.$field = usize::try_from(value).unwrap_or(usize::MAX);
+            },
+        }
+    };
 }
 
-impl Setting {
-    const ALL: [Self; 10] = [
-        Self::MaxLeaseMs,
-        Self::MaxWaiters,
-        Self::MaxWaitersPerKey,
-        Self::RedissonChannel,
-        Self::Drain,
-        Self::QuarantineMs,
-        Self::MaxBlocked,
-        Self::MaxSessions,
-        Self::RedissonTurnMs,
-        Self::MaxBound,
-    ];
-
-    /// The option at a position of [`SPECS`].
-    pub(crate) fn at(index: usize) -> Option<Self> {
-        Self::ALL.get(index).copied()
-    }
-}
-
-/// The options as the server knows them.
+/// The options. What is set is in its range.
 pub(crate) const SPECS: &[ConfigSpec] = &[
     ConfigSpec {
         name: c"max-lease-ms",
         kind: ConfigKind::Number(1, TEN_YEARS_MS.cast_signed()),
-        default: 86_400_000,
+        default: DAY_MS,
+        get: |server| server.config.max_lease_ms.cast_signed(),
+        set: |server, value| server.config.max_lease_ms = value.unsigned_abs(),
     },
-    ConfigSpec { name: c"max-waiters", kind: ConfigKind::Number(1, MANY), default: 1_000_000 },
-    ConfigSpec {
-        name: c"max-waiters-per-key",
-        kind: ConfigKind::Number(1, MANY),
-        default: 1_000_000,
-    },
+    limit!(c"max-waiters", waiters, MANY, 1_000_000),
+    limit!(c"max-waiters-per-key", waiters_per_key, MANY, 1_000_000),
+    limit!(c"max-blocked", blocked, 1_000_000, 10_000),
+    limit!(c"max-sessions", sessions, 1_000_000, 10_000),
+    limit!(c"max-bound", bound, MANY, 1_000_000),
     ConfigSpec {
         name: c"redisson-channel",
         kind: ConfigKind::Word(&[c"auto", c"both", c"no"]),
         default: 0,
+        get: |server| server.config.redisson_channel as i64,
+        set: |server, value| {
+            server.config.redisson_channel = match value {
+                1 => RedissonChannel::Both,
+                2 => RedissonChannel::No,
+                _ => RedissonChannel::Auto,
+            };
+        },
     },
-    ConfigSpec { name: c"drain", kind: ConfigKind::Switch, default: 0 },
-    ConfigSpec { name: c"quarantine-ms", kind: ConfigKind::Number(0, DAY_MS), default: 0 },
-    ConfigSpec { name: c"max-blocked", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
-    ConfigSpec { name: c"max-sessions", kind: ConfigKind::Number(1, 1_000_000), default: 10_000 },
-    ConfigSpec { name: c"redisson-turn-ms", kind: ConfigKind::Number(0, DAY_MS), default: 250 },
-    ConfigSpec { name: c"max-bound", kind: ConfigKind::Number(1, MANY), default: 1_000_000 },
+    ConfigSpec {
+        name: c"drain",
+        kind: ConfigKind::Switch,
+        default: 0,
+        get: |server| i64::from(server.table.limits.draining),
+        set: |server, value| {
+            server.table.limits.draining = value != 0;
+            if value != 0 && !Bug::DrainKeepsWaiters.is_planted() {
+                server.dismiss_all(&DRAINING);
+                server.table.wake_readers();
+                server.tell_readers(clock::now());
+            }
+        },
+    },
+    ConfigSpec {
+        name: c"quarantine-ms",
+        kind: ConfigKind::Number(0, DAY_MS),
+        default: 0,
+        get: |server| server.table.quarantine().0.cast_signed(),
+        // Whoever is to be served now is so in the server's next round.
+        set: |server, value| {
+            server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
+        },
+    },
+    ConfigSpec {
+        name: c"redisson-turn-ms",
+        kind: ConfigKind::Number(0, DAY_MS),
+        default: 250,
+        get: |server| server.table.redisson_turn().0.cast_signed(),
+        set: |server, value| server.table.set_redisson_turn(Millis(value.unsigned_abs())),
+    },
 ];
-
-impl RedissonChannel {
-    const ALL: [Self; 3] = [Self::Auto, Self::Both, Self::No];
-
-    /// The word at a position of its option.
-    pub(crate) fn at(index: i64) -> Option<Self> {
-        Self::ALL.get(usize::try_from(index).ok()?).copied()
-    }
-
-    /// The position of its word.
-    pub(crate) fn index(self) -> i64 {
-        match self {
-            Self::Auto => 0,
-            Self::Both => 1,
-            Self::No => 2,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_option_has_its_position() {
-        assert_eq!(SPECS.len(), Setting::ALL.len());
-        let names: Vec<_> = SPECS.iter().map(|spec| spec.name.to_bytes()).collect();
-        for (setting, name) in [
-            (Setting::MaxLeaseMs, &b"max-lease-ms"[..]),
-            (Setting::MaxWaiters, b"max-waiters"),
-            (Setting::MaxWaitersPerKey, b"max-waiters-per-key"),
-            (Setting::RedissonChannel, b"redisson-channel"),
-            (Setting::Drain, b"drain"),
-            (Setting::QuarantineMs, b"quarantine-ms"),
-            (Setting::MaxBlocked, b"max-blocked"),
-            (Setting::MaxSessions, b"max-sessions"),
-            (Setting::RedissonTurnMs, b"redisson-turn-ms"),
-            (Setting::MaxBound, b"max-bound"),
-        ] {
-            assert_eq!(names[setting as usize], name);
-            assert_eq!(Setting::at(setting as usize), Some(setting));
-        }
-        for (index, word) in RedissonChannel::ALL.iter().enumerate() {
-            assert_eq!(word.index(), i64::try_from(index).unwrap());
-        }
-    }
-}

@@ -51,7 +51,7 @@ pub(crate) enum Depth {
 }
 
 /// The most fields that a lock has while one owner holds it and nothing else.
-const PLAIN_MAX: usize = 2;
+pub(crate) const PLAIN_MAX: usize = 2;
 
 /// The most fields that a lock has while one owner holds it alone: with its token, what it says of
 /// itself, and what it shares beside.
@@ -67,11 +67,11 @@ const SOMEBODY: &[u8] = b"";
 pub(crate) fn read<'a>(
     key: Option<&Key<'_>>,
     words: &Words,
-    name: Arg<'_>,
+    name: &[u8],
     asked: Option<Arg<'a>>,
     depth: Depth,
 ) -> Observed<'a> {
-    if name.bytes().starts_with(FLOOR_PREFIX) {
+    if name.starts_with(FLOOR_PREFIX) {
         return Observed::NotALock { until: None };
     }
     let kind = key.map_or(KeyKind::Empty, Key::kind);

@@ -42,7 +42,6 @@ mod slot;
 mod wake;
 mod writer;
 
-/// The server's allocator: what the module uses counts in the server's `used_memory`.
 #[cfg(not(any(test, feature = "system-alloc")))]
 #[global_allocator]
-static ALLOCATOR: redis_module::alloc::RedisAlloc = redis_module::alloc::RedisAlloc;
+static ALLOCATOR: redis::ServerMemory = redis::ServerMemory;

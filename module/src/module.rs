@@ -3,18 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use kvlock_core::{Bug, Cause, Millis, Now};
+use kvlock_core::{Bug, Cause, Now};
 
-use crate::config::{self, RedissonChannel, Setting};
+use crate::config;
 use crate::floor::{FLOOR_PREFIX, Place};
 use crate::redis::ServerEvent;
-use crate::redis::{
-    ConfigSpec, Ctx, Handle, Host, InfoWriter, KeyEvent, Registry, Reply, log_line,
-};
+use crate::redis::{ConfigSpec, Ctx, Handle, InfoWriter, KeyEvent, Registry, Reply, log_line};
 use crate::server::{self, Note, Server, WaitsFor};
 use crate::{clock, commands, info, slot};
 
-/// The module.
+/// The module, as the server calls it: on one thread, and every call guarded.
 #[derive(Debug)]
 pub(crate) struct Module;
 
@@ -25,22 +23,24 @@ const DEMOTED: Reply =
 /// What a waiter hears when the module is drained.
 pub(crate) const DRAINING: Reply = Reply::error(c"TRYAGAIN the module is draining: wait again");
 
-impl Host for Module {
-    const NAME: &'static str = "kvlock";
+impl Module {
+    pub(crate) const NAME: &'static str = "kvlock";
     /// 0.1.0
-    const VERSION: i32 = 100;
-    const CONFIGS: &'static [ConfigSpec] = config::SPECS;
-    type Note = Option<Note>;
+    pub(crate) const VERSION: i32 = 100;
+    pub(crate) const CONFIGS: &'static [ConfigSpec] = config::SPECS;
 
-    fn load(ctx: &Ctx<'_>) {
+    /// Makes the state anew. Options and commands are declared afterwards.
+    pub(crate) fn load(ctx: &Ctx<'_>) {
         server::start(ctx);
     }
 
-    fn commands(registry: &mut Registry<'_>) {
+    /// Declares each command.
+    pub(crate) fn commands(registry: &mut Registry<'_>) {
         commands::register(registry);
     }
 
-    fn loaded(ctx: &Ctx<'_>) {
+    /// All is declared and the options are set; the data are not loaded yet if the server starts.
+    pub(crate) fn loaded(ctx: &Ctx<'_>) {
         server::with(|server| {
             if server.in_cluster {
                 // Takes some milliseconds the first time, which is better now than in a command.
@@ -52,27 +52,18 @@ impl Host for Module {
         });
     }
 
-    fn unload(ctx: &Ctx<'_>) {
+    /// Drops the state. The server made sure that nobody is parked and no timer armed.
+    pub(crate) fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
     }
 
-    fn is_busy() -> bool {
-        server::with_unless_busy(|_| ()).is_none()
-    }
-
-    fn config(index: usize) -> i64 {
-        server::with(|server| read_setting(server, index))
-    }
-
-    fn set_config(index: usize, value: i64) -> Result<(), String> {
-        server::with(|server| write_setting(server, index, value))
-    }
-
-    fn info(info: &InfoWriter) {
+    /// Fills the section of `INFO`.
+    pub(crate) fn info(info: &InfoWriter) {
         server::with(|server| info::write(server, info));
     }
 
-    fn timer(ctx: &Ctx<'_>) {
+    /// The timer fired.
+    pub(crate) fn timer(ctx: &Ctx<'_>) {
         let begun = Instant::now();
         server::with(|server| {
             server.timer.fired();
@@ -83,7 +74,8 @@ impl Host for Module {
         });
     }
 
-    fn wants_key_event(key: &[u8]) -> bool {
+    /// Says whether an event of this key matters just now; must be cheap.
+    pub(crate) fn wants_key_event(key: &[u8]) -> bool {
         let wanted = server::with_unless_busy(|server| {
             let wanted = server.table.waiters() > 0 || key.starts_with(FLOOR_PREFIX);
             if !wanted {
@@ -94,7 +86,8 @@ impl Host for Module {
         wanted.unwrap_or(false)
     }
 
-    fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
+    /// Something happened to a key.
+    pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
         server::with(|server| {
             if event.key.starts_with(FLOOR_PREFIX) {
                 let place = Place::of(event.db, event.key, server.in_cluster);
@@ -111,7 +104,8 @@ impl Host for Module {
         });
     }
 
-    fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
+    /// Something happened to the server.
+    pub(crate) fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             match event {
                 ServerEvent::TurnBegan => return server.turn_began(),
@@ -160,7 +154,8 @@ impl Host for Module {
         });
     }
 
-    fn client_gone(ctx: &Ctx<'_>, client: Handle) {
+    /// A parked client is gone, or was answered and is gone.
+    pub(crate) fn client_gone(ctx: &Ctx<'_>, client: Handle) {
         server::with(|server| {
             let now = clock::now();
             // One that was answered already is not there: `answer_lost` follows.
@@ -173,14 +168,16 @@ impl Host for Module {
         });
     }
 
-    fn reply_now(note: &Option<Note>) -> Reply {
+    /// What a parked client is to be answered, said only now that it is written.
+    pub(crate) fn reply_now(note: &Option<Note>) -> Reply {
         server::with(|server| match note {
             Some(Note::Outcomes(outcomes)) => server.read(outcomes),
             Some(Note::Grant(_)) | None => Reply::Nil,
         })
     }
 
-    fn answer_written(ctx: &Ctx<'_>, note: Option<Note>) {
+    /// An answer was written to its client.
+    pub(crate) fn answer_written(ctx: &Ctx<'_>, note: Option<Note>) {
         server::with(|server| {
             if std::mem::take(&mut server.goes_on) {
                 server.timer.hasten(ctx);
@@ -196,7 +193,8 @@ impl Host for Module {
         });
     }
 
-    fn answer_lost(ctx: &Ctx<'_>, note: Option<Note>) {
+    /// An answer found its client gone.
+    pub(crate) fn answer_lost(ctx: &Ctx<'_>, note: Option<Note>) {
         server::with(|server| match note {
             Some(Note::Grant(grant)) => server.never_arrived(ctx, grant),
             Some(Note::Outcomes(outcomes)) => {
@@ -246,61 +244,4 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     if !server.lost.is_empty() || !server.to_look_at.is_empty() {
         server.timer.arm(ctx, Duration::ZERO);
     }
-}
-
-fn read_setting(server: &Server, index: usize) -> i64 {
-    let limits = &server.table.limits;
-    match Setting::at(index) {
-        Some(Setting::MaxLeaseMs) => server.config.max_lease_ms.cast_signed(),
-        Some(Setting::MaxWaiters) => i64::try_from(limits.waiters).unwrap_or(i64::MAX),
-        Some(Setting::MaxWaitersPerKey) => {
-            i64::try_from(limits.waiters_per_key).unwrap_or(i64::MAX)
-        }
-        Some(Setting::RedissonChannel) => server.config.redisson_channel.index(),
-        Some(Setting::Drain) => i64::from(limits.draining),
-        Some(Setting::QuarantineMs) => server.table.quarantine().0.cast_signed(),
-        Some(Setting::RedissonTurnMs) => server.table.redisson_turn().0.cast_signed(),
-        Some(Setting::MaxBlocked) => i64::try_from(limits.blocked).unwrap_or(i64::MAX),
-        Some(Setting::MaxSessions) => i64::try_from(limits.sessions).unwrap_or(i64::MAX),
-        Some(Setting::MaxBound) => i64::try_from(limits.bound).unwrap_or(i64::MAX),
-        None => 0,
-    }
-}
-
-fn write_setting(server: &mut Server, index: usize, value: i64) -> Result<(), String> {
-    let size = || usize::try_from(value).map_err(|_| "must not be negative".to_owned());
-    let limits = &mut server.table.limits;
-    match Setting::at(index) {
-        Some(Setting::MaxLeaseMs) => {
-            server.config.max_lease_ms = u64::try_from(value).map_err(|why| why.to_string())?;
-        }
-        Some(Setting::MaxWaiters) => limits.waiters = size()?,
-        Some(Setting::MaxWaitersPerKey) => limits.waiters_per_key = size()?,
-        Some(Setting::MaxBlocked) => limits.blocked = size()?,
-        Some(Setting::MaxSessions) => limits.sessions = size()?,
-        Some(Setting::MaxBound) => limits.bound = size()?,
-        Some(Setting::RedissonChannel) => {
-            server.config.redisson_channel =
-                RedissonChannel::at(value).ok_or("must be auto, both or no")?;
-        }
-        Some(Setting::Drain) => {
-            limits.draining = value != 0;
-            if limits.draining && !Bug::DrainKeepsWaiters.is_planted() {
-                server.dismiss_all(&DRAINING);
-                server.table.wake_readers();
-                server.tell_readers(clock::now());
-            }
-        }
-        Some(Setting::QuarantineMs) => {
-            let length = u64::try_from(value).map_err(|why| why.to_string())?;
-            // Whoever is to be served now is so in the server's next round.
-            server.table.set_quarantine(Millis(length), clock::now());
-        }
-        Some(Setting::RedissonTurnMs) => {
-            let every = u64::try_from(value).map_err(|why| why.to_string())?;
-            server.table.set_redisson_turn(Millis(every));
-        }
-        None => return Err("there is no such option".into()),
-    }
-    Ok(())
 }

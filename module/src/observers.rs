@@ -24,7 +24,7 @@ impl Server {
         key: Option<&Key<'_>>,
         name: Arg<'_>,
     ) -> Option<(Stands, Option<UnixMillis>)> {
-        let seen = keyspace::read(key, &self.words, name, None, Depth::Full);
+        let seen = keyspace::read(key, &self.words, name.bytes(), None, Depth::Full);
         let standing = match &seen {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => Stands::Vacant,

@@ -1,13 +1,13 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
 use kvlock_core::{
-    Bug, Cause, Change, HandOff, KeyRef, Millis, Now, Observed, Sharers, Sharing, Situation, Table,
-    UnixMillis,
+    Bug, Cause, Change, HandOff, Holding, KeyRef, Millis, Now, Observed, Sharers, Sharing,
+    Situation, Table, UnixMillis,
 };
 
 use crate::clock;
 use crate::floor::Place;
-use crate::keyspace::{self, Depth, Words};
+use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Grant, Server, Waiting};
 use crate::sharers::{self, LastEnd};
@@ -25,9 +25,14 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
+    fn new(ctx: &'a Ctx<'a>, db: i32, name: Arg<'a>, now: Now) -> Self {
+        let (key, seen) = (KeyRef::lock(db, name.bytes()), Observed::Free { stored: None });
+        Self { ctx, name, at: Situation { key, seen, now, floor: None } }
+    }
+
     /// Reads the lock as `asked` sees it.
     pub(crate) fn read(&mut self, key: Option<&Key<'_>>, words: &Words, asked: Option<Arg<'a>>) {
-        self.at.seen = keyspace::read(key, words, self.name, asked, Depth::Full);
+        self.at.seen = keyspace::read(key, words, self.at.key.name, asked, Depth::Full);
     }
 }
 
@@ -51,9 +56,14 @@ impl Server {
         name: Arg<'a>,
         now: Now,
     ) -> Case<'a> {
-        let key = KeyRef::lock(db, name.bytes());
-        let floor = self.floors.of(ctx, Place::of(key.db, key.name, self.in_cluster), now);
-        Case { ctx, name, at: Situation { key, seen: Observed::Free { stored: None }, now, floor } }
+        let mut case = Case::new(ctx, db, name, now);
+        case.at.floor = self.floor(&case);
+        case
+    }
+
+    fn floor(&mut self, case: &Case<'_>) -> Option<u64> {
+        let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);
+        self.floors.of(case.ctx, place, case.at.now)
     }
 
     /// Does one operation of a command on a lock: reads it as `asked` sees it, lets `operate`
@@ -67,12 +77,16 @@ impl Server {
         need: Need,
         operate: impl FnOnce(&mut Table<Waiting>, &Situation<'_>) -> (R, Change<Waiting>),
     ) -> R {
-        let mut case = self.case(ctx, ctx.db(), name, clock::now());
+        let mut case = Case::new(ctx, ctx.db(), name, clock::now());
         let mut open = ctx.open_to_write(name);
-        let is_little =
-            need == Need::Holds && self.table.is_quiet() && !self.table.samples_this_release();
-        let depth = if is_little { Depth::Holds } else { Depth::Full };
-        case.at.seen = keyspace::read(open.as_ref(), &self.words, name, asked, depth);
+        let is_little = need == Need::Holds && self.table.is_quiet();
+        let says_since = is_little && self.table.samples_this_release();
+        let depth = if is_little && !says_since { Depth::Holds } else { Depth::Full };
+        case.at.seen = keyspace::read(open.as_ref(), &self.words, case.at.key.name, asked, depth);
+        // Nobody is given what one owner holds and gives back: no token is issued.
+        if !(is_little && matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }))) {
+            case.at.floor = self.floor(&case);
+        }
         if self.table.owes_a_grant(&case.at) {
             drop(open);
             let cause = self.table.cause_of_freedom(case.at.key);
@@ -218,7 +232,7 @@ impl Server {
         match change {
             Change::None => {}
             Change::Take { token, until, value } => {
-                self.words.grant(&key, requester, token, until, value.as_deref());
+                self.words.grant(&key, (requester, None), token, until, value.as_deref());
             }
             Change::Update { holds, token, until, value } => {
                 let holds = holds.map(Text::number);
@@ -236,7 +250,10 @@ impl Server {
             Change::HandOff(hand_off) => {
                 let owner = Text::new(&hand_off.owner);
                 let (token, until) = (hand_off.token, hand_off.until);
-                self.words.grant(&key, owner.lend(), token, until, hand_off.value.as_deref());
+                let before =
+                    Some(requester).filter(|before| is_plain(&key, &case.at.seen, *before));
+                let to = (owner.lend(), before);
+                self.words.grant(&key, to, token, until, hand_off.value.as_deref());
                 drop(key);
                 self.tell(case, hand_off);
             }
@@ -257,6 +274,13 @@ impl Server {
         let client_id = client.client_id;
         self.answer(client, reply, Some(Grant { id, client_id, key, owner, token, permits: 0 }));
     }
+}
+
+/// Says whether a lock is held alone by this owner, and its key says that and the token, and nothing else.
+fn is_plain(key: &Key<'_>, seen: &Observed<'_>, owner: Arg<'_>) -> bool {
+    let Observed::Held(Holding { owner: holder, token: Some(_), .. }) = seen else { return false };
+    // The name of somebody else is not read, and empty.
+    *holder == owner.bytes() && !holder.is_empty() && key.fields() == PLAIN_MAX
 }
 
 /// Says whether an end is so much sooner than another that those who wait for the other are told.

@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::floor::Floors;
 use crate::holders::Holders;
 use crate::keyspace::Words;
-use crate::module::Module;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
 use crate::sessions::Outcomes;
 
@@ -25,7 +24,7 @@ const STOP_HEARING: Millis = Millis(100);
 /// A client in a wait queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) client: Parked<Module>,
+    pub(crate) client: Parked,
     /// The number by which `CLIENT LIST` knows it.
     pub(crate) client_id: u64,
 }
@@ -81,7 +80,7 @@ pub(crate) struct Server {
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
-    pub(crate) timer: Timer<Module>,
+    pub(crate) timer: Timer,
     /// There is more to do in the next turn of the event loop.
     pub(crate) goes_on: bool,
     /// How many turns of the event loop had something that was due outside commands.
@@ -185,7 +184,7 @@ impl Server {
     /// Has the server tell us of its turns, for a while.
     pub(crate) fn hear_of_turns(&mut self, ctx: &Ctx<'_>) {
         if self.hears_turns.replace(clock::now().mono).is_none() {
-            ctx.hear_of_turns::<Module>(true);
+            ctx.hear_of_turns(true);
             self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
         }
     }
@@ -196,7 +195,7 @@ impl Server {
         let all_arrived = self.written.is_empty() && self.sent.is_empty();
         if all_arrived && now.mono.since(last) >= STOP_HEARING {
             self.hears_turns = None;
-            ctx.hear_of_turns::<Module>(false);
+            ctx.hear_of_turns(false);
         } else {
             self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
         }

@@ -1,7 +1,7 @@
 //! What happens outside commands: waits that are over, leases that ended, keys that somebody
 //! changed, grants to clients that were gone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX};
 
@@ -12,6 +12,15 @@ use crate::server::{Grant, Server};
 
 /// How many things are done in one go before the server's clients get their turn.
 pub(crate) const BATCH: usize = RUN_MAX;
+
+/// How long one kind of work goes on that may take long at one key, and nothing at another.
+const GO: Duration = Duration::from_micros(300);
+
+/// A go of such work: until it has taken long enough, or so many were granted something.
+pub(crate) struct Go {
+    begun: Instant,
+    enough: u64,
+}
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
@@ -53,7 +62,18 @@ impl Server {
         self.plan(ctx, now);
     }
 
-    /// Looks at each lock once, until so many were granted: what a look leaves to be done at the same
+    /// Begins a go.
+    pub(crate) fn begin(&self) -> Go {
+        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
+        Go { begun: Instant::now(), enough }
+    }
+
+    /// Whether it may go on.
+    pub(crate) fn may_go_on(&self, go: &Go) -> bool {
+        self.table.counters().granted < go.enough && go.begun.elapsed() < GO
+    }
+
+    /// Looks at each lock once, as long as that may go on: what a look leaves to be done at the same
     /// lock, and the locks that are left, have their turn when the server's clients had theirs.
     fn look_at_what_is_due(&mut self, ctx: &Ctx<'_>, now: Now) {
         while self.to_look_at.len() < BATCH
@@ -62,13 +82,13 @@ impl Server {
             self.to_look_at.push(due);
         }
         self.to_look_at.reverse();
-        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
+        let go = self.begin();
         // One after another is taken off: a panic at one of them leaves the others for the next turn.
         while let Some((key, cause)) = self.to_look_at.pop() {
-            if self.table.counters().granted >= enough {
-                self.table.look_soon(key.borrow(), cause, now);
-            } else {
+            if self.may_go_on(&go) {
                 self.probe(ctx, &key, cause, now);
+            } else {
+                self.table.look_soon(key.borrow(), cause, now);
             }
         }
     }

@@ -8,23 +8,28 @@ use crate::redis::{Arg, Ctx, Key, KeyKind, Text};
 use crate::server::Server;
 
 impl Words {
-    /// Makes `owner` the one holder of the lock, whatever was there.
+    /// Makes `owner` the one holder of the lock, whatever was there: if it is known that `before` held
+    /// it, and there was nothing else, only that goes.
     pub(crate) fn grant(
         &self,
         key: &Key<'_>,
-        owner: Arg<'_>,
+        (owner, before): (Arg<'_>, Option<Arg<'_>>),
         token: Token,
         until: UnixMillis,
         says: Option<&[u8]>,
     ) {
         let token = stored(token);
         let [owner, token] = [(owner, self.one.lend()), (self.token_field.lend(), token.lend())];
-        let words = [self.replace.lend(), self.abs_ttl.lend()];
-        let Some(says) = says else {
-            return key.replace([owner, token], until.0, words);
-        };
-        let says = Text::new(&stored_value(says));
-        key.replace([owner, token, (self.value_field.lend(), says.lend())], until.0, words);
+        let (until, words) = (until.0, [self.replace.lend(), self.abs_ttl.lend()]);
+        match (says, before) {
+            (None, None) => key.replace([owner, token], None, until, words),
+            (None, before) => key.replace([token, owner], before, until, words),
+            (Some(says), before) => {
+                let says = Text::new(&stored_value(says));
+                let says = (self.value_field.lend(), says.lend());
+                key.replace([token, owner, says], before, until, words);
+            }
+        }
     }
 
     /// Writes what the holder says of itself now; if that is empty, it says nothing any more.

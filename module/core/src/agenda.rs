@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::queue::{QueueId, WaiterId};
 use crate::session::SessionId;
-use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
 /// The ordered ends of waits, leases and sessions.
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ impl Agenda {
         let wait = self.waits.first().map(|(end, _)| end.since(now.mono));
         let look = self.looks.first().map(|(due, _)| due.since(now.unix()));
         let alarm = self.alarms.first().map(|(due, _)| due.since(now.mono));
-        [wait, look, alarm].into_iter().flatten().min()
+        sooner(wait, sooner(look, alarm))
     }
 
     pub(crate) fn has_alarm(&self, due: MonoMillis, session: SessionId) -> bool {

@@ -17,6 +17,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
+// What simulates many clients must do the same again, so nothing may depend on chance.
+#[cfg(feature = "planted")]
+use foldhash::quality::FixedState as RandomState;
+#[cfg(not(feature = "planted"))]
 use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, LockKey};
@@ -30,7 +34,7 @@ use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, TakeReply
 use crate::session::{SessionId, SessionName};
 use crate::table::{Situation, Table};
 use crate::token::Token;
-use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
 /// The least time until a binding is looked at: that only saves memory.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
@@ -397,7 +401,7 @@ impl<P> Table<P> {
         let bindings = &self.bindings;
         let orphans = (!bindings.orphans.is_empty()).then_some(Millis(0));
         let look = bindings.looks.first().map(|(due, _)| due.since(now.mono));
-        let first = [orphans, look].into_iter().flatten().min()?;
+        let first = sooner(orphans, look)?;
         let refused = bindings.refused_until.map_or(Millis(0), |until| until.since(now.mono));
         Some(first.max(refused))
     }

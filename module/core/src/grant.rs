@@ -121,28 +121,11 @@ impl<P> Table<P> {
         if self.quarantine.is_on(at.now) {
             return None;
         }
-        let (token, given) = self.token_of_period(at, sharing)?;
+        let (token, given) = self.token_of(at, sharing.token).ok()?;
         let joined = self.let_in(at, token, cause);
         let longest = joined.iter().map(|hand_off| hand_off.until).max()?;
         let until = sharing.extended_to(longest);
         Some(Change::Share(Sharers { begins: false, token: given, own: None, joined, until }))
-    }
-
-    /// The token of a shared period, and whether it must be written first. `None` if it would be
-    /// a guess.
-    pub(crate) fn token_of_period(
-        &mut self,
-        at: &Situation<'_>,
-        sharing: &Sharing<'_>,
-    ) -> Option<(Token, Option<Token>)> {
-        if let Some(token) = self.believe(sharing.token) {
-            return Some((token, None));
-        }
-        if at.must_guess(None) {
-            return None;
-        }
-        let token = self.tokens.issue(None, at.floor, at.now.unix_us);
-        Some((token, Some(token)))
     }
 
     /// Takes the run of those who want to share out of the queue, up to a batch, and plans a look

@@ -105,37 +105,31 @@ pub enum RenewReply {
     TryAgain,
 }
 
-/// What a holder's repeated acquire comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reentry {
-    /// It holds this many times now; the new end of the lease, if it moves.
-    Holds { holds: u64, until: Option<UnixMillis> },
-    /// See [`AcquireReply::Mismatch`].
-    Mismatch,
-    /// See [`AcquireReply::TooManyHolds`].
-    TooManyHolds,
-}
-
 impl Holding<'_> {
-    /// Counts one more hold, or recognises a request that was already carried out. A lease is
-    /// never shortened, and one without an end stays so.
-    pub(crate) fn reenter(&self, request: &Acquire<'_>, now: UnixMillis) -> Reentry {
+    /// Counts one more hold, or recognises a request that was already carried out: how many there are
+    /// now, and the new end of the lease, if it moves. A lease is never shortened, and one without an
+    /// end stays so.
+    pub(crate) fn reenter(
+        &self,
+        request: &Acquire<'_>,
+        now: UnixMillis,
+    ) -> Result<(u64, Option<UnixMillis>), AcquireReply> {
         let more = self.holds.saturating_add(1);
         let holds = match request.holds {
             None => more,
             Some(n) if n == self.holds && Bug::RepeatCounts.is_planted() => more,
             Some(n) if n == self.holds || n == more => n,
-            Some(_) => return Reentry::Mismatch,
+            Some(_) => return Err(AcquireReply::Mismatch),
         };
         if holds > self.holds && holds > HOLDS_MAX {
-            return Reentry::TooManyHolds;
+            return Err(AcquireReply::TooManyHolds);
         }
         let end = now.plus(request.lease);
         let until = self
             .until
             .filter(|until| *until < end || Bug::ReentryShortens.is_planted())
             .map(|_| end);
-        Reentry::Holds { holds, until }
+        Ok((holds, until))
     }
 }
 
@@ -165,11 +159,11 @@ mod tests {
     fn a_reentry_never_shortens() {
         let now = UnixMillis(1_000);
         let longer = held(1, Some(1_500)).reenter(&again(900, None), now);
-        assert_eq!(longer, Reentry::Holds { holds: 2, until: Some(UnixMillis(1_900)) });
+        assert_eq!(longer, Ok((2, Some(UnixMillis(1_900)))));
         let shorter = held(1, Some(1_500)).reenter(&again(100, None), now);
-        assert_eq!(shorter, Reentry::Holds { holds: 2, until: None });
+        assert_eq!(shorter, Ok((2, None)));
         let endless = held(1, None).reenter(&again(100, None), now);
-        assert_eq!(endless, Reentry::Holds { holds: 2, until: None });
+        assert_eq!(endless, Ok((2, None)));
     }
 
     #[test]
@@ -177,22 +171,22 @@ mod tests {
         let now = UnixMillis(1_000);
         let two = held(2, Some(9_000));
         let with = |n| two.reenter(&again(1, Some(n)), now);
-        assert_eq!(with(1), Reentry::Mismatch);
-        assert_eq!(with(2), Reentry::Holds { holds: 2, until: None });
-        assert_eq!(with(3), Reentry::Holds { holds: 3, until: None });
-        assert_eq!(with(4), Reentry::Mismatch);
+        assert_eq!(with(1), Err(AcquireReply::Mismatch));
+        assert_eq!(with(2), Ok((2, None)));
+        assert_eq!(with(3), Ok((3, None)));
+        assert_eq!(with(4), Err(AcquireReply::Mismatch));
     }
 
     #[test]
     fn holds_are_limited_but_a_repeat_at_the_limit_is_fine() {
         let now = UnixMillis(0);
         let full = held(HOLDS_MAX, Some(9));
-        assert_eq!(full.reenter(&again(1, None), now), Reentry::TooManyHolds);
+        assert_eq!(full.reenter(&again(1, None), now), Err(AcquireReply::TooManyHolds));
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
-        assert_eq!(repeat, Reentry::Holds { holds: HOLDS_MAX, until: None });
+        assert_eq!(repeat, Ok((HOLDS_MAX, None)));
         // Somebody else's script has counted further.
         let fuller = held(HOLDS_MAX + 1, Some(9)).reenter(&again(1, Some(HOLDS_MAX + 1)), now);
-        assert_eq!(fuller, Reentry::Holds { holds: HOLDS_MAX + 1, until: None });
+        assert_eq!(fuller, Ok((HOLDS_MAX + 1, None)));
     }
 
     #[test]

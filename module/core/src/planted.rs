@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose, to prove that the tests see them.
 //!
 //! They exist only in builds with the feature `planted`, where the environment variable
-//! `KVLOCK_PLANTED` names the one that is there. `scripts/test planted` plants each in turn and expects
+//! `KVLOCK_PLANTED` names the one that is there; in one thread [`Bug::plant`] decides that. `scripts/test planted` plants each in turn and expects
 //! a test to fail. In any other build [`Bug::is_planted`] is the constant `false`.
 
 macro_rules! bugs {
@@ -181,6 +181,17 @@ impl Bug {
             let name = std::env::var("KVLOCK_PLANTED").ok()?;
             Self::ALL.iter().find(|(_, named)| *named == name).map(|(bug, _)| *bug)
         });
-        *planted == Some(self)
+        HERE.get().unwrap_or(*planted) == Some(self)
     }
+
+    /// Plants that one, or none, for what this thread does from now on.
+    #[cfg(feature = "planted")]
+    pub fn plant(bug: Option<Self>) {
+        HERE.set(Some(bug));
+    }
+}
+
+#[cfg(feature = "planted")]
+thread_local! {
+    static HERE: std::cell::Cell<Option<Option<Bug>>> = const { std::cell::Cell::new(None) };
 }

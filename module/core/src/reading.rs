@@ -7,6 +7,7 @@
 
 use std::rc::Rc;
 
+use crate::grant::RUN_MAX;
 use crate::key::LockKey;
 use crate::outbox::{Ending, Granted, Outcome};
 use crate::outcome::count;
@@ -33,6 +34,10 @@ pub struct LaterReader;
 
 /// How many acknowledged outcomes one call drops; the others go some at a time.
 const PRUNED: usize = 1_000;
+
+/// How many readers are told in one go: more than become ready in one, but that all are told of a
+/// drain.
+const READERS: usize = 4 * RUN_MAX;
 
 impl<P> Table<P> {
     /// A client reads: what it acknowledges is dropped, and what comes after is for it. A client
@@ -141,6 +146,11 @@ impl<P> Table<P> {
             return Some((reading, client));
         }
         None
+    }
+
+    /// Some of those; if there are more, they are due at once.
+    pub fn next_readers(&mut self, now: Now) -> Vec<(Reading, P)> {
+        std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
 
     /// Whether there are blocked readers to be answered.

@@ -80,6 +80,12 @@ impl<P> Table<P> {
         queue.map_or(0, |queue| queue.len)
     }
 
+    /// Whether an owner waits for this lock, passed over or not.
+    #[must_use]
+    pub fn waits_for(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
+    }
+
     /// Those who wait for one lock, the next one first.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);

@@ -1,7 +1,7 @@
 //! The lock table: what a command with `SHARED` does.
 
 use crate::grant::after;
-use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
+use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Holding;
 use crate::outcome::{Cause, Change, Sharers, count};
@@ -22,22 +22,21 @@ impl<P> Table<P> {
         let must_hold_more = request.holds.is_some_and(|n| n > 1);
         let in_line = self.is_in_line(at.key);
         let alone = request.want != Want::Shared;
-        match (own, alone) {
-            (Some(_), true) if Bug::UpgradeWaits.is_planted() => {
-                (AcquireReply::Refused, Change::None)
-            }
-            (Some(_), true) => (AcquireReply::Upgrade, Change::None),
+        let joins = match (own, alone) {
+            (Some(_), true) if Bug::UpgradeWaits.is_planted() => Err(AcquireReply::Refused),
+            (Some(_), true) => Err(AcquireReply::Upgrade),
             (Some(share), false) => self.reenter_share(at, sharing, share, request),
-            (None, _) if must_hold_more => (AcquireReply::Mismatch, Change::None),
-            (None, _) if self.quarantine.is_on(at.now) => (AcquireReply::Refused, Change::None),
+            (None, _) if must_hold_more => Err(AcquireReply::Mismatch),
+            (None, _) if self.quarantine.is_on(at.now) => Err(AcquireReply::Refused),
             (None, false) if !in_line || Bug::ReaderOvertakes.is_planted() => {
                 self.join(at, sharing, request)
             }
             (None, true) if Bug::WriterAmongReaders.is_planted() => {
-                self.take(at, sharing.token, request)
+                Ok(self.take(at, sharing.token, request))
             }
-            (None, _) => (AcquireReply::Refused, Change::None),
-        }
+            (None, _) => Err(AcquireReply::Refused),
+        };
+        joins.unwrap_or_else(|refusal| (refusal, Change::None))
     }
 
     fn join(
@@ -45,16 +44,14 @@ impl<P> Table<P> {
         at: &Situation<'_>,
         sharing: &Sharing<'_>,
         request: &Acquire<'_>,
-    ) -> (AcquireReply, Change<P>) {
-        let Some((token, given)) = self.token_of_period(at, sharing) else {
-            return (AcquireReply::TryAgain, Change::None);
-        };
+    ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
+        let (token, given) = self.token_of(at, sharing.token)?;
         count(&mut self.counters.granted);
         count(&mut self.counters.granted_shared);
         self.unbind(at.key, request.owner);
         let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
         let change = shares_on(sharing, share, given);
-        (AcquireReply::Granted { token, holds: 1 }, change)
+        Ok((AcquireReply::Granted { token, holds: 1 }, change))
     }
 
     fn reenter_share(
@@ -63,21 +60,15 @@ impl<P> Table<P> {
         sharing: &Sharing<'_>,
         share: Share,
         request: &Acquire<'_>,
-    ) -> (AcquireReply, Change<P>) {
-        let (holds, until) = match share.as_holding().reenter(request, at.now.unix()) {
-            Reentry::Holds { holds, until } => (holds, until),
-            Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
-            Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
-        };
-        let Some((token, given)) = self.token_of_period(at, sharing) else {
-            return (AcquireReply::TryAgain, Change::None);
-        };
+    ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
+        let (holds, until) = share.as_holding().reenter(request, at.now.unix())?;
+        let (token, given) = self.token_of(at, sharing.token)?;
         self.count_reentry(holds > share.holds);
         self.touched(at.key, request.owner, sharing.token);
         let now = Share { holds, until: until.unwrap_or(share.until) };
         let same = now == share && given.is_none();
         let change = if same { Change::None } else { shares_on(sharing, now, given) };
-        (AcquireReply::Granted { token, holds }, change)
+        Ok((AcquireReply::Granted { token, holds }, change))
     }
 
     /// The one holder of a lock asks to share it too.
@@ -86,30 +77,16 @@ impl<P> Table<P> {
         at: &Situation<'_>,
         holding: &Holding<'_>,
         request: &Acquire<'_>,
-    ) -> (AcquireReply, Change<P>) {
+    ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
         let beside = Holding { holds: holding.shared, ..*holding };
-        let (holds, until) = match beside.reenter(request, at.now.unix()) {
-            Reentry::Holds { holds, until } => (holds, until),
-            Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
-            Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
-        };
-        let believed = self.believe(holding.token);
-        if at.must_guess(believed) {
-            return (AcquireReply::TryAgain, Change::None);
-        }
-        let given = match believed {
-            Some(_) => None,
-            None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
-        };
-        let Some(token) = believed.or(given) else {
-            return (AcquireReply::Refused, Change::None);
-        };
+        let (holds, until) = beside.reenter(request, at.now.unix())?;
+        let (token, given) = self.token_of(at, holding.token)?;
         self.count_reentry(holds > holding.shared);
         self.touched(at.key, request.owner, holding.token);
         let same = holds == holding.shared && until.is_none() && given.is_none();
         let change =
             if same { Change::None } else { Change::Beside { holds, token: given, until } };
-        (AcquireReply::Granted { token, holds }, change)
+        Ok((AcquireReply::Granted { token, holds }, change))
     }
 
     pub(crate) fn count_reentry(&mut self, more: bool) {

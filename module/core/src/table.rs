@@ -12,7 +12,7 @@ use crate::flight::Flights;
 use crate::grant::after;
 use crate::histogram::Histogram;
 use crate::key::KeyRef;
-use crate::lock::{Acquire, AcquireReply, Reentry, Release, ReleaseReply, RenewReply, left_after};
+use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left_after};
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::observers::Watches;
@@ -166,11 +166,12 @@ impl<P> Table<P> {
         match &at.seen {
             Observed::NotALock { .. } => (AcquireReply::NotALock, Change::None),
             Observed::Held(holding) if holding.owner == request.owner => {
-                if request.want == Want::Shared {
+                let again = if request.want == Want::Shared {
                     self.share_beside(at, holding, request)
                 } else {
                     self.reenter(at, holding, request)
-                }
+                };
+                again.unwrap_or_else(|refusal| (refusal, Change::None))
             }
             Observed::Shared(sharing) => self.ask_for_shared(at, sharing, request),
             Observed::Free { .. } | Observed::Held(_) if request.holds.is_some_and(|n| n > 1) => {
@@ -195,31 +196,35 @@ impl<P> Table<P> {
         at: &Situation<'_>,
         holding: &Holding<'_>,
         request: &Acquire<'_>,
-    ) -> (AcquireReply, Change<P>) {
-        let (holds, until) = match holding.reenter(request, at.now.unix()) {
-            Reentry::Holds { holds, until } => (holds, until),
-            Reentry::Mismatch => return (AcquireReply::Mismatch, Change::None),
-            Reentry::TooManyHolds => return (AcquireReply::TooManyHolds, Change::None),
-        };
-        let token = self.believe(holding.token);
-        if at.must_guess(token) {
-            return (AcquireReply::TryAgain, Change::None);
+    ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
+        let (holds, until) = holding.reenter(request, at.now.unix())?;
+        let (mut token, mut given) = self.token_of(at, holding.token)?;
+        if Bug::TokenOnReentry.is_planted() {
+            token = self.tokens.issue(holding.token, at.floor, at.now.unix_us);
+            given = Some(token);
         }
         let more = holds != holding.holds;
-        let given = match token {
-            Some(_) if !Bug::TokenOnReentry.is_planted() => None,
-            Some(_) => Some(self.tokens.issue(holding.token, at.floor, at.now.unix_us)),
-            None => Some(self.tokens.issue(None, at.floor, at.now.unix_us)),
-        };
         self.count_reentry(more);
         self.touched(at.key, request.owner, holding.token);
-        let reply = match given.or(token) {
-            Some(token) => AcquireReply::Granted { token, holds },
-            None => AcquireReply::Refused,
-        };
-        let change =
-            Change::Update { holds: more.then_some(holds), token: given, until, value: None };
-        (reply, change.or_none())
+        let holds_now = more.then_some(holds);
+        let change = Change::Update { holds: holds_now, token: given, until, value: None };
+        Ok((AcquireReply::Granted { token, holds }, change.or_none()))
+    }
+
+    /// The token of a lock that is held already, or the one that it gets, which must be written.
+    pub(crate) fn token_of(
+        &mut self,
+        at: &Situation<'_>,
+        stored: Option<Token>,
+    ) -> Result<(Token, Option<Token>), AcquireReply> {
+        if let Some(token) = self.believe(stored) {
+            return Ok((token, None));
+        }
+        if at.must_guess(None) {
+            return Err(AcquireReply::TryAgain);
+        }
+        let token = self.tokens.issue(None, at.floor, at.now.unix_us);
+        Ok((token, Some(token)))
     }
 
     /// Gives back one, some or all holds of a kind. The last one hands the lock to the first

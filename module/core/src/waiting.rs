@@ -14,7 +14,7 @@ use crate::planted::Bug;
 use crate::queue::{Leaver, Newcomer, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
-use crate::types::{Millis, MonoMillis, Now, UnixMillis};
+use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
 /// Who is put in line, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -313,13 +313,12 @@ impl<P> Table<P> {
     /// How long it is until something is due; none if nothing ever is.
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
-        let planned = self.agenda.next_due(now);
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
-        let at_once = goes_on.then_some(Millis(0));
-        [planned, at_once, self.quarantine_due(now), self.moment_due(now), self.bound_due(now)]
-            .into_iter()
-            .flatten()
-            .min()
+        if goes_on || self.has_released() {
+            return Some(Millis(0));
+        }
+        let first = sooner(self.agenda.next_due(now), self.quarantine_due(now));
+        sooner(first, sooner(self.moment_due(now), self.bound_due(now)))
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {

@@ -63,11 +63,14 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     }
     assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
+    // A server for which nothing is due stops its timer in its regular round: nobody would be told then.
+    assert_eq!(table.next_due(now), Some(Millis(0)));
     // Their time is over, but they are released: nobody is told otherwise.
     let later = Now { mono: MonoMillis(5_000), ..now };
     assert_eq!(table.time_out_one(later), None);
     let told = std::iter::from_fn(|| table.next_released()).flatten();
     assert!(told.eq(0..100_000));
     assert_eq!((table.waiters(), table.has_released()), (0, false));
+    assert_eq!(table.next_due(now), None);
     assert_eq!(table.check(), Ok(()));
 }

@@ -1,7 +1,7 @@
 //! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
 
 use kvlock_core::arguments;
-use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, SessionId, Want};
+use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Kind, SessionId, Want};
 
 use super::{
     Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::clock;
 use crate::operate::Need;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
 use crate::server::Server;
 
 pub(crate) struct LockAcquire;
@@ -18,9 +18,6 @@ impl Operation for LockAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.acquire",
         flags: c"write deny-oom fast",
-        arity: -4,
-        key: Some(KeyUse::Write),
-        acl: c"write fast",
         summary: c"Takes a lock if it is free, or re-enters it. Never waits.",
         complexity: c"O(1)",
         args: &[
@@ -42,8 +39,8 @@ impl Operation for LockAcquire {
         let (bound, options) = arguments::bound(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
-        let at = KeyRef::lock(ctx.db(), key.bytes());
-        let bound = bound_to(server, ctx, session, bound, at, request.owner)?;
+        let at = (*key, Kind::Lock, request.owner);
+        let bound = bound_to(server, ctx, (session, bound), at)?;
         Ok(run(server, ctx, *key, *owner, &request, says, bound))
     }
 }
@@ -53,18 +50,18 @@ impl Operation for LockAcquire {
 pub(super) fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
-    session: Option<Arg<'_>>,
-    bound: bool,
-    key: KeyRef<'_>,
-    owner: &[u8],
+    asked: (Option<Arg<'_>>, bool),
+    (key, kind, owner): (Arg<'_>, Kind, &[u8]),
 ) -> Result<Option<SessionId>, Reply> {
-    let session = match (session, bound) {
+    let session = match asked {
         (None, false) => return Ok(None),
         (None, true) => return Err(UNBOUND),
         (Some(_), false) => return Err(SYNTAX),
         (Some(name), true) => server.session(ctx, name)?,
     };
-    if server.table.has_room_to_bind(key, owner) { Ok(Some(session)) } else { Err(TOO_MANY_BOUND) }
+    let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
+    let has_room = server.table.has_room_to_bind(key, owner);
+    if has_room { Ok(Some(session)) } else { Err(TOO_MANY_BOUND) }
 }
 
 /// Acquires without waiting.

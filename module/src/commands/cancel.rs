@@ -5,7 +5,7 @@ use kvlock_core::{KeyRef, Kind};
 
 use super::{Answer, Operation};
 use crate::clock;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;
 
 pub(super) struct LockCancel;
@@ -15,9 +15,6 @@ pub(super) struct LatchCancel;
 const SPEC: CommandSpec = CommandSpec {
     name: c"lock.cancel",
     flags: c"write fast",
-    arity: 3,
-    key: Some(KeyUse::Write),
-    acl: c"write fast",
     summary: c"Withdraws an owner's waiter: its LOCK.WAIT answers nil.",
     complexity: c"O(1)",
     args: &[ArgSpec::Key, ArgSpec::Text(c"owner")],

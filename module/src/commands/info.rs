@@ -6,7 +6,7 @@ use kvlock_core::{Holding, KeyRef, Now, Observed, Share, Sharing, Token, UnixMil
 
 use super::{Answer, NOT_A_LOCK, Operation};
 use crate::keyspace::{self, Depth};
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
 use crate::server::Server;
 use crate::{clock, sessions};
 
@@ -16,9 +16,6 @@ impl Operation for LockInfo {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.info",
         flags: c"readonly fast",
-        arity: -2,
-        key: Some(KeyUse::Read),
-        acl: c"read fast",
         summary: c"Says who holds a lock, for how long, and who waits for it.",
         complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
         args: &[
@@ -35,8 +32,7 @@ impl Operation for LockInfo {
         let name = KeyRef::lock(ctx.db(), key.bytes());
         let open = ctx.open_to_read(*key);
         let shown = holders_shown.unwrap_or(1);
-        let Some(mut held) = Held::read(server, open.as_ref(), name, *key, shown, now.unix())
-        else {
+        let Some(mut held) = Held::read(server, open.as_ref(), name, shown, now.unix()) else {
             return Err(NOT_A_LOCK);
         };
         let mut fields = held.describe(server, now);
@@ -76,13 +72,12 @@ impl Held {
         server: &mut Server,
         open: Option<&Key<'_>>,
         at: KeyRef<'_>,
-        name: Arg<'_>,
         shown: usize,
         now: UnixMillis,
     ) -> Option<Self> {
         let living = BTreeMap::new();
         let free = Self { alone: None, says: None, sharers: 0, living, token: None, until: None };
-        Some(match keyspace::read(open, &server.words, name, None, Depth::Full) {
+        Some(match keyspace::read(open, &server.words, at.name, None, Depth::Full) {
             Observed::NotALock { .. } => return None,
             Observed::Free { .. } => free,
             Observed::Held(Holding { holds, shared, token, until, .. }) => {

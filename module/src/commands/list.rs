@@ -1,16 +1,13 @@
-//! `LOCK.LIST [COUNT count]`
+//! `LOCK.LIST [COUNT count]`, `LOCK.PROFILE [COUNT count] [RESET]`
 
-use kvlock_core::{Observed, arguments};
+use kvlock_core::{Cost, Kind, LockKey, Observed, arguments};
 
 use super::info::number;
-use super::{Answer, Operation};
+use super::{Answer, Operation, SHOWN};
 use crate::clock;
 use crate::keyspace::{self, Depth};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply, Text};
 use crate::server::Server;
-
-/// How many locks are shown unless the caller says so.
-const SHOWN: usize = 10;
 
 pub(crate) struct LockList;
 
@@ -18,9 +15,6 @@ impl Operation for LockList {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.list",
         flags: c"readonly",
-        arity: -1,
-        key: None,
-        acl: c"read slow dangerous",
         summary: c"Lists the locks of the database that most clients wait for.",
         complexity: c"O(N) where N is the number of locks that are waited for",
         args: &[ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" }],
@@ -33,7 +27,8 @@ impl Operation for LockList {
         let entries = locks.iter().map(|lock| {
             let name = Text::new(&lock.key.name);
             let open = ctx.open_to_read(name.lend());
-            let seen = keyspace::read(open.as_ref(), &server.words, name.lend(), None, Depth::Full);
+            let seen =
+                keyspace::read(open.as_ref(), &server.words, &lock.key.name, None, Depth::Full);
             let is_held = matches!(seen, Observed::Held(_));
             let holder = open.as_ref().filter(|_| is_held).and_then(keyspace::holder);
             let owner = Reply::or_nil(holder, |(owner, _)| Reply::Bytes(owner));
@@ -49,4 +44,47 @@ impl Operation for LockList {
         });
         Ok(Reply::List(entries.collect()))
     }
+}
+
+/// `LOCK.PROFILE [COUNT count] [RESET]`
+pub(crate) struct LockProfile;
+
+impl Operation for LockProfile {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.profile",
+        flags: c"readonly",
+        summary: c"Lists the locks of the database that were waited for longest.",
+        complexity: c"O(1): at most 128 locks are looked at",
+        args: &[
+            ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" },
+            ArgSpec::OptionalWord { word: c"RESET", name: c"reset" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let (shown, reset) = arguments::profile(args)?;
+        let found = server.table.profile(ctx.db(), shown.unwrap_or(SHOWN));
+        let entries = found.into_iter().map(|(key, cost)| entry(key, cost)).collect();
+        if reset {
+            server.table.reset_profile();
+        }
+        Ok(Reply::List(entries))
+    }
+}
+
+fn entry(key: &LockKey, cost: Cost) -> Reply {
+    let kind = match key.kind {
+        Kind::Lock | Kind::Changes => "lock",
+        Kind::Semaphore => "semaphore",
+        Kind::Latch => "latch",
+    };
+    Reply::Map(vec![
+        ("key", Reply::Bytes(key.name.to_vec())),
+        ("kind", Reply::Word(kind)),
+        ("waited", Reply::Number(cost.waited.0)),
+        ("longest-wait", Reply::Number(cost.longest.0)),
+        ("hand-offs", Reply::Number(cost.hand_offs)),
+        ("held", Reply::Number(cost.held_us / 1000)),
+        ("missed", Reply::Number(cost.missed.0)),
+    ])
 }

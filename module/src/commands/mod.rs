@@ -1,16 +1,14 @@
-//! The commands, one file each: what is documented of it, how its arguments are read, and what it
-//! asks of the lock table.
+//! The commands: what is documented of each, how its arguments are read, and what it asks of the
+//! lock table.
 
 mod acquire;
 mod cancel;
-mod force_release;
 mod info;
 mod latch;
 mod list;
 mod observe;
 #[cfg(feature = "planted")]
 mod panic;
-mod profile;
 mod release;
 mod renew;
 mod sem;
@@ -23,8 +21,11 @@ use kvlock_core::Dismissal;
 use kvlock_core::arguments::Refusal;
 
 use crate::module::DRAINING;
-use crate::redis::{Arg, Args, Command, CommandSpec, Ctx, KeyUse, Registry, Reply};
+use crate::redis::{Arg, Args, Command, CommandSpec, Ctx, Registry, Reply};
 use crate::server::{self, Server};
+
+/// How many locks or sessions are shown unless the caller says so.
+const SHOWN: usize = 10;
 
 /// What a command answers: trouble is an answer, too.
 type Answer = Result<Reply, Reply>;
@@ -34,7 +35,7 @@ trait Operation: 'static {
     /// What the server and its users are told of it.
     const SPEC: CommandSpec;
 
-    /// What it does. On a replica nothing that writes its key is done.
+    /// What it does. On a replica nothing that writes is done.
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer;
 }
 
@@ -42,12 +43,13 @@ impl<O: Operation> Command for O {
     const SPEC: CommandSpec = O::SPEC;
 
     fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
-        server::with(|server| {
-            if matches!(O::SPEC.key, Some(KeyUse::Write)) && !server.may_serve() {
+        let answer = server::with_unless_busy(|server| {
+            if O::SPEC.writes() && !server.may_serve() {
                 return READ_ONLY;
             }
             O::run(server, ctx, args.all()).unwrap_or_else(|trouble| trouble)
-        })
+        });
+        answer.unwrap_or(BUSY)
     }
 }
 
@@ -72,8 +74,8 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<cancel::LatchCancel>();
     registry.add::<info::LockInfo>();
     registry.add::<list::LockList>();
-    registry.add::<profile::LockProfile>();
-    registry.add::<force_release::LockForceRelease>();
+    registry.add::<list::LockProfile>();
+    registry.add::<release::LockForceRelease>();
     registry.add::<latch::LatchSet>();
     registry.add::<latch::LatchCountDown>();
     registry.add::<latch::LatchWait>();
@@ -110,6 +112,8 @@ pub(crate) const UNSET: Reply =
 pub(crate) const TOO_MANY_PERMITS: Reply =
     Reply::error(c"TOOMANY the semaphore does not have so many permits");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
+/// What another module hears that calls us when it hears of what we are doing.
+const BUSY: Reply = Reply::error(c"TRYAGAIN called from within a command: ask again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
 /// What a caller hears whose session is not there: it ended, it is of another start of this server,
 /// or of another user.

@@ -6,7 +6,7 @@ use super::{Answer, NOT_A_LOCK, Operation, QUEUE_FULL, SYNTAX};
 use crate::clock;
 use crate::module::DRAINING;
 use crate::observers::{Standing, standing};
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;
 
 pub(super) struct LockObserve;
@@ -15,9 +15,6 @@ pub(super) struct LockUnobserve;
 const SPEC: CommandSpec = CommandSpec {
     name: c"lock.observe",
     flags: c"readonly fast",
-    arity: 4,
-    key: Some(KeyUse::Read),
-    acl: c"read fast",
     summary: c"Says who holds a lock, and tells a session whenever that changes.",
     complexity: c"O(log N) where N is the number of those who wait or observe",
     args: &[ArgSpec::Key, ArgSpec::NamedText { word: c"SESSION", name: c"id" }],

@@ -26,9 +26,6 @@ impl Operation for LockPanic {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.panic",
         flags: c"admin",
-        arity: 2,
-        key: None,
-        acl: c"admin dangerous",
         summary: c"Provokes a panic at the next entry of a kind.",
         complexity: c"O(1)",
         args: &[ArgSpec::Text(c"entry")],

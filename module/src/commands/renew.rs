@@ -4,7 +4,7 @@ use kvlock_core::{RenewReply, Want, arguments};
 
 use super::{Answer, MOVING, NOT_A_LOCK, Operation, SHARED, error};
 use crate::operate::Need;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;
 
 pub(crate) struct LockRenew;
@@ -13,9 +13,6 @@ impl Operation for LockRenew {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.renew",
         flags: c"write fast",
-        arity: -4,
-        key: Some(KeyUse::Write),
-        acl: c"write fast",
         summary: c"Starts the lease of a held lock anew.",
         complexity: c"O(1)",
         args: &[

@@ -7,7 +7,7 @@ use kvlock_core::{
 use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire};
 use crate::clock;
 use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, KeyUse, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply};
 use crate::server::{Server, Waiting, WaitsFor};
 
 /// What an earlier wait hears when its owner waits again.
@@ -19,9 +19,6 @@ impl Operation for LockWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.wait",
         flags: c"write deny-oom blocking",
-        arity: -5,
-        key: Some(KeyUse::Write),
-        acl: c"write slow blocking",
         summary: c"Takes a lock, or waits in line until it is handed over or the time is up.",
         complexity: c"O(1)",
         args: &[

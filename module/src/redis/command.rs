@@ -8,11 +8,9 @@ use redis_module::raw;
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard, log_line};
-use super::load::Host;
 use super::parked::take_parked;
 use super::reply::Reply;
 use super::text::Arg;
-use crate::module::Module;
 
 /// A command: what the server and its users are told of it, and what it does.
 pub(crate) trait Command: 'static {
@@ -38,20 +36,12 @@ impl<'a> Args<'a> {
 #[derive(Debug)]
 pub(crate) struct CommandSpec {
     pub(crate) name: &'static CStr,
-    /// How it behaves, in the words of the module API.
+    /// How it behaves, in the words of the module API; `write` first.
     pub(crate) flags: &'static CStr,
-    /// Arguments with the name; negative where more may follow.
-    pub(crate) arity: i32,
-    /// What it does with the key that is its first argument; `None` if it has no key.
-    pub(crate) key: Option<KeyUse>,
-    pub(crate) acl: AclCategories,
     pub(crate) summary: &'static CStr,
     pub(crate) complexity: &'static CStr,
     pub(crate) args: &'static [ArgSpec],
 }
-
-/// The server's own ACL categories of a command, on servers that have them for modules.
-pub(crate) type AclCategories = &'static CStr;
 
 /// Categories of ours, on servers where a module may add some: what an application needs, and what is
 /// for operators.
@@ -59,15 +49,60 @@ const FOR_ALL: &CStr = c"lock";
 const FOR_OPERATORS: &CStr = c"lock_admin";
 
 impl CommandSpec {
-    /// All its categories. What is dangerous is for operators.
-    fn categories(&self) -> CString {
-        if optional!(RedisModule_AddACLCategory).is_none() {
-            return self.acl.into();
+    /// Whether it writes its key.
+    pub(crate) const fn writes(&self) -> bool {
+        matches!(self.flags.to_bytes(), [b'w', ..])
+    }
+
+    const fn has_key(&self) -> bool {
+        matches!(self.args, [ArgSpec::Key, ..])
+    }
+
+    /// The fewest words that it has, with its name, and whether there may be more.
+    const fn words(&self) -> (usize, bool) {
+        let (mut least, mut more, mut rest) = (1, false, self.args);
+        while let [arg, others @ ..] = rest {
+            match arg {
+                ArgSpec::Key | ArgSpec::Text(_) | ArgSpec::Number(_) => least += 1,
+                ArgSpec::NumberOrWord { .. } => least += 1,
+                ArgSpec::NamedText { .. } => least += 2,
+                ArgSpec::OptionalText(_)
+                | ArgSpec::OptionalWord { .. }
+                | ArgSpec::OptionalNumber { .. }
+                | ArgSpec::OptionalNamedText { .. }
+                | ArgSpec::OptionalWordOrNumber { .. } => more = true,
+            }
+            rest = others;
         }
-        let is_dangerous = self.acl.to_bytes().windows(9).any(|word| word == b"dangerous");
-        let ours = if is_dangerous { FOR_OPERATORS } else { FOR_ALL };
-        CString::new([self.acl.to_bytes(), ours.to_bytes()].join(&b" "[..]))
-            .unwrap_or_else(|_| self.acl.into())
+        (least, more)
+    }
+
+    /// The same in one number: negative where more may follow.
+    fn arity(&self) -> i32 {
+        let (least, more) = self.words();
+        let least = i32::try_from(least).unwrap_or(0);
+        if more { -least } else { least }
+    }
+
+    /// The server's own ACL categories for it, and one of ours. What tells of all keys is dangerous.
+    fn categories(&self) -> [CString; 2] {
+        let flags = self.flags.to_string_lossy();
+        let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
+        let is_dangerous = has("admin") || has("readonly") && !self.has_key();
+        let all = [
+            (has("write"), "write"),
+            (has("readonly"), "read"),
+            (has("fast"), "fast"),
+            (!has("fast"), "slow"),
+            (has("blocking"), "blocking"),
+            (has("admin"), "admin"),
+            (is_dangerous, "dangerous"),
+        ];
+        let theirs: Vec<_> = all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        let theirs = theirs.join(" ");
+        let ours = if is_dangerous { FOR_OPERATORS } else { FOR_ALL }.to_string_lossy();
+        let both = format!("{theirs} {ours}");
+        [both, theirs].map(|names| CString::new(names).unwrap_or_default())
     }
 }
 
@@ -83,15 +118,6 @@ pub(super) unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) {
         // SAFETY: by the contract of this function; the name is copied.
         unsafe { add(ctx, category.as_ptr()) };
     }
-}
-
-/// What a command does with its key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum KeyUse {
-    /// Reads it.
-    Read,
-    /// Reads, makes, changes or deletes it.
-    Write,
 }
 
 /// One argument, as `COMMAND DOCS` shows it.
@@ -128,7 +154,7 @@ pub(super) unsafe fn register<C: Command>(
     ctx: *mut raw::RedisModuleCtx,
 ) -> Result<(), &'static CStr> {
     let spec = &C::SPEC;
-    let (first, last, step) = if spec.key.is_some() { (1, 1, 1) } else { (0, 0, 0) };
+    let (first, last, step) = if spec.has_key() { (1, 1, 1) } else { (0, 0, 0) };
     let create = required!(RedisModule_CreateCommand);
     // SAFETY: by the contract of this function; the strings are copied, the function never
     // unwinds.
@@ -150,7 +176,8 @@ pub(super) unsafe fn register<C: Command>(
     }
     if let Some(set_categories) = optional!(RedisModule_SetCommandACLCategories) {
         // A server that does not know one of them sets none, and may have had no room for ours.
-        for categories in [&*spec.categories(), spec.acl] {
+        let skipped = usize::from(optional!(RedisModule_AddACLCategory).is_none());
+        for categories in spec.categories().iter().skip(skipped) {
             // SAFETY: likewise; the string is read at once.
             if unsafe { set_categories(command, categories.as_ptr()) } == OK {
                 break;
@@ -170,13 +197,10 @@ unsafe extern "C" fn call<C: Command>(
     let ctx = unsafe { Ctx::new(raw_ctx) };
     take_parked();
     let reply = guard(Entry::Command, None, || {
-        let arity = usize::try_from(C::SPEC.arity.unsigned_abs()).unwrap_or(usize::MAX);
+        let (least, more) = const { C::SPEC.words() };
         let count = usize::try_from(argc).unwrap_or(0);
-        if count < arity || (count > arity && C::SPEC.arity > 0) {
+        if count < least || (count > least && !more) {
             return Some(wrong_arity(C::SPEC.name));
-        }
-        if Module::is_busy() {
-            return Some(Reply::error(c"TRYAGAIN called from within a command: ask again later"));
         }
         // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
         // `argc` of them until this callback returns.
@@ -215,7 +239,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
         sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
-    let mut keys: Vec<_> = spec.key.map(key_spec).into_iter().collect();
+    let mut keys = Vec::from_iter(spec.has_key().then(|| key_spec(spec.writes())));
     // SAFETY: an all-zero key specification is the API's mark for the end of the list.
     keys.push(unsafe { std::mem::zeroed() });
     let mut options = [end_of_args(), end_of_args(), end_of_args()];
@@ -228,7 +252,7 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
         since: SINCE.as_ptr(),
         history: null_mut(),
         tips: null(),
-        arity: spec.arity,
+        arity: spec.arity(),
         key_specs: keys.as_mut_ptr(),
         args: args.as_mut_ptr(),
     };
@@ -240,20 +264,18 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
 
 const SINCE: &CStr = c"0.1.0";
 
-fn key_spec(key: KeyUse) -> raw::RedisModuleCommandKeySpec {
+fn key_spec(writes: bool) -> raw::RedisModuleCommandKeySpec {
     // In the bindings the kinds of search begin with "invalid" and "unknown": index and range
     // come third.
     const INDEX: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     const RANGE: raw::RedisModuleKeySpecFindKeysType =
         raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    let flags = match key {
-        KeyUse::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
-        KeyUse::Write => {
-            raw::REDISMODULE_CMD_KEY_RW
-                | raw::REDISMODULE_CMD_KEY_ACCESS
-                | raw::REDISMODULE_CMD_KEY_UPDATE
-        }
+    let access = raw::REDISMODULE_CMD_KEY_ACCESS;
+    let flags = if writes {
+        access | raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE
+    } else {
+        access | raw::REDISMODULE_CMD_KEY_RO
     };
     raw::RedisModuleCommandKeySpec {
         notes: null(),

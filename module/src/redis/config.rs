@@ -6,8 +6,9 @@ use redis_module::raw;
 
 use super::api::{ERR, OK, required};
 use super::guard::{Entry, guard};
-use super::load::Host;
 use super::text::{Arg, Text};
+use crate::module::Module;
+use crate::server::{self, Server};
 
 /// An option.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub(crate) struct ConfigSpec {
     pub(crate) name: &'static CStr,
     pub(crate) kind: ConfigKind,
     pub(crate) default: i64,
+    pub(crate) get: fn(&Server) -> i64,
+    pub(crate) set: fn(&mut Server, i64),
 }
 
 /// What values an option takes.
@@ -54,19 +57,19 @@ fn position(words: &[&CStr], text: &[u8]) -> Option<i64> {
 /// # Safety
 ///
 /// `ctx` is the context of the load function.
-pub(super) unsafe fn register<H: Host>(
+pub(super) unsafe fn register(
     ctx: *mut raw::RedisModuleCtx,
     args: &[Arg<'_>],
 ) -> Result<(), String> {
-    let mut values: Vec<i64> = H::CONFIGS.iter().map(|spec| spec.default).collect();
+    let mut values: Vec<i64> = Module::CONFIGS.iter().map(|spec| spec.default).collect();
     let mut pairs = args.chunks_exact(2);
     for pair in &mut pairs {
         let [name, value] = pair else { continue };
         let short = name.bytes().strip_prefix(b"kvlock.").unwrap_or_else(|| name.bytes());
-        let index = H::CONFIGS.iter().position(|spec| spec.name.to_bytes() == short);
+        let index = Module::CONFIGS.iter().position(|spec| spec.name.to_bytes() == short);
         let shown = String::from_utf8_lossy(name.bytes());
         let (index, spec) = index
-            .and_then(|index| Some((index, H::CONFIGS.get(index)?)))
+            .and_then(|index| Some((index, Module::CONFIGS.get(index)?)))
             .ok_or_else(|| format!("there is no option {shown:?}"))?;
         let value = spec
             .parse(value.bytes())
@@ -76,10 +79,10 @@ pub(super) unsafe fn register<H: Host>(
     if !pairs.remainder().is_empty() {
         return Err("options are pairs of a name and a value".into());
     }
-    for (index, (spec, value)) in H::CONFIGS.iter().zip(values).enumerate() {
-        H::set_config(index, value)?;
+    for (index, (spec, value)) in Module::CONFIGS.iter().zip(values).enumerate() {
+        server::with(|server| (spec.set)(server, value));
         // SAFETY: by the contract of this function.
-        if !unsafe { declare::<H>(ctx, index, spec, value) } {
+        if !unsafe { declare(ctx, index, spec, value) } {
             return Err(format!("the server refused the option {:?}", spec.name));
         }
     }
@@ -105,7 +108,7 @@ impl ConfigKind {
 /// # Safety
 ///
 /// `ctx` is the context of the load function.
-unsafe fn declare<H: Host>(
+unsafe fn declare(
     ctx: *mut raw::RedisModuleCtx,
     index: usize,
     spec: &ConfigSpec,
@@ -119,13 +122,13 @@ unsafe fn declare<H: Host>(
     let declared = match spec.kind {
         ConfigKind::Number(least, most) => {
             let register = required!(RedisModule_RegisterNumericConfig);
-            let (get, set) = (Some(get_number::<H> as _), Some(set_number::<H> as _));
+            let (get, set) = (Some(get_number as _), Some(set_number as _));
             // SAFETY: by the contract of this function; the callbacks never unwind.
             unsafe { register(ctx, name, value, flags, least, most, get, set, None, which) }
         }
         ConfigKind::Switch => {
             let register = required!(RedisModule_RegisterBoolConfig);
-            let (get, set) = (Some(get_small::<H> as _), Some(set_small::<H> as _));
+            let (get, set) = (Some(get_small as _), Some(set_small as _));
             // SAFETY: likewise.
             unsafe { register(ctx, name, small, flags, get, set, None, which) }
         }
@@ -134,7 +137,7 @@ unsafe fn declare<H: Host>(
             let mut names: Vec<*const c_char> = words.iter().map(|word| word.as_ptr()).collect();
             let numbers: Vec<c_int> = (0..).take(words.len()).collect();
             let count = c_int::try_from(words.len()).unwrap_or(0);
-            let (get, set) = (Some(get_small::<H> as _), Some(set_small::<H> as _));
+            let (get, set) = (Some(get_small as _), Some(set_small as _));
             // SAFETY: likewise; the lists are copied.
             unsafe {
                 register(
@@ -156,54 +159,56 @@ unsafe fn declare<H: Host>(
     declared == OK
 }
 
-unsafe extern "C" fn get_number<H: Host>(_name: *const c_char, which: *mut c_void) -> c_longlong {
-    guard(Entry::ReadConfig, 0, || H::config(which.addr()))
+/// The value of an option; `which` is its index.
+fn get(which: *mut c_void) -> i64 {
+    guard(Entry::ReadConfig, 0, || {
+        let spec = Module::CONFIGS.get(which.addr());
+        spec.map_or(0, |spec| server::with(|server| (spec.get)(server)))
+    })
 }
 
-unsafe extern "C" fn set_number<H: Host>(
+unsafe extern "C" fn get_number(_name: *const c_char, which: *mut c_void) -> c_longlong {
+    get(which)
+}
+
+unsafe extern "C" fn get_small(_name: *const c_char, which: *mut c_void) -> c_int {
+    c_int::try_from(get(which)).unwrap_or(0)
+}
+
+unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
     which: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server passes a place for the error.
-    unsafe { set::<H>(which, value, error) }
+    unsafe { set(which, value, error) }
 }
 
-unsafe extern "C" fn get_small<H: Host>(_name: *const c_char, which: *mut c_void) -> c_int {
-    guard(Entry::ReadConfig, 0, || c_int::try_from(H::config(which.addr())).unwrap_or(0))
-}
-
-unsafe extern "C" fn set_small<H: Host>(
+unsafe extern "C" fn set_small(
     _name: *const c_char,
     value: c_int,
     which: *mut c_void,
     error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     // SAFETY: the server passes a place for the error.
-    unsafe { set::<H>(which, c_longlong::from(value), error) }
+    unsafe { set(which, c_longlong::from(value), error) }
 }
 
 /// # Safety
 ///
 /// `error` is a place for a string that the server will free, or null.
-unsafe fn set<H: Host>(
-    which: *mut c_void,
-    value: i64,
-    error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    let result = guard(Entry::WriteConfig, Err("internal error".into()), || {
-        H::set_config(which.addr(), value)
+unsafe fn set(which: *mut c_void, value: i64, error: *mut *mut raw::RedisModuleString) -> c_int {
+    let is_set = guard(Entry::WriteConfig, false, || {
+        let spec = Module::CONFIGS.get(which.addr());
+        spec.inspect(|spec| server::with(|server| (spec.set)(server, value))).is_some()
     });
-    match result {
-        Ok(()) => OK,
-        Err(text) => {
-            let text = Text::new(text.as_bytes()).into_raw();
-            if !error.is_null() {
-                // SAFETY: by the contract of this function.
-                unsafe { *error = text };
-            }
-            ERR
-        }
+    if is_set {
+        return OK;
     }
+    if !error.is_null() {
+        // SAFETY: by the contract of this function.
+        unsafe { *error = Text::new(b"internal error").into_raw() };
+    }
+    ERR
 }

@@ -1,6 +1,6 @@
 //! The context of a callback: what we may ask of the server while it calls us.
 
-use std::ffi::{CStr, c_int, c_longlong};
+use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,7 +109,10 @@ impl Ctx<'_> {
     /// A module may offer to wait for a promise of the reply, but if it takes the promise back
     /// the server crashes (seen on Redis 8.0 and Valkey 8.1): so that is not done either.
     pub(crate) fn must_not_block(&self) -> bool {
-        self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING) || !self.has_connection()
+        // Where modules cannot offer that, all their calls deny blocking.
+        let may_promise = optional!(RedisModule_CallReplyPromiseAbort).is_some();
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+            || may_promise && !self.has_connection()
     }
 
     /// Says whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
@@ -170,10 +173,14 @@ impl Ctx<'_> {
     /// As [`Self::replicate`], a command of a key and a number.
     pub(super) fn replicate_number(&self, command: &CStr, key: Arg<'_>, number: u64) {
         let replicate = required!(RedisModule_Replicate);
-        let number = c_longlong::try_from(number).unwrap_or(c_longlong::MAX);
-        // SAFETY: "s" takes a live string and "l" a number.
-        let sent =
-            unsafe { replicate(self.raw, command.as_ptr(), c"sl".as_ptr(), key.raw, number) };
+        let (digits, format) = (&mut itoa::Buffer::new(), c"sb".as_ptr());
+        let digits = digits.format(number);
+        // SAFETY: "s" takes a live string, "b" the start of bytes, which are copied, and how many they
+        // are: half the work of a number.
+        let sent = unsafe {
+            let (start, length) = (digits.as_ptr(), digits.len());
+            replicate(self.raw, command.as_ptr(), format, key.raw, start, length)
+        };
         sent_or_counted(sent, command);
     }
 
@@ -181,18 +188,18 @@ impl Ctx<'_> {
     /// none. `words` are `REPLACE` and `ABSTTL`.
     pub(super) fn replicate_value(&self, key: Arg<'_>, at: u64, dump: &[u8], words: [Arg<'_>; 2]) {
         let replicate = required!(RedisModule_Replicate);
-        let at = c_longlong::try_from(at).unwrap_or(c_longlong::MAX);
         let ([replace, abs_ttl], length) = (words, dump.len());
-        // SAFETY: "s" takes a live string, "l" a number, "b" the start of bytes, which are copied,
-        // and how many they are.
+        let (digits, format) = (&mut itoa::Buffer::new(), c"sbbss".as_ptr());
+        let digits = digits.format(at);
+        // SAFETY: as above.
         let sent = unsafe {
-            let (name, format) = (c"RESTORE".as_ptr(), c"slbss".as_ptr());
             replicate(
                 self.raw,
-                name,
+                c"RESTORE".as_ptr(),
                 format,
                 key.raw,
-                at,
+                digits.as_ptr(),
+                digits.len(),
                 dump.as_ptr(),
                 length,
                 replace.raw,

@@ -7,8 +7,8 @@ use redis_module::raw;
 use super::api::{OK, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
-use super::load::Host;
 use super::text::Arg;
+use crate::module::Module;
 
 /// Something happened to a key. Nothing may be written in answer to it.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +47,14 @@ pub(crate) enum ServerEvent {
 /// # Safety
 ///
 /// `ctx` is the context of the load function.
-pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
+pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
     let subscribe_keys = required!(RedisModule_SubscribeToKeyspaceEvents);
     let kinds = raw::REDISMODULE_NOTIFY_GENERIC
         | raw::REDISMODULE_NOTIFY_HASH
         | raw::REDISMODULE_NOTIFY_EXPIRED
         | raw::REDISMODULE_NOTIFY_EVICTED;
     // SAFETY: by the contract of this function; the callback never unwinds.
-    unsafe { subscribe_keys(ctx, kinds, Some(key_event::<H>)) };
+    unsafe { subscribe_keys(ctx, kinds, Some(key_event)) };
     let subscribe_server = required!(RedisModule_SubscribeToServerEvent);
     for id in [
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
@@ -67,25 +67,24 @@ pub(super) unsafe fn subscribe<H: Host>(ctx: *mut raw::RedisModuleCtx) {
     ] {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: likewise.
-        unsafe { subscribe_server(ctx, event, Some(server_event::<H>)) };
+        unsafe { subscribe_server(ctx, event, Some(server_event)) };
     }
 }
 
 impl Ctx<'_> {
     /// Begins or ends to tell the host of each turn of the event loop, which costs each turn about a
     /// thousand instructions. Not from inside a server event.
-    pub(crate) fn hear_of_turns<H: Host>(&self, hear: bool) {
+    pub(crate) fn hear_of_turns(&self, hear: bool) {
         let subscribe = required!(RedisModule_SubscribeToServerEvent);
         let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
-        let callback: raw::RedisModuleEventCallback =
-            if hear { Some(server_event::<H>) } else { None };
+        let callback: raw::RedisModuleEventCallback = if hear { Some(server_event) } else { None };
         // SAFETY: the context is alive; the callback never unwinds. Without one the module is told
         // no more.
         unsafe { subscribe(self.raw, event, callback) };
     }
 }
 
-unsafe extern "C" fn key_event<H: Host>(
+unsafe extern "C" fn key_event(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,
     _event: *const c_char,
@@ -94,18 +93,18 @@ unsafe extern "C" fn key_event<H: Host>(
     guard(Entry::KeyEvent, (), || {
         // SAFETY: the context and the name live until this callback returns.
         let key = unsafe { Arg::new(key) };
-        if !H::wants_key_event(key.bytes()) {
+        if !Module::wants_key_event(key.bytes()) {
             return;
         }
         // SAFETY: likewise.
         let ctx = unsafe { Ctx::new(ctx) };
         let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
-        H::key_event(&ctx, KeyEvent { db: ctx.db(), key: key.bytes(), expired });
+        Module::key_event(&ctx, KeyEvent { db: ctx.db(), key: key.bytes(), expired });
     });
     OK
 }
 
-unsafe extern "C" fn server_event<H: Host>(
+unsafe extern "C" fn server_event(
     ctx: *mut raw::RedisModuleCtx,
     event: raw::RedisModuleEvent,
     sub: u64,
@@ -115,7 +114,7 @@ unsafe extern "C" fn server_event<H: Host>(
         // SAFETY: the server passes the data that belongs to the event.
         if let Some(event) = unsafe { read_event(event.id, sub, data) } {
             // SAFETY: the context lives until this callback returns.
-            H::server_event(&unsafe { Ctx::new(ctx) }, event);
+            Module::server_event(&unsafe { Ctx::new(ctx) }, event);
         }
     });
 }

@@ -6,7 +6,7 @@ use redis_module::raw;
 
 use super::api::{OK, required};
 use super::guard::{Entry, guard};
-use super::load::Host;
+use crate::module::Module;
 
 /// Takes the fields of the section.
 #[derive(Debug)]
@@ -35,13 +35,13 @@ impl InfoWriter {
 /// # Safety
 ///
 /// `ctx` is the context of the load function.
-pub(super) unsafe fn register<H: Host>(ctx: *mut raw::RedisModuleCtx) {
+pub(super) unsafe fn register(ctx: *mut raw::RedisModuleCtx) {
     let register = required!(RedisModule_RegisterInfoFunc);
     // SAFETY: by the contract of this function; the callback never unwinds.
-    unsafe { register(ctx, Some(write_info::<H>)) };
+    unsafe { register(ctx, Some(write_info)) };
 }
 
-unsafe extern "C" fn write_info<H: Host>(ctx: *mut raw::RedisModuleInfoCtx, for_crash: c_int) {
+unsafe extern "C" fn write_info(ctx: *mut raw::RedisModuleInfoCtx, for_crash: c_int) {
     // A crash report may be made on any thread, and in any state.
     if for_crash != 0 {
         return;
@@ -51,7 +51,7 @@ unsafe extern "C" fn write_info<H: Host>(ctx: *mut raw::RedisModuleInfoCtx, for_
         // SAFETY: the info context is alive; a section without a name is called as the module.
         let wanted = unsafe { section(ctx, std::ptr::null()) };
         if wanted == OK {
-            H::info(&InfoWriter { raw: ctx });
+            Module::info(&InfoWriter { raw: ctx });
         }
     });
 }

@@ -48,6 +48,9 @@ const EXISTS: i32 = raw::REDISMODULE_HASH_EXISTS.cast_signed();
 /// A hash with more fields than this is freed when the server has time, here and on replicas.
 const LARGE: usize = 64;
 
+/// A hash with a longer field has a form of its own, by default, and keeps that.
+const SHORT: usize = 64;
+
 /// How many fields one call of the module API is given.
 const AT_ONCE: usize = 3;
 
@@ -185,14 +188,16 @@ impl Key<'_> {
             return;
         }
         self.happened(LOST_FIELDS);
+        fields.clone().for_each(|field| self.erase(field));
+        self.tell(c"HDEL", fields);
+    }
+
+    fn erase(&self, field: Arg<'_>) {
         let set = required!(RedisModule_HashSet);
         // The API's mark for "delete this field": the number 1 in the place of a value.
         let delete = std::ptr::without_provenance_mut::<raw::RedisModuleString>(1);
-        for field in fields.clone() {
-            // SAFETY: as in `write`, with the mark instead of a value.
-            unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
-        }
-        self.tell(c"HDEL", fields);
+        // SAFETY: as in `write`, with the mark instead of a value.
+        unsafe { set(self.raw, PLAIN, field.raw, delete, null_mut::<c_void>()) };
     }
 
     /// Sets when the key expires, in milliseconds since 1970.
@@ -212,20 +217,29 @@ impl Key<'_> {
     }
 
     /// Makes the key a hash of these few fields that expires, whatever it was: one command for replicas
-    /// and files. `words` are `REPLACE` and `ABSTTL`.
+    /// and files. `words` are `REPLACE` and `ABSTTL`. A hash that has nothing but the first of them and
+    /// `other` is not made anew.
     pub(crate) fn replace<const N: usize>(
         &self,
         fields: [(Arg<'_>, Arg<'_>); N],
+        other: Option<Arg<'_>>,
         at: u64,
         words: [Arg<'_>; 2],
     ) {
         let dump = Dump::of_hash(&fields.map(|(field, value)| (field.bytes(), value.bytes())));
-        match self.kind() {
-            KeyKind::Empty => {}
-            KeyKind::Hash if self.fields() <= LARGE && dump.is_some() => self.write_deletion(false),
-            KeyKind::Hash | KeyKind::String | KeyKind::Other => self.delete(),
+        let other = other.filter(|other| dump.is_some() && other.bytes().len() <= SHORT);
+        match (self.kind(), other) {
+            (KeyKind::Empty, _) => {}
+            (KeyKind::Hash, Some(other)) => {
+                self.happened(DELETED);
+                self.erase(other);
+            }
+            (KeyKind::Hash, None) if self.fields() <= LARGE && dump.is_some() => {
+                self.write_deletion(false);
+            }
+            (KeyKind::Hash | KeyKind::String | KeyKind::Other, _) => self.delete(),
         }
-        let Some(dump) = dump else {
+        let Some(dump) = &dump else {
             self.set(&fields);
             return self.set_expires(at);
         };

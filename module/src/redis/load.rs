@@ -1,5 +1,4 @@
-//! The two functions that the server calls when the module comes and goes, and what the rest of
-//! the module is to the server.
+//! The two functions that the server calls when the module comes and goes.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
@@ -7,61 +6,10 @@ use redis_module::raw;
 
 use super::api::{ERR, OK, required};
 use super::ctx::Ctx;
-use super::events::{KeyEvent, ServerEvent};
 use super::guard::{Entry, guard, log_line, log_panics, provoke, provoked_by};
-use super::info::InfoWriter;
-use super::parked::Handle;
-use super::reply::Reply;
 use super::text::Arg;
 use super::{api, command, config, events, info};
 use crate::module::Module;
-
-/// What the rest of the module is to the server: whom it calls. All of it happens on one thread,
-/// and every call is guarded.
-pub(crate) trait Host: Sized + 'static {
-    /// Its name in the server.
-    const NAME: &'static str;
-    /// Its version, as one number.
-    const VERSION: i32;
-    /// Its options.
-    const CONFIGS: &'static [super::ConfigSpec];
-    /// What goes with the answer to a parked client.
-    type Note: 'static;
-
-    /// Makes the state anew. Options and commands are declared afterwards.
-    fn load(ctx: &Ctx<'_>);
-    /// Declares each command.
-    fn commands(registry: &mut Registry<'_>);
-    /// All is declared and the options are set; the data are not loaded yet if the server starts.
-    fn loaded(ctx: &Ctx<'_>);
-    /// Drops the state. The server made sure that nobody is parked and no timer armed.
-    fn unload(ctx: &Ctx<'_>);
-    /// Says whether it is at work already: another module may call a command of ours when it hears of
-    /// what we are doing.
-    fn is_busy() -> bool;
-    /// Reads an option.
-    fn config(index: usize) -> i64;
-    /// Sets an option; `Err` says what is wrong with the value.
-    fn set_config(index: usize, value: i64) -> Result<(), String>;
-    /// Fills the section of `INFO`.
-    fn info(info: &InfoWriter);
-    /// The timer fired.
-    fn timer(ctx: &Ctx<'_>);
-    /// Says whether an event of this key matters just now; must be cheap.
-    fn wants_key_event(key: &[u8]) -> bool;
-    /// Something happened to a key.
-    fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>);
-    /// Something happened to the server.
-    fn server_event(ctx: &Ctx<'_>, event: ServerEvent);
-    /// A parked client is gone, or was answered and is gone.
-    fn client_gone(ctx: &Ctx<'_>, client: Handle);
-    /// What a parked client is to be answered, said only now that it is written.
-    fn reply_now(note: &Self::Note) -> Reply;
-    /// An answer was written to its client.
-    fn answer_written(ctx: &Ctx<'_>, note: Self::Note);
-    /// An answer found its client gone.
-    fn answer_lost(ctx: &Ctx<'_>, note: Self::Note);
-}
 
 /// Where commands are declared.
 #[derive(Debug)]
@@ -125,7 +73,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     argc: c_int,
 ) -> c_int {
     // SAFETY: handed on as it was given.
-    unsafe { load::<Module>(ctx, argv, argc) }
+    unsafe { load(ctx, argv, argc) }
 }
 
 /// The server unloads the module.
@@ -143,7 +91,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleC
 /// # Safety
 ///
 /// As for [`RedisModule_OnLoad`].
-unsafe fn load<H: Host>(
+unsafe fn load(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
@@ -151,19 +99,19 @@ unsafe fn load<H: Host>(
     const API: c_int = raw::REDISMODULE_APIVER_1.cast_signed();
     // The allocator is the server's and not there yet: the name must not be allocated.
     let mut name = [0_u8; 32];
-    for (to, from) in name.iter_mut().zip(H::NAME.bytes()) {
+    for (to, from) in name.iter_mut().zip(Module::NAME.bytes()) {
         *to = from;
     }
     let name = name.as_ptr().cast::<c_char>();
     // SAFETY: the context is the server's; the name ends with a zero.
-    let made = unsafe { raw::Export_RedisModule_Init(ctx, name, H::VERSION, API) };
+    let made = unsafe { raw::Export_RedisModule_Init(ctx, name, Module::VERSION, API) };
     if made != OK {
         return ERR;
     }
     let loaded = guard(Entry::Load, Err("a panic while loading".into()), || {
         log_panics();
         // SAFETY: the server lends `argc` strings until this callback returns.
-        unsafe { load_guarded::<H>(ctx, argv, argc) }
+        unsafe { load_guarded(ctx, argv, argc) }
     });
     match loaded {
         Ok(()) => OK,
@@ -171,7 +119,7 @@ unsafe fn load<H: Host>(
             guard(Entry::Load, (), || {
                 log_line(&format!("not loaded: {why}"));
                 // SAFETY: the context lives until the load function returns.
-                H::unload(&unsafe { Ctx::new(ctx) });
+                Module::unload(&unsafe { Ctx::new(ctx) });
             });
             ERR
         }
@@ -181,13 +129,17 @@ unsafe fn load<H: Host>(
 /// # Safety
 ///
 /// As for [`RedisModule_OnLoad`], after the API was initialised.
-unsafe fn load_guarded<H: Host>(
+unsafe fn load_guarded(
     raw_ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> Result<(), String> {
     if let Some(missing) = api::missing_function() {
         return Err(format!("this server lacks {missing}; Redis 7.0 or Valkey 8.0 is needed"));
+    }
+    #[cfg(not(feature = "system-alloc"))]
+    if !super::memory::is_aligned() {
+        return Err("this server aligns memory too little, as if built with MALLOC=libc on musl: it takes one with jemalloc".into());
     }
     // SAFETY: the context lives until the load function returns.
     let ctx = unsafe { Ctx::new(raw_ctx) };
@@ -211,23 +163,23 @@ unsafe fn load_guarded<H: Host>(
     let options = if is_valkey() { OPTIONS | VALKEY_OPTIONS } else { OPTIONS };
     // SAFETY: this is the load function.
     unsafe { set_options(raw_ctx, options) };
-    H::load(&ctx);
+    Module::load(&ctx);
     // SAFETY: this is the load function.
     unsafe { command::add_categories(raw_ctx) };
     let mut registry = Registry { ctx: &ctx, refused: None };
-    H::commands(&mut registry);
+    Module::commands(&mut registry);
     if let Some(refused) = registry.refused {
         let name = CString::from(refused);
         return Err(format!("the server refused the command {name:?}"));
     }
     // SAFETY: this is the load function.
-    unsafe { config::register::<H>(raw_ctx, args) }?;
+    unsafe { config::register(raw_ctx, args) }?;
     // SAFETY: likewise.
-    unsafe { info::register::<H>(raw_ctx) };
-    H::loaded(&ctx);
+    unsafe { info::register(raw_ctx) };
+    Module::loaded(&ctx);
     provoke(Entry::Loaded);
     // Nothing may fail after this: Redis 7.0 goes on to tell a module that it refused of events.
     // SAFETY: likewise.
-    unsafe { events::subscribe::<H>(raw_ctx) };
+    unsafe { events::subscribe(raw_ctx) };
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The fence: the only unsafe code of the project, and safe types over the module API.
 //!
-//! Nothing in here knows of locks. The rest of the module implements [`Host`] and [`Command`] and
-//! never sees a pointer.
+//! Nothing in here knows of locks. The rest of the module are [`Command`]s, and what
+//! [`Module`](crate::module::Module) does when it is called, and never see a pointer.
 //!
 //! # What may be done where
 //!
@@ -13,11 +13,11 @@
 //! | a command | yes | unless [`Ctx::must_not_block`] | yes |
 //! | a timer | if [`Ctx::may_write_unasked`] and [`Ctx::refusal_to_write`] | no | by answering a [`Parked`] client |
 //! | a key event, a server event | **no**: plan a timer | no | likewise |
-//! | a client's end ([`Host::client_gone`], [`Host::answer_lost`]) | **no**: plan a timer | no | likewise |
+//! | a client's end (`Module::client_gone`, `Module::answer_lost`) | **no**: plan a timer | no | likewise |
 //!
 //! - The server is told of a changed key by us, and only if it did change: by default each key
 //!   that was opened for writing counts as changed, which would break a `WATCH` for nothing.
-//! - To open an expired key for writing deletes it, which calls [`Host::key_event`] from inside.
+//! - To open an expired key for writing deletes it, which calls `Module::key_event` from inside.
 //! - A blocked client is unblocked exactly once, ever: [`Parked`] is used up by its answer.
 //! - All of it happens on the server's main thread. The one exception is the report of a crash,
 //!   which leaves the module out.
@@ -34,6 +34,8 @@ mod guard;
 mod info;
 mod key;
 mod load;
+#[cfg(not(feature = "system-alloc"))]
+mod memory;
 #[cfg(feature = "planted")]
 mod overrun;
 mod parked;
@@ -42,7 +44,7 @@ mod scan;
 mod text;
 mod timer;
 
-pub(crate) use command::{ArgSpec, Args, Command, CommandSpec, KeyUse};
+pub(crate) use command::{ArgSpec, Args, Command, CommandSpec};
 pub(crate) use config::{ConfigKind, ConfigSpec};
 pub(crate) use ctx::{Ctx, not_replicated};
 pub(crate) use events::{KeyEvent, ServerEvent};
@@ -51,7 +53,9 @@ pub(crate) use guard::{Entry, provoke_at};
 pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
 pub(crate) use key::{Key, KeyKind};
-pub(crate) use load::{Host, Registry};
+pub(crate) use load::Registry;
+#[cfg(not(any(test, feature = "system-alloc")))]
+pub(crate) use memory::ServerMemory;
 #[cfg(feature = "planted")]
 pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};

@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::marker::PhantomData;
 use std::ptr::null_mut;
 
 use redis_module::raw;
@@ -13,8 +12,9 @@ use redis_module::raw;
 use super::api::{OK, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
-use super::load::Host;
 use super::reply::Reply;
+use crate::module::Module;
+use crate::server::Note;
 
 /// Names a parked client while it is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,17 +23,16 @@ pub(crate) struct Handle(usize);
 /// A client that waits for its answer. It is answered exactly once: by [`Self::answer`], or with
 /// an error when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Parked<H: Host> {
+pub(crate) struct Parked {
     raw: *mut raw::RedisModuleBlockedClient,
-    host: PhantomData<H>,
 }
 
 /// An answer on its way to the client.
-struct Answer<H: Host> {
+struct Answer {
     /// None if the host is to say it when it is written.
     reply: Option<Reply>,
     /// What the host wants to hear of again.
-    note: H::Note,
+    note: Option<Note>,
     written: Cell<bool>,
 }
 
@@ -49,24 +48,23 @@ pub(super) fn take_parked() -> bool {
 impl Ctx<'_> {
     /// Parks the caller; `None` if the server refuses. Only in a command, and only where blocking
     /// is allowed.
-    pub(crate) fn park<H: Host>(&self) -> Option<Parked<H>> {
+    pub(crate) fn park(&self) -> Option<Parked> {
         let block = required!(RedisModule_BlockClient);
         // SAFETY: the context is that of a command; both functions have the right signature and
         // never unwind.
-        let raw =
-            unsafe { block(self.raw, Some(write_answer::<H>), None, Some(answer_done::<H>), 0) };
+        let raw = unsafe { block(self.raw, Some(write_answer), None, Some(answer_done), 0) };
         if raw.is_null() {
             return None;
         }
         PARKED.set(true);
         let on_disconnect = required!(RedisModule_SetDisconnectCallback);
         // SAFETY: the handle is new.
-        unsafe { on_disconnect(raw, Some(client_gone::<H>)) };
-        Some(Parked { raw, host: PhantomData })
+        unsafe { on_disconnect(raw, Some(client_gone)) };
+        Some(Parked { raw })
     }
 }
 
-impl<H: Host> Parked<H> {
+impl Parked {
     /// Its name.
     pub(crate) fn handle(&self) -> Handle {
         Handle(self.raw.addr())
@@ -74,17 +72,17 @@ impl<H: Host> Parked<H> {
 
     /// Answers it. The reply is written when this turn of the event loop ends; the host hears of
     /// `note` then, either way.
-    pub(crate) fn answer(self, reply: Reply, note: H::Note) {
+    pub(crate) fn answer(self, reply: Reply, note: Option<Note>) {
         self.unblock_with(Some(reply), note);
     }
 
     /// Answers it with what the host says of `note` when the reply is written.
-    pub(crate) fn answer_then(self, note: H::Note) {
+    pub(crate) fn answer_then(self, note: Option<Note>) {
         self.unblock_with(None, note);
     }
 
-    fn unblock_with(self, reply: Option<Reply>, note: H::Note) {
-        let answer = Box::new(Answer::<H> { reply, note, written: Cell::new(false) });
+    fn unblock_with(self, reply: Option<Reply>, note: Option<Note>) {
+        let answer = Box::new(Answer { reply, note, written: Cell::new(false) });
         let this = std::mem::ManuallyDrop::new(self);
         unblock(this.raw, Box::into_raw(answer).cast());
         if kvlock_core::Bug::DoubleUnblock.is_planted() {
@@ -93,7 +91,7 @@ impl<H: Host> Parked<H> {
     }
 }
 
-impl<H: Host> Drop for Parked<H> {
+impl Drop for Parked {
     fn drop(&mut self) {
         unblock(self.raw, null_mut());
     }
@@ -107,7 +105,7 @@ fn unblock(raw: *mut raw::RedisModuleBlockedClient, answer: *mut c_void) {
     unsafe { unblock(raw, answer) };
 }
 
-unsafe extern "C" fn write_answer<H: Host>(
+unsafe extern "C" fn write_answer(
     ctx: *mut raw::RedisModuleCtx,
     _argv: *mut *mut raw::RedisModuleString,
     _argc: c_int,
@@ -115,14 +113,14 @@ unsafe extern "C" fn write_answer<H: Host>(
     let written = guard(Entry::WriteAnswer, false, || {
         let private = required!(RedisModule_GetBlockedClientPrivateData);
         // SAFETY: the context is that of an answer to a blocked client.
-        let answer = unsafe { private(ctx) }.cast::<Answer<H>>();
+        let answer = unsafe { private(ctx) }.cast::<Answer>();
         // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
         let Some(answer) = (unsafe { answer.as_ref() }) else { return false };
         let said;
         let reply = if let Some(reply) = &answer.reply {
             reply
         } else {
-            said = H::reply_now(&answer.note);
+            said = Module::reply_now(&answer.note);
             &said
         };
         // SAFETY: nothing was sent to this client yet.
@@ -138,28 +136,28 @@ unsafe extern "C" fn write_answer<H: Host>(
     OK
 }
 
-unsafe extern "C" fn answer_done<H: Host>(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
+unsafe extern "C" fn answer_done(ctx: *mut raw::RedisModuleCtx, answer: *mut c_void) {
     guard(Entry::AnswerDone, (), || {
         if answer.is_null() {
             return;
         }
         // SAFETY: what `answer` boxed; the server hands it over once, at the end.
-        let answer = unsafe { Box::from_raw(answer.cast::<Answer<H>>()) };
+        let answer = unsafe { Box::from_raw(answer.cast::<Answer>()) };
         // SAFETY: the context lives until this callback returns.
         let ctx = unsafe { Ctx::new(ctx) };
         if answer.written.get() {
-            H::answer_written(&ctx, answer.note);
+            Module::answer_written(&ctx, answer.note);
         } else {
-            H::answer_lost(&ctx, answer.note);
+            Module::answer_lost(&ctx, answer.note);
         }
     });
 }
 
-unsafe extern "C" fn client_gone<H: Host>(
+unsafe extern "C" fn client_gone(
     ctx: *mut raw::RedisModuleCtx,
     client: *mut raw::RedisModuleBlockedClient,
 ) {
     // SAFETY: the context lives until this callback returns.
     let ctx = unsafe { Ctx::new(ctx) };
-    guard(Entry::ClientGone, (), || H::client_gone(&ctx, Handle(client.addr())));
+    guard(Entry::ClientGone, (), || Module::client_gone(&ctx, Handle(client.addr())));
 }

@@ -1,7 +1,6 @@
 //! Timers. They run on the server's wall clock and fire once.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use redis_module::raw;
 use super::api::required;
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
-use super::load::Host;
+use crate::module::Module;
 
 /// A timer that is late by this much was moved by a step of the wall clock.
 const OVERDUE: Duration = Duration::from_millis(50);
@@ -19,19 +18,18 @@ const OVERDUE: Duration = Duration::from_millis(50);
 /// one can wrap around, and then it fires at once, again and again.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// At most one timer, which calls [`Host::timer`].
+/// At most one timer, which calls [`Module::timer`].
 ///
 /// While it is armed the module cannot be unloaded.
 #[derive(Debug)]
-pub(crate) struct Timer<H> {
+pub(crate) struct Timer {
     armed: Option<(raw::RedisModuleTimerID, Instant)>,
-    host: PhantomData<H>,
 }
 
-impl<H: Host> Timer<H> {
+impl Timer {
     /// No timer yet.
     pub(crate) fn new() -> Self {
-        Self { armed: None, host: PhantomData }
+        Self { armed: None }
     }
 
     /// Sees to it that the timer fires in `delay` or earlier: after an hour at the latest. One that is armed for earlier is
@@ -65,7 +63,7 @@ impl<H: Host> Timer<H> {
         let period = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
         // SAFETY: the context is alive, and the function has the right signature and never
         // unwinds.
-        let id = unsafe { create(ctx.raw, period, Some(fire::<H>), null_mut()) };
+        let id = unsafe { create(ctx.raw, period, Some(fire), null_mut()) };
         self.armed = Some((id, at));
     }
 
@@ -89,7 +87,7 @@ impl<H: Host> Timer<H> {
     }
 }
 
-unsafe extern "C" fn fire<H: Host>(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+unsafe extern "C" fn fire(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the context lives until this callback returns.
-    guard(Entry::Timer, (), || H::timer(&unsafe { Ctx::new(ctx) }));
+    guard(Entry::Timer, (), || Module::timer(&unsafe { Ctx::new(ctx) }));
 }

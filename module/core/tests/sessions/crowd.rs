@@ -120,22 +120,29 @@ fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
     assert_eq!((table.session_waits(), table.check()), ((0, 0), Ok(())));
 }
 
-/// On a server that is no primary any more, and may be one again before all are closed.
-#[test]
-fn ten_thousand_sessions_end_some_at_a_time() {
-    const SESSIONS: u32 = 10_000;
+fn name(number: u32) -> [u8; 32] {
+    let mut name = [b'0'; 32];
+    name[..4].copy_from_slice(&number.to_be_bytes());
+    name
+}
+
+/// A table with so many sessions, each with a blocked reader.
+fn readers(count: u32) -> Table<u32> {
     let mut table = Table::new(Limits::UNLIMITED);
-    let name = |number: u32| {
-        let mut name = [b'0'; 32];
-        name[..4].copy_from_slice(&number.to_be_bytes());
-        name
-    };
-    for number in 0..SESSIONS {
+    for number in 0..count {
         let opened = table.open_session(name(number), b"user", Millis(100), NOW);
         let (reading, _) =
             table.begin_reading(opened.expect("it is opened"), Some(1), 0, NOW).expect("it reads");
         table.block_reader(reading.expect("it is there"), number, Millis(100), NOW);
     }
+    table
+}
+
+/// On a server that is no primary any more, and may be one again before all are closed.
+#[test]
+fn ten_thousand_sessions_end_some_at_a_time() {
+    const SESSIONS: u32 = 10_000;
+    let mut table = readers(SESSIONS);
     let first = table.session(&name(0), b"user").expect("it is there");
     join(&mut table, "ended", Via::Session(first));
     join(&mut table, "last", Via::Client(7));
@@ -159,6 +166,22 @@ fn ten_thousand_sessions_end_some_at_a_time() {
     assert_eq!(table.session(&[b'9'; 32], b"user"), Some(later));
     work_off(&mut table);
     assert_eq!((table.waiters(), table.check()), (0, Ok(())));
+}
+
+/// As many as wait for outcomes when a module is drained.
+#[test]
+fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
+    const READERS: u32 = 10_000;
+    let mut table = readers(READERS);
+    table.wake_readers();
+    let mut told = Vec::new();
+    while table.next_due(NOW) == Some(Millis(0)) {
+        let some = table.next_readers(NOW);
+        assert!((1..=128).contains(&some.len()), "{} in one go", some.len());
+        told.extend(some.into_iter().map(|(_, client)| client));
+    }
+    assert!(told.into_iter().eq(0..READERS));
+    assert_eq!(table.check(), Ok(()));
 }
 
 /// Nothing is copied to make room: the server's clients would wait for that.

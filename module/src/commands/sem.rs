@@ -1,0 +1,273 @@
+//! The commands of semaphores, but for `SEM.CANCEL`.
+
+use kvlock_core::{
+    Acquire, Join, KeyRef, Kind, Permits, Semaphore, SessionId, TakeReply, WaitReply, Want,
+    arguments,
+};
+
+use super::acquire::bound_to;
+use super::info::{number, quarantine, queue};
+use super::wait::{How, enqueue};
+use super::{Answer, MISMATCH, NOT_A_LOCK, Operation, TOO_MANY_PERMITS, UNSET, release, renew};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::server::Server;
+use crate::{clock, semaphore};
+
+/// `SEM.SET key permits [NX]`
+pub(super) struct SemSet;
+
+impl Operation for SemSet {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.set",
+        flags: c"write deny-oom fast",
+        summary: c"Sets how many permits a semaphore has.",
+        complexity: c"O(1), and O(1) for each waiter that is served by it",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Number(c"permits"),
+            ArgSpec::OptionalWord { word: c"NX", name: c"nx" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, permits, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (permits, only_new) = arguments::permits_to_set(permits.bytes(), options)?;
+        let set = server.on_semaphore(ctx, *key, None, None, |server, at| {
+            server.table.set_permits(at, permits, only_new)
+        });
+        Ok(match set {
+            None => NOT_A_LOCK,
+            Some(false) => Reply::Nil,
+            Some(true) => Reply::Number(1),
+        })
+    }
+}
+
+/// `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n] [SESSION id] [BOUND]`
+pub(super) struct SemAcquire;
+
+impl Operation for SemAcquire {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.acquire",
+        flags: c"write deny-oom fast",
+        summary: c"Takes permits of a semaphore if they are free. Never waits.",
+        complexity: c"O(1), and O(1) for each dead holder that is found",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::NumberOrWord { name: c"permits", word: c"ALL" },
+            ArgSpec::Number(c"lease-ms"),
+            ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, permits, lease, options @ ..] = args else { return Ok(Reply::Nil) };
+        let most = server.config.max_lease_ms;
+        let (permits, lease) = (permits.bytes(), lease.bytes());
+        let (session, options) = arguments::session(options)?;
+        let (bound, options) = arguments::bound(&options)?;
+        let (permits, request) =
+            arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
+        let at = (*key, Kind::Semaphore, request.owner);
+        let bound = bound_to(server, ctx, (session, bound), at)?;
+        if let Some(permits) = permits {
+            return Ok(take(server, ctx, *key, *owner, permits, &request, bound));
+        }
+        let all = Some(Permits::MAX);
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), all, |server, at| {
+            let (outcome, change) = server.table.drain_permits(at, &request);
+            if let Some(session) = bound {
+                server.table.bind_taken(at, &request, outcome, session);
+            }
+            (outcome, change)
+        });
+        Ok(taken(outcome))
+    }
+}
+
+/// Takes permits without waiting.
+fn take(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: Arg<'_>,
+    owner: Arg<'_>,
+    permits: u64,
+    request: &Acquire<'_>,
+    bound: Option<SessionId>,
+) -> Reply {
+    taken(server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
+        let (outcome, change) = server.table.take_permits(at, permits, request);
+        if let Some(session) = bound {
+            server.table.bind_taken(at, request, outcome, session);
+        }
+        (outcome, change)
+    }))
+}
+
+/// What an outcome looks like on the wire.
+fn taken(outcome: TakeReply) -> Reply {
+    match outcome {
+        TakeReply::Holds(holds) => Reply::Number(holds),
+        TakeReply::Refused => Reply::Nil,
+        TakeReply::Mismatch => MISMATCH,
+        TakeReply::TooMany => TOO_MANY_PERMITS,
+        TakeReply::Unset => UNSET,
+        TakeReply::NotASemaphore => NOT_A_LOCK,
+    }
+}
+
+/// `SEM.WAIT key owner permits lease-ms timeout-ms [HOLDS n] [SESSION id] [BOUND]`
+pub(super) struct SemWait;
+
+impl Operation for SemWait {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.wait",
+        flags: c"write deny-oom blocking",
+        summary: c"Takes permits of a semaphore, or waits in line until they are free.",
+        complexity: c"O(1), and O(1) for each dead holder that is found",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::Number(c"permits"),
+            ArgSpec::Number(c"lease-ms"),
+            ArgSpec::Number(c"timeout-ms"),
+            ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
+            ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, permits, lease, timeout, options @ ..] = args else {
+            return Ok(Reply::Nil);
+        };
+        let (session, options) = arguments::session(options)?;
+        let (bound, options) = arguments::bound(&options)?;
+        let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
+        let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &options, most)?;
+        let timeout = arguments::timeout(timeout.bytes())?;
+        let how = How::find(server, ctx, session, bound)?;
+        if how == How::Not {
+            return Ok(take(server, ctx, *key, *owner, permits, &request, None));
+        }
+        let at = KeyRef::semaphore(ctx.db(), key.bytes());
+        let bound = how.bound_to(server, bound, at, request.owner)?;
+        let joined = server.on_semaphore(ctx, *key, Some(*owner), Some(permits), |server, at| {
+            let (outcome, change) =
+                server.table.wait_for_permits(at, permits, &request, how.session());
+            if let (WaitReply::Now(reply), Some(session)) = (outcome, bound) {
+                server.table.bind_taken(at, &request, reply, session);
+            }
+            let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
+            let join = Join { owner, want, lease, timeout };
+            let enqueue = |via| enqueue(&mut server.table, at, &join, via, bound);
+            (how.settle(ctx, outcome, taken, enqueue), change)
+        });
+        Ok(joined?.answer(server))
+    }
+}
+
+/// `SEM.RELEASE key owner [ALL | HOLDS n]`
+pub(super) struct SemRelease;
+
+impl Operation for SemRelease {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.release",
+        flags: c"write fast",
+        summary: c"Gives back permits; they go straight to the first who wait for them.",
+        complexity: c"O(1), and O(1) for each waiter that is served by it",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::OptionalWordOrNumber { word: c"ALL", other: c"HOLDS", name: c"n" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
+        let name = arguments::owner(owner.bytes())?;
+        let amount = arguments::amount(options)?;
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
+            server.table.release_permits(at, name, amount)
+        });
+        Ok(release::reply(outcome))
+    }
+}
+
+/// `SEM.RENEW key owner lease-ms`
+pub(super) struct SemRenew;
+
+impl Operation for SemRenew {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.renew",
+        flags: c"write fast",
+        summary: c"Starts the lease of an owner's permits anew.",
+        complexity: c"O(1)",
+        args: &[ArgSpec::Key, ArgSpec::Text(c"owner"), ArgSpec::Number(c"lease-ms")],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, owner, lease] = args else { return Ok(Reply::Nil) };
+        let name = arguments::owner(owner.bytes())?;
+        let lease = arguments::lease(lease.bytes(), server.config.max_lease_ms)?;
+        let outcome = server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
+            server.table.renew_permits(at, name, lease)
+        });
+        Ok(renew::reply(outcome))
+    }
+}
+
+/// `SEM.INFO key [WAITERS count] [HOLDERS count]`
+pub(super) struct SemInfo;
+
+impl Operation for SemInfo {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"sem.info",
+        flags: c"readonly fast",
+        summary: c"Says how many permits a semaphore has, who holds them and who waits.",
+        complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
+            ArgSpec::OptionalNumber { word: c"HOLDERS", name: c"count" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [key, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (waiters_shown, holders_shown) = arguments::counts(b"WAITERS", b"HOLDERS", options)?;
+        let now = clock::now();
+        let open = ctx.open_to_read(*key);
+        let name = KeyRef::semaphore(ctx.db(), key.bytes());
+        let (limit, used) = match semaphore::read(open.as_ref(), &server.words, *key, None).0 {
+            Ok(counts) => counts,
+            Err(Semaphore::Unset) => return Err(UNSET),
+            Err(Semaphore::Set(_) | Semaphore::NotASemaphore { .. }) => return Err(NOT_A_LOCK),
+        };
+        // All fields but the one with the counts.
+        let holders = open.as_ref().map_or(1, |key| key.fields()).saturating_sub(1);
+        let mut fields = vec![
+            ("permits", Reply::Number(limit)),
+            ("used", Reply::Number(used)),
+            ("holders", number(holders)),
+            ("waiters", number(server.table.waiters_of(name))),
+        ];
+        fields.extend(quarantine(server, now));
+        if let Some(shown) = waiters_shown {
+            fields.push(("queue", queue(server, name, shown, now)));
+        }
+        if let (Some(shown), Some(key)) = (holders_shown, &open) {
+            let living = server.holders.list(name, key, now.unix(), shown).living;
+            let entries = living.iter().map(|(owner, share)| {
+                let left = share.until.since(now.unix()).0;
+                let (owner, holds) = (Reply::Bytes(owner.to_vec()), Reply::Number(share.holds));
+                Reply::List(vec![owner, holds, Reply::Number(left)])
+            });
+            fields.push(("held-by", Reply::List(entries.collect())));
+        }
+        Ok(Reply::Map(fields))
+    }
+}

@@ -1,0 +1,177 @@
+//! The commands of sessions.
+
+use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
+
+use super::info::number;
+use super::{
+    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, TOO_MANY_SESSIONS,
+};
+use crate::clock;
+use crate::module::DRAINING;
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
+use crate::server::{Server, Waiting, WaitsFor};
+use crate::sessions::{Outcomes, READ_ELSEWHERE, short_name};
+
+/// `SESSION.OPEN ttl-ms`
+pub(super) struct SessionOpen;
+
+impl Operation for SessionOpen {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"session.open",
+        flags: c"fast",
+        summary: c"Opens a session: any number of waits over one connection.",
+        complexity: c"O(1)",
+        args: &[ArgSpec::Number(c"ttl-ms")],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [ttl] = args else { return Ok(Reply::Nil) };
+        let ttl = arguments::ttl(ttl.bytes())?;
+        if !server.may_serve() {
+            return Err(READ_ONLY);
+        }
+        let user = ctx.user().ok_or(NO_USER)?;
+        let (name, now) = (ctx.random_digits(), clock::now());
+        match server.table.open_session(name, user.lend().bytes(), ttl, now) {
+            Err(NotOpened::Draining) => Err(DRAINING),
+            Err(NotOpened::Full) => Err(TOO_MANY_SESSIONS),
+            Ok(_) => {
+                server.plan(ctx, now);
+                Ok(Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)]))
+            }
+        }
+    }
+}
+
+/// `SESSION.NEXT id ack timeout-ms [COUNT n]`
+pub(super) struct SessionNext;
+
+impl Operation for SessionNext {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"session.next",
+        flags: c"blocking",
+        summary:
+            c"Says what has become of the waits of a session, or waits until there is something.",
+        complexity: c"O(N log M) where N is the number of outcomes and M of those that are kept",
+        args: &[
+            ArgSpec::Text(c"id"),
+            ArgSpec::Number(c"ack"),
+            ArgSpec::Number(c"timeout-ms"),
+            ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" },
+        ],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [id, ack, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (ack, timeout, most) = arguments::next(ack.bytes(), timeout.bytes(), options)?;
+        let session = server.session(ctx, *id)?;
+        let (connection, now) = (ctx.connection(), clock::now());
+        let reading = match server.table.begin_reading(session, connection, ack, now) {
+            Err(AckAhead) => return Err(ACK_AHEAD),
+            Ok((None, _)) => return Err(NO_SESSION),
+            Ok((Some(reading), replaced)) => {
+                server.answer(replaced, READ_ELSEWHERE, None);
+                reading
+            }
+        };
+        let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
+            tell(server, ctx, reading, most, connection)
+        } else if server.table.limits.draining && !server.table.has_waits(session) {
+            // The module may be about to be loaded anew: what is bound stays, and its leases count.
+            server.table.forget_bound(session);
+            server.close_session(session);
+            DRAINING
+        } else {
+            block(server, ctx, reading, timeout, most)
+        };
+        server.plan(ctx, now);
+        Ok(reply)
+    }
+}
+
+/// Answers at once.
+fn tell(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    reading: Reading,
+    most: usize,
+    connection: Option<u64>,
+) -> Reply {
+    let outcomes = Outcomes::new(reading, most, connection);
+    let reply = server.read(&outcomes);
+    server.was_sent(ctx, &outcomes);
+    reply
+}
+
+/// Blocks the reader.
+fn block(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    reading: Reading,
+    timeout: Millis,
+    most: usize,
+) -> Reply {
+    let Some(client) = ctx.park() else {
+        return tell(server, ctx, reading, most, None);
+    };
+    server.parked.insert(client.handle(), WaitsFor::Outcomes(reading, most));
+    let waiting = Waiting { client, client_id: ctx.client_id() };
+    server.table.block_reader(reading, waiting, timeout, clock::now());
+    Reply::Later
+}
+
+/// `SESSION.CLOSE id`
+pub(super) struct SessionClose;
+
+impl Operation for SessionClose {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"session.close",
+        flags: c"fast",
+        summary:
+            c"Ends a session: its waits leave, what is bound to it is released, and grants that it was not told of are taken back.",
+        complexity: c"O(1), however many waits it has",
+        args: &[ArgSpec::Text(c"id")],
+    };
+
+    fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let [id] = args else { return Ok(Reply::Nil) };
+        let Ok(session) = server.session(ctx, *id) else {
+            return Ok(Reply::Number(0));
+        };
+        server.close_session(session);
+        server.plan(ctx, clock::now());
+        Ok(Reply::Number(1))
+    }
+}
+
+/// `SESSION.LIST [COUNT count]`
+pub(super) struct SessionList;
+
+impl Operation for SessionList {
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"session.list",
+        flags: c"readonly",
+        summary: c"Lists sessions, the oldest first.",
+        complexity: c"O(count)",
+        args: &[ArgSpec::OptionalNumber { word: c"COUNT", name: c"count" }],
+    };
+
+    fn run(server: &mut Server, _ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
+        let shown = arguments::count(b"COUNT", args)?.unwrap_or(SHOWN);
+        let now = clock::now();
+        let sessions = server.table.sessions().take(shown).map(|session| {
+            let state = if session.away { "away" } else { "present" };
+            Reply::Map(vec![
+                ("id", short_name(session.name)),
+                ("user", Reply::Bytes(session.user.to_vec())),
+                ("reader", Reply::or_nil(session.reader, |reader| Reply::Number(reader.client_id))),
+                ("state", Reply::Word(state)),
+                ("waits", number(session.waits)),
+                ("outcomes", number(session.outcomes)),
+                ("bound", number(session.bound)),
+                ("age", Reply::Number(now.mono.since(session.since).0)),
+            ])
+        });
+        Ok(Reply::List(sessions.collect()))
+    }
+}

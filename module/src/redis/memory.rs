@@ -1,0 +1,63 @@
+//! Memory from the server, so that what the module uses counts in the server's `used_memory`.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use redis_module::alloc::RedisAlloc;
+
+use super::api::required;
+
+/// What C aligns memory to that may hold anything.
+const ALIGNMENT: usize = 16;
+
+/// The server's allocator.
+#[derive(Debug)]
+pub(crate) struct ServerMemory;
+
+// SAFETY: each call is handed on to an allocator that fulfils the contract.
+unsafe impl GlobalAlloc for ServerMemory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as by our caller; what is larger and better aligned serves as well.
+        unsafe { RedisAlloc.alloc(as_malloc_would(layout)) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as by our caller; it came from there.
+        unsafe { RedisAlloc.dealloc(memory, layout) }
+    }
+}
+
+/// What unwinds the stack in a panic takes the exception for aligned as C aligns it, but Rust asks for less, and the
+/// jemalloc that servers bring gives 56 bytes, which it has, no more than was asked for: then the server would crash.
+/// Of a size that is a multiple of the alignment, memory is aligned so. What is small is no exception.
+fn as_malloc_would(layout: Layout) -> Layout {
+    if layout.size() > 2 * ALIGNMENT {
+        layout.align_to(ALIGNMENT).unwrap_or(layout)
+    } else {
+        layout
+    }
+}
+
+/// Says whether the server aligns memory at all: where it puts a length before it, as with `MALLOC=libc` on musl, all
+/// of it is off by that.
+pub(super) fn is_aligned() -> bool {
+    let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));
+    // SAFETY: takes a size. Asked without Rust's own functions: of these the compiler knows that they align.
+    let memory = unsafe { alloc(4 * ALIGNMENT) };
+    let is_aligned = memory.addr().is_multiple_of(ALIGNMENT);
+    // SAFETY: just allocated, and not used any more.
+    unsafe { free(memory) };
+    is_aligned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_an_exception_is_aligned_as_c_aligns_it() {
+        let asked =
+            |size| as_malloc_would(Layout::from_size_align(size, 8).unwrap()).pad_to_align();
+        assert_eq!([56, 40, 32, 24].map(|size| asked(size).size()), [64, 48, 32, 24]);
+        assert_eq!((asked(56).align(), asked(24).align()), (16, 8));
+    }
+}
