@@ -3,7 +3,12 @@
 //! A [`Client`] has a thread of its own, on which its locks are renewed and released; its calls wait.
 //! Everything that asks no server is what the asynchronous [`Client`](crate::Client) and
 //! [`Guard`](crate::Guard) have, to which these dereference; and what has no method here is waited for
-//! with [`Client::wait_for`].
+//! with [`Client::wait_for`]. What that returns, as a permit, is released by the client's thread: drop it
+//! before the client.
+//!
+//! Dropping the last of a client, its locks and guards waits until the releases that were left behind are
+//! answered, five seconds at most, but not on a thread of an asynchronous runtime. So a lock is free when
+//! `main` returns.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), kvlock::Error> {
@@ -25,11 +30,12 @@ use crate::{Address, Builder, Error};
 use redis::RedisError;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::oneshot;
 
-/// How long releases that were left behind may take after the last guard has gone.
+/// How long releases that were left behind may take.
 const SETTLES: Duration = Duration::from_secs(5);
 
 /// See [`kvlock::Client`](crate::Client).
@@ -45,7 +51,19 @@ pub struct Client {
 struct Thread {
     runtime: Handle,
     /// Dropped, the thread ends.
-    _stays: oneshot::Sender<()>,
+    stays: Option<oneshot::Sender<()>>,
+    ended: Option<JoinHandle<bool>>,
+}
+
+impl Drop for Thread {
+    /// A program may end right after this, and the thread with it.
+    fn drop(&mut self) {
+        self.stays = None;
+        // A runtime is not held up, and this thread does not wait for itself.
+        if Handle::try_current().is_err() {
+            let _settled = self.ended.take().map(JoinHandle::join);
+        }
+    }
 }
 
 impl Client {
@@ -87,8 +105,9 @@ impl Client {
                 leaving.shutdown(SETTLES).await
             })
         };
-        thread.spawn(until_left).map_err(failed)?;
-        Ok(Self { client, thread: Arc::new(Thread { runtime: handle, _stays: stays }) })
+        let ended = Some(thread.spawn(until_left).map_err(failed)?);
+        let thread = Thread { runtime: handle, stays: Some(stays), ended };
+        Ok(Self { client, thread: Arc::new(thread) })
     }
 
     /// The lock of that name; see [`kvlock::Client::lock`](crate::Client::lock).
@@ -184,6 +203,34 @@ impl Guard {
     /// Those of [`kvlock::Guard::release`](crate::Guard::release).
     pub fn release(self) -> Result<(), Error> {
         self.thread.runtime.block_on(self.guard.release())
+    }
+
+    /// See [`kvlock::Guard::release_in`](crate::Guard::release_in).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Guard::release_in`](crate::Guard::release_in).
+    pub fn release_in(self, time: Duration) -> Result<(), Error> {
+        self.thread.runtime.block_on(self.guard.release_in(time))
+    }
+
+    /// See [`kvlock::Guard::detach`](crate::Guard::detach).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Guard::detach`](crate::Guard::detach).
+    pub fn detach(self) -> Result<Duration, Error> {
+        self.thread.runtime.block_on(self.guard.detach())
+    }
+
+    /// See [`kvlock::Guard::downgrade`](crate::Guard::downgrade).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`kvlock::Guard::downgrade`](crate::Guard::downgrade).
+    pub fn downgrade(self) -> Result<Self, Error> {
+        let guard = self.thread.runtime.block_on(self.guard.downgrade())?;
+        Ok(Self { guard, thread: self.thread })
     }
 }
 

@@ -35,11 +35,11 @@
 //! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
-//! | no more than so many at a time | [`Client::semaphore`] |
-//! | to wait until so many others are done | [`Client::latch`] |
+//! | at most N holders at a time | [`Client::semaphore`] |
+//! | to wait until N others are done | [`Client::latch`] |
 //! | one of many processes to lead, and all to know which | [`Client::election`] |
 //! | several locks, all or none | [`MultiLock`] |
-//! | a lock that outlives the death of servers, at a majority of them | [`Quorum`] |
+//! | a lock that outlives the death of servers, at a majority of them | `Quorum` of the crate `kvlock-quorum` |
 //! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
 //! | to start while the server cannot be reached | [`Client::connect_lazy`] |
 //! | to know of a loss early enough to stop in order | [`Builder::margin`] |
@@ -178,19 +178,27 @@
 //! | `RSemaphore`, `RPermitExpirableSemaphore` | [`Semaphore`] |
 //! | `RCountDownLatch` | [`Latch`] |
 //! | `RedissonMultiLock` | [`MultiLock`] |
-//! | `RedissonRedLock` | [`Quorum`] |
+//! | `RedissonRedLock` | `Quorum` of the crate `kvlock-quorum` |
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
 //! # Seeing what happens
 //!
-//! Acquires are spans of [`tracing`], `kvlock.acquire` with the `key`; grants, waits, releases,
-//! renewals, losses and troubles are events, of which losses and troubles are warnings. With the
-//! feature `metrics` they are counted, through the facade of that name: `kvlock_acquired_total`,
-//! `kvlock_reentered_total`, `kvlock_refused_total`, `kvlock_waits_total`,
-//! `kvlock_withdrawn_total`, `kvlock_released_total`,
-//! `kvlock_renewed_total`, `kvlock_renewals_failed_total`, `kvlock_lost_total` and
-//! `kvlock_troubles_total`.
+//! Acquires and releases are spans of [`tracing`], `kvlock.acquire` and `kvlock.release`, with the `key` and
+//! the `token`, at the level `DEBUG`: what collects spans, as `tracing-opentelemetry` does, shows them inside the
+//! program's own. Grants, waits, renewals, losses and troubles are events, of which losses and troubles are warnings.
+//!
+//! With the feature `metrics` there are histograms and counters through the facade of that name. They begin with
+//! `kvlock_client_`, since `kvlock metrics` has the server's.
+//!
+//! | name | |
+//! |---|---|
+//! | `kvlock_client_wait_seconds` | histogram: from asking for a lock, or permits, until they were held. Those who got none are not in it |
+//! | `kvlock_client_hold_seconds` | histogram: from the grant until they were given back or lost. Of a lock at several servers (`kvlock-quorum`), that of each |
+//! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | what came of acquires |
+//! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in line, and acquires that were dropped |
+//! | `kvlock_client_released_total`, `…_lost_total` | how it ended |
+//! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | what went on meanwhile |
 //!
 //! # Words
 //!
@@ -223,10 +231,6 @@ mod api;
 pub mod blocking;
 mod engine;
 mod net;
-mod quorum;
-#[cfg(feature = "simulation")]
-#[doc(hidden)]
-pub mod simulation;
 mod wire;
 
 pub use api::builder::Builder;
@@ -243,7 +247,6 @@ pub use engine::clock::Clock;
 pub use engine::loss::Loss;
 pub use engine::owner::Owner;
 pub use net::address::Address;
-pub use quorum::{Quorum, QuorumGuard, QuorumLock};
 /// The version of redis-rs that addresses, errors and connections of this crate are of.
 pub use redis;
 pub use wire::command::{
@@ -253,6 +256,13 @@ pub use wire::error::Error;
 pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
 pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
+
+/// The door through which connections lead into a simulation. No part of the interface of this crate.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::net::simulated::{Dialling, Stream, dial_with};
+}
 
 /// What the page of the package shows is compiled.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-const LAYERS: [&str; 5] = ["wire", "net", "engine", "api", "quorum"];
+const LAYERS: [&str; 4] = ["wire", "net", "engine", "api"];
 
 fn wrong(folder: &Path, later: &[&str], found: &mut Vec<String>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {

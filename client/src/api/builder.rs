@@ -81,6 +81,9 @@ impl Builder {
     /// [replicas](Self::min_replicas) have to confirm, margins of more than half a second, and what
     /// was waited for so long that the clocks may differ by a second.
     ///
+    /// Confirm where a quarantine keeps grants over failovers: a primary that was replaced, and goes on
+    /// granting for a few seconds, would grant what it has offered once more when the two seconds are over.
+    ///
     /// ```
     /// let builder = kvlock::Client::builder().confirm(true);
     /// # let _ = builder;

@@ -5,9 +5,9 @@ use crate::api::election::Election;
 use crate::api::latch::Latch;
 use crate::api::lock::Lock;
 use crate::api::semaphore::Semaphore;
-use crate::engine::clock::Caution;
+use crate::engine::clock::SafetyMargin;
 use crate::engine::context::Context;
-use crate::engine::lease::Terms;
+use crate::engine::lease::LeasePolicy;
 use crate::engine::owner::Owner;
 use crate::engine::settings::{check_lease, check_session_ttl};
 use crate::net::address::Address;
@@ -256,6 +256,77 @@ impl Client {
         Ok(locks)
     }
 
+    /// Where the server is, without the login.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::connect_lazy("redis://:secret@127.0.0.1/")?;
+    /// assert!(client.address().contains("127.0.0.1") && !client.address().contains("secret"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.inner.place
+    }
+
+    /// What [`Builder::lease`] has set.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::connect_lazy("redis://127.0.0.1/")?;
+    /// assert_eq!(client.lease(), std::time::Duration::from_secs(30));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.inner.settings.lease
+    }
+
+    /// What [`Builder::patience`] has set.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::connect_lazy("redis://127.0.0.1/")?;
+    /// assert_eq!(client.patience(), std::time::Duration::from_secs(30));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.inner.settings.patience
+    }
+
+    /// What no other server has, and this one until it starts again: the `run_id` of its `INFO`. So two
+    /// addresses of one server are known for that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ready`](Self::ready), [`Denied`](Error::Denied) without the right to `INFO`, and
+    /// [`Invalid`](Error::Invalid) for a cluster, which is many servers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(one: kvlock::Client, other: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// assert_ne!(one.run_id().await?, other.run_id().await?, "these are the same server");
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_id(&self) -> Result<String, Error> {
+        let inner = &self.inner;
+        inner.check_module().await?;
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let patience = inner.settings.reply_timeout;
+        let answer = inner.router.only()?.commands().call(&info, patience).await?;
+        let text: String = redis::from_redis_value(answer)?;
+        let id = text.lines().find_map(|line| line.strip_prefix("run_id:"));
+        let id = id.map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
+        id.ok_or_else(|| Error::Protocol("INFO has no run_id".to_owned()))
+    }
+
     /// Waits until what guards and acquires have left to be done when they were dropped is done.
     ///
     /// Call it before the runtime ends, so that locks are free at once and not when their leases
@@ -275,11 +346,12 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn settled(&self) {
-        self.inner.background.settled().await;
+        self.inner.background.wait().await;
     }
 
-    /// The end of a program: [`settled`](Self::settled), for that time at most. `false` if something
-    /// was left to be done, so that a lock or a place in line may end only with its lease.
+    /// The end of a program: [`settled`](Self::settled), and sessions that nobody waits
+    /// through and nothing is bound to are closed, for that time at most. `false` if something was left to be done, so that a lock or a
+    /// place in line may end only with its lease, or a session only with its time.
     ///
     /// Guards that are still there are not touched: drop or release them before.
     ///
@@ -298,7 +370,11 @@ impl Client {
     /// # }
     /// ```
     pub async fn shutdown(self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, self.settled()).await.is_ok()
+        let end = async {
+            self.settled().await;
+            self.inner.close_sessions().await;
+        };
+        tokio::time::timeout(timeout, end).await.is_ok()
     }
 }
 
@@ -374,8 +450,8 @@ impl Builder {
         if settings.reply_timeout.is_zero() {
             return Err(Error::Config("reply timeout out of range: must not be zero".to_owned()));
         }
-        let terms = Terms { clock, caution: Caution { margin } };
-        Ok(Client { inner: Arc::new(Context::new(address, settings, terms)?) })
+        let policy = LeasePolicy { clock, safety: SafetyMargin { margin } };
+        Ok(Client { inner: Arc::new(Context::new(address, settings, policy)?) })
     }
 }
 

@@ -1,8 +1,9 @@
 //! From holding a lock alone to sharing it, without letting go in between.
 
 use crate::api::guard::Guard;
+use crate::engine::acquire::Acquisition;
 use crate::engine::claim::Claim;
-use crate::engine::regain;
+use crate::engine::limit::Limit;
 use crate::wire::error::Error;
 use crate::wire::request::Mode;
 
@@ -34,8 +35,8 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn downgrade(self) -> Result<Self, Error> {
-        let tenure = self.lease().tenure.clone();
-        if tenure.mode == Mode::Shared {
+        let held_lock = self.lease().held_lock.clone();
+        if held_lock.mode == Mode::Shared {
             return Ok(self);
         }
         if self.holds() > 1 {
@@ -43,18 +44,21 @@ impl Guard {
         }
         let Some(term) = self.term() else { return Err(Error::Lost) };
         let (bound, observed) = (self.lease().was_bound(), self.is_observed());
-        let (inner, visit) = (self.inner().clone(), self.visit_in(Mode::Shared));
-        let mut claim = Claim::of(&inner, Mode::Shared, &tenure.key, &tenure.owner);
-        regain::ask(&mut claim, term).await?;
+        let (inner, slot) = (self.inner().clone(), self.slot_in(Mode::Shared));
+        let (mode, key, limit) = (Mode::Shared, &held_lock.key, Limit::Now);
+        let sharing =
+            Acquisition { inner: &inner, mode, key, term, limit, slot: None, value: None, bound };
+        let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
+        sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
         self.release().await?;
         // Only now the time of sharing begins, and with it the new token.
-        let granted = regain::ask(&mut claim, term).await?;
-        let (lease, share) = regain::hold(claim, granted, term).await?;
-        let reader = Self::new(inner, lease, share, visit).and(bound, observed).await?;
+        let granted = sharing.regain(&mut claim).await?;
+        let (lease, share) = sharing.keep(claim, granted).await?;
+        let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
         // Not earlier: what was bound still is for the server, which nobody knew here.
-        if let Some(visit) = reader.visit_in(Mode::Shared) {
-            visit.holds(reader.lease());
+        if let Some(slot) = reader.slot_in(Mode::Shared) {
+            slot.holds(reader.lease());
         }
         Ok(reader)
     }

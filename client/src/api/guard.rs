@@ -3,11 +3,11 @@
 use crate::engine::bound;
 use crate::engine::context::Context;
 use crate::engine::hold::{give_back, renew};
-use crate::engine::lease::{Lease, ShareId, Term, Turn};
+use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::observer::{Observation, Observers};
-use crate::engine::owner::Visit;
+use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
@@ -55,7 +55,7 @@ pub struct Guard {
     share: ShareId,
     released: bool,
     /// Keeps what its owner knows of the lock.
-    visit: Option<Visit>,
+    slot: Option<OwnerSlot>,
     /// Lets the server tell of a loss.
     observation: Option<Observation>,
 }
@@ -65,9 +65,9 @@ impl Guard {
         inner: Arc<Context>,
         lease: Arc<Lease>,
         share: ShareId,
-        visit: Option<Visit>,
+        slot: Option<OwnerSlot>,
     ) -> Self {
-        Self { inner, lease, share, released: false, visit, observation: None }
+        Self { inner, lease, share, released: false, slot, observation: None }
     }
 
     /// Binds the lock and has it observed, if so.
@@ -95,13 +95,13 @@ impl Guard {
     }
 
     /// What this guard wants of the lease; `None` once it is released.
-    pub(crate) fn term(&self) -> Option<Term> {
+    pub(crate) fn term(&self) -> Option<LeaseSpec> {
         self.lease.term(self.share)
     }
 
     /// The same owner's place for a lock that is held in that mode, if several share the owner.
-    pub(crate) fn visit_in(&self, mode: Mode) -> Option<Visit> {
-        self.visit.as_ref().map(|visit| visit.in_mode(mode))
+    pub(crate) fn slot_in(&self, mode: Mode) -> Option<OwnerSlot> {
+        self.slot.as_ref().map(|slot| slot.in_mode(mode))
     }
 
     /// The fencing token of the grant. Re-entering and renewing keep it.
@@ -113,7 +113,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn token(&self) -> Token {
-        self.lease.tenure.token
+        self.lease.token()
     }
 
     /// The name of the lock.
@@ -125,10 +125,10 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        &self.lease.tenure.key
+        &self.lease.held_lock.key
     }
 
-    /// Who holds it, as the server knows him: `<client uuid>:<n>`.
+    /// The owner, as the server knows it: `<client uuid>:<n>`.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
@@ -137,7 +137,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.lease.tenure.owner
+        &self.lease.held_lock.owner
     }
 
     /// How many guards of this [`Owner`](crate::Owner) hold it; 1 without re-entrance.
@@ -280,20 +280,61 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        self.renew_as(lease, None).await
+    }
+
+    /// [`extend`](Self::extend)s the lease, and raises the [`token`](Self::token) to this one, unless it
+    /// is larger already; renewals do so too from then on.
+    ///
+    /// For locks that are held at several independent servers, whose tokens are in no order: see
+    /// [`lock_renew_with_token`](crate::AsyncLockCommands::lock_renew_with_token). The crate
+    /// `kvlock-quorum` does that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`extend`](Self::extend), and [`Invalid`](Error::Invalid) if the token is too far ahead of
+    /// the server's clock, or the lock is shared or a semaphore's: then everything stays as it was.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`extend`](Self::extend), and the token may or may not have been raised.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(mut parts: Vec<kvlock::Guard>) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// if let Some(largest) = parts.iter().map(kvlock::Guard::token).max() {
+    ///     for part in &mut parts {
+    ///         part.raise_token(largest, Duration::from_secs(10)).await?;
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn raise_token(&mut self, token: Token, lease: Duration) -> Result<(), Error> {
+        if self.lease.held_lock.mode != Mode::Alone {
+            return Err(Error::Invalid("only a lock that is held alone has a token".to_owned()));
+        }
+        self.renew_as(lease, Some(token)).await
+    }
+
+    async fn renew_as(&mut self, lease: Duration, token: Option<Token>) -> Result<(), Error> {
         check_lease(lease)?;
         let turn = self.lease.turn().await;
         if self.is_lost() {
             return Err(Error::Lost);
         }
         let inner = &self.inner;
-        let way = inner.renewals.way(&self.lease.tenure.key).await?;
+        let to = inner.renewals.route_of(&self.lease.held_lock.key).await?;
         let sent = inner.now();
         let (length, before) = self.lease.change(&turn, self.share, sent, lease);
-        let outcome = renew(inner, &self.lease, &turn, way, sent, length).await;
+        let lower = token.map(|token| self.lease.raise(&turn, token));
+        let outcome = renew(inner, &self.lease, &turn, to, sent, length).await;
         if let (Err(trouble), Some(before)) = (&outcome, before)
             && !trouble.leaves_outcome_unknown()
         {
             self.lease.change_back(&turn, self.share, sent, before);
+            let _refused = lower.map(|lower| self.lease.raise(&turn, lower));
         }
         drop(turn);
         inner.watchdog.watch(&self.lease);
@@ -324,7 +365,9 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
-        let outcome = give_back(&self.inner, &self.lease, self.share).await;
+        let span = observe::release_span(&self.lease.held_lock);
+        let work = pin!(give_back(&self.inner, &self.lease, self.share));
+        let outcome = observe::inside(&span, work).await;
         self.released = true;
         outcome
     }
@@ -453,9 +496,11 @@ impl Drop for Guard {
         // Nobody may live to release it: then it ends by itself.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
+        let span = observe::release_span(&lease.held_lock);
         self.inner.spawn(async move {
-            if let Err(trouble) = give_back(&inner, &lease, share).await {
-                observe::not_released(&lease.tenure, &trouble);
+            let work = pin!(give_back(&inner, &lease, share));
+            if let Err(trouble) = observe::inside(&span, work).await {
+                observe::not_released(&lease.held_lock, &trouble);
             }
         });
     }

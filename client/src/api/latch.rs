@@ -1,15 +1,14 @@
-//! Count-down latches: waiting until so many others are done.
+//! Count-down latches: waiting until N others are done.
 
+use crate::api::lock::Lock;
 use crate::engine::claim::Claim;
 use crate::engine::context::Context;
 use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
-use crate::engine::settings::check_name;
 use crate::engine::wait::{Waited, wait};
 use crate::wire::error::Error;
 use crate::wire::info::{self, LatchInfo};
 use crate::wire::reply;
 use crate::wire::request::{self, Mode};
-use redis::{RedisError, Value};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,17 +35,18 @@ use tokio::time::Instant;
 #[derive(Clone, Debug)]
 #[must_use = "a latch does nothing until it is used"]
 pub struct Latch {
-    inner: Arc<Context>,
-    key: Arc<[u8]>,
+    lock: Lock,
 }
 
 impl Latch {
     pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
-        Self { inner, key: name.into() }
+        Self { lock: Lock::new(inner, name) }
     }
 
-    /// Sets it, to be counted down so many times: 1 or more. `false` if it counts already; then
-    /// nothing has changed. Repeated it does no harm.
+    /// Sets it, to be counted down `count` times: 1 or more. `false` if it counts already; then
+    /// nothing has changed.
+    ///
+    /// It is sent once: after an error it may have been set or not, and counted down since.
     ///
     /// # Errors
     ///
@@ -96,9 +96,8 @@ impl Latch {
     }
 
     async fn send_set(&self, count: u32, lifetime: Option<Duration>) -> Result<bool, Error> {
-        check_name(&self.key)?;
-        let request = request::set_latch(&*self.key, count, lifetime)?;
-        self.inner.look(&self.key, &request, |answer| Ok(answer != Value::Nil)).await
+        let request = request::set_latch(self.lock.key(), count, lifetime)?;
+        self.lock.send_once(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
     /// Counts it down by one. How much is left; `None` if there was nothing to count down.
@@ -124,11 +123,8 @@ impl Latch {
     /// # Ok(()) }
     /// ```
     pub async fn count_down(&self) -> Result<Option<u64>, Error> {
-        check_name(&self.key)?;
-        let inner = &self.inner;
-        let request = request::count_down(&*self.key, None);
-        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
-        Ok(reply::holds_left(answer).map_err(RedisError::from)?)
+        let request = request::count_down(self.lock.key(), None);
+        self.lock.send_once(&request, reply::holds_left).await
     }
 
     /// Counts it down by one for that participant, 1 to 1,024 bytes, who counts only once however
@@ -151,9 +147,8 @@ impl Latch {
     /// # Ok(()) }
     /// ```
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
-        check_name(&self.key)?;
-        let request = request::count_down(&*self.key, Some(participant.as_ref()));
-        self.inner.look(&self.key, &request, reply::holds_left).await
+        let request = request::count_down(self.lock.key(), Some(participant.as_ref()));
+        self.lock.look(&request, reply::holds_left).await
     }
 
     /// Waits until it is open, however long it takes.
@@ -204,14 +199,13 @@ impl Latch {
     }
 
     async fn wait_by(&self, limit: Limit) -> Result<bool, Error> {
-        check_name(&self.key)?;
-        let reply_timeout = self.inner.settings.reply_timeout;
-        limit.hold(reply_timeout, pin!(self.wait_until_open(limit))).await
+        self.lock.check()?;
+        limit.hold(self.lock.reply_timeout(), pin!(self.wait_until_open(limit))).await
     }
 
     async fn wait_until_open(&self, limit: Limit) -> Result<bool, Error> {
-        let inner = &self.inner;
-        let mut claim = Claim::new(inner, Mode::Latch, &self.key);
+        let inner = self.lock.inner();
+        let mut claim = Claim::new(inner, Mode::Latch, self.lock.name());
         let (mut trouble, mut polls) = (Trouble::new(limit), 0);
         loop {
             match wait(&mut claim, Duration::ZERO, limit).await {
@@ -247,7 +241,6 @@ impl Latch {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<LatchInfo, Error> {
-        check_name(&self.key)?;
-        self.inner.look(&self.key, &request::latch_info(&*self.key), info::latch).await
+        self.lock.look(&request::latch_info(self.lock.key()), info::latch).await
     }
 }

@@ -4,7 +4,7 @@ mod acquiring;
 mod looking;
 
 use crate::engine::context::Context;
-use crate::engine::lease::Term;
+use crate::engine::lease::LeaseSpec;
 use crate::engine::owner::Owner;
 use crate::engine::settings::check_name;
 use crate::wire::error::Error;
@@ -34,7 +34,7 @@ pub struct Lock {
     inner: Arc<Context>,
     key: Arc<[u8]>,
     mode: Mode,
-    term: Term,
+    term: LeaseSpec,
     owner: Option<Owner>,
     value: Option<Arc<[u8]>>,
     observed: bool,
@@ -43,7 +43,7 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
-        let term = Term { length: inner.settings.lease, watched: true };
+        let term = LeaseSpec { length: inner.settings.lease, watched: true };
         Self {
             inner,
             key: name.into(),
@@ -68,7 +68,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: true };
+        self.term = LeaseSpec { length: lease, watched: true };
         self
     }
 
@@ -87,7 +87,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: false };
+        self.term = LeaseSpec { length: lease, watched: false };
         self
     }
 
@@ -184,6 +184,12 @@ impl Lock {
     /// Lets the owner say that of itself.
     pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
         self.value = Some(value);
+        self
+    }
+
+    /// The same name, as something else than a lock.
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
         self
     }
 

@@ -1,17 +1,13 @@
-//! Semaphores: no more than so many at a time.
+//! Semaphores: at most N holders at a time.
 
 use crate::api::guard::Guard;
-use crate::engine::acquire::Acquisition;
+use crate::api::lock::Lock;
 use crate::engine::context::Context;
-use crate::engine::lease::Term;
 use crate::engine::limit::Limit;
 use crate::engine::loss::Loss;
-use crate::engine::settings::check_lease;
-use crate::engine::settings::check_name;
 use crate::wire::error::Error;
 use crate::wire::info::{self, SemaphoreInfo};
 use crate::wire::request::{self, Mode};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,16 +36,13 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until permits are acquired"]
 pub struct Semaphore {
-    inner: Arc<Context>,
-    key: Arc<[u8]>,
+    lock: Lock,
     permits: u32,
-    term: Term,
 }
 
 impl Semaphore {
     pub(crate) fn new(inner: Arc<Context>, name: &[u8]) -> Self {
-        let term = Term { length: inner.settings.lease, watched: true };
-        Self { inner, key: name.into(), permits: 1, term }
+        Self { lock: Lock::new(inner, name), permits: 1 }
     }
 
     /// How many permits to acquire at once: all of them or none. One, unless this is called.
@@ -78,7 +71,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: true };
+        self.lock = self.lock.lease(lease);
         self
     }
 
@@ -89,13 +82,29 @@ impl Semaphore {
     /// ```no_run
     /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
     /// # use std::time::Duration;
-    /// // No more than so many in ten seconds.
+    /// // At most as many in ten seconds as there are permits.
     /// let permit = pool.fixed_lease(Duration::from_secs(10)).acquire().await?;
     /// permit.lost().await; // let it end
     /// # Ok(()) }
     /// ```
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: false };
+        self.lock = self.lock.fixed_lease(lease);
+        self
+    }
+
+    /// Binds the permits to this client: they are free as soon as it is gone, see
+    /// [`Lock::bound`](crate::Lock::bound).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let permit = pool.lease(Duration::from_secs(600)).bound().acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn bound(mut self) -> Self {
+        self.lock = self.lock.bound();
         self
     }
 
@@ -122,7 +131,7 @@ impl Semaphore {
     }
 
     /// The same, unless it was said before: for processes that all say it when they start. `true`
-    /// if this was the first time.
+    /// if this was the first time; `false` as well if it was, but the connection broke and it was asked again.
     ///
     /// # Errors
     ///
@@ -145,9 +154,8 @@ impl Semaphore {
     }
 
     async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
-        check_name(&self.key)?;
-        let request = request::set_permits(&*self.key, permits, only_if_unset)?;
-        self.inner.look(&self.key, &request, |answer| Ok(answer != redis::Value::Nil)).await
+        let request = request::set_permits(self.lock.key(), permits, only_if_unset)?;
+        self.lock.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
     /// Acquires the permits, in line behind those who came earlier, however long it takes.
@@ -155,7 +163,7 @@ impl Semaphore {
     /// # Errors
     ///
     /// Those of [`Lock::acquire`](crate::Lock::acquire); [`Server`](Error::Server) with the code
-    /// `UNSET` if nobody has said how many there are, `TOOMANY` if there are never so many.
+    /// `UNSET` if nobody has said how many there are, `TOOMANY` if there are fewer in all.
     ///
     /// # Cancel safety
     ///
@@ -253,16 +261,8 @@ impl Semaphore {
     }
 
     async fn acquire_in(&self, mode: Mode, limit: Limit) -> Result<Option<Permits>, Error> {
-        check_name(&self.key)?;
-        check_lease(self.term.length)?;
-        let (inner, key, term) = (&self.inner, &self.key, self.term);
-        let (visit, value, bound) = (None, None, false);
-        let acquisition = Acquisition { inner, mode, key, term, limit, visit, value, bound };
-        let held = limit.hold(inner.settings.reply_timeout, pin!(acquisition.run())).await?;
-        Ok(held.map(|(lease, share)| Permits {
-            count: lease.tenure.mode.once(),
-            guard: Guard::new(inner.clone(), lease, share, None),
-        }))
+        let guard = self.lock.clone().in_mode(mode).acquire_by(limit).await?;
+        Ok(guard.map(|guard| Permits { count: guard.lease().held_lock.mode.once(), guard }))
     }
 
     /// What the server knows about it at this moment.
@@ -284,8 +284,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
-        check_name(&self.key)?;
-        self.inner.look(&self.key, &request::semaphore_info(&*self.key)?, info::semaphore).await
+        self.lock.look(&request::semaphore_info(self.lock.key())?, info::semaphore).await
     }
 }
 

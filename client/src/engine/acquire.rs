@@ -17,17 +17,17 @@
 use crate::engine::claim::Claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
-use crate::engine::lease::{Lease, ShareId, Term};
+use crate::engine::lease::{Lease, LeaseSpec, ShareId};
 use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
+use crate::engine::measure::Stopwatch;
 use crate::engine::observe;
-use crate::engine::owner::Visit;
+use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::FIRST_LEASE;
 use crate::engine::wait::{Waited, wait};
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::reply::{self, Grant};
 use crate::wire::request::{self, Mode};
-use redis::RedisError;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,15 +40,18 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// A lease with the share of the guard to come.
 pub(crate) type Held = (Arc<Lease>, ShareId);
 
-/// One acquisition for a fresh owner.
+/// What was granted at once, and when that was asked for.
+pub(crate) type Granted = (Grant, Moment);
+
+/// One acquisition, for a fresh owner or one that has the lock already.
 pub(crate) struct Acquisition<'a> {
     pub(crate) inner: &'a Arc<Context>,
     pub(crate) mode: Mode,
     pub(crate) key: &'a Arc<[u8]>,
-    pub(crate) term: Term,
+    pub(crate) term: LeaseSpec,
     pub(crate) limit: Limit,
     /// Whose it is to be, if several acquisitions share the owner.
-    pub(crate) visit: Option<&'a Visit>,
+    pub(crate) slot: Option<&'a OwnerSlot>,
     /// What its owner says of itself.
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// It will be bound, which sets the full lease.
@@ -62,6 +65,7 @@ impl Acquisition<'_> {
     ///
     /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
+        let asked = Stopwatch::start();
         let mut claim = Claim::new(self.inner, self.mode, self.key);
         claim.value = self.value.cloned();
         let mut trouble = Trouble::new(self.limit);
@@ -70,15 +74,20 @@ impl Acquisition<'_> {
         let (mut waiting, mut polls) = (None, 0);
         loop {
             let step = if waits {
-                waiting = waiting.or_else(|| self.visit.map(Visit::waiting));
+                waiting = waiting.or_else(|| self.slot.map(OwnerSlot::waiting));
                 self.wait(&mut claim, &mut polls).await
             } else {
-                self.ask(&mut claim).await
+                match self.ask(&mut claim).await {
+                    Ok(Some(granted)) => self.hold(&mut claim, granted).await,
+                    Ok(None) => Ok(None),
+                    Err(trouble) => Err(trouble),
+                }
             };
             match step {
                 Ok(Some(held)) => {
                     claim.keep();
-                    observe::acquired(&held.0.tenure);
+                    asked.acquired();
+                    observe::acquired(&held.0.held_lock);
                     return Ok(Some(held));
                 }
                 Ok(None) if self.limit.is_over() => {
@@ -102,8 +111,26 @@ impl Acquisition<'_> {
         }
     }
 
+    /// What its owner of before is granted again: it has the lock in hand already, in another mode or in
+    /// another process.
+    pub(crate) async fn regain(&self, claim: &mut Claim) -> Result<Granted, Error> {
+        let granted = match self.ask(claim).await {
+            // The connection may have been closed while nobody used it.
+            Err(Error::Connection(_)) => self.ask(claim).await,
+            outcome => outcome,
+        };
+        granted?.ok_or(Error::Lost)
+    }
+
+    /// Keeps what was granted again.
+    pub(crate) async fn keep(&self, mut claim: Claim, granted: Granted) -> Result<Held, Error> {
+        let held = self.hold(&mut claim, granted).await?.ok_or(Error::Lost)?;
+        claim.keep();
+        Ok(held)
+    }
+
     /// `LOCK.ACQUIRE`.
-    async fn ask(&self, claim: &mut Claim) -> Result<Option<Held>, Error> {
+    async fn ask(&self, claim: &mut Claim) -> Result<Option<Granted>, Error> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
             request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
@@ -122,16 +149,10 @@ impl Acquisition<'_> {
             };
             self.inner.router.call_via(self.key, &request, patience, via).await
         };
-        let answer = answer
-            .and_then(|value| Ok(reply::granted(self.mode, value).map_err(RedisError::from)?));
-        match answer {
+        match answer.and_then(|value| Ok(reply::granted(self.mode, value)?)) {
             Ok(Some(grant)) => {
                 claim.granted();
-                let is_first = self.term.length > FIRST_LEASE && !self.bound;
-                if is_first || self.inner.settings.replicas.is_some() {
-                    return self.confirm(claim, grant).await;
-                }
-                claim.hold(grant, sent, lease, self.term).map(Some)
+                Ok(Some((grant, sent)))
             }
             Ok(None) => {
                 claim.refused();
@@ -143,6 +164,16 @@ impl Acquisition<'_> {
                 Err(trouble)
             }
         }
+    }
+
+    /// Sets the full lease of what was granted at once, if it is longer; `None`: it was over before.
+    async fn hold(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
+        let (grant, sent) = granted;
+        let is_first = self.term.length > FIRST_LEASE && !self.bound;
+        if is_first || self.inner.settings.replicas.is_some() {
+            return self.confirm(claim, grant).await;
+        }
+        claim.hold(grant, sent, self.term.length.min(FIRST_LEASE), self.term).map(Some)
     }
 
     /// `LOCK.WAIT`.
@@ -167,10 +198,10 @@ impl Acquisition<'_> {
         began: Moment,
         offer: Duration,
     ) -> Result<Option<Held>, Error> {
-        let Context { settings, terms, .. } = &**self.inner;
+        let Context { settings, policy, .. } = &**self.inner;
         let more_is_needed =
-            settings.confirm || !self.term.watched || terms.caution.margin > offer / 4;
-        let left = terms.caution.until(began, offer).left_at(self.inner.now());
+            settings.confirm || !self.term.watched || policy.safety.margin > offer / 4;
+        let left = policy.safety.until(began, offer).left_at(self.inner.now());
         if (self.term.length > offer && more_is_needed)
             || left < offer / 2
             || settings.replicas.is_some()
@@ -187,6 +218,6 @@ impl Acquisition<'_> {
             claim.refused();
             return Ok(None);
         };
-        claim.hold(grant, sent, runs, Term { length: runs, ..self.term }).map(Some)
+        claim.hold(grant, sent, runs, LeaseSpec { length: runs, ..self.term }).map(Some)
     }
 }

@@ -3,12 +3,12 @@
 use crate::engine::acquire::Held;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
+use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
-use crate::engine::lease::{Lease, Term};
+use crate::engine::lease::{Lease, LeaseSpec};
 use crate::engine::limit::{pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
-use crate::engine::tenure::Tenure;
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::reply::Grant;
@@ -129,10 +129,6 @@ impl Claim {
         self.in_line.take().map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    pub(crate) fn has_strays(&self) -> bool {
-        self.strays
-    }
-
     /// Takes over what may yet arrive of an earlier hold of this owner.
     pub(crate) fn inherit(&mut self, late: Late) {
         self.late = late;
@@ -146,7 +142,7 @@ impl Claim {
     ) -> Result<Option<(Moment, Duration)>, Error> {
         let inner = self.inner.clone();
         let request = request::renew(self.mode, &*self.key, &*self.owner, length)?;
-        let way = inner.renewals.way(&self.key).await?;
+        let to = inner.renewals.route_of(&self.key).await?;
         let sent = inner.now();
         let late = &mut self.late;
         let sending = |via, redirected| {
@@ -156,7 +152,7 @@ impl Claim {
             late.sending(via, length);
         };
         let patience = inner.settings.reply_timeout;
-        let runs = inner.renewals.send_one(way, &request, patience, sending).await;
+        let runs = inner.renewals.send_one(to, &request, patience, sending).await;
         if !runs.as_ref().is_err_and(Error::leaves_outcome_unknown) {
             self.late.answered();
         }
@@ -169,17 +165,17 @@ impl Claim {
         grant: Grant,
         sent: Moment,
         runs: Duration,
-        term: Term,
+        term: LeaseSpec,
     ) -> Result<Held, Error> {
-        let tenure = Tenure {
+        let held_lock = HeldLock {
             mode: self.mode.held(grant.holds),
             key: self.key.clone(),
             owner: self.owner.clone(),
             token: grant.token,
-            raised: false,
         };
         let (inner, number) = (&self.inner, self.inner.fresh_number());
-        let (lease, share) = Lease::granted(number, tenure, &inner.terms, sent, term, self.strays);
+        let (lease, share) =
+            Lease::granted(number, held_lock, &inner.policy, sent, term, self.strays);
         lease.inherit(self.late, sent);
         if runs < term.length {
             lease.offered(sent, runs);

@@ -60,6 +60,7 @@ impl Clock for Boottime {
 pub(crate) struct Moment(pub(crate) u64);
 
 impl Moment {
+    /// Before everything.
     pub(crate) const LONG_AGO: Self = Self(0);
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
@@ -68,11 +69,14 @@ impl Moment {
         Self(nanos(clock.now()))
     }
 
+    /// So much later.
+    #[must_use]
     pub(crate) fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
     /// How long it is from `now` to this; zero if it has passed.
+    #[must_use]
     pub(crate) fn left_at(self, now: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(now.0))
     }
@@ -84,12 +88,12 @@ fn nanos(duration: Duration) -> u64 {
 
 /// How much less of a lease a holder may use than the server grants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Caution {
+pub(crate) struct SafetyMargin {
     /// How long before the server can free the lock the holder is told that it is lost.
     pub(crate) margin: Duration,
 }
 
-impl Caution {
+impl SafetyMargin {
     /// When a lease cannot have begun yet that was granted so long after a wait, sent then, had
     /// arrived: both by the server's clock, in whole milliseconds.
     pub(crate) fn granted(&self, sent: Moment, waited: Duration) -> Moment {
@@ -124,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_holder_believes_in_less_than_the_server_grants() {
-        let caution = Caution { margin: Duration::from_millis(500) };
-        let until = |lease| caution.until(Moment(0), Duration::from_millis(lease));
+        let safety = SafetyMargin { margin: Duration::from_millis(500) };
+        let until = |lease| safety.until(Moment(0), Duration::from_millis(lease));
         assert_eq!(until(30_000), Moment(0).after(Duration::from_millis(30_000 - 300 - 2 - 500)));
         assert_eq!(until(1_000), Moment(0).after(Duration::from_millis(1_000 - 10 - 2 - 250)));
         assert_eq!(until(2), Moment(0));

@@ -1,10 +1,9 @@
 //! What all parts of a client share.
 
-use crate::engine::background::Background;
-use crate::engine::bound::Hearts;
+use crate::engine::bound::BoundSessions;
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
-use crate::engine::lease::Terms;
+use crate::engine::lease::LeasePolicy;
 use crate::engine::observer::Observers;
 use crate::engine::session::Sessions;
 use crate::engine::settings::Settings;
@@ -15,10 +14,12 @@ use crate::net::replicas::Renewals;
 use crate::net::router::Router;
 use crate::wire::error::Error;
 use futures_util::future::join_all;
-use redis::{Cmd, ParsingError, RedisError, Value};
+use redis::{Cmd, ParsingError, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 /// What all clones, guards and tasks of a client share.
@@ -28,10 +29,11 @@ pub(crate) struct Context {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) sessions: Sessions,
     pub(crate) observers: Observers,
-    pub(crate) hearts: Hearts,
+    pub(crate) bound_sessions: BoundSessions,
     pub(crate) contended: Contended,
-    pub(crate) background: Arc<Background>,
-    pub(crate) terms: Terms,
+    /// Work that outlives the caller who left it behind: releases, and what a dropped acquire needs.
+    pub(crate) background: TaskTracker,
+    pub(crate) policy: LeasePolicy,
     pub(crate) settings: Settings,
     pub(crate) name: Uuid,
     /// Where the server is, without the login.
@@ -46,22 +48,30 @@ impl fmt::Debug for Context {
 }
 
 impl Context {
-    pub(crate) fn new(address: Address, settings: Settings, terms: Terms) -> Result<Self, Error> {
+    pub(crate) fn new(
+        address: Address,
+        settings: Settings,
+        policy: LeasePolicy,
+    ) -> Result<Self, Error> {
         let place = address.to_string();
         let own_renewals = settings.replicas.is_some();
         let router = Arc::new(Router::new(address, settings.reply_timeout, own_renewals)?);
         let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
-        let watchdog = Watchdog::new(renewals.clone(), terms.clock.clone(), settings.reply_timeout);
+        let watchdog =
+            Watchdog::new(renewals.clone(), policy.clock.clone(), settings.reply_timeout);
+        let background = TaskTracker::new();
+        // It is waited for until there is nothing to be done, not until nothing can come any more.
+        background.close();
         Ok(Self {
             router: router.clone(),
             renewals,
             sessions: Sessions::new(router.clone(), &settings),
             observers: Observers::default(),
-            hearts: Hearts::default(),
+            bound_sessions: BoundSessions::default(),
             contended: Contended::default(),
             watchdog: Arc::new(watchdog),
-            background: Arc::default(),
-            terms,
+            background,
+            policy,
             settings,
             name: Uuid::new_v4(),
             place,
@@ -70,11 +80,17 @@ impl Context {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment::of(&*self.terms.clock)
+        Moment::of(&*self.policy.clock)
     }
 
     pub(crate) fn fresh_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Closes the sessions that nobody waits through and nothing is bound to.
+    pub(crate) async fn close_sessions(&self) {
+        let patience = self.settings.reply_timeout;
+        tokio::join!(self.sessions.close(), self.bound_sessions.close(patience));
     }
 
     /// An owner that nobody ever was before.
@@ -82,9 +98,13 @@ impl Context {
         format!("{}:{}", self.name, self.fresh_number()).into()
     }
 
-    /// See [`Background::spawn`].
+    /// Lets it be done in the background, on the runtime of the caller, else on that of a connection.
+    /// Without either nothing is done, and whatever is held ends with its lease. Neither blocks nor panics.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.background.spawn(|| self.router.runtime(), work);
+        if let Some(runtime) = Handle::try_current().ok().or_else(|| self.router.runtime()) {
+            // One that is shutting down drops it.
+            self.background.spawn_on(work, &runtime);
+        }
     }
 
     /// Asks for something about a key that changes nothing, once more if the connection turns out to
@@ -100,7 +120,7 @@ impl Context {
         if matches!(answer, Err(Error::Connection(_))) {
             answer = self.router.call(key, request, patience).await;
         }
-        Ok(read(answer?).map_err(RedisError::from)?)
+        Ok(read(answer?)?)
     }
 
     /// Asks all servers that keep locks for something that changes nothing.
@@ -118,7 +138,7 @@ impl Context {
             if let Err(trouble) = &answer {
                 self.router.learn(&node, trouble);
             }
-            Ok(read(answer?).map_err(RedisError::from)?)
+            Ok(read(answer?)?)
         };
         let answers = join_all(self.router.nodes().await?.into_iter().map(ask)).await;
         answers.into_iter().collect()

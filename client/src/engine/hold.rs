@@ -3,14 +3,13 @@
 use crate::engine::claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
-use crate::engine::lease::{Lease, Parting, ShareId, Turn};
-use crate::engine::loss::Loss;
+use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::observe;
-use crate::net::replicas::Way;
+use crate::net::replicas::RenewalRoute;
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};
-use redis::{Cmd, RedisError};
+use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
     turn: &Turn,
-    way: Way,
+    to: RenewalRoute,
     sent: Moment,
     length: Duration,
 ) -> Result<(), Error> {
-    let request = lease.tenure.renewal(length)?;
-    renew_by(inner, lease, turn, way, sent, length, &request).await
+    let request = lease.renewal(length)?;
+    renew_by(inner, lease, turn, to, sent, length, &request).await
 }
 
 /// Sets what the owner says of itself, and renews with it. Sent again, it says the same.
@@ -39,11 +38,11 @@ pub(crate) async fn proclaim(
         if lease.is_lost() || !lease.is_alive() {
             return Err(Error::Lost);
         }
-        let way = inner.renewals.way(&lease.tenure.key).await?;
+        let to = inner.renewals.route_of(&lease.held_lock.key).await?;
         let sent = inner.now();
         let length = lease.longest(sent).unwrap_or_default();
-        let request = request::with_value(lease.tenure.renewal(length)?, Some(value));
-        let outcome = renew_by(inner, lease, &turn, way, sent, length, &request).await;
+        let request = request::with_value(lease.renewal(length)?, Some(value));
+        let outcome = renew_by(inner, lease, &turn, to, sent, length, &request).await;
         drop(turn);
         inner.watchdog.watch(lease);
         if !(std::mem::take(&mut again) && matches!(outcome, Err(Error::Connection(_)))) {
@@ -56,7 +55,7 @@ async fn renew_by(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
     turn: &Turn,
-    way: Way,
+    to: RenewalRoute,
     sent: Moment,
     length: Duration,
     request: &Cmd,
@@ -70,18 +69,10 @@ async fn renew_by(
         inner.watchdog.watch(lease);
     };
     let patience = inner.settings.reply_timeout;
-    match inner.renewals.send_one(way, request, patience, sending).await {
-        Ok(Some(runs)) => lease.renewed(turn, sent, runs.min(length), inner.now()),
-        Ok(None) => lease.gone(),
-        Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
-        Err(trouble) => {
-            lease.failed(&trouble);
-            if !trouble.leaves_outcome_unknown() {
-                lease.refused(turn);
-            }
-            lease.not_renewed(turn, length, inner.now());
-            return Err(trouble);
-        }
+    let answer = inner.renewals.send_one(to, request, patience, sending).await;
+    if let Err(trouble) = lease.answered(turn, sent, length, answer, inner.now()) {
+        lease.not_renewed(turn, length, inner.now());
+        return Err(trouble);
     }
     if lease.is_lost() { Err(Error::Lost) } else { Ok(()) }
 }
@@ -94,16 +85,16 @@ pub(crate) async fn give_back(
 ) -> Result<(), Error> {
     let turn = lease.turn().await;
     let held_so_far = !lease.is_lost();
-    let parting = lease.leave(&turn, share);
+    let release = lease.leave(&turn, share);
     inner.watchdog.watch(lease);
-    let Parting::Release { give_back, strays } = parting else {
+    let ReleaseAction::Release { give_back, strays } = release else {
         return Err(Error::Lost);
     };
-    let tenure = &lease.tenure;
-    let request = request::release(tenure.mode, &*tenure.key, &*tenure.owner, give_back)?;
-    let outcome = send(inner, &tenure.key, &request, held_so_far).await;
+    let held_lock = &lease.held_lock;
+    let request = held_lock.release(give_back)?;
+    let outcome = send(inner, &held_lock.key, &request, held_so_far).await;
     match &outcome {
-        Ok(()) => observe::released(tenure),
+        Ok(()) => observe::released(held_lock),
         Err(Error::Lost) => lease.gone(),
         // A release of some holds that does not fit: what strayed has added one, and the last guard
         // gives back all.
@@ -117,7 +108,7 @@ pub(crate) async fn give_back(
             lease.strayed();
         }
     } else if unknown || strays {
-        let (inner, key) = (inner.clone(), tenure.key.clone());
+        let (inner, key) = (inner.clone(), held_lock.key.clone());
         inner.clone().spawn(async move { claim::free(&inner, &key, &[request], None, true).await });
     }
     outcome
@@ -128,7 +119,7 @@ async fn send(inner: &Context, key: &[u8], request: &Cmd, held_so_far: bool) -> 
     let mut again = true;
     loop {
         let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
-        match answer.and_then(|value| Ok(reply::holds_left(value).map_err(RedisError::from)?)) {
+        match answer.and_then(|value| Ok(reply::holds_left(value)?)) {
             Ok(Some(_)) => return Ok(()),
             // Released by the first one, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),

@@ -14,41 +14,52 @@
 //! - **I1** `until` is never later than what the last answered command, and every unanswered one
 //!   whenever it arrives, leaves us.
 //! - **I2** Lost is final. Whoever asks after `until`, or what it is [bound](Binding) to, has passed makes it so
-//!   before he is told.
+//!   before it is told.
 //! - **I3** At most one command per record is under way: it has the [`Turn`].
 //! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases.
 
+mod renewal;
+
+pub(crate) use renewal::WatchdogAction;
+
 use crate::engine::belief::{Belief, Binding};
-use crate::engine::clock::{Caution, Clock, Moment};
+use crate::engine::clock::{Clock, Moment, SafetyMargin};
+use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
 use crate::engine::loss::Loss;
+use crate::engine::measure::Stopwatch;
 use crate::engine::observe;
 use crate::engine::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
-use crate::engine::tenure::Tenure;
-use crate::wire::error::Error;
-use crate::wire::request::GiveBack;
+use crate::wire::reply::Token;
+use crate::wire::request::{self, GiveBack};
+use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// For how long a guard wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Term {
+pub(crate) struct LeaseSpec {
+    /// Its length.
     pub(crate) length: Duration,
     /// Renewed while the guard lives, or left to end by itself.
     pub(crate) watched: bool,
 }
 
+/// The record of one owner's hold on one lock.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) tenure: Tenure,
+    pub(crate) held_lock: HeldLock,
     pub(crate) id: u64,
     clock: Arc<dyn Clock>,
-    caution: Caution,
+    safety: SafetyMargin,
+    held: Stopwatch,
     /// A [`Moment`]; 0 when lost. Read without the lock by those who only look.
     until: AtomicU64,
     /// Where the watchdog's agenda has it, a [`Moment`]; the agenda's own lock guards it.
     pub(crate) scheduled: AtomicU64,
+    /// What the token was raised to; 0 if it was not.
+    raised: AtomicU64,
     /// What it is bound to may be over before it is.
     binding: Binding,
     state: Mutex<State>,
@@ -94,32 +105,27 @@ impl Phase {
 #[derive(Clone, Copy, Debug)]
 struct Share {
     id: ShareId,
-    term: Term,
+    term: LeaseSpec,
     /// When a fixed term is over.
     ends: Moment,
 }
 
+/// One guard's part in a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareId(u32);
 
-/// What the watchdog has to do about a lease now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Duty {
-    /// Renew it for that long.
-    Renew(Duration),
-    /// Look again then.
-    Later(Moment),
-    /// Forget it: it is lost or released.
-    Done,
-}
-
 /// What a guard that goes has to tell the server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Parting {
+pub(crate) enum ReleaseAction {
     /// Nothing: the server has told us that the lock is lost.
     Silent,
-    /// Less holds. When it is all, `strays` says that something may come after it.
-    Release { give_back: GiveBack, strays: bool },
+    /// Less holds.
+    Release {
+        /// How many are to be left.
+        give_back: GiveBack,
+        /// When it is all: something may come after it.
+        strays: bool,
+    },
 }
 
 /// The right to send a command for this record.
@@ -135,22 +141,24 @@ impl Drop for Turn {
 
 /// What every lease of a client has in common.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct LeasePolicy {
+    /// What it is measured with.
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) caution: Caution,
+    /// How much less than the lease is believed.
+    pub(crate) safety: SafetyMargin,
 }
 
 impl Lease {
     /// A grant that was asked for at `sent`, with the first guard's share in it.
     pub(crate) fn granted(
         id: u64,
-        tenure: Tenure,
-        terms: &Terms,
+        held_lock: HeldLock,
+        policy: &LeasePolicy,
         sent: Moment,
-        term: Term,
+        term: LeaseSpec,
         strays: bool,
     ) -> (Arc<Self>, ShareId) {
-        let until = terms.caution.until(sent, term.length);
+        let until = policy.safety.until(sent, term.length);
         let mut state = State {
             phase: Phase::Held,
             busy: false,
@@ -164,12 +172,14 @@ impl Lease {
         };
         let share = state.share(sent, term);
         let lease = Self {
-            tenure,
+            held_lock,
             id,
-            clock: terms.clock.clone(),
-            caution: terms.caution,
+            clock: policy.clock.clone(),
+            safety: policy.safety,
+            held: Stopwatch::start(),
             until: AtomicU64::new(until.0),
             scheduled: AtomicU64::new(Moment::LONG_AGO.0),
+            raised: AtomicU64::new(0),
             binding: Binding::none(),
             state: Mutex::new(state),
             turn_over: Notify::new(),
@@ -178,11 +188,29 @@ impl Lease {
         (Arc::new(lease), share)
     }
 
+    pub(crate) fn token(&self) -> Token {
+        self.held_lock.token.max(self.raised.load(Ordering::Acquire).into())
+    }
+
+    /// From now on each renewal sees to it that the server has this token. What was wanted before.
+    pub(crate) fn raise(&self, _turn: &Turn, token: Token) -> Token {
+        self.raised.swap(token.value(), Ordering::AcqRel).into()
+    }
+
+    /// What sets the lease anew.
+    pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
+        let HeldLock { mode, key, owner, .. } = &self.held_lock;
+        match self.raised.load(Ordering::Acquire) {
+            0 => request::renew(*mode, &**key, &**owner, length),
+            token => request::renew_with_token(&**key, &**owner, length, token),
+        }
+    }
+
     /// Renewals of before the grant may still be on their way.
     pub(crate) fn inherit(&self, late: Late, sent: Moment) {
         let mut state = self.state();
         state.late = late;
-        let most = self.caution.until(sent, late.counts(Duration::MAX)).0;
+        let most = self.safety.until(sent, late.counts(Duration::MAX)).0;
         let believed = self.until.load(Ordering::Acquire);
         self.until.store(believed.min(most), Ordering::Release);
         if let Some(longest) = state.longest(sent) {
@@ -193,7 +221,7 @@ impl Lease {
     /// No more than this runs of it yet.
     pub(crate) fn offered(&self, began: Moment, runs: Duration) {
         let mut state = self.state();
-        let most = self.caution.until(began, runs).0;
+        let most = self.safety.until(began, runs).0;
         let believed = self.until.load(Ordering::Acquire);
         self.until.store(believed.min(most), Ordering::Release);
         state.plan_renewal(began, runs);
@@ -211,7 +239,7 @@ impl Lease {
         &self,
         _turn: &Turn,
         sent: Moment,
-        term: Term,
+        term: LeaseSpec,
         counts: bool,
     ) -> Option<ShareId> {
         let mut state = self.state();
@@ -220,7 +248,7 @@ impl Lease {
         }
         let share = state.share(sent, term);
         if counts {
-            let until = self.caution.until(sent, state.late.counts(term.length));
+            let until = self.safety.until(sent, state.late.counts(term.length));
             self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
         } else {
             state.renew_at = sent;
@@ -273,7 +301,8 @@ impl Lease {
         self.until.store(Moment::LONG_AGO.0, Ordering::Release);
         drop(state);
         self.gone.notify_waiters();
-        observe::lost(&self.tenure, why);
+        self.held.ended();
+        observe::lost(&self.held_lock, why);
     }
 
     /// Why it is lost, if it is.
@@ -349,17 +378,18 @@ impl Lease {
         if !counts {
             state.renew_at = sent;
         } else if state.phase == Phase::Held {
-            let until = self.caution.until(sent, state.late.counts(length));
+            let until = self.safety.until(sent, state.late.counts(length));
             self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
             state.plan_renewal(sent, length);
         }
     }
 
+    /// How many guards there are.
     pub(crate) fn holds(&self) -> usize {
         self.state().shares.len()
     }
 
-    pub(crate) fn term(&self, share: ShareId) -> Option<Term> {
+    pub(crate) fn term(&self, share: ShareId) -> Option<LeaseSpec> {
         let state = self.state();
         state.shares.iter().find(|other| other.id == share).map(|share| share.term)
     }
@@ -375,6 +405,7 @@ impl Lease {
         }
     }
 
+    /// The same, unless one is.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {
@@ -405,19 +436,19 @@ impl Lease {
 
     /// Takes the guard's share out, and says what the server is to be told. The same again changes
     /// nothing: it says how many holds are to be left, not how many to take.
-    pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> Parting {
+    pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
         state.shares.retain(|other| other.id != share);
         let left = u32::try_from(state.shares.len()).unwrap_or(u32::MAX);
         let told = matches!(state.phase, Phase::Lost { told: true, .. });
-        if left == 0 {
-            state.phase = Phase::Released;
+        if left == 0 && std::mem::replace(&mut state.phase, Phase::Released) == Phase::Held {
+            self.held.ended();
         }
         if told {
-            return Parting::Silent;
+            return ReleaseAction::Silent;
         }
         let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };
-        Parting::Release { give_back, strays: state.strays }
+        ReleaseAction::Release { give_back, strays: state.strays }
     }
 
     /// The longest that a guard wants.
@@ -425,141 +456,21 @@ impl Lease {
         self.state().longest(now)
     }
 
-    /// What to do about it at `now`.
-    pub(crate) fn duty(&self, now: Moment) -> Duty {
-        if self.expire(now) {
-            return Duty::Done;
-        }
-        let state = self.state();
-        let until = Moment(self.until.load(Ordering::Acquire));
-        match (state.phase, state.renewal(now)) {
-            (Phase::Lost { .. } | Phase::Released, _) => Duty::Done,
-            (Phase::Held, Some(length)) if state.renew_at <= now && !state.busy => {
-                Duty::Renew(length)
-            }
-            (Phase::Held, Some(_)) if state.renew_at > now => {
-                Duty::Later(state.renew_at.min(until))
-            }
-            // Somebody else's command is under way: soon, but not at once.
-            (Phase::Held, Some(_)) => Duty::Later(now.after(SOON).min(until)),
-            (Phase::Held, None) => Duty::Later(until),
-        }
-    }
-
-    /// Whatever was planned, a renewal is due now, unless one is under way.
-    pub(crate) fn hurry(&self, now: Moment) {
-        let mut state = self.state();
-        if state.renew_at != Moment::NEVER {
-            state.renew_at = state.renew_at.min(now);
-        }
-    }
-
-    /// A renewal is to be sent, and until it is answered there is no other.
-    pub(crate) fn take_up(&self, _turn: &Turn) {
-        self.state().renew_at = Moment::NEVER;
-    }
-
-    /// A renewal is about to be sent over that connection. If it is shorter than what we have, the
-    /// server may obey it and the answer be lost, so from now on no more is believed. (I1)
-    pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration, via: u64) {
-        let mut state = self.state();
-        state.late.sending(via, length);
-        state.suspicion = state.suspicion.map(|(why, _)| (why, true));
-        let until = self.caution.until(sent, length).0;
-        let believed = self.until.load(Ordering::Acquire);
-        self.until.store(believed.min(until), Ordering::Release);
-    }
-
-    /// The server has renewed it, as asked for at `sent`. Too late if the time was over by `now`.
-    pub(crate) fn renewed(&self, _turn: &Turn, sent: Moment, length: Duration, now: Moment) {
-        if self.expire(now) {
-            return;
-        }
-        let mut state = self.state();
-        state.late.answered();
-        state.unconfirmed = false;
-        if state.phase == Phase::Held {
-            let until = self.caution.until(sent, state.late.counts(length));
-            self.until.store(until.0, Ordering::Release);
-            state.plan_renewal(sent, length);
-            match state.suspicion {
-                // Whoever saw it saw something of before.
-                Some((_, true)) => state.suspicion = None,
-                // What it has answered was asked before.
-                Some((_, false)) => state.renew_at = sent,
-                None => {}
-            }
-        }
-    }
-
-    /// The server has answered that it did nothing.
-    pub(crate) fn refused(&self, _turn: &Turn) {
-        self.state().late.answered();
-    }
-
-    /// The renewal failed, or nobody knows. It is tried again before long.
-    pub(crate) fn not_renewed(&self, _turn: &Turn, length: Duration, now: Moment) {
-        let mut state = self.state();
-        let length = state.late.counts(length);
-        state.renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
-    }
-
-    /// A renewal failed, or nobody knows, and that is why.
-    pub(crate) fn failed(&self, trouble: &Error) {
-        // Later there is less and less time for an answer.
-        if !matches!(trouble, Error::Timeout) {
-            self.state().unconfirmed = matches!(trouble, Error::NotReplicated { .. });
-        }
-    }
-
-    /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term
-    /// that it had.
-    pub(crate) fn change(
-        &self,
-        _turn: &Turn,
-        share: ShareId,
-        sent: Moment,
-        length: Duration,
-    ) -> (Duration, Option<Term>) {
-        let mut state = self.state();
-        let before = state.set_length(share, sent, length);
-        let longest = state.longest(sent).unwrap_or(length);
-        state.plan_renewal(sent, longest);
-        (longest, before)
-    }
-
-    /// Takes a change back that the server does not agree to.
-    pub(crate) fn change_back(&self, _turn: &Turn, share: ShareId, sent: Moment, before: Term) {
-        let mut state = self.state();
-        state.set_length(share, sent, before.length);
-        // What runs at the server is what ran before; it is renewed right away.
-        state.renew_at = sent;
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 }
 
-/// Before a failed renewal is tried again, and before a busy record is looked at again.
-const SOON: Duration = Duration::from_millis(5);
-
 impl State {
-    /// What a renewal has to ask for so that no guard gets less than it wants: none if all of them
-    /// let their leases end. (I4)
-    fn renewal(&self, now: Moment) -> Option<Duration> {
-        if self.shares.iter().any(|share| share.term.watched) { self.longest(now) } else { None }
-    }
-
     fn longest(&self, now: Moment) -> Option<Duration> {
         let wanted = |share: &Share| match share.term {
-            Term { length, watched: true } => length,
-            Term { watched: false, .. } => share.ends.left_at(now),
+            LeaseSpec { length, watched: true } => length,
+            LeaseSpec { watched: false, .. } => share.ends.left_at(now),
         };
         self.shares.iter().map(wanted).max()
     }
 
-    fn share(&mut self, sent: Moment, term: Term) -> ShareId {
+    fn share(&mut self, sent: Moment, term: LeaseSpec) -> ShareId {
         let id = ShareId(self.next_share);
         self.next_share = self.next_share.wrapping_add(1);
         self.shares.push(Share { id, term, ends: sent.after(term.length) });
@@ -567,21 +478,12 @@ impl State {
         id
     }
 
-    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<Term> {
+    fn set_length(&mut self, share: ShareId, sent: Moment, length: Duration) -> Option<LeaseSpec> {
         let share = self.shares.iter_mut().find(|other| other.id == share)?;
         let before = share.term;
         share.term.length = length;
         share.ends = sent.after(length);
         Some(before)
-    }
-
-    /// A third of the lease later. Rounded down to one of 32 points in that third, so that those of
-    /// a client that has many come in batches.
-    fn plan_renewal(&mut self, sent: Moment, length: Duration) {
-        let length = self.late.counts(length);
-        let third = sent.after(length / 3);
-        let grid = u64::try_from(length.as_nanos() / (3 * 32)).unwrap_or(u64::MAX).max(1);
-        self.renew_at = Moment(third.0 - third.0 % grid).max(sent);
     }
 }
 

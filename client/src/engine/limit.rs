@@ -139,6 +139,7 @@ pub(crate) fn pause_after(lasts: Duration) -> Duration {
 /// Sleeps for that long, or until there is news.
 pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output = ()>) {
     tokio::select! {
+        biased;
         () = sleep(pause) => {}
         () = news => {}
     }

@@ -19,7 +19,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its time is over: a fixed lease, or renewals that did not get through.
+    /// Its time is over: a fixed lease, renewals that did not get through, or those of the heartbeat
+    /// of what is [bound](crate::Lock::bound).
     Expired,
     /// Its time is over, since too few replicas have confirmed the last renewals; see
     /// [`Builder::min_replicas`](crate::Builder::min_replicas).

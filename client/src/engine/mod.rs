@@ -1,26 +1,26 @@
 //! How a lock is acquired, kept, and let go.
 
 pub(crate) mod acquire;
-pub(crate) mod background;
 pub(crate) mod belief;
 pub(crate) mod bound;
 pub(crate) mod claim;
 pub(crate) mod clock;
 pub(crate) mod contended;
 pub(crate) mod context;
+pub(crate) mod held_lock;
 pub(crate) mod hold;
 pub(crate) mod late;
 pub(crate) mod lease;
 pub(crate) mod limit;
 pub(crate) mod loss;
+pub(crate) mod measure;
 pub(crate) mod observe;
 pub(crate) mod observer;
+pub(crate) mod open;
 pub(crate) mod owner;
 pub(crate) mod reenter;
-pub(crate) mod regain;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod sync;
-pub(crate) mod tenure;
 pub(crate) mod wait;
 pub(crate) mod watchdog;

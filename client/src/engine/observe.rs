@@ -1,10 +1,12 @@
-//! What the crate tells about itself: events of `tracing`, and counters if the feature `metrics` is
+//! What the crate tells about itself: spans and events of `tracing`, and counters if the feature `metrics` is
 //! on. Names and meanings stand in the crate's documentation.
 
+use crate::engine::held_lock::HeldLock;
 use crate::engine::loss::Loss;
-use crate::engine::tenure::Tenure;
 use crate::wire::error::Error;
+use crate::wire::reply::Token;
 use std::time::Duration;
+use tracing::Instrument;
 
 #[cfg(feature = "metrics")]
 macro_rules! count {
@@ -24,61 +26,77 @@ fn readable(key: &[u8]) -> impl std::fmt::Display + '_ {
 }
 
 pub(crate) fn acquire_span(key: &[u8]) -> tracing::Span {
-    tracing::debug_span!("kvlock.acquire", key = %readable(key))
+    let token = tracing::field::Empty;
+    tracing::debug_span!("kvlock.acquire", key = %readable(key), token)
 }
 
-pub(crate) fn acquired(tenure: &Tenure) {
-    count!("kvlock_acquired_total", 1);
-    tracing::debug!(owner = %tenure.owner, token = %tenure.token, "acquired");
+/// What an acquire that succeeded has got, for its span.
+pub(crate) fn granted(span: &tracing::Span, token: Token) {
+    span.record("token", token.value());
 }
 
-pub(crate) fn reentered(tenure: &Tenure) {
-    count!("kvlock_reentered_total", 1);
-    tracing::debug!(owner = %tenure.owner, token = %tenure.token, "re-entered");
+pub(crate) fn release_span(held_lock: &HeldLock) -> tracing::Span {
+    let token = held_lock.token.value();
+    tracing::debug_span!("kvlock.release", key = %readable(&held_lock.key), token)
+}
+
+/// Does the work in the span. One that nobody is interested in costs nothing.
+pub(crate) async fn inside<F: Future + Unpin>(span: &tracing::Span, work: F) -> F::Output {
+    if span.is_disabled() { work.await } else { work.instrument(span.clone()).await }
+}
+
+pub(crate) fn acquired(held_lock: &HeldLock) {
+    count!("kvlock_client_acquired_total", 1);
+    tracing::debug!(owner = %held_lock.owner, token = %held_lock.token, "acquired");
+}
+
+pub(crate) fn reentered(held_lock: &HeldLock) {
+    count!("kvlock_client_reentered_total", 1);
+    tracing::debug!(owner = %held_lock.owner, token = %held_lock.token, "re-entered");
 }
 
 pub(crate) fn refused() {
-    count!("kvlock_refused_total", 1);
+    count!("kvlock_client_refused_total", 1);
     tracing::debug!("refused");
 }
 
 pub(crate) fn waiting() {
-    count!("kvlock_waits_total", 1);
+    count!("kvlock_client_waits_total", 1);
     tracing::debug!("in line");
 }
 
 pub(crate) fn trouble(trouble: &Error, pause: Duration) {
-    count!("kvlock_troubles_total", 1);
+    count!("kvlock_client_troubles_total", 1);
     tracing::warn!(%trouble, ?pause, "trouble: trying again");
 }
 
 pub(crate) fn withdrawn(key: &[u8], owner: &str) {
-    count!("kvlock_withdrawn_total", 1);
+    count!("kvlock_client_withdrawn_total", 1);
     tracing::debug!(key = %readable(key), owner, "an acquire was dropped: making sure that nothing is left");
 }
 
-pub(crate) fn released(tenure: &Tenure) {
-    count!("kvlock_released_total", 1);
-    tracing::debug!(key = %readable(&tenure.key), owner = %tenure.owner, "released");
+pub(crate) fn released(held_lock: &HeldLock) {
+    count!("kvlock_client_released_total", 1);
+    tracing::debug!(key = %readable(&held_lock.key), owner = %held_lock.owner, "released");
 }
 
-pub(crate) fn not_released(tenure: &Tenure, trouble: &Error) {
-    tracing::warn!(key = %readable(&tenure.key), owner = %tenure.owner, %trouble, "not released");
+pub(crate) fn not_released(held_lock: &HeldLock, trouble: &Error) {
+    tracing::warn!(key = %readable(&held_lock.key), owner = %held_lock.owner, %trouble, "not released");
 }
 
-pub(crate) fn renewed(tenure: &Tenure) {
-    count!("kvlock_renewed_total", 1);
-    tracing::trace!(key = %readable(&tenure.key), owner = %tenure.owner, "renewed");
+pub(crate) fn renewed(held_lock: &HeldLock) {
+    count!("kvlock_client_renewed_total", 1);
+    tracing::trace!(key = %readable(&held_lock.key), owner = %held_lock.owner, "renewed");
 }
 
 pub(crate) fn renewals_failed(many: usize, trouble: &Error) {
-    count!("kvlock_renewals_failed_total", u64::try_from(many).unwrap_or(u64::MAX));
+    count!("kvlock_client_renewals_failed_total", u64::try_from(many).unwrap_or(u64::MAX));
     tracing::warn!(many, %trouble, "not renewed: trying again");
 }
 
-pub(crate) fn lost(tenure: &Tenure, why: Loss) {
-    count!("kvlock_lost_total", 1);
+pub(crate) fn lost(held_lock: &HeldLock, why: Loss) {
+    count!("kvlock_client_lost_total", 1);
     tracing::warn!(
-        key = %readable(&tenure.key), owner = %tenure.owner, token = %tenure.token, %why, "lost"
+        key = %readable(&held_lock.key), owner = %held_lock.owner, token = %held_lock.token, %why, "lost"
     );
 }

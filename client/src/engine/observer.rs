@@ -17,14 +17,14 @@ use crate::net::router::Route;
 use crate::wire::error::Error;
 use crate::wire::observed::{Departure, Holder, Seen, observed};
 use crate::wire::reply::Token;
-use crate::wire::request;
-use redis::RedisError;
+use crate::wire::request::{self, Mode};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// What those who observe a lock see.
 #[derive(Clone, Debug)]
@@ -59,10 +59,12 @@ struct Observed {
 struct State {
     /// The largest term that was seen.
     term: Option<Token>,
+    /// It was shared when last seen.
+    shared: bool,
     /// Those of this process who hold it, or did.
     holders: Vec<Weak<Lease>>,
-    /// Where the task runs.
-    runs: bool,
+    /// What keeps observing.
+    task: Option<JoinHandle<()>>,
 }
 
 /// Somebody observes a lock for as long as this lives.
@@ -98,7 +100,7 @@ impl Observers {
 
     /// Observes a lock that is held here, so that its holder is told what becomes of it.
     pub(crate) fn holds(context: &Arc<Context>, lease: &Arc<Lease>) -> Observation {
-        let observation = Self::observe(context, &lease.tenure.key);
+        let observation = Self::observe(context, &lease.held_lock.key);
         let holder = Arc::downgrade(lease);
         let mut state = lock(&observation.observed.state);
         // Re-entered, it is there.
@@ -137,10 +139,10 @@ impl Observation {
     /// Starts the task unless it runs, on the runtime of the caller.
     fn keep_running(&self) {
         let Ok(runtime) = Handle::try_current() else { return };
-        if !std::mem::replace(&mut lock(&self.observed.state).runs, true) {
+        let task = &mut lock(&self.observed.state).task;
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
             let (context, observed) = (self.context.clone(), self.observed.clone());
-            // A runtime that has ended drops it at once.
-            runtime.spawn(Running { context, observed }.run());
+            *task = Some(runtime.spawn(Running { context, observed }.run()));
         }
     }
 }
@@ -154,13 +156,14 @@ impl std::fmt::Debug for Observation {
 impl Observed {
     /// Takes in what a server has said.
     fn see(&self, context: &Context, seen: Seen) {
-        let Seen { holder, departure, .. } = seen;
+        let Seen { holder, shared, departure, .. } = seen;
         let mut state = lock(&self.state);
         let term = holder.as_ref().map(|holder| holder.token).filter(|term| term.value() > 0);
         if term.is_some() && term < state.term {
             return;
         }
         state.term = state.term.max(term);
+        state.shared = shared;
         drop(state);
         let mut known = Known { holder, departure };
         self.suspect(context, &known);
@@ -184,6 +187,7 @@ impl Observed {
         let mut state = lock(&self.state);
         state.holders.retain(|lease| lease.upgrade().is_some_and(|lease| lease.is_alive()));
         let leases: Vec<_> = state.holders.iter().filter_map(Weak::upgrade).collect();
+        let shared = state.shared;
         drop(state);
         let why = match known.departure {
             Some(Departure::Forced) => Loss::Forced,
@@ -194,8 +198,9 @@ impl Observed {
         };
         for lease in leases {
             let holds =
-                holder.is_some_and(|holder| *holder.owner == *lease.tenure.owner.as_bytes());
-            if !holds {
+                holder.is_some_and(|holder| *holder.owner == *lease.held_lock.owner.as_bytes());
+            let may_share = shared && lease.held_lock.mode == Mode::Shared;
+            if !(holds || may_share) {
                 lease.suspect(why, context.now());
                 context.watchdog.watch(&lease);
             }
@@ -220,18 +225,12 @@ struct Running {
     observed: Arc<Observed>,
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Another can be started, on another runtime.
-        lock(&self.observed.state).runs = false;
-    }
-}
-
 impl Running {
     async fn run(self) {
         let Self { context, observed } = &self;
         loop {
             tokio::select! {
+                biased;
                 () = observed.view.closed() => {}
                 never = self.keep_observing() => match never {},
             }
@@ -265,12 +264,11 @@ impl Running {
     /// Observes it until something goes wrong.
     async fn observe(&self, trouble: &mut Option<Instant>) -> Result<Infallible, Error> {
         let router = &self.context.router;
-        let route = timeout_at(router.overdue(), router.route(&self.observed.key)).await;
-        let mut route = route.map_err(|_| Error::Timeout)??;
+        let mut route = router.route(&self.observed.key).await?;
         loop {
-            match self.observe_at(&route, trouble).await {
-                Err(trouble) if router.goes_on(&mut route, &trouble) => {}
-                Err(trouble) => return Err(trouble),
+            let Err(trouble) = self.observe_at(&route, trouble).await;
+            if !router.goes_on(&mut route, &trouble) {
+                return Err(trouble);
             }
         }
     }
@@ -287,13 +285,8 @@ impl Running {
         let request = request::observe(&*this.key, &id);
         let patience = context.settings.reply_timeout;
         let live = to.node.commands().live_by(context.router.overdue()).await?;
-        let answer = live.call(&request, to.asking, patience).await;
-        match &answer {
-            Err(Error::Timeout) => live.condemn(),
-            Err(trouble) if trouble.code() == Some("NOSESSION") => session.end(trouble.clone()),
-            Ok(_) | Err(_) => {}
-        }
-        let first = observed(answer?).map_err(RedisError::from)?;
+        let answer = session.ask(&live, &request, to.asking, patience).await;
+        let first = observed(answer?)?;
         let mut newest = first.version;
         this.see(context, first);
         *trouble = None;
@@ -327,25 +320,25 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::clock::{Boottime, Caution};
-    use crate::engine::lease::Terms;
+    use crate::engine::clock::{Boottime, SafetyMargin};
+    use crate::engine::lease::LeasePolicy;
     use crate::engine::settings::Settings;
     use crate::net::address::Address;
     use std::time::Duration;
 
     fn held(token: u64, value: &str) -> Seen {
         let holder = Holder { owner: b"ann".into(), token: token.into(), value: value.into() };
-        Seen { holder: Some(holder), version: 1, departure: None }
+        Seen { holder: Some(holder), shared: false, version: 1, departure: None }
     }
 
     fn vacant(departure: Option<Departure>) -> Seen {
-        Seen { holder: None, version: 1, departure }
+        Seen { holder: None, shared: false, version: 1, departure }
     }
 
     fn stage() -> (Context, Observed) {
         let settings = Settings::default();
-        let caution = Caution { margin: Duration::ZERO };
-        let terms = Terms { clock: Arc::new(Boottime), caution };
+        let safety = SafetyMargin { margin: Duration::ZERO };
+        let terms = LeasePolicy { clock: Arc::new(Boottime), safety };
         let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
         let context = Context::new(address, settings, terms).unwrap();
         let (view, state) = (watch::Sender::new(View::Unknown), Mutex::default());

@@ -38,22 +38,8 @@ pub struct Owner {
     slots: Arc<Mutex<Slots>>,
 }
 
-/// By the name of the lock, and by how it is held.
-#[derive(Default)]
-struct Slots {
-    alone: HashMap<Arc<[u8]>, Visited>,
-    shared: HashMap<Arc<[u8]>, Visited>,
-}
-
-impl Slots {
-    fn of(&mut self, mode: Mode) -> &mut HashMap<Arc<[u8]>, Visited> {
-        match mode {
-            // Permits have no shared owners.
-            Mode::Alone | Mode::Permits(_) | Mode::AllPermits | Mode::Latch => &mut self.alone,
-            Mode::Shared => &mut self.shared,
-        }
-    }
-}
+/// By how it is held, and the name of the lock.
+type Slots = HashMap<(Mode, Arc<[u8]>), Visited>;
 
 #[derive(Default)]
 struct Visited {
@@ -87,16 +73,16 @@ impl Owner {
         self.client == client
     }
 
-    pub(crate) fn visit(&self, mode: Mode, key: &Arc<[u8]>) -> Visit {
+    pub(crate) fn slot(&self, mode: Mode, key: &Arc<[u8]>) -> OwnerSlot {
         let mut slots = self.slots();
-        let visited = slots.of(mode).entry(key.clone()).or_default();
+        let visited = slots.entry((mode, key.clone())).or_default();
         visited.visitors += 1;
-        Visit { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
+        OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
     }
 
     /// What it holds in that mode, or believed to, under this name.
-    pub(crate) fn lease(&self, mode: Mode, key: &[u8]) -> Option<Arc<Lease>> {
-        self.slots().of(mode).get(key)?.slot.lease()
+    pub(crate) fn lease(&self, mode: Mode, key: &Arc<[u8]>) -> Option<Arc<Lease>> {
+        self.slots().get(&(mode, key.clone()))?.slot.lease()
     }
 
     fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
@@ -121,20 +107,20 @@ impl Slot {
 }
 
 /// An acquire, or a guard, of an owner. The slot goes with the last of them.
-pub(crate) struct Visit {
+pub(crate) struct OwnerSlot {
     owner: Owner,
     mode: Mode,
     key: Arc<[u8]>,
     slot: Arc<Slot>,
 }
 
-impl fmt::Debug for Visit {
+impl fmt::Debug for OwnerSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Visit").finish_non_exhaustive()
+        f.debug_struct("OwnerSlot").finish_non_exhaustive()
     }
 }
 
-impl Visit {
+impl OwnerSlot {
     /// The right to acquire for this owner.
     pub(crate) async fn gate(&self) -> MutexGuard<'_, ()> {
         self.slot.gate.lock().await
@@ -158,7 +144,7 @@ impl Visit {
 
     /// A visit of the same owner to the same lock, in that mode.
     pub(crate) fn in_mode(&self, mode: Mode) -> Self {
-        self.owner.visit(mode, &self.key)
+        self.owner.slot(mode, &self.key)
     }
 
     pub(crate) fn holds(&self, lease: &Arc<Lease>) {
@@ -173,14 +159,14 @@ impl Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for OwnerSlot {
     fn drop(&mut self) {
         let mut slots = self.owner.slots();
-        let slots = slots.of(self.mode);
-        if let Some(slot) = slots.get_mut(&self.key) {
+        let name = (self.mode, self.key.clone());
+        if let Some(slot) = slots.get_mut(&name) {
             slot.visitors -= 1;
             if slot.visitors == 0 {
-                slots.remove(&self.key);
+                slots.remove(&name);
             }
         }
     }

@@ -4,21 +4,20 @@ use crate::engine::claim::{self, Followed};
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::hold;
-use crate::engine::lease::{Lease, ShareId, Term, Turn};
+use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::reply::{self, Grant};
-use crate::wire::request::{self, GiveBack};
-use redis::RedisError;
+use crate::wire::request::GiveBack;
 use std::sync::Arc;
 
 /// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
 /// has gone meanwhile, so that there is nothing to re-enter.
 ///
-/// Tries once. After trouble it can be called again: said as "so many holds then", an addition
+/// Tries once. After trouble it can be called again: it says how many holds there are to be, so an addition
 /// counts once however often it arrives.
 ///
 /// # Cancel safety
@@ -27,7 +26,7 @@ use std::sync::Arc;
 pub(crate) async fn reenter(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
-    term: Term,
+    term: LeaseSpec,
 ) -> Result<Option<ShareId>, Error> {
     let turn = lease.turn().await;
     if !lease.is_alive() {
@@ -36,10 +35,10 @@ pub(crate) async fn reenter(
     if lease.is_lost() {
         return Err(Error::Lost);
     }
-    let first = Term { length: term.length.min(FIRST_LEASE), ..term };
+    let first = LeaseSpec { length: term.length.min(FIRST_LEASE), ..term };
     let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
     let (mut sent, answer) = addition.ask(first).await;
-    let same = |grant: &Grant| grant.token == lease.tenure.token;
+    let same = |grant: &Grant| grant.token == lease.token();
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
         // Somebody has meddled with the key: this is not what our guards hold.
@@ -60,7 +59,7 @@ pub(crate) async fn reenter(
     };
     addition.turn = None;
     inner.watchdog.watch(lease);
-    observe::reentered(&lease.tenure);
+    observe::reentered(&lease.held_lock);
     Ok(Some(share))
 }
 
@@ -73,29 +72,28 @@ struct Addition<'a> {
 }
 
 impl Addition<'_> {
-    async fn ask(&mut self, first: Term) -> (Moment, Result<Option<Grant>, Error>) {
-        let tenure = &self.lease.tenure;
+    async fn ask(&mut self, first: LeaseSpec) -> (Moment, Result<Option<Grant>, Error>) {
+        let held_lock = &self.lease.held_lock;
         let holds = u32::try_from(self.lease.holds() + 1).ok();
         let sent = self.inner.now();
         let answer = async {
-            let request =
-                request::acquire(tenure.mode, &*tenure.key, &*tenure.owner, first.length, holds)?;
+            let request = held_lock.acquire(first.length, holds)?;
             let patience = self.inner.settings.reply_timeout;
             let via = |live: &Arc<Live>| self.via = Some(live.clone());
-            let answer = self.inner.router.call_via(&tenure.key, &request, patience, via).await;
-            Ok(reply::grant(answer?).map_err(RedisError::from)?)
+            let answer = self.inner.router.call_via(&held_lock.key, &request, patience, via).await;
+            Ok(reply::grant(answer?)?)
         };
         (sent, answer.await)
     }
 
     /// Renews it for as long as it and all others want. Says when that was sent.
-    async fn renew(&self, first: Term) -> Result<Moment, Error> {
+    async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
         let Some(turn) = &self.turn else { return Err(Error::Lost) };
-        let way = inner.renewals.way(&lease.tenure.key).await?;
+        let to = inner.renewals.route_of(&lease.held_lock.key).await?;
         let sent = inner.now();
         let length = lease.longest(sent).unwrap_or_default().max(first.length);
-        hold::renew(inner, lease, turn, way, sent, length).await?;
+        hold::renew(inner, lease, turn, to, sent, length).await?;
         Ok(sent)
     }
 }
@@ -105,13 +103,9 @@ impl Drop for Addition<'_> {
         let (Some(turn), Some(via)) = (self.turn.take(), self.via.take()) else {
             return;
         };
-        let tenure = &self.lease.tenure;
+        let held_lock = &self.lease.held_lock;
         let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
-        let Ok(release) =
-            request::release(tenure.mode, &*tenure.key, &*tenure.owner, GiveBack::DownTo(left))
-        else {
-            return;
-        };
+        let Ok(release) = held_lock.release(GiveBack::DownTo(left)) else { return };
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
             if claim::follow(&inner, &release, &via).await != Followed::Done {

@@ -9,9 +9,7 @@ use crate::wire::error::Error;
 use crate::wire::outcome::{self, Queued, Told};
 use crate::wire::reply::Grant;
 use crate::wire::request;
-use redis::RedisError;
 use std::time::Duration;
-use tokio::time::timeout_at;
 
 /// What has become of a wait.
 pub(crate) enum Waited {
@@ -36,8 +34,7 @@ pub(crate) async fn wait(
     limit: Limit,
 ) -> Result<Waited, Error> {
     let (inner, key) = (claim.inner().clone(), claim.key.clone());
-    let route = timeout_at(inner.router.overdue(), inner.router.route(&key)).await;
-    let mut route = route.map_err(|_| Error::Timeout)??;
+    let mut route = inner.router.route(&key).await?;
     loop {
         match try_at(claim, &route, offer, limit).await {
             Err(trouble) if inner.router.goes_on(&mut route, &trouble) => {}
@@ -66,12 +63,8 @@ async fn try_at(
     claim.sending(live.clone());
     claim.lines_up();
     let sent = inner.now();
-    let answer = live.call(&request, to.asking, inner.settings.reply_timeout).await;
-    if matches!(answer, Err(Error::Timeout)) {
-        live.condemn();
-    }
-    let answer =
-        answer.and_then(|value| Ok(outcome::waited(mode, value).map_err(RedisError::from)?));
+    let answer = session.ask(&live, &request, to.asking, inner.settings.reply_timeout).await;
+    let answer = answer.and_then(|value| Ok(outcome::waited(mode, value)?));
     let queued = match answer {
         Ok(Queued::Not(None)) => {
             claim.refused();
@@ -89,9 +82,6 @@ async fn try_at(
         Ok(Queued::At(queued)) => queued,
         Err(trouble) => {
             claim.failed(&trouble);
-            if trouble.code() == Some("NOSESSION") {
-                session.end(trouble.clone());
-            }
             return Err(trouble);
         }
     };
@@ -110,7 +100,7 @@ async fn try_at(
         Told::Granted { grant, at } => {
             // Of a wait of before that this client has given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
-            Ok(Waited::Granted(grant, inner.terms.caution.granted(sent, waited)))
+            Ok(Waited::Granted(grant, inner.policy.safety.granted(sent, waited)))
         }
         Told::Open => Ok(Waited::Open),
         Told::Timeout => Ok(Waited::Over),

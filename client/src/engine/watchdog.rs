@@ -5,8 +5,7 @@
 //! that is not answered does not hold up the news that the lock is lost.
 
 use crate::engine::clock::{Clock, Moment};
-use crate::engine::lease::{Duty, Lease, Turn};
-use crate::engine::loss::Loss;
+use crate::engine::lease::{Lease, Turn, WatchdogAction};
 use crate::engine::observe;
 use crate::engine::sync::{Mutex, Ordering, lock};
 use crate::net::link::{after, left};
@@ -35,7 +34,7 @@ pub(crate) const CHUNK: usize = 5_000;
 /// Renewals that are sent together at most.
 const BATCH: usize = 500;
 
-/// Of so many runtimes it is remembered that the client was used on them.
+/// How many of the runtimes on which the client was used are remembered.
 const RUNTIMES: usize = 8;
 
 /// A connection without an answer for this long is replaced. Short leases give up on an answer
@@ -73,10 +72,10 @@ impl Agenda {
     /// Puts a lease where it belongs now, or takes it out. Returns whether the task oversleeps it.
     pub(crate) fn place(&mut self, lease: &Arc<Lease>, now: Moment) -> bool {
         self.remove(lease);
-        let at = match lease.duty(now) {
-            Duty::Done => return false,
-            Duty::Renew(_) => now,
-            Duty::Later(at) => at,
+        let at = match lease.action(now) {
+            WatchdogAction::Done => return false,
+            WatchdogAction::Renew(_) => now,
+            WatchdogAction::Later(at) => at,
         };
         lease.scheduled.store(at.0, Ordering::Relaxed);
         self.entries.insert((at, lease.id), lease.clone());
@@ -103,7 +102,7 @@ impl Agenda {
     fn place_all(&mut self, now: Moment) {
         for lease in std::mem::take(&mut self.entries).into_values() {
             if let Some(turn) = lease.try_turn() {
-                lease.not_renewed(&turn, Duration::ZERO, now);
+                lease.resume(&turn, now);
             }
             self.place(&lease, now);
         }
@@ -206,6 +205,7 @@ impl Watchdog {
                 }
             };
             tokio::select! {
+                biased;
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = pause => {}
                 () = self.woken.notified() => idle = false,
@@ -238,7 +238,7 @@ impl Watchdog {
     fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Batch> {
         let mut renewals = Vec::new();
         for lease in agenda.due(now) {
-            if let Duty::Renew(length) = lease.duty(now)
+            if let WatchdogAction::Renew(length) = lease.action(now)
                 && let Some(turn) = lease.try_turn()
             {
                 lease.take_up(&turn);
@@ -255,7 +255,7 @@ impl Watchdog {
         }
         let mut batches: Vec<Batch> = Vec::new();
         for renewal in renewals {
-            let node = self.renewals.router.believed(&renewal.lease.tenure.key);
+            let node = self.renewals.router.believed(&renewal.lease.held_lock.key);
             // A batch waits for its answers as long as the shortest of its leases lets it.
             let urgent = renewal.lease.left() / 2 < self.patience;
             let fits = |batch: &&mut Batch| {
@@ -302,8 +302,7 @@ impl Watchdog {
         let mut elsewhere = Vec::new();
         for (renewal, answer) in renewals.iter_mut().zip(answers) {
             let answer = answer.extract_error().map_err(Error::from);
-            let answer =
-                answer.and_then(|value| Ok(reply::lease(value).map_err(redis::RedisError::from)?));
+            let answer = answer.and_then(|value| Ok(reply::lease(value)?));
             let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
             match next {
                 Some(route) if route.asking => {
@@ -327,7 +326,7 @@ impl Watchdog {
         let Renewal { lease, length, turn, .. } = &*renewal;
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
-            let request = lease.tenure.renewal(*length)?;
+            let request = lease.renewal(*length)?;
             let sending = |via, redirected| {
                 if redirected {
                     lease.refused(turn);
@@ -351,7 +350,7 @@ impl Watchdog {
         let mut commands = Pipeline::with_capacity(batch.len());
         for Renewal { lease, turn, length, .. } in batch {
             lease.renewing(turn, sent, *length, live.number);
-            commands.add_command(lease.tenure.renewal(*length)?);
+            commands.add_command(lease.renewal(*length)?);
         }
         let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
@@ -408,22 +407,13 @@ struct Renewal {
 impl Renewal {
     fn take_in(&mut self, sent: Moment, answer: Result<Option<Duration>, Error>, now: Moment) {
         let Self { lease, turn, length, .. } = self;
-        match answer {
-            Ok(Some(runs)) => {
-                lease.renewed(turn, sent, runs.min(*length), now);
-                observe::renewed(&lease.tenure);
-            }
-            Ok(None) => lease.gone(),
-            Err(Error::NotALock) => lease.lose(true, Loss::Deleted),
-            Err(trouble) => {
-                lease.failed(&trouble);
-                if !trouble.leaves_outcome_unknown() {
-                    lease.refused(turn);
-                }
-                return observe::renewals_failed(1, &trouble);
-            }
+        if matches!(answer, Ok(Some(_))) {
+            observe::renewed(&lease.held_lock);
         }
-        self.answered = true;
+        match lease.answered(turn, sent, *length, answer, now) {
+            Ok(()) => self.answered = true,
+            Err(trouble) => observe::renewals_failed(1, &trouble),
+        }
     }
 
     fn conclude(self, now: Moment) -> Arc<Lease> {

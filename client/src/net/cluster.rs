@@ -14,7 +14,7 @@
 use crate::net::address::At;
 use crate::net::connector::Connector;
 use crate::net::link::runtime_is_gone;
-use crate::net::live::Reign;
+use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
 use crate::net::server::{Server, address};
 use crate::net::slots::{SLOTS, View, read_redirect, read_view, slot_of};
@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long one node may take before the next is asked.
@@ -71,7 +72,7 @@ struct State {
     /// Whom a redirect has named: it knows more than others.
     knows_best: Option<Arc<Node>>,
     /// A look in the background is under way.
-    looking: bool,
+    looking: Option<JoinHandle<()>>,
 }
 
 impl Cluster {
@@ -90,7 +91,7 @@ impl Cluster {
             slots: vec![NOBODY; usize::from(SLOTS)],
             replicas: Vec::new(),
             knows_best: None,
-            looking: false,
+            looking: None,
         };
         Ok(Self {
             seeds,
@@ -204,15 +205,15 @@ impl Cluster {
     /// Looks in the background, unless that is under way.
     pub(crate) fn look_soon(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
-        if std::mem::replace(&mut self.state().looking, true) {
-            return;
+        let looking = &mut self.state().looking;
+        if looking.as_ref().is_none_or(JoinHandle::is_finished) {
+            let me = self.clone();
+            *looking = Some(runtime.spawn(async move {
+                if let Err(trouble) = me.look(Instant::now(), FRESH).await {
+                    tracing::debug!(%trouble, "no node of the cluster answers");
+                }
+            }));
         }
-        let looking = Looking(self.clone());
-        runtime.spawn(async move {
-            if let Err(trouble) = looking.0.look(Instant::now(), FRESH).await {
-                tracing::debug!(%trouble, "no node of the cluster answers");
-            }
-        });
     }
 
     /// Looks, and goes on with it when the caller gives up: others have trouble, too.
@@ -274,7 +275,7 @@ impl Cluster {
         let host = server.at().map(|(host, _)| host).unwrap_or_default();
         let asking = async {
             let connection = server.connect().await?;
-            read(connection.send_all(&questions()).await?, &host)
+            read(connection.beside(connection.send_all(&questions())).await?, &host)
         };
         timeout(PATIENCE, asking).await.map_err(|_| Error::Timeout)?
     }
@@ -326,7 +327,7 @@ impl Cluster {
         let template = self.template()?;
         let info = template.clone().set_addr(address(template.addr(), at.clone()));
         let server = Server::new(info, self.patience)?;
-        let connector = Connector::Node(Box::new(server), Arc::new(Reign::default()));
+        let connector = Connector::Node(Box::new(server), Arc::new(PrimaryEpoch::default()));
         let node = Arc::new(Node::new(connector, self.own_renewals));
         state.nodes.insert(at.clone(), node.clone());
         Ok(node)
@@ -350,15 +351,6 @@ impl State {
 
     fn any_owner(&self) -> Option<Arc<Node>> {
         fastrand::choice(&self.owners).cloned()
-    }
-}
-
-/// A look in the background, until it is over or its runtime ends.
-struct Looking(Arc<Cluster>);
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        self.0.state().looking = false;
     }
 }
 

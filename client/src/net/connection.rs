@@ -5,41 +5,100 @@
 //! the same moment would then be a packet each; so with more than one call under way, whatever is
 //! to be written waits until the tasks that are ready have had their turn.
 
+#[cfg(feature = "simulation")]
+use crate::net::simulated;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::SockRef};
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionAddr, Pipeline, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisResult,
+    Value,
+};
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-/// A connection that many tasks use at the same time.
+/// A connection that many tasks use at the same time, once it is [driven](Self::drive): by a task of
+/// its own, or beside the work of the only one who uses it, who then hears of an answer in the moment
+/// in which it is read.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
     under_way: Arc<AtomicUsize>,
-    /// The task that reads and writes, where redis-rs has not begun it.
-    driver: Option<AbortHandle>,
+    driver: Mutex<Driver>,
+}
+
+/// What reads and writes.
+enum Driver {
+    /// Nobody does so yet.
+    Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Task(AbortHandle),
+    /// Somebody else has it: redis-rs, or whoever drives it beside their work.
+    Away,
 }
 
 impl Connection {
     pub(crate) async fn open(client: &Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
-        let (info, under_way) = (client.get_connection_info(), Arc::default());
+        let info = client.get_connection_info();
         let ConnectionAddr::Tcp(host, port) = info.addr() else {
             let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
-            return Ok(Self { shared, under_way, driver: None });
+            return Ok(Self { shared, under_way: Arc::default(), driver: Driver::Away.into() });
         };
+        #[cfg(feature = "simulation")]
+        if let Some(stream) = simulated::dial(host) {
+            return Self::over(stream?, info, config).await;
+        }
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         set(&stream, info.tcp_settings())?;
+        Self::over(stream, info, config).await
+    }
+
+    async fn over(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        info: &ConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<Self> {
+        let under_way = Arc::<AtomicUsize>::default();
         let stream = Together { stream, under_way: under_way.clone(), turn: None };
         let login = info.redis_settings();
         let (shared, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
-        Ok(Self { shared, under_way, driver: Some(tokio::spawn(driver).abort_handle()) })
+        Ok(Self { shared, under_way, driver: Driver::Waiting(Box::pin(driver)).into() })
+    }
+
+    /// Has a task of its own read and write from now on.
+    pub(crate) fn drive(&self) {
+        let mut driver = self.driver();
+        if let Driver::Waiting(work) = std::mem::replace(&mut *driver, Driver::Away) {
+            *driver = Driver::Task(tokio::spawn(work).abort_handle());
+        }
+    }
+
+    /// Does something, and reads and writes meanwhile, unless somebody else does that. Dropped before
+    /// it is done, the connection is of no use any more.
+    pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
+        let mut driver = std::mem::replace(&mut *self.driver(), Driver::Away);
+        let mut what = pin!(what);
+        let done = poll_fn(|context| {
+            if let Driver::Waiting(work) = &mut driver
+                && work.as_mut().poll(context).is_ready()
+            {
+                driver = Driver::Away;
+            }
+            what.as_mut().poll(context)
+        });
+        let done = done.await;
+        *self.driver() = driver;
+        done
+    }
+
+    fn driver(&self) -> MutexGuard<'_, Driver> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a command, and waits for its answer.
@@ -57,8 +116,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(driver) = &self.driver {
-            driver.abort();
+        if let Driver::Task(task) = &*self.driver() {
+            task.abort();
         }
     }
 }
@@ -97,14 +156,14 @@ impl Drop for Call<'_> {
 }
 
 /// A stream on which what many send in the same moment is written together.
-struct Together {
-    stream: TcpStream,
+struct Together<S> {
+    stream: S,
     under_way: Arc<AtomicUsize>,
     /// Somebody else's, while it lasts.
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Together {
+impl<S> Together<S> {
     /// Lets those go first who are about to send something as well.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn.is_none() && self.under_way.load(Ordering::Relaxed) < 2 {
@@ -119,7 +178,7 @@ impl Together {
     }
 }
 
-impl AsyncWrite for Together {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -138,7 +197,7 @@ impl AsyncWrite for Together {
     }
 }
 
-impl AsyncRead for Together {
+impl<S: AsyncRead + Unpin> AsyncRead for Together<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -2,7 +2,7 @@
 //! server that keeps the locks, whichever that is at the moment.
 
 use crate::net::address::Place;
-use crate::net::live::{Live, Reign};
+use crate::net::live::{Live, PrimaryEpoch};
 use crate::net::sentinel::Sentinels;
 use crate::net::server::Server;
 use crate::wire::error::Error;
@@ -18,7 +18,7 @@ pub(crate) enum Connector {
     /// The primary that these know.
     Sentinels(Arc<Sentinels>),
     /// A node of a cluster, for as long as it has slots.
-    Node(Box<Server>, Arc<Reign>),
+    Node(Box<Server>, Arc<PrimaryEpoch>),
 }
 
 impl Connector {
@@ -40,13 +40,13 @@ impl Connector {
         match self {
             Self::Standalone(server) => Ok(Live::new(server.connect().await?, None)),
             Self::Sentinels(sentinels) => sentinels.dial().await,
-            Self::Node(server, reign) => tokio::select! {
+            Self::Node(server, primary_epoch) => tokio::select! {
                 biased;
-                () = reign.over() => Err(Error::Connection(RedisError::from((
+                () = primary_epoch.over() => Err(Error::Connection(RedisError::from((
                     ErrorKind::Io,
                     "the node has no slots any more",
                 )))),
-                connection = server.connect() => Ok(Live::of_node(connection?, reign.clone())),
+                connection = server.connect() => Ok(Live::of_node(connection?, primary_epoch.clone())),
             },
         }
     }

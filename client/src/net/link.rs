@@ -35,7 +35,10 @@ impl Dial {
         runtime.spawn(async move {
             let live = connector.dial().await;
             tracing::debug!(connected = live.is_ok(), "dialled");
-            done.send_replace(Some(live.map(Arc::new)));
+            done.send_replace(Some(live.map(|live| {
+                live.drive();
+                Arc::new(live)
+            })));
         });
         Ok(Self { outcome, runtime })
     }
@@ -90,12 +93,7 @@ impl Link {
     /// Sends over the connection as it is or a new one.
     pub(crate) async fn call(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         let end = after(patience);
-        let live = self.live_by(end).await?;
-        let answer = live.call(cmd, false, left(end)).await;
-        if matches!(answer, Err(Error::Timeout)) {
-            live.condemn();
-        }
-        answer
+        self.live_by(end).await?.ask(cmd, false, left(end)).await
     }
 
     /// The runtime that the last connection lives on.

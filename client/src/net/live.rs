@@ -14,12 +14,12 @@ use tokio::time::timeout;
 /// The time in which one server is the primary. Over, its connections are of no use any more, and
 /// what was asked over them may never be answered.
 #[derive(Debug, Default)]
-pub(crate) struct Reign {
+pub(crate) struct PrimaryEpoch {
     over: AtomicBool,
     ended: Notify,
 }
 
-impl Reign {
+impl PrimaryEpoch {
     pub(crate) fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.ended.notify_waiters();
@@ -45,7 +45,7 @@ pub(crate) struct Live {
     connection: Connection,
     broken: AtomicBool,
     /// Of the server it leads to, where that can be another one day.
-    reign: Option<Arc<Reign>>,
+    primary_epoch: Option<Arc<PrimaryEpoch>>,
     /// A command there may need `ASKING` before it.
     clustered: bool,
 }
@@ -57,16 +57,26 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    pub(crate) fn new(connection: Connection, reign: Option<Arc<Reign>>) -> Self {
+    pub(crate) fn new(connection: Connection, primary_epoch: Option<Arc<PrimaryEpoch>>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let broken = AtomicBool::new(false);
-        Self { number, connection, broken, reign, clustered: false }
+        Self { number, connection, broken, primary_epoch, clustered: false }
     }
 
     /// The same to a node of a cluster.
-    pub(crate) fn of_node(connection: Connection, reign: Arc<Reign>) -> Self {
-        Self { clustered: true, ..Self::new(connection, Some(reign)) }
+    pub(crate) fn of_node(connection: Connection, primary_epoch: Arc<PrimaryEpoch>) -> Self {
+        Self { clustered: true, ..Self::new(connection, Some(primary_epoch)) }
+    }
+
+    /// See [`Connection::drive`].
+    pub(crate) fn drive(&self) {
+        self.connection.drive();
+    }
+
+    /// See [`Connection::beside`].
+    pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
+        self.connection.beside(what).await
     }
 
     /// Sends a command, with `ASKING` before it if so, and waits for its answer for that long.
@@ -83,6 +93,20 @@ impl Live {
             Ok(answer) => answer,
             Err(_) => Err(Error::Timeout),
         }
+    }
+
+    /// The same. Without an answer nobody is to send anything new that way.
+    pub(crate) async fn ask(
+        &self,
+        cmd: &Cmd,
+        asking: bool,
+        patience: Duration,
+    ) -> Result<Value, Error> {
+        let answer = self.call(cmd, asking, patience).await;
+        if matches!(answer, Err(Error::Timeout)) {
+            self.condemn();
+        }
+        answer
     }
 
     /// Sends what is to be carried out after another command that went this way, wherever the key
@@ -126,7 +150,8 @@ impl Live {
     }
 
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed) || self.reign.as_ref().is_some_and(|r| r.is_over())
+        self.broken.load(Ordering::Relaxed)
+            || self.primary_epoch.as_ref().is_some_and(|r| r.is_over())
     }
 
     /// The answer, unless the server is deposed before it comes.
@@ -134,11 +159,11 @@ impl Live {
         &self,
         answer: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {
-        let Some(reign) = &self.reign else { return answer.await };
+        let Some(primary_epoch) = &self.primary_epoch else { return answer.await };
         tokio::select! {
             biased;
             answer = answer => answer,
-            () = reign.over() => {
+            () = primary_epoch.over() => {
                 Err(RedisError::from((ErrorKind::Io, "another server is the primary now")))
             }
         }

@@ -19,6 +19,8 @@ pub(crate) mod router;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;
+#[cfg(feature = "simulation")]
+pub(crate) mod simulated;
 #[cfg(feature = "cluster")]
 pub(crate) mod slots;
 

@@ -3,7 +3,7 @@
 use crate::net::address::At;
 use crate::net::connector::Connector;
 use crate::net::link::Link;
-use crate::net::live::{Live, Reign};
+use crate::net::live::{Live, PrimaryEpoch};
 use crate::wire::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -56,8 +56,8 @@ impl Node {
 
     /// Ends everything that is under way there.
     pub(crate) fn depose(&self) {
-        if let Connector::Node(_, reign) = &*self.connector {
-            Reign::end(reign);
+        if let Connector::Node(_, primary_epoch) = &*self.connector {
+            PrimaryEpoch::end(primary_epoch);
         }
     }
 
@@ -73,7 +73,7 @@ impl Node {
         self.troubled.store(troubled, Ordering::Relaxed);
     }
 
-    /// It has so many replicas at the moment.
+    /// How many replicas it has at the moment.
     pub(crate) fn has_shown(&self, replicas: u32) {
         self.most_replicas.fetch_max(replicas, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@ use crate::net::node::Node;
 use crate::net::router::{Route, Router};
 use crate::wire::error::Error;
 use crate::wire::reply;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Renewals {
 
 /// Where a renewal goes, over a connection that is there.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct RenewalRoute {
     route: Route,
     live: Arc<Live>,
 }
@@ -48,13 +48,13 @@ impl Renewals {
     }
 
     /// Where one about this key is to go.
-    pub(crate) async fn way(&self, key: &[u8]) -> Result<Way, Error> {
+    pub(crate) async fn route_of(&self, key: &[u8]) -> Result<RenewalRoute, Error> {
         self.connect(self.router.route(key).await?).await
     }
 
-    async fn connect(&self, route: Route) -> Result<Way, Error> {
+    async fn connect(&self, route: Route) -> Result<RenewalRoute, Error> {
         match route.node.renewals().live_by(self.router.overdue()).await {
-            Ok(live) => Ok(Way { route, live }),
+            Ok(live) => Ok(RenewalRoute { route, live }),
             Err(trouble) => {
                 self.router.learn(&route.node, &trouble);
                 Err(trouble)
@@ -117,17 +117,17 @@ impl Renewals {
     /// was sent on from the one before, where nothing was done.
     pub(crate) async fn send_one(
         &self,
-        mut way: Way,
+        mut to: RenewalRoute,
         renewal: &Cmd,
         patience: Duration,
         mut sending: impl FnMut(u64, bool),
     ) -> Result<Option<Duration>, Error> {
         let mut sent_on = false;
         loop {
-            sending(way.live.number, sent_on);
-            match self.send_that_way(&way, renewal, patience).await {
-                Err(trouble) if self.router.goes_on(&mut way.route, &trouble) => {
-                    way = self.connect(way.route).await?;
+            sending(to.live.number, sent_on);
+            match self.send_that_way(&to, renewal, patience).await {
+                Err(trouble) if self.router.goes_on(&mut to.route, &trouble) => {
+                    to = self.connect(to.route).await?;
                     sent_on = true;
                 }
                 answer => return answer,
@@ -137,21 +137,21 @@ impl Renewals {
 
     async fn send_that_way(
         &self,
-        way: &Way,
+        to: &RenewalRoute,
         renewal: &Cmd,
         patience: Duration,
     ) -> Result<Option<Duration>, Error> {
         let mut renewals = Pipeline::with_capacity(3);
-        if way.route.asking {
+        if to.route.asking {
             renewals.cmd("ASKING");
         }
         renewals.add_command(renewal.clone());
-        let answers = self.send(&way.route.node, &way.live, renewals, patience).await;
+        let answers = self.send(&to.route.node, &to.live, renewals, patience).await;
         if matches!(answers, Err(Error::Timeout)) {
-            way.live.condemn();
+            to.live.condemn();
         }
         let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
-        Ok(reply::lease(answer).map_err(RedisError::from)?)
+        Ok(reply::lease(answer)?)
     }
 
     /// Sends one that a node has sent on there.
@@ -169,7 +169,7 @@ impl Renewals {
 /// What `WAIT` answers.
 fn reached(answer: Option<Value>) -> Result<u32, Error> {
     let answer = answer.unwrap_or(Value::Nil).extract_error()?;
-    Ok(redis::from_redis_value(answer).map_err(RedisError::from)?)
+    Ok(redis::from_redis_value(answer)?)
 }
 
 /// What it means that `WAIT` is refused after something was renewed. A server that became a replica

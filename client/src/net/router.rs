@@ -15,7 +15,7 @@ use redis::{Cmd, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 /// How often a command is sent on at most. More is a cluster that does not agree with itself yet.
 const HOPS: usize = 5;
@@ -68,11 +68,14 @@ impl Router {
         Ok(Self { to, reply_timeout })
     }
 
-    /// Where a command about this key is to go.
+    /// Where a command about this key is to go. That takes no longer than an answer may.
     pub(crate) async fn route(&self, key: &[u8]) -> Result<Route, Error> {
         match &self.to {
             To::One(node) => Ok(Route::to(node.clone())),
-            To::Cluster(cluster) => cluster.find(key).await.map(Route::to),
+            To::Cluster(cluster) => {
+                let found = timeout(self.reply_timeout, cluster.find(key)).await;
+                found.map_err(|_| Error::Timeout)?.map(Route::to)
+            }
         }
     }
 
@@ -145,8 +148,7 @@ impl Router {
         mut via: impl FnMut(&Arc<Live>),
     ) -> Result<Value, Error> {
         let end = self.overdue();
-        let route = timeout_at(end, self.route(key)).await;
-        let mut route = route.map_err(|_| Error::Timeout)??;
+        let mut route = self.route(key).await?;
         loop {
             match self.call_at(&route, cmd, patience, end, &mut via).await {
                 Err(trouble) if self.goes_on(&mut route, &trouble) => {}

@@ -6,7 +6,7 @@
 
 use crate::net::address::At;
 use crate::net::connection::Connection;
-use crate::net::live::{Live, Reign};
+use crate::net::live::{Live, PrimaryEpoch};
 use crate::net::server::{Server, address};
 use crate::wire::error::Error;
 use futures_util::StreamExt;
@@ -66,7 +66,7 @@ impl fmt::Debug for State {
 struct Primary {
     at: At,
     epoch: u64,
-    reign: Arc<Reign>,
+    primary_epoch: Arc<PrimaryEpoch>,
 }
 
 impl Sentinels {
@@ -108,30 +108,31 @@ impl Sentinels {
     }
 
     async fn dial_whom_it_names(self: &Arc<Self>) -> Result<Live, Error> {
-        let (at, reign) = match self.known() {
+        let (at, primary_epoch) = match self.known() {
             Some(known) => known,
             None => {
                 let (at, epoch) = self.find().await?;
-                let reign = self.primary_is(&at, epoch);
-                (at, reign.ok_or_else(|| passing("an outdated Sentinel"))?)
+                let primary_epoch = self.primary_is(&at, epoch);
+                (at, primary_epoch.ok_or_else(|| passing("an outdated Sentinel"))?)
             }
         };
         self.keep_watching();
         let info = self.server.clone().set_addr(address(self.server.addr(), at));
         let connection = Server::new(info, self.patience)?.connect().await?;
-        let is_primary = timeout(self.patience, says_it_is_primary(&connection));
+        let is_primary = connection.beside(says_it_is_primary(&connection));
+        let is_primary = timeout(self.patience, is_primary);
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
-        Ok(Live::new(connection, Some(reign)))
+        Ok(Live::new(connection, Some(primary_epoch)))
     }
 
     /// Who it is, if a Sentinel has just said so.
-    fn known(&self) -> Option<(At, Arc<Reign>)> {
+    fn known(&self) -> Option<(At, Arc<PrimaryEpoch>)> {
         let state = self.state();
         let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
         let current = state.current.as_ref().filter(|_| fresh)?;
-        Some((current.at.clone(), current.reign.clone()))
+        Some((current.at.clone(), current.primary_epoch.clone()))
     }
 
     /// Returns when another server has become the primary.
@@ -178,6 +179,7 @@ impl Sentinels {
             Some(answered) => answered,
             None => {
                 let connection = sentinel.connect().await?;
+                connection.drive();
                 let answers = connection.send_all(&both).await?;
                 (connection, answers)
             }
@@ -200,7 +202,7 @@ impl Sentinels {
     }
 
     /// Takes in who the primary is; `None` if that is outdated.
-    fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<Reign>> {
+    fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
         let before = state.said.replace(Instant::now());
         if let Some(current) = &mut state.current {
@@ -210,15 +212,16 @@ impl Sentinels {
             }
             if current.at == *at {
                 current.epoch = epoch;
-                return Some(current.reign.clone());
+                return Some(current.primary_epoch.clone());
             }
             tracing::warn!(from = ?current.at, to = ?at, "the primary is another server now");
-            current.reign.end();
+            current.primary_epoch.end();
             self.switched.notify_waiters();
         }
-        let reign = Arc::new(Reign::default());
-        state.current = Some(Primary { at: at.clone(), epoch, reign: reign.clone() });
-        Some(reign)
+        let primary_epoch = Arc::new(PrimaryEpoch::default());
+        state.current =
+            Some(Primary { at: at.clone(), epoch, primary_epoch: primary_epoch.clone() });
+        Some(primary_epoch)
     }
 
     /// Starts listening to the Sentinels, also when the runtime on which that was done has ended.

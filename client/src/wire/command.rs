@@ -7,8 +7,35 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
 use std::time::Duration;
 
+/// Traits whose methods each send a command: their arguments, those without a type what can be sent as
+/// one; what they answer, the request, and how its reply is read.
+macro_rules! commands {
+    ($(#[$about:meta])* pub trait $trait:ident { $(
+        $(#[$doc:meta])*
+        $name:ident($($argument:ident $(: $of:ty)?),*) -> $reply:ty = $request:expr, $read:expr;
+    )* }) => {
+        $(#[$about])*
+        pub trait $trait: ConnectionLike + Send + Sized { $(
+            $(#[$doc])*
+            fn $name<'a>(
+                &'a mut self,
+                $($argument: argument!($($of)?)),*
+            ) -> RedisFuture<'a, $reply> {
+                send(self, $request, $read)
+            }
+        )* }
+
+        impl<C: ConnectionLike + Send> $trait for C {}
+    };
+}
+macro_rules! argument {
+    () => { impl ToSingleRedisArg };
+    ($of:ty) => { $of };
+}
+
+commands! {
 #[doc = include_str!("command/commands.md")]
-pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
+pub trait AsyncLockCommands {
     /// Takes the lock if it is free, or once more if this owner holds it.
     ///
     /// Never waits: answers `None` if another owner holds the lock, or if others are in line for
@@ -42,14 +69,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_acquire<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-    ) -> RedisFuture<'a, Option<Grant>> {
-        send(self, request::acquire(Mode::Alone, key, owner, lease, None), reply::grant)
-    }
+    lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
+        request::acquire(Mode::Alone, key, owner, lease, None), reply::grant;
 
     /// The same for who shares the lock, or says how many holds there are to be, which is harmless to
     /// repeat: see [`AcquireOptions`].
@@ -80,15 +101,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// # let _ = granted;
     /// # Ok(()) }
     /// ```
-    fn lock_acquire_options<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-        options: AcquireOptions,
-    ) -> RedisFuture<'a, Option<Grant>> {
-        send(self, request::acquire(options.mode, key, owner, lease, options.holds), reply::grant)
-    }
+    lock_acquire_options(key, owner, lease: Duration, options: AcquireOptions) -> Option<Grant> =
+        request::acquire(options.mode, key, owner, lease, options.holds), reply::grant;
 
     /// Takes the lock, in line behind those who came earlier, if need be.
     ///
@@ -139,16 +153,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_wait<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-        timeout: Option<Duration>,
-    ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
-        send(self, request, reply::grant)
-    }
+    lock_wait(key, owner, lease: Duration, timeout: Option<Duration>) -> Option<Grant> =
+        request::wait(Mode::Alone, key, owner, lease, timeout, None, None), reply::grant;
 
     /// The same with [`AcquireOptions`]. With `holds`, a caller whose connection broke sends the same
     /// command again and is granted, or recognised as the holder, or goes to the end of the line; if
@@ -174,17 +180,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// # let _ = grant;
     /// # Ok(()) }
     /// ```
-    fn lock_wait_options<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-        timeout: Option<Duration>,
-        options: AcquireOptions,
-    ) -> RedisFuture<'a, Option<Grant>> {
-        let request = request::wait(options.mode, key, owner, lease, timeout, options.holds, None);
-        send(self, request, reply::grant)
-    }
+    lock_wait_options(key, owner, lease: Duration, timeout: Option<Duration>, options: AcquireOptions) -> Option<Grant> =
+        request::wait(options.mode, key, owner, lease, timeout, options.holds, None), reply::grant;
 
     /// Gives back one hold; the last one frees the lock or hands it to the first in line.
     ///
@@ -215,14 +212,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_release<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(Mode::Alone, key, owner, GiveBack::One);
-        send(self, request, reply::holds_left)
-    }
+    lock_release(key, owner) -> Option<u64> =
+        request::release(Mode::Alone, key, owner, GiveBack::One), reply::holds_left;
 
     /// Gives back every hold, or so many that a number of them remain, alone or shared: see
     /// [`ReleaseOptions`]. Harmless to repeat.
@@ -248,15 +239,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// con.lock_release_options("orders:42", "alice:1", ReleaseOptions::default().all()).await?;
     /// # Ok(()) }
     /// ```
-    fn lock_release_options<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        options: ReleaseOptions,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let ReleaseOptions { mode, give_back } = options;
-        send(self, request::release(mode, key, owner, give_back), reply::holds_left)
-    }
+    lock_release_options(key, owner, options: ReleaseOptions) -> Option<u64> =
+        request::release(options.mode, key, owner, options.give_back), reply::holds_left;
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
     ///
@@ -290,19 +274,13 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_renew<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-    ) -> RedisFuture<'a, Option<Duration>> {
-        send(self, request::renew(Mode::Alone, key, owner, lease), reply::lease)
-    }
+    lock_renew(key, owner, lease: Duration) -> Option<Duration> =
+        request::renew(Mode::Alone, key, owner, lease), reply::lease;
 
     /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
     /// larger already.
     ///
-    /// For who holds the same lock on several independent servers, as [`Quorum`](crate::Quorum)
+    /// For who holds the same lock on several independent servers, as `Quorum` of the crate `kvlock-quorum`
     /// does: the largest of their tokens, written back to a majority, is in order. Everything that
     /// the server grants from then on has a larger one.
     ///
@@ -328,16 +306,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// let held = con.lock_renew_with_token("orders:42", "alice:1", lease, largest).await?;
     /// # Ok(()) }
     /// ```
-    fn lock_renew_with_token<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-        token: Token,
-    ) -> RedisFuture<'a, Option<Duration>> {
-        let renewal = request::renew_with_token(key, owner, lease, token.value());
-        send(self, renewal, reply::lease)
-    }
+    lock_renew_with_token(key, owner, lease: Duration, token: Token) -> Option<Duration> =
+        request::renew_with_token(key, owner, lease, token.value()), reply::lease;
 
     /// Takes this owner out of the queue.
     ///
@@ -365,13 +335,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_cancel<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, bool> {
-        send(self, request::cancel(Mode::Alone, key, owner), reply::done)
-    }
+    lock_cancel(key, owner) -> bool =
+        request::cancel(Mode::Alone, key, owner), reply::done;
 
     /// Says who holds the lock, for how long, and how many wait for it.
     ///
@@ -398,9 +363,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, LockInfo> {
-        send(self, request::info(key, None), info::info)
-    }
+    lock_info(key) -> LockInfo =
+        request::info(key, None), info::info;
 
     /// Like [`lock_info`](Self::lock_info), with the first `count` waiters in [`LockInfo::queue`].
     ///
@@ -427,13 +391,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_info_waiters<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        count: u32,
-    ) -> RedisFuture<'a, LockInfo> {
-        send(self, request::info(key, Some(count)), info::info)
-    }
+    lock_info_waiters(key, count: u32) -> LockInfo =
+        request::info(key, Some(count)), info::info;
 
     /// Lists the `count` locks of this database that most clients wait for, most waiters first.
     ///
@@ -460,9 +419,8 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// }
     /// # Ok(()) }
     /// ```
-    fn lock_list(&mut self, count: u32) -> RedisFuture<'_, Vec<LockSummary>> {
-        send(self, request::list(count), info::list)
-    }
+    lock_list(count: u32) -> Vec<LockSummary> =
+        request::list(count), info::list;
 
     /// Takes the lock away from whoever holds it, and hands it to the first in line.
     ///
@@ -490,12 +448,10 @@ pub trait AsyncLockCommands: ConnectionLike + Send + Sized {
     /// # let _ = was_held;
     /// # Ok(()) }
     /// ```
-    fn lock_force_release<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, bool> {
-        send(self, request::force_release(key), reply::done)
-    }
+    lock_force_release(key) -> bool =
+        request::force_release(key), reply::done;
 }
-
-impl<C: ConnectionLike + Send> AsyncLockCommands for C {}
+}
 
 fn send<'a, C: ConnectionLike + Send, T: Send + 'a>(
     connection: &'a mut C,

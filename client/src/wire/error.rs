@@ -1,6 +1,6 @@
 //! What can go wrong.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, ParsingError, RedisError, ServerErrorKind};
 use std::fmt;
 
 /// Why a lock could not be acquired, kept or released.
@@ -52,9 +52,8 @@ pub enum Error {
         /// How many were wanted.
         wanted: u32,
     },
-    /// So many servers of a [`Quorum`](crate::Quorum) fail that the others are no majority. What was
-    /// granted has been released again.
-    #[non_exhaustive]
+    /// Of the crate `kvlock-quorum`: servers of a quorum fail, and the others are no majority.
+    /// What was granted has been released again.
     NoMajority {
         /// How many fail, as far as was waited for them.
         failed: usize,
@@ -194,6 +193,12 @@ impl std::error::Error for Error {
         }
         let Self::NoMajority { trouble, .. } = self else { return None };
         Some(trouble)
+    }
+}
+
+impl From<ParsingError> for Error {
+    fn from(error: ParsingError) -> Self {
+        RedisError::from(error).into()
     }
 }
 

@@ -1,9 +1,7 @@
 //! What `LOCK.INFO`, `LOCK.LIST`, `SEM.INFO` and `LATCH.INFO` say.
 
 use crate::wire::reply::Token;
-use crate::wire::value::{
-    Fields, bytes, elements, is_text, malformed, optional_millis, present, whole_number,
-};
+use crate::wire::value::{Fields, Parts, Read, is_text, malformed};
 use redis::{FromRedisValue, ParsingError, Value};
 use std::time::Duration;
 
@@ -112,49 +110,67 @@ pub struct LockSummary {
 impl FromRedisValue for LockInfo {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let mut fields = Fields::read(value, "lock info")?;
+        let mode: Option<Vec<u8>> = fields.take("mode")?;
         Ok(Self {
-            state: state(fields.take("state")?)?,
-            shared: match present(fields.take("mode")?) {
-                Some(mode) => bytes(mode, "mode")? == b"shared",
-                None => false,
-            },
-            holders: whole_number(&fields.take("holders")?, "holders")?,
-            owner: present(fields.take("owner")?).map(|owner| bytes(owner, "owner")).transpose()?,
-            holds: whole_number(&fields.take("holds")?, "holds")?,
-            token: present(fields.take("token")?)
-                .map(|token| whole_number(&token, "token").map(Token::from))
-                .transpose()?,
-            lease_left: optional_millis(fields.take("lease-left")?, "lease-left")?,
-            waiters: whole_number(&fields.take("waiters")?, "waiters")?,
-            value: fields.take_if_there("value").map(|value| bytes(value, "value")).transpose()?,
-            queue: match fields.take_if_there("queue") {
-                None => Vec::new(),
-                Some(queue) => elements(queue, "queue")?
-                    .into_iter()
-                    .map(Waiter::from_redis_value)
-                    .collect::<Result<_, _>>()?,
-            },
+            state: fields.take("state")?,
+            shared: mode.is_some_and(|mode| mode == b"shared"),
+            holders: fields.take("holders")?,
+            owner: fields.take("owner")?,
+            holds: fields.take("holds")?,
+            token: fields.take("token")?,
+            lease_left: fields.take("lease-left")?,
+            waiters: fields.take("waiters")?,
+            value: fields.take_if_there("value")?,
+            queue: fields.take_if_there("queue")?.unwrap_or_default(),
         })
+    }
+}
+
+impl Read for LockState {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        match &value {
+            held if is_text(held, "held") => Ok(Self::Held),
+            free if is_text(free, "free") => Ok(Self::Free),
+            _ => Err(malformed(what)),
+        }
+    }
+}
+
+impl Read for Waiter {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut parts = Parts::read(value, what)?;
+        let (owner, waited) = (parts.next("owner of a waiter")?, parts.next("wait of a waiter")?);
+        let through = parts.next("client id of a waiter")?;
+        let (client_id, session) = if let Value::BulkString(id) = through {
+            (None, Some(String::from_utf8_lossy(&id).into_owned()))
+        } else {
+            (Some(u64::read(through, "client id of a waiter")?), None)
+        };
+        Ok(Self { owner, waited, client_id, session })
     }
 }
 
 impl FromRedisValue for Waiter {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let entry: Result<[Value; 3], _> = elements(value, "queue entry")?.try_into();
-        let Ok([owner, waited, through]) = entry else {
-            return Err(malformed("queue entry"));
-        };
-        let (client_id, session) = if let Value::BulkString(id) = through {
-            (None, Some(String::from_utf8_lossy(&id).into_owned()))
-        } else {
-            (Some(whole_number(&through, "client id of a waiter")?), None)
-        };
+        Self::read(value, "queue entry")
+    }
+}
+
+impl Read for LockSummary {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value, what)?;
         Ok(Self {
-            owner: bytes(owner, "owner of a waiter")?,
-            waited: Duration::from_millis(whole_number(&waited, "wait of a waiter")?),
-            client_id,
-            session,
+            key: fields.take("key")?,
+            owner: fields.take("owner")?,
+            waiters: fields.take("waiters")?,
+            longest_wait: fields.take("longest-wait")?,
         })
+    }
+}
+
+impl FromRedisValue for LockSummary {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        Self::read(value, "list entry")
     }
 }
 
@@ -162,38 +178,22 @@ impl FromRedisValue for Waiter {
 pub(crate) fn latch(value: Value) -> Result<LatchInfo, ParsingError> {
     let mut fields = Fields::read(value, "latch info")?;
     Ok(LatchInfo {
-        count: whole_number(&fields.take("count")?, "count")?,
-        participants: whole_number(&fields.take("participants")?, "participants")?,
-        lifetime_left: optional_millis(fields.take("lifetime-left")?, "lifetime-left")?,
-        waiters: whole_number(&fields.take("waiters")?, "waiters")?,
+        count: fields.take("count")?,
+        participants: fields.take("participants")?,
+        lifetime_left: fields.take("lifetime-left")?,
+        waiters: fields.take("waiters")?,
     })
 }
 
 /// The answer of `SEM.INFO`.
 pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
     let mut fields = Fields::read(value, "semaphore info")?;
-    let mut number = |name| whole_number(&fields.take(name)?, name);
     Ok(SemaphoreInfo {
-        permits: number("permits")?,
-        used: number("used")?,
-        holders: number("holders")?,
-        waiters: number("waiters")?,
+        permits: fields.take("permits")?,
+        used: fields.take("used")?,
+        holders: fields.take("holders")?,
+        waiters: fields.take("waiters")?,
     })
-}
-
-impl FromRedisValue for LockSummary {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let mut fields = Fields::read(value, "list entry")?;
-        Ok(Self {
-            key: bytes(fields.take("key")?, "key")?,
-            owner: present(fields.take("owner")?).map(|owner| bytes(owner, "owner")).transpose()?,
-            waiters: whole_number(&fields.take("waiters")?, "waiters")?,
-            longest_wait: Duration::from_millis(whole_number(
-                &fields.take("longest-wait")?,
-                "longest-wait",
-            )?),
-        })
-    }
 }
 
 /// The answer of `LOCK.INFO`.
@@ -203,17 +203,7 @@ pub(crate) fn info(value: Value) -> Result<LockInfo, ParsingError> {
 
 /// The answer of `LOCK.LIST`.
 pub(crate) fn list(value: Value) -> Result<Vec<LockSummary>, ParsingError> {
-    elements(value, "list")?.into_iter().map(LockSummary::from_redis_value).collect()
-}
-
-fn state(value: Value) -> Result<LockState, ParsingError> {
-    if is_text(&value, "held") {
-        Ok(LockState::Held)
-    } else if is_text(&value, "free") {
-        Ok(LockState::Free)
-    } else {
-        Err(malformed("state"))
-    }
+    Read::read(value, "list")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What a server says of a lock to those who observe it.
 
 use crate::wire::reply::Token;
-use crate::wire::value::{bytes, elements, is_text, malformed, present, whole_number};
+use crate::wire::value::{Parts, Read, malformed};
 use redis::{ParsingError, Value};
 use std::fmt;
 
@@ -29,16 +29,26 @@ pub enum Departure {
 
 impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Forced => "forced",
-            Self::Deleted => "deleted",
-            Self::Flushed => "flushed",
-            Self::TakenBack => "taken-back",
-            Self::SessionGone => "gone",
-            Self::Other => "other",
-        })
+        let word = DEPARTURES.iter().find(|(of, _)| of == self);
+        f.write_str(word.map_or("other", |(_, word)| word))
+    }
+}
+
+const DEPARTURES: [(Departure, &str); 7] = [
+    (Departure::Released, "released"),
+    (Departure::Expired, "expired"),
+    (Departure::Forced, "forced"),
+    (Departure::Deleted, "deleted"),
+    (Departure::Flushed, "flushed"),
+    (Departure::TakenBack, "taken-back"),
+    (Departure::SessionGone, "gone"),
+];
+
+impl Read for Departure {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let said = Vec::<u8>::read(value, what)?;
+        let known = DEPARTURES.iter().find(|(_, word)| word.as_bytes() == said);
+        Ok(known.map_or(Self::Other, |(departure, _)| *departure))
     }
 }
 
@@ -47,6 +57,8 @@ impl fmt::Display for Departure {
 pub(crate) struct Seen {
     /// Who holds it alone.
     pub(crate) holder: Option<Holder>,
+    /// Who hold it share it.
+    pub(crate) shared: bool,
     /// Of two that one session was told of the same lock, the larger is the newer.
     pub(crate) version: u64,
     /// How the latest holder went, if one did since the state before.
@@ -63,53 +75,31 @@ pub(crate) struct Holder {
 
 /// The answer of `LOCK.OBSERVE`.
 pub(crate) fn observed(value: Value) -> Result<Seen, ParsingError> {
-    let mut parts = elements(value, "observation")?.into_iter();
-    let mut next = || parts.next().unwrap_or(Value::Nil);
-    let (state, owner) = (next(), next());
-    seen(&state, owner, next)
+    let mut parts = Parts::read(value, "observation")?;
+    let (state, owner) = (parts.next("state")?, parts.next("owner")?);
+    seen(state, owner, &mut parts)
 }
 
 /// What an outcome says of a change, after the word for it.
-pub(crate) fn changed(owner: Value, mut next: impl FnMut() -> Value) -> Result<Seen, ParsingError> {
-    let state = next();
-    let seen = seen(&state, owner, &mut next)?;
-    let departure = present(next()).map(|why| bytes(why, "reason")).transpose()?;
-    Ok(Seen { departure: departure.map(|why| went(&why)), ..seen })
+pub(crate) fn changed(owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
+    let seen = seen(parts.next("state")?, owner, parts)?;
+    Ok(Seen { departure: parts.next("reason")?, ..seen })
 }
 
-fn seen(
-    state: &Value,
-    owner: Value,
-    mut next: impl FnMut() -> Value,
-) -> Result<Seen, ParsingError> {
-    let (token, value, version) = (next(), next(), next());
-    let holder = if is_text(state, "held") {
-        let token = present(token).map(|token| whole_number(&token, "token")).transpose()?;
-        let value = present(value).map(|value| bytes(value, "value")).transpose()?;
-        Some(Holder {
-            owner: bytes(owner, "owner")?,
-            token: Token::from(token.unwrap_or(0)),
-            value: value.unwrap_or_default(),
-        })
-    } else if is_text(state, "vacant") || is_text(state, "shared") {
-        None
-    } else {
-        return Err(malformed("state"));
+fn seen(state: Vec<u8>, owner: Option<Vec<u8>>, parts: &mut Parts) -> Result<Seen, ParsingError> {
+    let token: Option<u64> = parts.next("token")?;
+    let value: Option<Vec<u8>> = parts.next("value")?;
+    let (holder, shared) = match &*state {
+        b"held" => {
+            let (token, value) = (token.unwrap_or(0).into(), value.unwrap_or_default());
+            let owner = owner.ok_or_else(|| malformed("owner"))?;
+            (Some(Holder { owner, token, value }), false)
+        }
+        b"shared" => (None, true),
+        b"vacant" => (None, false),
+        _ => return Err(malformed("state")),
     };
-    Ok(Seen { holder, version: whole_number(&version, "version")?, departure: None })
-}
-
-fn went(why: &[u8]) -> Departure {
-    match why {
-        b"released" => Departure::Released,
-        b"expired" => Departure::Expired,
-        b"forced" => Departure::Forced,
-        b"deleted" => Departure::Deleted,
-        b"flushed" => Departure::Flushed,
-        b"taken-back" => Departure::TakenBack,
-        b"gone" => Departure::SessionGone,
-        _ => Departure::Other,
-    }
+    Ok(Seen { holder, shared, version: parts.next("version")?, departure: None })
 }
 
 #[cfg(test)]
@@ -128,13 +118,14 @@ mod tests {
     fn a_state_is_held_shared_or_vacant() {
         let seen = observed(Value::Array(held(Value::Int(17), text("a:1")))).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
-        assert_eq!(seen, Seen { holder: Some(holder), version: 7, departure: None });
+        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 7, departure: None });
         let seen = observed(Value::Array(held(Value::Nil, Value::Nil))).unwrap();
         assert!(seen.holder.is_some_and(|h| h.token.value() == 0 && h.value.is_empty()));
         for state in ["vacant", "shared"] {
             let reply = [text(state), Value::Nil, Value::Nil, Value::Nil, Value::Int(8)];
             let seen = observed(Value::Array(reply.to_vec())).unwrap();
-            assert_eq!(seen, Seen { holder: None, version: 8, departure: None });
+            let shared = state == "shared";
+            assert_eq!(seen, Seen { holder: None, shared, version: 8, departure: None });
         }
     }
 

@@ -1,9 +1,9 @@
 //! What a server says of waits through a session.
 
 use crate::wire::observed::{Seen, changed};
-use crate::wire::reply::{Grant, Token, granted};
+use crate::wire::reply::{Grant, granted};
 use crate::wire::request::Mode;
-use crate::wire::value::{bytes, elements, is_text, malformed, present, whole_number};
+use crate::wire::value::{Parts, Read, is_text, malformed};
 use redis::{ParsingError, RedisError, Value};
 use std::time::Duration;
 
@@ -25,8 +25,9 @@ pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
     }
     match &value {
         Value::Array(reply) if reply.first().is_some_and(|first| is_text(first, "queued")) => {
-            let at = reply.get(1).unwrap_or(&Value::Nil);
-            whole_number(at, "moment").map(|at| Queued::At(Duration::from_millis(at)))
+            let mut parts = Parts::read(value, "queued")?;
+            let _queued: Value = parts.next("queued")?;
+            parts.next("moment").map(Queued::At)
         }
         Value::Array(_) | _ => granted(mode, value).map(Queued::Not),
     }
@@ -34,8 +35,8 @@ pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
 
 /// The id of a session that has been opened.
 pub(crate) fn session(value: Value) -> Result<String, ParsingError> {
-    let id = elements(value, "session")?.into_iter().next().unwrap_or(Value::Nil);
-    String::from_utf8(bytes(id, "session")?).map_err(|_| malformed("session"))
+    let id = Parts::read(value, "session")?.next("session")?;
+    String::from_utf8(id).map_err(|_| malformed("session"))
 }
 
 /// What a session is told.
@@ -68,43 +69,47 @@ pub(crate) enum Told {
     Error(RedisError),
 }
 
-/// The answer of `SESSION.NEXT`: what it tells of owners that are ours.
+/// The answer of `SESSION.NEXT`.
 pub(crate) fn outcomes(value: Value) -> Result<Vec<Outcome>, ParsingError> {
-    let list = elements(value, "outcomes")?.into_iter().nth(1).unwrap_or(Value::Nil);
-    elements(list, "outcomes")?.into_iter().map(outcome).collect()
+    let mut parts = Parts::read(value, "outcomes")?;
+    let _server_ms: Value = parts.next("moment")?;
+    parts.next("outcomes")
 }
 
-fn outcome(value: Value) -> Result<Outcome, ParsingError> {
-    let mut parts = elements(value, "outcome")?.into_iter();
-    let mut next = || parts.next().unwrap_or(Value::Nil);
-    let seq = whole_number(&next(), "number of an outcome")?;
-    let (_kind, key, owner) = (next(), next(), next());
-    let word = bytes(next(), "outcome")?;
-    let about = |seen| Ok::<_, ParsingError>(News::About(bytes(key, "key")?, seen));
-    let news = match &*word {
-        b"changed" => about(Ok(changed(owner, next)?))?,
-        b"error" if owner == Value::Nil => about(Err(said(&bytes(next(), "error")?)))?,
-        word => {
-            let owner = String::from_utf8_lossy(&bytes(owner, "owner")?).into_owned();
-            News::Of(owner, told(word, next)?)
-        }
-    };
-    Ok(Outcome { seq, news })
+impl Read for Outcome {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut parts = Parts::read(value, what)?;
+        let (seq, _kind): (u64, Value) = (parts.next("number of an outcome")?, parts.next("kind")?);
+        let (key, owner): (Value, Option<Vec<u8>>) = (parts.next("key")?, parts.next("owner")?);
+        let word: Vec<u8> = parts.next(what)?;
+        let news = match (&*word, owner) {
+            (b"changed", owner) => {
+                News::About(Read::read(key, "key")?, Ok(changed(owner, &mut parts)?))
+            }
+            (b"error", None) => {
+                News::About(Read::read(key, "key")?, Err(said(&parts.next::<Vec<u8>>("error")?)))
+            }
+            (word, owner) => {
+                let owner = owner.ok_or_else(|| malformed("owner"))?;
+                News::Of(String::from_utf8_lossy(&owner).into_owned(), told(word, &mut parts)?)
+            }
+        };
+        Ok(Self { seq, news })
+    }
 }
 
-fn told(word: &[u8], mut next: impl FnMut() -> Value) -> Result<Told, ParsingError> {
+fn told(word: &[u8], parts: &mut Parts) -> Result<Told, ParsingError> {
     Ok(match word {
         b"granted" => {
-            let token = present(next()).map(|token| whole_number(&token, "token")).transpose()?;
-            let token = Token::from(token.unwrap_or(0));
-            let grant = Grant { token, holds: whole_number(&next(), "holds")? };
-            Told::Granted { grant, at: Duration::from_millis(whole_number(&next(), "moment")?) }
+            let token: Option<u64> = parts.next("token")?;
+            let grant = Grant { token: token.unwrap_or(0).into(), holds: parts.next("holds")? };
+            Told::Granted { grant, at: parts.next("moment")? }
         }
         b"open" => Told::Open,
         b"timeout" => Told::Timeout,
         b"cancelled" => Told::Cancelled,
         b"replaced" => Told::Replaced,
-        b"error" => Told::Error(said(&bytes(next(), "error")?)),
+        b"error" => Told::Error(said(&parts.next::<Vec<u8>>("error")?)),
         _ => return Err(malformed("outcome")),
     })
 }
@@ -156,10 +161,11 @@ mod tests {
         let seen = about(text("ann"), "changed", &held).unwrap();
         let holder = Holder { owner: b"ann".into(), token: 17.into(), value: b"a:1".into() };
         let departure = Some(Departure::Forced);
-        assert_eq!(seen, Seen { holder: Some(holder), version: 5, departure });
+        assert_eq!(seen, Seen { holder: Some(holder), shared: false, version: 5, departure });
         let vacant = [text("vacant"), Value::Nil, Value::Nil, Value::Int(6), text("unheard-of")];
         let seen = about(Value::Nil, "changed", &vacant).unwrap();
-        assert_eq!(seen, Seen { holder: None, version: 6, departure: Some(Departure::Other) });
+        let departure = Some(Departure::Other);
+        assert_eq!(seen, Seen { holder: None, shared: false, version: 6, departure });
         let over = about(Value::Nil, "error", &[text("TRYAGAIN the slot moved")]);
         assert_eq!(over.unwrap_err().code(), Some("TRYAGAIN"));
         assert!(about(Value::Nil, "changed", &[]).is_err());

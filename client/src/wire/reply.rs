@@ -1,7 +1,7 @@
 //! Replies as they are read. Whatever the network brings, the worst outcome is an error.
 
 use crate::wire::request::Mode;
-use crate::wire::value::{elements, malformed, optional_millis, present, whole_number};
+use crate::wire::value::{Parts, Read, malformed};
 use redis::{FromRedisValue, ParsingError, Value};
 use std::fmt;
 use std::time::Duration;
@@ -62,16 +62,22 @@ pub struct Grant {
     pub holds: u64,
 }
 
+impl Read for Token {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        u64::read(value, what).map(Self)
+    }
+}
+
+impl Read for Grant {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut parts = Parts::read(value, what)?;
+        Ok(Self { token: parts.next("token")?, holds: parts.next("holds")? })
+    }
+}
+
 impl FromRedisValue for Grant {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        match elements(value, "grant")?.as_slice() {
-            // A newer server may say more.
-            [token, holds, ..] => Ok(Self {
-                token: Token(whole_number(token, "token")?),
-                holds: whole_number(holds, "holds")?,
-            }),
-            _ => Err(malformed("grant")),
-        }
+        Self::read(value, "grant")
     }
 }
 
@@ -80,30 +86,30 @@ pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, Parsing
     match mode {
         Mode::Alone | Mode::Shared => grant(value),
         Mode::Permits(_) | Mode::AllPermits | Mode::Latch => {
-            let held = |held| Ok(Grant { token: Token(0), holds: whole_number(&held, "permits")? });
-            present(value).map(held).transpose()
+            let held: Option<u64> = Read::read(value, "permits")?;
+            Ok(held.map(|holds| Grant { token: Token(0), holds }))
         }
     }
 }
 
 /// The answer of `LOCK.ACQUIRE` and `LOCK.WAIT`.
 pub(crate) fn grant(value: Value) -> Result<Option<Grant>, ParsingError> {
-    present(value).map(Grant::from_redis_value).transpose()
+    Read::read(value, "grant")
 }
 
 /// The answer of `LOCK.RELEASE`.
 pub(crate) fn holds_left(value: Value) -> Result<Option<u64>, ParsingError> {
-    present(value).map(|left| whole_number(&left, "holds left")).transpose()
+    Read::read(value, "holds left")
 }
 
 /// The answer of `LOCK.RENEW`.
 pub(crate) fn lease(value: Value) -> Result<Option<Duration>, ParsingError> {
-    optional_millis(value, "lease")
+    Read::read(value, "lease")
 }
 
 /// The answer of `LOCK.CANCEL` and `LOCK.FORCERELEASE`.
 pub(crate) fn done(value: Value) -> Result<bool, ParsingError> {
-    match whole_number(&value, "flag")? {
+    match u64::read(value, "flag")? {
         0 => Ok(false),
         1 => Ok(true),
         _ => Err(malformed("flag")),

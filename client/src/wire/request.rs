@@ -121,7 +121,9 @@ pub(crate) fn close_session(session: &str) -> Cmd {
 /// How much a release gives back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GiveBack {
+    /// One hold.
     One,
+    /// All that there is.
     All,
     /// As much as leaves the owner with this many holds.
     DownTo(u32),

@@ -3,6 +3,52 @@
 use redis::{ParsingError, Value};
 use std::time::Duration;
 
+/// What a value is read as; an error says `what` it should have been.
+pub(crate) trait Read: Sized {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError>;
+}
+
+/// Strict where redis-rs is not: its own conversion to unsigned numbers wraps negative ones.
+impl Read for u64 {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let Value::Int(number) = value else { return Err(malformed(what)) };
+        Self::try_from(number).map_err(|_| malformed(what))
+    }
+}
+
+/// Milliseconds.
+impl Read for Duration {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        u64::read(value, what).map(Self::from_millis)
+    }
+}
+
+impl Read for Vec<u8> {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let Value::BulkString(bytes) = value else { return Err(malformed(what)) };
+        Ok(bytes)
+    }
+}
+
+impl<T: Read> Read for Vec<T> {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let Value::Array(elements) = value else { return Err(malformed(what)) };
+        elements.into_iter().map(|element| T::read(element, what)).collect()
+    }
+}
+
+impl<T: Read> Read for Option<T> {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        if value == Value::Nil { Ok(None) } else { T::read(value, what).map(Some) }
+    }
+}
+
+impl Read for Value {
+    fn read(value: Value, _: &'static str) -> Result<Self, ParsingError> {
+        Ok(value)
+    }
+}
+
 /// Named fields: a map in RESP3, names and values by turns in RESP2. Fields that this version does
 /// not know are left alone, so that a newer server can say more.
 pub(crate) struct Fields(Vec<(Value, Value)>);
@@ -15,51 +61,36 @@ impl Fields {
         }
     }
 
-    pub(crate) fn take(&mut self, name: &'static str) -> Result<Value, ParsingError> {
-        self.take_if_there(name).ok_or_else(|| malformed(name))
+    pub(crate) fn take<T: Read>(&mut self, name: &'static str) -> Result<T, ParsingError> {
+        self.take_if_there(name)?.ok_or_else(|| malformed(name))
     }
 
-    pub(crate) fn take_if_there(&mut self, name: &str) -> Option<Value> {
-        let at = self.0.iter().position(|(field, _)| is_text(field, name))?;
-        Some(self.0.swap_remove(at).1)
+    pub(crate) fn take_if_there<T: Read>(
+        &mut self,
+        name: &'static str,
+    ) -> Result<Option<T>, ParsingError> {
+        let at = self.0.iter().position(|(field, _)| is_text(field, name));
+        at.map(|at| T::read(self.0.swap_remove(at).1, name)).transpose()
     }
 }
 
-pub(crate) fn present(value: Value) -> Option<Value> {
-    (value != Value::Nil).then_some(value)
-}
+/// What stands one after the other. Nothing is left out but at the end, and a newer server can say
+/// more there.
+pub(crate) struct Parts(std::vec::IntoIter<Value>);
 
-pub(crate) fn optional_millis(
-    value: Value,
-    what: &'static str,
-) -> Result<Option<Duration>, ParsingError> {
-    present(value).map(|millis| whole_number(&millis, what).map(Duration::from_millis)).transpose()
-}
+impl Parts {
+    pub(crate) fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        Ok(Self(Vec::<Value>::read(value, what)?.into_iter()))
+    }
 
-/// Strict where redis-rs is not: its own conversion to unsigned numbers wraps negative ones.
-pub(crate) fn whole_number(value: &Value, what: &'static str) -> Result<u64, ParsingError> {
-    let Value::Int(number) = value else {
-        return Err(malformed(what));
-    };
-    u64::try_from(*number).map_err(|_| malformed(what))
-}
-
-pub(crate) fn bytes(value: Value, what: &'static str) -> Result<Vec<u8>, ParsingError> {
-    let Value::BulkString(bytes) = value else {
-        return Err(malformed(what));
-    };
-    Ok(bytes)
-}
-
-pub(crate) fn elements(value: Value, what: &'static str) -> Result<Vec<Value>, ParsingError> {
-    let Value::Array(elements) = value else {
-        return Err(malformed(what));
-    };
-    Ok(elements)
+    pub(crate) fn next<T: Read>(&mut self, what: &'static str) -> Result<T, ParsingError> {
+        T::read(self.0.next().unwrap_or(Value::Nil), what)
+    }
 }
 
 pub(crate) fn is_text(value: &Value, text: &str) -> bool {
-    *value == Value::SimpleString(text.into()) || *value == Value::BulkString(text.into())
+    matches!(value, Value::SimpleString(said) if said == text)
+        || matches!(value, Value::BulkString(said) if said == text.as_bytes())
 }
 
 pub(crate) fn malformed(what: &'static str) -> ParsingError {

@@ -7,9 +7,8 @@ use crate::engine::claim::Claim;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
-use crate::engine::owner::{Owner, Visit};
+use crate::engine::owner::{Owner, OwnerSlot};
 use crate::engine::reenter;
-use crate::engine::regain;
 use crate::engine::settings::{FIRST_LEASE, check_lease};
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
@@ -17,7 +16,6 @@ use crate::wire::request::Mode;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::Instrument;
 
 impl Lock {
     /// Acquires the lock, in line behind those who came earlier, however long it takes.
@@ -157,13 +155,14 @@ impl Lock {
         check_lease(self.term.length)?;
         let inner = &self.inner;
         let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
-        let granted = regain::ask(&mut claim, self.term).await?;
+        let acquisition = self.acquisition(Limit::Now, None);
+        let granted = acquisition.regain(&mut claim).await?;
         // It was free, and is granted anew: not what was to be taken over.
         if granted.0.token != token {
             claim.undo().await;
             return Err(Error::Lost);
         }
-        let (lease, share) = regain::hold(claim, granted, self.term).await?;
+        let (lease, share) = acquisition.keep(claim, granted).await?;
         Guard::new(inner.clone(), lease, share, None).and(self.bound, self.observed).await
     }
 
@@ -181,22 +180,28 @@ impl Lock {
                 None => Ok(None),
             }
         });
-        let acquired = limit.hold(self.reply_timeout(), acquire);
-        if span.is_disabled() { acquired.await } else { acquired.instrument(span).await }
+        let acquired = pin!(limit.hold(self.reply_timeout(), acquire));
+        let guard = observe::inside(&span, acquired).await?;
+        if let Some(guard) = &guard {
+            observe::granted(&span, guard.token());
+        }
+        Ok(guard)
     }
 
     async fn acquire_first(
         &self,
         limit: Limit,
-        visit: Option<Visit>,
+        slot: Option<OwnerSlot>,
     ) -> Result<Option<Guard>, Error> {
-        let inner = &self.inner;
-        let (key, term) = (&self.key, self.term);
-        let (mode, value, bound) = (self.mode, self.value.as_ref(), self.bound);
-        let acquisition =
-            Acquisition { inner, mode, key, term, limit, visit: visit.as_ref(), value, bound };
+        let acquisition = self.acquisition(limit, slot.as_ref());
         let Some((lease, share)) = acquisition.run().await? else { return Ok(None) };
-        Ok(Some(Guard::new(inner.clone(), lease, share, visit)))
+        Ok(Some(Guard::new(self.inner.clone(), lease, share, slot)))
+    }
+
+    fn acquisition<'a>(&'a self, limit: Limit, slot: Option<&'a OwnerSlot>) -> Acquisition<'a> {
+        let Self { inner, key, mode, term, value, bound, .. } = self;
+        let (mode, term, value, bound) = (*mode, *term, value.as_ref(), *bound);
+        Acquisition { inner, mode, key, term, limit, slot, value, bound }
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {
@@ -211,21 +216,21 @@ impl Lock {
             Some(_) => Mode::Alone,
             None => self.mode,
         };
-        let visit = owner.visit(mode, &self.key);
+        let slot = owner.slot(mode, &self.key);
         let gate = match limit {
             // Whoever is at the gate is done in a moment, or waits for others as we must not.
             Limit::Now => tokio::select! {
                 biased;
-                gate = visit.gate() => Some(gate),
-                () = visit.until_waiting() => None,
+                gate = slot.gate() => Some(gate),
+                () = slot.until_waiting() => None,
             },
-            Limit::Until(_) | Limit::Never => limit.wait_for(visit.gate()).await,
+            Limit::Until(_) | Limit::Never => limit.wait_for(slot.gate()).await,
         };
         let Some(_gate) = gate else {
             return Ok(None);
         };
         let mut trouble = Trouble::new(limit);
-        while let Some(lease) = visit.lease() {
+        while let Some(lease) = slot.lease() {
             match self.acquire_again(owner, &lease).await {
                 Ok(Some(guard)) => return Ok(Some(guard)),
                 Ok(None) => break,
@@ -235,9 +240,9 @@ impl Lock {
                 }
             }
         }
-        let guard = self.acquire_first(limit, Some(owner.visit(self.mode, &self.key))).await?;
+        let guard = self.acquire_first(limit, Some(owner.slot(self.mode, &self.key))).await?;
         if let Some(guard) = &guard {
-            owner.visit(self.mode, &self.key).holds(guard.lease());
+            owner.slot(self.mode, &self.key).holds(guard.lease());
         }
         Ok(guard)
     }
@@ -255,7 +260,7 @@ impl Lock {
             inner.clone(),
             lease.clone(),
             share,
-            Some(owner.visit(lease.tenure.mode, &self.key)),
+            Some(owner.slot(lease.held_lock.mode, &self.key)),
         );
         if self.term.length > FIRST_LEASE {
             guard.extend(self.term.length).await?;

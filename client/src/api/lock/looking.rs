@@ -6,7 +6,7 @@ use crate::wire::error::Error;
 use crate::wire::info::{self, LockInfo, LockState};
 use crate::wire::reply;
 use crate::wire::request::{self, Mode};
-use redis::RedisError;
+use redis::{Cmd, ParsingError, Value};
 use std::time::Duration;
 
 impl Lock {
@@ -33,11 +33,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn force_release(&self) -> Result<bool, Error> {
-        self.check()?;
-        let request = request::force_release(&*self.key)?;
-        let inner = &self.inner;
-        let answer = inner.router.call(&self.key, &request, inner.settings.reply_timeout).await?;
-        Ok(reply::done(answer).map_err(RedisError::from)?)
+        self.send_once(&request::force_release(&*self.key)?, reply::done).await
     }
 
     /// What the server knows about the lock at this moment.
@@ -59,8 +55,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
-        self.check()?;
-        self.inner.look(&self.key, &request::info(&*self.key, None)?, info::info).await
+        self.look(&request::info(&*self.key, None)?, info::info).await
     }
 
     /// The same with the first `count` of those who wait, next in line first.
@@ -83,9 +78,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
-        self.check()?;
-        let request = request::info(&*self.key, Some(count))?;
-        self.inner.look(&self.key, &request, info::info).await
+        self.look(&request::info(&*self.key, Some(count))?, info::info).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
@@ -135,12 +128,12 @@ impl Lock {
     pub async fn hold_count(&self, owner: &Owner) -> Result<u64, Error> {
         let info = self.info().await?;
         if let Some(lease) = owner.lease(Mode::Alone, &self.key) {
-            let held = info.owner.as_deref() == Some(lease.tenure.owner.as_bytes());
+            let held = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
             return Ok(if held { info.holds } else { 0 });
         }
         // The server does not say of one of many who share it; but its token is that of their time.
         let shared = owner.lease(Mode::Shared, &self.key);
-        let shared = shared.filter(|lease| info.token == Some(lease.tenure.token));
+        let shared = shared.filter(|lease| info.token == Some(lease.token()));
         Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
     }
 
@@ -187,5 +180,26 @@ impl Lock {
     /// ```
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
         Ok(self.info().await?.lease_left)
+    }
+
+    /// Asks for something about this name that does the same if it is asked for twice.
+    pub(crate) async fn look<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        self.check()?;
+        self.inner.look(&self.key, request, read).await
+    }
+
+    /// Asks for something that is not to be done twice.
+    pub(crate) async fn send_once<T>(
+        &self,
+        request: &Cmd,
+        read: fn(Value) -> Result<T, ParsingError>,
+    ) -> Result<T, Error> {
+        self.check()?;
+        let patience = self.reply_timeout();
+        Ok(read(self.inner.router.call(&self.key, request, patience).await?)?)
     }
 }

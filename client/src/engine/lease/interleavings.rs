@@ -5,10 +5,10 @@
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
 //! ```
 
-use super::{Duty, Lease, Parting, Term, Terms};
-use crate::engine::clock::{Caution, Clock, Moment};
+use super::{Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
+use crate::engine::clock::{Clock, Moment, SafetyMargin};
+use crate::engine::held_lock::HeldLock;
 use crate::engine::loss::Loss;
-use crate::engine::tenure::Tenure;
 use crate::engine::watchdog::Agenda;
 use crate::wire::reply::Token;
 use crate::wire::request::{GiveBack, Mode};
@@ -59,18 +59,19 @@ impl World {
     fn new() -> (Arc<Self>, super::ShareId) {
         let clock = Arc::new(ByHand::default());
         clock.pass(1_000_000);
-        let terms =
-            Terms { clock: clock.clone(), caution: Caution { margin: Duration::from_millis(50) } };
-        let tenure = Tenure {
+        let policy = LeasePolicy {
+            clock: clock.clone(),
+            safety: SafetyMargin { margin: Duration::from_millis(50) },
+        };
+        let held_lock = HeldLock {
             mode: Mode::Alone,
             key: b"k"[..].into(),
             owner: "o:1".into(),
             token: Token::from(1),
-            raised: false,
         };
-        let term = Term { length: LEASE, watched: true };
+        let term = LeaseSpec { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);
-        let (lease, share) = Lease::granted(1, tenure, &terms, sent, term, false);
+        let (lease, share) = Lease::granted(1, held_lock, &policy, sent, term, false);
         let server = Held { holds: 1, ends: now(&clock) + 1_000, under_way: 0 };
         let agenda = Mutex::default();
         (Arc::new(Self { clock, server: Mutex::new(server), lease, agenda }), share)
@@ -112,8 +113,8 @@ impl World {
     /// One round of the watchdog.
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
-        let Duty::Renew(length) = self.lease.duty(now) else {
-            return self.lease.duty(now) != Duty::Done;
+        let WatchdogAction::Renew(length) = self.lease.action(now) else {
+            return self.lease.action(now) != WatchdogAction::Done;
         };
         if let Some(turn) = self.lease.try_turn() {
             self.lease.take_up(&turn);
@@ -140,8 +141,8 @@ impl World {
 
     fn release(&self, share: super::ShareId) {
         let turn = block_on(self.lease.turn());
-        let parting = self.lease.leave(&turn, share);
-        if let Parting::Release { give_back, .. } = parting {
+        let release = self.lease.leave(&turn, share);
+        if let ReleaseAction::Release { give_back, .. } = release {
             self.call(|server, _| {
                 server.holds = match give_back {
                     GiveBack::All => 0,
@@ -173,7 +174,7 @@ impl World {
             self.lease.lose(true, Loss::Gone);
             return None;
         }
-        self.lease.reentered(&turn, sent, Term { length: LEASE, watched: true }, true)
+        self.lease.reentered(&turn, sent, LeaseSpec { length: LEASE, watched: true }, true)
     }
 }
 
@@ -215,7 +216,7 @@ fn a_guard_that_believes_is_right_and_lost_is_final() {
             watchdog.join().unwrap();
             time.join().unwrap();
             // A renewal that outlived the release would have kept it.
-            assert_eq!(world.lease.duty(world.now()), Duty::Done);
+            assert_eq!(world.lease.action(world.now()), WatchdogAction::Done);
         },
         ITERATIONS,
     );
@@ -277,7 +278,7 @@ fn whoever_waits_for_the_loss_is_woken() {
                 move || world.clock.pass(2_000)
             });
             // Until it finds out: a waiter that is missed shows as a deadlock.
-            while world.lease.duty(world.now()) != Duty::Done {
+            while world.lease.action(world.now()) != WatchdogAction::Done {
                 thread::yield_now();
             }
             time.join().unwrap();

@@ -25,31 +25,30 @@ fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-fn watched(length: u64) -> Term {
-    Term { length: millis(length), watched: true }
+fn watched(length: u64) -> LeaseSpec {
+    LeaseSpec { length: millis(length), watched: true }
 }
 
-fn fixed(length: u64) -> Term {
-    Term { length: millis(length), watched: false }
+fn fixed(length: u64) -> LeaseSpec {
+    LeaseSpec { length: millis(length), watched: false }
 }
 
 /// A lock granted at time 10,000 with 30 s or another term, and a margin of 500 ms.
-fn granted(term: Term) -> Stage {
+fn granted(term: LeaseSpec) -> Stage {
     numbered(1, term)
 }
 
-fn numbered(id: usize, term: Term) -> Stage {
+fn numbered(id: usize, term: LeaseSpec) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
-    let terms = Terms { clock: clock.clone(), caution: Caution { margin: millis(500) } };
-    let tenure = Tenure {
+    let policy = LeasePolicy { clock: clock.clone(), safety: SafetyMargin { margin: millis(500) } };
+    let held_lock = HeldLock {
         mode: Mode::Alone,
         key: b"k"[..].into(),
         owner: "o:1".into(),
         token: Token::from(1),
-        raised: false,
     };
-    let (lease, share) = Lease::granted(id as u64, tenure, &terms, at(10_000), term, false);
+    let (lease, share) = Lease::granted(id as u64, held_lock, &policy, at(10_000), term, false);
     Stage { clock, lease, share }
 }
 
@@ -81,15 +80,15 @@ fn a_lease_is_believed_in_until_the_margin_before_its_end() {
 #[test]
 fn it_is_renewed_after_a_third_or_a_little_earlier() {
     let stage = granted(watched(30_000));
-    let Duty::Later(when) = stage.lease.duty(at(10_000)) else { panic!("not yet") };
+    let WatchdogAction::Later(when) = stage.lease.action(at(10_000)) else { panic!("not yet") };
     assert!(when <= at(20_000) && when > at(19_600), "{when:?}");
-    assert_eq!(stage.lease.duty(at(20_000)), Duty::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
 }
 
 #[test]
 fn a_fixed_lease_is_only_looked_at_when_it_ends() {
     let stage = granted(fixed(30_000));
-    assert_eq!(stage.lease.duty(at(20_000)), Duty::Later(at(10_000 + 29_198)));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(10_000 + 29_198)));
 }
 
 #[test]
@@ -98,7 +97,7 @@ fn while_a_renewal_is_under_way_there_is_no_other() {
     let turn = stage.turn();
     stage.lease.take_up(&turn);
     assert!(stage.lease.try_turn().is_none());
-    assert_eq!(stage.lease.duty(at(25_000)), Duty::Later(at(39_198)));
+    assert_eq!(stage.lease.action(at(25_000)), WatchdogAction::Later(at(39_198)));
     stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
     assert_eq!(stage.lease.left(), millis(29_198), "the old lease still holds");
     stage.lease.renewed(&turn, at(20_000), millis(30_000), at(20_100));
@@ -114,9 +113,9 @@ fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
     stage.lease.take_up(&turn);
     stage.lease.not_renewed(&turn, millis(30_000), at(20_000));
     drop(turn);
-    assert_eq!(stage.lease.duty(at(20_000)), Duty::Later(at(21_000)));
-    assert_eq!(stage.lease.duty(at(21_000)), Duty::Renew(millis(30_000)));
-    assert_eq!(stage.lease.duty(at(39_198)), Duty::Done);
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(21_000)));
+    assert_eq!(stage.lease.action(at(21_000)), WatchdogAction::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(39_198)), WatchdogAction::Done);
 }
 
 #[test]
@@ -147,14 +146,18 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
     let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000), true).expect("held");
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, millis(60_000 - 600 - 2 - 500)));
     // What the fixed one has left is not taken from it.
-    assert_eq!(stage.lease.duty(at(30_000)), Duty::Later(at(30_005)), "the turn is taken");
+    assert_eq!(
+        stage.lease.action(at(30_000)),
+        WatchdogAction::Later(at(30_005)),
+        "the turn is taken"
+    );
     drop(turn);
-    assert_eq!(stage.lease.duty(at(30_000)), Duty::Renew(millis(40_000)));
+    assert_eq!(stage.lease.action(at(30_000)), WatchdogAction::Renew(millis(40_000)));
     let turn = stage.turn();
-    let parting = stage.lease.leave(&turn, long);
-    assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
+    let release = stage.lease.leave(&turn, long);
+    assert!(matches!(release, ReleaseAction::Release { give_back: GiveBack::DownTo(1), .. }));
     drop(turn);
-    assert_eq!(stage.lease.duty(at(30_000)), Duty::Renew(millis(3_000)));
+    assert_eq!(stage.lease.action(at(30_000)), WatchdogAction::Renew(millis(3_000)));
 }
 
 #[test]
@@ -175,16 +178,16 @@ fn leaving_twice_takes_one_share() {
     let turn = stage.turn();
     let inner = stage.lease.reentered(&turn, at(10_000), watched(3_000), true).expect("held");
     for _ in 0..2 {
-        let parting = stage.lease.leave(&turn, inner);
-        assert!(matches!(parting, Parting::Release { give_back: GiveBack::DownTo(1), .. }));
+        let release = stage.lease.leave(&turn, inner);
+        assert!(matches!(release, ReleaseAction::Release { give_back: GiveBack::DownTo(1), .. }));
     }
     for _ in 0..2 {
-        let parting = stage.lease.leave(&turn, stage.share);
-        assert!(matches!(parting, Parting::Release { give_back: GiveBack::All, .. }));
+        let release = stage.lease.leave(&turn, stage.share);
+        assert!(matches!(release, ReleaseAction::Release { give_back: GiveBack::All, .. }));
     }
     drop(turn);
     assert!(!stage.lease.is_alive());
-    assert_eq!(stage.lease.duty(at(10_001)), Duty::Done);
+    assert_eq!(stage.lease.action(at(10_001)), WatchdogAction::Done);
 }
 
 #[test]
@@ -194,7 +197,7 @@ fn what_the_server_has_taken_away_is_not_released() {
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
     assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000), true).is_none());
-    assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Silent));
+    assert!(matches!(stage.lease.leave(&turn, stage.share), ReleaseAction::Silent));
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn what_is_over_by_the_clock_is_released_all_the_same() {
     stage.time_is(60_000);
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
-    assert!(matches!(stage.lease.leave(&turn, stage.share), Parting::Release { .. }));
+    assert!(matches!(stage.lease.leave(&turn, stage.share), ReleaseAction::Release { .. }));
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn a_change_that_the_server_refuses_is_forgotten() {
     stage.lease.change_back(&turn, stage.share, at(12_000), before.expect("it had a term"));
     drop(turn);
     assert_eq!(stage.lease.left(), millis(29_198));
-    assert_eq!(stage.lease.duty(at(12_000)), Duty::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(12_000)), WatchdogAction::Renew(millis(30_000)));
 }
 
 #[test]
@@ -226,7 +229,7 @@ fn a_reentry_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_a
     stage.lease.reentered(&turn, at(15_000), watched(30_000), false).expect("held");
     drop(turn);
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, before));
-    assert_eq!(stage.lease.duty(at(15_000)), Duty::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(15_000)), WatchdogAction::Renew(millis(30_000)));
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn a_binding_that_replicas_have_not_confirmed_extends_no_belief_and_is_renewed_a
     stage.lease.prolonged(&turn, at(15_000), millis(30_000), false, at(15_001));
     assert_eq!(stage.lease.left(), before);
     drop(turn);
-    assert_eq!(stage.lease.duty(at(15_001)), Duty::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(15_001)), WatchdogAction::Renew(millis(30_000)));
     stage.lease.prolonged(&stage.turn(), at(15_000), millis(30_000), true, at(15_001));
     assert!(stage.lease.left() > before);
 }

@@ -9,6 +9,7 @@ use redis::aio::ConnectionLike;
 use redis::{ParsingError, RedisFuture, ToSingleRedisArg, Value};
 use std::time::Duration;
 
+commands! {
 /// The `SEM.*` commands, as methods of every async connection of redis-rs.
 ///
 /// What [`AsyncLockCommands`](crate::AsyncLockCommands) says of owners, leases, connections for waiting,
@@ -30,95 +31,47 @@ use std::time::Duration;
 /// }
 /// # Ok(()) }
 /// ```
-pub trait AsyncSemaphoreCommands: ConnectionLike + Send + Sized {
+pub trait AsyncSemaphoreCommands {
     /// Says how many permits there are.
-    fn sem_set<'a>(&'a mut self, key: impl ToSingleRedisArg, permits: u32) -> RedisFuture<'a, ()> {
-        send(self, request::set_permits(key, permits, false), |_| Ok(()))
-    }
+    sem_set(key, permits: u32) -> () =
+        request::set_permits(key, permits, false), |_| Ok(());
 
     /// The same, unless it was said before: `true` if it was not.
-    fn sem_set_once<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        permits: u32,
-    ) -> RedisFuture<'a, bool> {
-        send(self, request::set_permits(key, permits, true), |said| Ok(said != Value::Nil))
-    }
+    sem_set_once(key, permits: u32) -> bool =
+        request::set_permits(key, permits, true), |said| Ok(said != Value::Nil);
 
-    /// Takes so many permits if they can be had at once; how many the owner holds then.
-    fn sem_acquire<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        permits: u32,
-        lease: Duration,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits));
-        send(self, request, reply::holds_left)
-    }
+    /// Takes `permits` permits if they are free; how many the owner holds then.
+    sem_acquire(key, owner, permits: u32, lease: Duration) -> Option<u64> =
+        request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits)), reply::holds_left;
 
     /// Takes all permits that are free; how many they are, if any is.
-    fn sem_acquire_all<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-    ) -> RedisFuture<'a, Option<u64>> {
-        send(self, request::acquire(Mode::AllPermits, key, owner, lease, None), reply::holds_left)
-    }
+    sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
+        request::acquire(Mode::AllPermits, key, owner, lease, None), reply::holds_left;
 
-    /// Takes so many permits, in line behind those who came earlier. `None` when `timeout` has passed
+    /// Takes `permits` permits, in line behind those who came earlier. `None` when `timeout` has passed
     /// or the wait was cancelled.
-    fn sem_wait<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        permits: u32,
-        lease: Duration,
-        timeout: Option<Duration>,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let mode = Mode::Permits(permits);
-        let request = request::wait(mode, key, owner, lease, timeout, Some(permits), None);
-        send(self, request, reply::holds_left)
-    }
+    sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
+        request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None), reply::holds_left;
 
     /// Gives back all permits of this owner; `None` if it holds none.
-    fn sem_release<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, Option<u64>> {
-        let request = request::release(Mode::Permits(1), key, owner, GiveBack::All);
-        send(self, request, reply::holds_left)
-    }
+    sem_release(key, owner) -> Option<u64> =
+        request::release(Mode::Permits(1), key, owner, GiveBack::All), reply::holds_left;
 
     /// Sets the lease, which runs from now; `None` if this owner holds nothing.
-    fn sem_renew<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-        lease: Duration,
-    ) -> RedisFuture<'a, Option<Duration>> {
-        send(self, request::renew(Mode::Permits(1), key, owner, lease), reply::lease)
-    }
+    sem_renew(key, owner, lease: Duration) -> Option<Duration> =
+        request::renew(Mode::Permits(1), key, owner, lease), reply::lease;
 
     /// Takes this owner out of the queue; `false` if it was in none.
-    fn sem_cancel<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        owner: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, bool> {
-        send(self, request::cancel(Mode::Permits(1), key, owner), reply::done)
-    }
+    sem_cancel(key, owner) -> bool =
+        request::cancel(Mode::Permits(1), key, owner), reply::done;
 
     /// Says how many permits there are, and how many are taken.
-    fn sem_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, SemaphoreInfo> {
-        send(self, request::semaphore_info(key), info::semaphore)
-    }
+    sem_info(key) -> SemaphoreInfo =
+        request::semaphore_info(key), info::semaphore;
+}
 }
 
-impl<C: ConnectionLike + Send> AsyncSemaphoreCommands for C {}
-
+commands! {
 /// The `LATCH.*` commands, as methods of every async connection of redis-rs.
 ///
 /// # Examples
@@ -134,54 +87,29 @@ impl<C: ConnectionLike + Send> AsyncSemaphoreCommands for C {}
 /// assert!(con.latch_wait("batch:7", "me:1", None).await?); // it is open
 /// # Ok(()) }
 /// ```
-pub trait AsyncLatchCommands: ConnectionLike + Send + Sized {
+pub trait AsyncLatchCommands {
     /// Closes a latch with that count, for that time at most; `false` if it is closed already.
-    fn latch_set<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        count: u32,
-        lifetime: Option<Duration>,
-    ) -> RedisFuture<'a, bool> {
-        send(self, request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil))
-    }
+    latch_set(key, count: u32, lifetime: Option<Duration>) -> bool =
+        request::set_latch(key, count, lifetime), |set| Ok(set != Value::Nil);
 
     /// Counts down by one, once for each participant that is named; how many are left, `None` if the
     /// latch is open.
-    fn latch_count_down<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        participant: Option<&[u8]>,
-    ) -> RedisFuture<'a, Option<u64>> {
-        send(self, Ok(request::count_down(key, participant)), reply::holds_left)
-    }
+    latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
+        Ok(request::count_down(key, participant)), reply::holds_left;
 
     /// Waits until the latch is open; `false` if `timeout` has passed before.
-    fn latch_wait<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        waiter: impl ToSingleRedisArg,
-        timeout: Option<Duration>,
-    ) -> RedisFuture<'a, bool> {
-        let request = request::wait(Mode::Latch, key, waiter, Duration::ZERO, timeout, None, None);
-        send(self, request, is_open)
-    }
+    latch_wait(key, waiter, timeout: Option<Duration>) -> bool =
+        request::wait(Mode::Latch, key, waiter, Duration::ZERO, timeout, None, None), is_open;
 
     /// Takes this waiter out of those who wait; `false` if it was none of them.
-    fn latch_cancel<'a>(
-        &'a mut self,
-        key: impl ToSingleRedisArg,
-        waiter: impl ToSingleRedisArg,
-    ) -> RedisFuture<'a, bool> {
-        send(self, request::cancel(Mode::Latch, key, waiter), reply::done)
-    }
+    latch_cancel(key, waiter) -> bool =
+        request::cancel(Mode::Latch, key, waiter), reply::done;
 
     /// Says how many are still to count down.
-    fn latch_info<'a>(&'a mut self, key: impl ToSingleRedisArg) -> RedisFuture<'a, LatchInfo> {
-        send(self, Ok(request::latch_info(key)), info::latch)
-    }
+    latch_info(key) -> LatchInfo =
+        Ok(request::latch_info(key)), info::latch;
 }
-
-impl<C: ConnectionLike + Send> AsyncLatchCommands for C {}
+}
 
 fn is_open(answer: Value) -> Result<bool, ParsingError> {
     Ok(matches!(outcome::waited(Mode::Latch, answer)?, Queued::Open))

@@ -15,19 +15,16 @@
 //! have given a token no larger than the quorum's count** for the majority. One that gives a larger
 //! one after the token was decided may have been somebody else's in between: it can join later.
 //!
-//! Nobody is waited for longer than his time, and nothing is held while others are waited for: a
+//! No server is waited for longer than its time, and nothing is held while others are waited for: a
 //! try that fails gives everything back before the next one begins.
 
-use super::Servers;
-use super::held::Held;
-use super::seat::{Bid, Confirmed};
-use crate::api::guard::Guard;
-use crate::engine::lease::Term;
-use crate::wire::error::Error;
-use crate::wire::reply::Token;
+use crate::Servers;
+use crate::held::Held;
+use crate::member::{Confirmed, Term, confirm};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use kvlock::{Error, Guard, Token};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -39,14 +36,14 @@ const OFFER: Duration = Duration::from_secs(2);
 /// What a try comes to.
 pub(crate) enum Outcome {
     Held(Arc<Held>),
-    /// Others hold it, at so many servers that a majority cannot be had.
+    /// Others hold it at too many servers for a majority.
     Refused,
     /// So many servers fail that there is no majority without them.
     Trouble(Error),
 }
 
-type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Bid>, Error>)>>;
-type Confirming = FuturesUnordered<BoxFuture<'static, (usize, Option<Token>, Confirmed)>>;
+type Asking = FuturesUnordered<BoxFuture<'static, (usize, Result<Option<Guard>, Error>)>>;
+type Confirming = FuturesUnordered<BoxFuture<'static, (usize, Token, Confirmed)>>;
 
 /// A try under way.
 pub(crate) struct Attempt {
@@ -56,13 +53,13 @@ pub(crate) struct Attempt {
     patience: Duration,
     asking: Asking,
     /// Granted, before the token is decided, or waiting for another one.
-    bids: Vec<(usize, Bid)>,
+    granted: Vec<(usize, Guard)>,
     token: Option<Token>,
     /// Granted with a larger token, after it was decided.
-    late: Vec<(usize, Bid)>,
+    late: Vec<(usize, Guard)>,
     confirming: Confirming,
     /// Held, by server, with the token that the server itself gave.
-    guards: Vec<(usize, Option<Token>, Guard)>,
+    guards: Vec<(usize, Token, Guard)>,
     /// How many fail, and what is wrong with one of them.
     failed: usize,
     trouble: Option<Error>,
@@ -76,9 +73,9 @@ impl Attempt {
         term: Term,
         patience: Duration,
     ) -> Self {
-        let all = 0..servers.seats.len();
+        let all = 0..servers.members.len();
         let mut attempt = Self::at(servers, key, term, patience, None, all);
-        attempt.guards.reserve(servers.seats.len());
+        attempt.guards.reserve(servers.members.len());
         attempt
     }
 
@@ -93,10 +90,10 @@ impl Attempt {
     ) -> Self {
         // There is a round trip before it is renewed, and one before that may have been under way
         // for as long.
-        let offer = term.length.min(OFFER.max(patience * 4));
+        let offer = Term { length: term.length.min(OFFER.max(patience * 4)), ..term };
         let asking = which.into_iter().filter_map(|server| {
-            let seat = servers.seats.get(server)?.clone();
-            let answer = seat.ask(key.clone(), offer, patience);
+            let member = servers.members.get(server)?.clone();
+            let answer = member.ask(key.clone(), offer, patience);
             Some(answer.map(move |answer| (server, answer)).boxed())
         });
         Self {
@@ -105,7 +102,7 @@ impl Attempt {
             key: key.clone(),
             term,
             patience,
-            bids: Vec::new(),
+            granted: Vec::new(),
             token,
             late: Vec::new(),
             confirming: FuturesUnordered::new(),
@@ -130,16 +127,16 @@ impl Attempt {
                 let held = Arc::new(held);
                 let all_said = self.asking.is_empty() && self.confirming.is_empty();
                 if !(all_said && self.late.is_empty()) {
-                    let servers = self.servers.clone();
-                    servers.spawn(self.join(Arc::downgrade(&held)));
+                    let tasks = self.servers.tasks.clone();
+                    tasks.spawn(self.join(Arc::downgrade(&held)));
                 }
                 return Outcome::Held(held);
             }
-            if self.token.is_none() && self.bids.len() >= wanted {
+            if self.token.is_none() && self.granted.len() >= wanted {
                 self.decide();
             }
             let at_most = self.counted() + self.confirming.len() + self.asking.len();
-            let at_most = at_most + if self.token.is_none() { self.bids.len() } else { 0 };
+            let at_most = at_most + if self.token.is_none() { self.granted.len() } else { 0 };
             if at_most < wanted && !self.do_without_the_largest() {
                 return self.fail().await;
             }
@@ -149,44 +146,44 @@ impl Attempt {
 
     /// How many hold it that count.
     fn counted(&self) -> usize {
-        self.guards.iter().filter(|(_, own, _)| *own <= self.token).count()
+        self.guards.iter().filter(|(_, own, _)| Some(*own) <= self.token).count()
     }
 
     /// The token is the largest of those that a majority has given. It is written to all of them.
     fn decide(&mut self) {
-        self.token = self.bids.iter().filter_map(|(_, bid)| bid.token()).max();
+        self.token = self.granted.iter().map(|(_, guard)| guard.token()).max();
         self.confirm();
     }
 
     fn confirm(&mut self) {
-        for (server, bid) in std::mem::take(&mut self.bids) {
-            self.confirm_one(server, bid);
+        for (server, guard) in std::mem::take(&mut self.granted) {
+            self.confirm_one(server, guard);
         }
     }
 
-    fn confirm_one(&mut self, server: usize, bid: Bid) {
+    fn confirm_one(&mut self, server: usize, guard: Guard) {
         let Some(token) = self.token else { return };
-        let own = bid.token();
-        let confirmed = bid.confirm(token, self.term, self.patience);
+        let own = guard.token();
+        let confirmed = confirm(guard, token, self.term, self.patience);
         self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
     }
 
     /// Others do not take the token, because it is too far ahead of their clocks: so whoever gave it
-    /// is left out, if there is a majority without him. What has been written meanwhile does no
+    /// is left out, if there is a majority without it. What has been written meanwhile does no
     /// harm: it lifts what comes after.
     fn do_without_the_largest(&mut self) -> bool {
         let wanted = self.servers.majority();
-        let Some(largest) = self.token.filter(|_| !self.bids.is_empty()) else { return false };
-        let before = self.bids.len() + self.guards.len();
-        self.bids.retain(|(_, bid)| bid.token().is_some_and(|own| own < largest));
-        self.guards.retain(|(_, own, _)| own.is_some_and(|own| own < largest));
-        let left = self.bids.len() + self.guards.len();
+        let Some(largest) = self.token.filter(|_| !self.granted.is_empty()) else { return false };
+        let before = self.granted.len() + self.guards.len();
+        self.granted.retain(|(_, guard)| guard.token() < largest);
+        self.guards.retain(|(_, own, _)| *own < largest);
+        let left = self.granted.len() + self.guards.len();
         self.failed += before - left;
         if left < wanted {
             return false;
         }
-        let given = self.bids.iter().map(|(_, bid)| bid.token());
-        self.token = given.chain(self.guards.iter().map(|(_, own, _)| *own)).flatten().max();
+        let given = self.granted.iter().map(|(_, guard)| guard.token());
+        self.token = given.chain(self.guards.iter().map(|(_, own, _)| *own)).max();
         self.confirm();
         true
     }
@@ -195,11 +192,11 @@ impl Attempt {
     async fn step(&mut self, joining: bool) -> bool {
         tokio::select! {
             Some((server, answer)) = self.asking.next(), if !self.asking.is_empty() => match answer {
-                Ok(Some(bid)) if self.token.is_none() => self.bids.push((server, bid)),
-                Ok(Some(bid)) if joining || bid.token() <= self.token => {
-                    self.confirm_one(server, bid);
+                Ok(Some(guard)) if self.token.is_none() => self.granted.push((server, guard)),
+                Ok(Some(guard)) if joining || Some(guard.token()) <= self.token => {
+                    self.confirm_one(server, guard);
                 }
-                Ok(Some(bid)) => self.late.push((server, bid)),
+                Ok(Some(guard)) => self.late.push((server, guard)),
                 Ok(None) => {}
                 Err(trouble) => {
                     self.failed += 1;
@@ -210,9 +207,9 @@ impl Attempt {
                 match confirmed {
                     Confirmed::Held(guard) => self.guards.push((server, own, guard)),
                     Confirmed::Gone => {}
-                    Confirmed::Refused(bid, trouble) => {
+                    Confirmed::Refused(guard, trouble) => {
                         self.note(trouble);
-                        self.bids.push((server, bid));
+                        self.granted.push((server, guard));
                     }
                     Confirmed::Failed(trouble) => {
                         self.failed += 1;
@@ -236,7 +233,7 @@ impl Attempt {
     /// What is held, if it is still valid.
     fn hold(&mut self, token: Token) -> Option<Held> {
         let mut guards: Vec<Option<Guard>> = Vec::new();
-        guards.resize_with(self.servers.seats.len(), || None);
+        guards.resize_with(self.servers.members.len(), || None);
         for (server, _, guard) in std::mem::take(&mut self.guards) {
             if let Some(part) = guards.get_mut(server) {
                 *part = Some(guard);
@@ -245,7 +242,7 @@ impl Attempt {
         let (term, patience, majority) = (self.term, self.patience, self.servers.majority());
         let held = Held::new(self.key.clone(), token, term, patience, majority, guards);
         if held.left().is_zero() {
-            self.failed += self.servers.seats.len();
+            self.failed += self.servers.members.len();
             self.note(Error::Timeout);
             return None;
         }
@@ -254,8 +251,8 @@ impl Attempt {
 
     /// Lets whoever is still to answer join what is held, as long as it is held.
     pub(crate) async fn join(mut self, held: std::sync::Weak<Held>) {
-        for (server, bid) in std::mem::take(&mut self.late) {
-            self.confirm_one(server, bid);
+        for (server, guard) in std::mem::take(&mut self.late) {
+            self.confirm_one(server, guard);
         }
         while self.step(true).await {
             let Some(held) = held.upgrade().filter(|held| held.is_alive()) else { return };
@@ -267,18 +264,20 @@ impl Attempt {
 
     /// Gives back everything, and says why.
     async fn fail(mut self) -> Outcome {
-        let mut bids = std::mem::take(&mut self.bids);
-        bids.append(&mut self.late);
         // What is not answered is undone in the background.
         self.asking.clear();
         self.confirming.clear();
-        let undone = join_all(bids.into_iter().map(|(_, bid)| bid.undo()));
-        let released = join_all(self.guards.drain(..).map(|(_, _, guard)| guard.release()));
+        let granted = self.granted.into_iter().chain(self.late).map(|(_, guard)| guard);
+        let guards = granted.chain(self.guards.into_iter().map(|(_, _, guard)| guard));
         // Whoever needs longer goes on in the background, too.
-        let _late = timeout(self.patience, async { tokio::join!(undone, released) }).await;
-        let servers = self.servers.seats.len();
+        let _late = timeout(self.patience, join_all(guards.map(Guard::release))).await;
+        let servers = self.servers.members.len();
         match self.trouble {
             Some(trouble) if self.failed > servers - self.servers.majority() => {
+                // It is what was asked for, and no server.
+                if matches!(trouble, Error::Invalid(_)) {
+                    return Outcome::Trouble(trouble);
+                }
                 let (failed, trouble) = (self.failed, Box::new(trouble));
                 Outcome::Trouble(Error::NoMajority { failed, servers, trouble })
             }

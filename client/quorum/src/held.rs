@@ -16,14 +16,12 @@
 //!   it: then no other majority can have come about meanwhile.
 //! - **Q2** Lost is final.
 
-use crate::api::guard::Guard;
-use crate::engine::lease::{Lease, Term};
-use crate::engine::sync::{Mutex, lock};
-use crate::wire::reply::Token;
+use crate::lock;
+use crate::member::Term;
 use futures_util::future::select_all;
+use kvlock::{Guard, Token};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -35,14 +33,12 @@ pub(crate) struct Held {
     majority: usize,
     parts: Mutex<Parts>,
     changed: Notify,
-    /// Servers that do not hold it are being asked.
-    completing: AtomicBool,
 }
 
 struct Parts {
     phase: Phase,
-    /// By server.
-    guards: Vec<Option<Guard>>,
+    /// By server. Shared with those who wait for a loss.
+    guards: Vec<Option<Arc<Guard>>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +49,7 @@ enum Phase {
 }
 
 impl Parts {
-    fn alive(&self) -> impl Iterator<Item = &Guard> {
+    fn alive(&self) -> impl Iterator<Item = &Arc<Guard>> {
         self.guards.iter().flatten().filter(|guard| !guard.is_lost())
     }
 }
@@ -67,17 +63,9 @@ impl Held {
         majority: usize,
         guards: Vec<Option<Guard>>,
     ) -> Self {
+        let guards = guards.into_iter().map(|guard| guard.map(Arc::new)).collect();
         let parts = Mutex::new(Parts { phase: Phase::Held, guards });
-        Self {
-            key,
-            token,
-            term,
-            patience,
-            majority,
-            parts,
-            changed: Notify::new(),
-            completing: AtomicBool::new(false),
-        }
+        Self { key, token, term, patience, majority, parts, changed: Notify::new() }
     }
 
     /// Makes it lost if there is no majority any more. What is left of it is released then: it
@@ -109,13 +97,12 @@ impl Held {
             if self.is_lost() {
                 return;
             }
-            let leases: Vec<Arc<Lease>> =
-                lock(&self.parts).alive().map(|guard| guard.lease().clone()).collect();
-            if leases.is_empty() {
+            let guards: Vec<Arc<Guard>> = lock(&self.parts).alive().cloned().collect();
+            if guards.is_empty() {
                 changed.await;
                 continue;
             }
-            let lost = leases.iter().map(|lease| Box::pin(lease.lost()));
+            let lost = guards.iter().map(|guard| Box::pin(guard.lost()));
             tokio::select! {
                 _ = select_all(lost) => {}
                 () = changed => {}
@@ -128,7 +115,8 @@ impl Held {
         if self.is_lost() {
             return Duration::ZERO;
         }
-        let mut left: Vec<Duration> = lock(&self.parts).alive().map(Guard::lease_left).collect();
+        let mut left: Vec<Duration> =
+            lock(&self.parts).alive().map(|guard| guard.lease_left()).collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
         left.get(self.majority - 1).copied().unwrap_or_default()
     }
@@ -148,20 +136,12 @@ impl Held {
         missing.map(|(server, _)| server).collect()
     }
 
-    /// Says whether to ask them now: nobody does already.
-    pub(crate) fn begin_completing(&self) -> bool {
-        !self.completing.swap(true, Ordering::Relaxed)
-    }
-
-    pub(crate) fn end_completing(&self) {
-        self.completing.store(false, Ordering::Relaxed);
-    }
-
     /// Takes a part in, if that is safe; else it is released. (Q1)
     pub(crate) fn join(&self, server: usize, guard: Guard) {
         if !self.is_alive() {
             return;
         }
+        let guard = Arc::new(guard);
         let before = {
             let mut parts = lock(&self.parts);
             // Between the question and this somebody may have released it, or time gone by.
@@ -169,7 +149,9 @@ impl Held {
                 Some(guard)
             } else {
                 match parts.guards.get_mut(server) {
-                    Some(part) if part.as_ref().is_none_or(Guard::is_lost) => part.replace(guard),
+                    Some(part) if part.as_ref().is_none_or(|part| part.is_lost()) => {
+                        part.replace(guard)
+                    }
                     _ => Some(guard),
                 }
             }
@@ -180,7 +162,7 @@ impl Held {
     }
 
     /// Takes all parts out, to be released, and says whether it was lost by then.
-    pub(crate) fn take(&self) -> (bool, Vec<Guard>) {
+    pub(crate) fn take(&self) -> (bool, Vec<Arc<Guard>>) {
         let lost = self.is_lost();
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held {

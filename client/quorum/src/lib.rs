@@ -1,25 +1,39 @@
-//! A lock on several independent servers, held while a majority of them grants it.
+//! Locks on several independent servers, held while a majority of them grants them.
+//!
+//! [`Quorum`] says what that buys and what not; each server's part is a [`kvlock::Guard`].
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), kvlock_quorum::Error> {
+//! use kvlock_quorum::Quorum;
+//!
+//! let quorum = Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?;
+//! let guard = quorum.lock("orders:42").acquire().await?;
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! An acquire is a span of [`tracing`], `kvlock.quorum.acquire` with the `key`; those of the servers'
+//! parts, and the counters, are those of the crate `kvlock`.
+#![forbid(unsafe_code)]
 
 mod attempt;
 mod guard;
 mod held;
 mod keeper;
 mod lock;
-mod seat;
+mod member;
 
 pub use guard::QuorumGuard;
+/// What a quorum is made of, its locks hold, and its calls fail with.
+pub use kvlock::{Address, Client, Error, Token};
 pub use lock::QuorumLock;
 
-use crate::api::builder::Builder;
-use crate::api::client::Client;
-use crate::net::address::Address;
-use crate::wire::error::Error;
 use futures_util::future::join_all;
-use keeper::Keeper;
-use seat::Seat;
+use member::Member;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio_util::task::TaskTracker;
 
 /// How long each server may take, unless it is said.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -56,7 +70,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Redis's page on distributed locks asks for `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`: the
 /// lease, less the time since the first server was asked, less what clocks may differ. Here that is
 /// counted for each server by itself, from before the sending of the last command that set its
-/// lease: until sending + lease − 1 % of the lease − 2 ms − [margin](Builder::margin). The
+/// lease: until sending + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The
 /// lock is valid as long as a majority of the servers is: until the end of the majority-th best
 /// of them. Renewals move each server's own end. Nothing is held without validity left.
 ///
@@ -73,7 +87,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), kvlock::Error> {
-/// let quorum = kvlock::Quorum::connect([
+/// let quorum = kvlock_quorum::Quorum::connect([
 ///     "redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/",
 /// ]).await?;
 /// let guard = quorum.lock("orders:42").acquire().await?;
@@ -87,29 +101,20 @@ pub struct Quorum {
     patience: Duration,
 }
 
-/// The servers, and what looks after locks on them.
+/// The servers, and what is done in the background there.
 pub(crate) struct Servers {
-    pub(crate) seats: Vec<Arc<Seat>>,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) members: Vec<Arc<Member>>,
+    pub(crate) tasks: TaskTracker,
 }
 
 impl Servers {
     /// More than half.
     pub(crate) fn majority(&self) -> usize {
-        self.seats.len() / 2 + 1
+        self.members.len() / 2 + 1
     }
 
-    /// See [`Background::spawn`](crate::engine::background::Background::spawn).
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(first) = self.seats.first() {
-            first.client.inner.spawn(work);
-        }
-    }
-}
-
-impl Drop for Servers {
-    fn drop(&mut self) {
-        self.keeper.close();
+    fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.members.iter().map(|member| &member.client)
     }
 }
 
@@ -128,7 +133,7 @@ impl Quorum {
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), kvlock::Error> {
-    /// let quorum = kvlock::Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?;
+    /// let quorum = kvlock_quorum::Quorum::connect(["redis://a/", "redis://b/", "redis://c/"]).await?;
     /// # Ok(()) }
     /// ```
     pub async fn connect<A: TryInto<Address>>(
@@ -137,7 +142,7 @@ impl Quorum {
     where
         Error: From<A::Error>,
     {
-        let clients = addresses.into_iter().map(|at| Builder::default().client_at(at.try_into()?));
+        let clients = addresses.into_iter().map(Client::connect_lazy);
         let clients = clients.collect::<Result<Vec<_>, Error>>()?;
         Self::of(clients).await
     }
@@ -154,7 +159,7 @@ impl Quorum {
     /// to the same server, as its run id shows; [`NoMajority`](Error::NoMajority) if too few can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
     /// [`Denied`](Error::Denied) if one of them does not let us. Whoever could not be reached and
-    /// turns out to be one of the others does no harm: he grants nothing twice.
+    /// turns out to be one of the others does no harm: it grants nothing twice.
     ///
     /// # Cancel safety
     ///
@@ -168,22 +173,25 @@ impl Quorum {
     ///
     /// let clients = ["redis://a/", "redis://b/", "redis://c/"].map(|at| {
     ///     let builder = kvlock::Client::builder().lease(Duration::from_secs(10));
-    ///     Ok(builder.build(&redis::Client::open(at)?)?)
+    ///     builder.connect_lazy(at)
     /// });
-    /// let clients: Vec<_> = clients.into_iter().collect::<Result<_, kvlock::Error>>()?;
-    /// let quorum = kvlock::Quorum::of(clients).await?;
+    /// let clients: Vec<_> = clients.into_iter().collect::<Result<_, _>>()?;
+    /// let quorum = kvlock_quorum::Quorum::of(clients).await?;
     /// # Ok(()) }
     /// ```
     pub async fn of(clients: impl IntoIterator<Item = Client>) -> Result<Self, Error> {
-        let seats: Vec<_> = clients.into_iter().map(|client| Arc::new(Seat::new(client))).collect();
-        if seats.is_empty() {
+        let member = |client| Arc::new(Member::new(client));
+        let members: Vec<_> = clients.into_iter().map(member).collect();
+        if members.is_empty() {
             return Err(Error::Invalid("a quorum needs at least one server".to_owned()));
         }
-        let servers = Servers { keeper: Arc::default(), seats };
-        let answers = join_all(servers.seats.iter().map(|seat| seat.identity())).await;
-        let mut known: Vec<(String, &Seat)> = Vec::with_capacity(answers.len());
+        let servers = Servers { members, tasks: TaskTracker::new() };
+        // It is waited for until there is nothing to be done, not until nothing can come any more.
+        servers.tasks.close();
+        let answers = join_all(servers.clients().map(Client::run_id)).await;
+        let mut known: Vec<(String, &Client)> = Vec::with_capacity(answers.len());
         let (mut failed, mut missing) = (0, None);
-        for (answer, seat) in answers.into_iter().zip(&servers.seats) {
+        for (answer, client) in answers.into_iter().zip(servers.clients()) {
             let id = match answer {
                 Ok(id) => id,
                 Err(trouble) if trouble.is_retryable() => {
@@ -194,15 +202,16 @@ impl Quorum {
                 Err(trouble) => return Err(trouble),
             };
             if let Some((_, other)) = known.iter().find(|(other, _)| *other == id) {
-                let text = format!("{} and {} are the same server", other.place(), seat.place());
+                let text =
+                    format!("{} and {} are the same server", other.address(), client.address());
                 return Err(Error::Invalid(text));
             }
-            known.push((id, seat));
+            known.push((id, client));
         }
         match missing {
             Some(trouble) if known.len() < servers.majority() => Err(Error::NoMajority {
                 failed,
-                servers: servers.seats.len(),
+                servers: servers.members.len(),
                 trouble: Box::new(trouble),
             }),
             _ => Ok(Self { servers: Arc::new(servers), patience: PATIENCE }),
@@ -214,7 +223,7 @@ impl Quorum {
     /// that hangs delays an acquire by this at most, and only if it is needed for the majority.
     ///
     /// ```no_run
-    /// # fn example(quorum: kvlock::Quorum) {
+    /// # fn example(quorum: kvlock_quorum::Quorum) {
     /// let quorum = quorum.server_timeout(std::time::Duration::from_millis(50));
     /// # }
     /// ```
@@ -227,7 +236,7 @@ impl Quorum {
     /// The lock of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
     ///
     /// ```no_run
-    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock::Error> {
     /// let guard = quorum.lock("orders:42").acquire().await?;
     /// # Ok(()) }
     /// ```
@@ -246,23 +255,29 @@ impl Quorum {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(quorum: kvlock::Quorum, guard: kvlock::QuorumGuard) {
+    /// # async fn example(quorum: kvlock_quorum::Quorum, guard: kvlock_quorum::QuorumGuard) {
     /// drop(guard);
     /// quorum.settled().await; // now it is released
     /// # }
     /// ```
     pub async fn settled(&self) {
-        // What the first one does in the background may leave something to the others.
-        for seat in &self.servers.seats {
-            seat.client.settled().await;
-        }
-        join_all(self.servers.seats.iter().map(|seat| seat.client.settled())).await;
+        self.servers.tasks.wait().await;
+        join_all(self.servers.clients().map(Client::settled)).await;
     }
 }
 
 impl fmt::Debug for Quorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let places: Vec<_> = self.servers.seats.iter().map(|seat| seat.place()).collect();
-        f.debug_struct("Quorum").field("servers", &places).finish_non_exhaustive()
+        let addresses: Vec<_> = self.servers.clients().map(Client::address).collect();
+        f.debug_struct("Quorum").field("servers", &addresses).finish_non_exhaustive()
     }
 }
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the page of the package shows is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

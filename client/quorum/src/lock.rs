@@ -1,21 +1,23 @@
 //! A lock of a quorum by its name, and the ways to acquire it.
 
-use super::Servers;
-use super::attempt::{Attempt, Outcome};
-use super::guard::QuorumGuard;
-use crate::engine::lease::Term;
-use crate::engine::limit::{Limit, Trouble, pause_before_asking};
-use crate::engine::observe;
-use crate::engine::settings::check_lease;
-use crate::engine::settings::check_name;
-use crate::wire::error::Error;
+use crate::Servers;
+use crate::attempt::{Attempt, Outcome};
+use crate::guard::QuorumGuard;
+use crate::keeper::keep;
+use crate::member::Term;
+use kvlock::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 /// What an answer may take at least, however short the caller wants to wait.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Between two tries, at intervals that grow from the one to the other.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(300);
 
 /// A lock of a [`Quorum`](crate::Quorum), by its name: how it is to be acquired.
 ///
@@ -25,7 +27,7 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+/// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
 /// use std::time::Duration;
 ///
 /// let lock = quorum.lock("orders:42").lease(Duration::from_secs(10));
@@ -45,8 +47,8 @@ pub struct QuorumLock {
 
 impl QuorumLock {
     pub(crate) fn new(servers: Arc<Servers>, patience: Duration, name: &[u8]) -> Self {
-        let lease = servers.seats.first().map(|seat| seat.client.inner.settings.lease);
-        let term = Term { length: lease.unwrap_or_default(), watched: true };
+        let lease = servers.members.first().map(|first| first.client.lease());
+        let term = Term { length: lease.unwrap_or_default(), renewed: true };
         Self { servers, key: name.into(), term, patience }
     }
 
@@ -55,31 +57,31 @@ impl QuorumLock {
     /// majority may be out of reach before the holder has to stop.
     ///
     /// ```no_run
-    /// # fn example(quorum: kvlock::Quorum) {
+    /// # fn example(quorum: kvlock_quorum::Quorum) {
     /// let lock = quorum.lock("orders:42").lease(std::time::Duration::from_secs(10));
     /// # }
     /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: true };
+        self.term = Term { length: lease, renewed: true };
         self
     }
 
     /// A lease that is not renewed: it ends by itself, unless the lock is released before.
     ///
     /// ```no_run
-    /// # fn example(quorum: kvlock::Quorum) {
+    /// # fn example(quorum: kvlock_quorum::Quorum) {
     /// let lock = quorum.lock("orders:42").fixed_lease(std::time::Duration::from_secs(10));
     /// # }
     /// ```
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.term = Term { length: lease, watched: false };
+        self.term = Term { length: lease, renewed: false };
         self
     }
 
     /// The name.
     ///
     /// ```no_run
-    /// # fn example(quorum: kvlock::Quorum) {
+    /// # fn example(quorum: kvlock_quorum::Quorum) {
     /// assert_eq!(quorum.lock("orders:42").key(), b"orders:42");
     /// # }
     /// ```
@@ -96,7 +98,7 @@ impl QuorumLock {
     ///
     /// [`Invalid`](Error::Invalid) if the name or lease is out of range, or a majority does not take
     /// the lease or the token; [`NoMajority`](Error::NoMajority) if too few servers answer, after
-    /// trouble that passes by itself has lasted for the [`patience`](crate::Builder::patience) of
+    /// trouble that passes by itself has lasted for the [`patience`](kvlock::Builder::patience) of
     /// the first client.
     ///
     /// # Cancel safety
@@ -109,12 +111,12 @@ impl QuorumLock {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
     /// let guard = quorum.lock("orders:42").acquire().await?;
     /// # Ok(()) }
     /// ```
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
-        match self.acquire_by(Limit::Never).await? {
+        match self.acquire_by(None).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::Timeout),
         }
@@ -133,7 +135,7 @@ impl QuorumLock {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
     /// match quorum.lock("orders:42").try_acquire().await? {
     ///     Some(guard) => guard.release().await?,
     ///     None => println!("somebody else is at it"),
@@ -141,7 +143,7 @@ impl QuorumLock {
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_by(Limit::Now).await
+        self.acquire_by(Some(Instant::now())).await
     }
 
     /// Tries again and again for up to `timeout`. `None` if that has passed. Zero tries once.
@@ -158,54 +160,56 @@ impl QuorumLock {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
     /// use std::time::Duration;
     ///
     /// let guard = quorum.lock("orders:42").acquire_within(Duration::from_secs(1)).await?;
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<QuorumGuard>, Error> {
-        self.acquire_by(Limit::within(timeout)).await
+        self.acquire_by(Instant::now().checked_add(timeout)).await
     }
 
-    async fn acquire_by(&self, limit: Limit) -> Result<Option<QuorumGuard>, Error> {
-        check_name(&self.key)?;
-        check_lease(self.term.length)?;
-        self.try_until(limit).instrument(observe::acquire_span(&self.key)).await
+    async fn acquire_by(&self, end: Option<Instant>) -> Result<Option<QuorumGuard>, Error> {
+        let key = self.key.escape_ascii();
+        let span = tracing::debug_span!("kvlock.quorum.acquire", key = %key);
+        self.try_until(end).instrument(span).await
     }
 
-    async fn try_until(&self, limit: Limit) -> Result<Option<QuorumGuard>, Error> {
-        let first = self.servers.seats.first();
-        let bearable = first.map(|seat| seat.client.inner.settings.patience).unwrap_or_default();
-        let mut trouble = Trouble::new(limit);
-        let mut polls = 0;
+    /// Tries once at least.
+    async fn try_until(&self, end: Option<Instant>) -> Result<Option<QuorumGuard>, Error> {
+        let bearable = self.servers.members.first().map(|first| first.client.patience());
+        let (mut troubled, mut pause) = (None, PAUSE_MIN);
+        let left =
+            || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        let once = left().is_zero();
         loop {
-            let patience = match limit {
-                Limit::Now | Limit::Never => self.patience,
-                Limit::Until(_) => {
-                    let left = limit.left().unwrap_or_default();
-                    self.patience.min(left.max(LEAST_PATIENCE))
-                }
-            };
+            let begun = Instant::now();
+            let patience =
+                if once { self.patience } else { self.patience.min(left().max(LEAST_PATIENCE)) };
             match Attempt::new(&self.servers, &self.key, self.term, patience).run().await {
                 Outcome::Held(held) => {
-                    if self.term.watched {
-                        self.servers.keeper.keep(&self.servers, &held);
+                    if self.term.renewed {
+                        keep(&self.servers, &held);
                     }
                     return Ok(Some(QuorumGuard::new(self.servers.clone(), held)));
                 }
-                Outcome::Refused if limit.is_over() => {
-                    observe::refused();
-                    return Ok(None);
-                }
-                Outcome::Refused => {
-                    trouble.over();
-                    pause_before_asking(limit, &mut polls).await;
-                }
-                Outcome::Trouble(error) => {
-                    trouble.bear(error, bearable, std::future::pending()).await?;
+                Outcome::Refused if left().is_zero() => return Ok(None),
+                Outcome::Refused => troubled = None,
+                Outcome::Trouble(trouble) => {
+                    let lasts = troubled.get_or_insert(begun).elapsed();
+                    if left().is_zero()
+                        || !trouble.is_retryable()
+                        || bearable.is_none_or(|bearable| lasts >= bearable)
+                    {
+                        return Err(trouble);
+                    }
+                    tracing::warn!(%trouble, "trouble: trying again");
                 }
             }
+            // At random, so that many who began together do not go on together.
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left())).await;
+            pause = PAUSE_MAX.min(2 * pause);
         }
     }
 }
@@ -214,7 +218,7 @@ impl fmt::Debug for QuorumLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuorumLock")
             .field("key", &format_args!("{}", self.key.escape_ascii()))
-            .field("servers", &self.servers.seats.len())
+            .field("servers", &self.servers.members.len())
             .finish_non_exhaustive()
     }
 }

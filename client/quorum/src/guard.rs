@@ -1,13 +1,14 @@
 //! A lock of a quorum that is held.
 
-use super::Servers;
-use super::held::Held;
-use crate::api::guard::{self, Guard};
-use crate::wire::error::Error;
-use crate::wire::reply::Token;
+use crate::Servers;
+use crate::held::Held;
 use futures_util::future::join_all;
+use kvlock::{Error, Guard, Token};
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -25,7 +26,7 @@ use tokio::time::timeout;
 /// # Examples
 ///
 /// ```no_run
-/// # async fn example(quorum: kvlock::Quorum) -> Result<(), kvlock::Error> {
+/// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
 /// let guard = quorum.lock("orders:42").acquire().await?;
 /// guard.run_until_lost(async { /* … */ }).await?;
 /// guard.release().await?;
@@ -46,7 +47,7 @@ impl QuorumGuard {
     /// majority by now. Larger than that of every grant of this lock before.
     ///
     /// ```no_run
-    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// println!("update … where token <= {}", guard.token());
     /// # }
     /// ```
@@ -58,7 +59,7 @@ impl QuorumGuard {
     /// The name of the lock.
     ///
     /// ```no_run
-    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// println!("{}", guard.key().escape_ascii());
     /// # }
     /// ```
@@ -70,7 +71,7 @@ impl QuorumGuard {
     /// How many servers hold it for us, as far as we know.
     ///
     /// ```no_run
-    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// println!("at {} servers", guard.servers());
     /// # }
     /// ```
@@ -83,7 +84,7 @@ impl QuorumGuard {
     /// of the servers, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
     ///
     /// ```no_run
-    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// println!("{:?} to go", guard.lease_left());
     /// # }
     /// ```
@@ -96,7 +97,7 @@ impl QuorumGuard {
     /// server.
     ///
     /// ```no_run
-    /// # fn example(guard: kvlock::QuorumGuard) {
+    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// if guard.is_lost() {
     ///     return; // somebody else may be at it
     /// }
@@ -117,7 +118,7 @@ impl QuorumGuard {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(guard: kvlock::QuorumGuard) {
+    /// # async fn example(guard: kvlock_quorum::QuorumGuard) {
     /// guard.lost().await;
     /// # }
     /// ```
@@ -138,12 +139,19 @@ impl QuorumGuard {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(guard: kvlock::QuorumGuard) -> Result<(), kvlock::Error> {
+    /// # async fn example(guard: kvlock_quorum::QuorumGuard) -> Result<(), kvlock_quorum::Error> {
     /// guard.run_until_lost(async { /* … */ }).await?;
     /// # Ok(()) }
     /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        guard::run_until(self.lost(), || self.is_lost(), work).await
+        let (mut lost, mut work) = (pin!(self.lost()), pin!(work));
+        poll_fn(|context| {
+            if lost.as_mut().poll(context).is_ready() || self.is_lost() {
+                return Poll::Ready(Err(Error::Lost));
+            }
+            work.as_mut().poll(context).map(Ok)
+        })
+        .await
     }
 
     /// Releases the lock at all servers, and waits until they have done so, for each no longer than
@@ -164,14 +172,16 @@ impl QuorumGuard {
     /// # Examples
     ///
     /// ```no_run
-    /// # async fn example(guard: kvlock::QuorumGuard) -> Result<(), kvlock::Error> {
+    /// # async fn example(guard: kvlock_quorum::QuorumGuard) -> Result<(), kvlock_quorum::Error> {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.held.patience;
-        let releases = guards.into_iter().map(|guard| timeout(patience, Guard::release(guard)));
+        // Nobody waits for a loss any more: that borrows this.
+        let guards = guards.into_iter().filter_map(Arc::into_inner);
+        let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
         let (mut released, mut unknown, mut trouble) = (0, 0, Error::Timeout);
         for outcome in join_all(releases).await {
             match outcome.unwrap_or(Err(Error::Timeout)) {
@@ -183,7 +193,7 @@ impl QuorumGuard {
                 }
             }
         }
-        let (servers, wanted) = (self.servers.seats.len(), self.servers.majority());
+        let (servers, wanted) = (self.servers.members.len(), self.servers.majority());
         if lost || released + unknown < wanted {
             return Err(Error::Lost);
         }

@@ -1,0 +1,34 @@
+//! What looks after a quorum's lock while it is held: it asks the servers that do not hold it again,
+//! and notices a loss that nobody looks for. Renewing is up to the watchdogs of the servers' clients.
+
+use crate::Servers;
+use crate::attempt::Attempt;
+use crate::held::Held;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Between two looks at a lock: a tenth of its lease, within these.
+const LEAST: Duration = Duration::from_millis(10);
+const MOST: Duration = Duration::from_secs(1);
+
+/// Looks after it for as long as it is held, and this runtime lasts.
+pub(crate) fn keep(servers: &Arc<Servers>, held: &Arc<Held>) {
+    let every = (held.term.length / 10).clamp(LEAST, MOST);
+    let (weak_servers, weak) = (Arc::downgrade(servers), Arc::downgrade(held));
+    tokio::spawn(async move {
+        loop {
+            sleep(every).await;
+            let Some(held) = weak.upgrade().filter(|held| held.is_alive()) else { return };
+            let Some(servers) = weak_servers.upgrade() else { return };
+            let missing = held.missing();
+            if !missing.is_empty() {
+                let (key, term, token) = (&held.key, held.term, Some(held.token));
+                let attempt = Attempt::at(&servers, key, term, held.patience, token, missing);
+                let joining = servers.tasks.track_future(attempt.join(weak.clone()));
+                drop((servers, held));
+                joining.await;
+            }
+        }
+    });
+}
