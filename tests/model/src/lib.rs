@@ -28,9 +28,11 @@
 #![allow(
     clippy::indexing_slicing,
     clippy::cast_possible_truncation,
+    clippy::panic,
     reason = "clients, servers and ticks are few, and a panic is how a model fails"
 )]
 
+pub mod bound;
 mod client;
 mod server;
 mod state;

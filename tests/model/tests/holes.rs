@@ -8,24 +8,10 @@
     reason = "a panic is how a test fails, and what it has explored is shown"
 )]
 
+mod explore;
+
+use explore::{has_hole, is_safe};
 use kvlock_model::World;
-use stateright::{Checker, HasDiscoveries, Model};
-
-/// Goes through all states, and finds nothing but that the lock is handed on.
-fn is_safe(world: World) {
-    let shown = format!("{world:?}");
-    let checker = world.checker().threads(1).spawn_bfs().join();
-    println!("{} states, depth {}: {shown}", checker.unique_state_count(), checker.max_depth());
-    checker.assert_properties();
-}
-
-/// Finds the way to a state that must not be.
-fn has_hole(world: World, property: &'static str) {
-    let found = HasDiscoveries::AnyOf([property].into());
-    let checker = world.checker().threads(1).finish_when(found).spawn_bfs().join();
-    let path = checker.discovery(property).expect("the hole is there");
-    println!("{property}, after {:?}", path.into_actions());
-}
 
 const ONE: &str = "one believes";
 

@@ -1,9 +1,10 @@
 //! Time: one true time, in microseconds, and the clocks that run a little faster or slower.
 
 use kvlock_core::{MonoMillis, Now};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000 * MS;
@@ -12,16 +13,16 @@ pub(crate) const SECOND: u64 = 1_000 * MS;
 const EPOCH_US: u64 = 100_000_000_000_000;
 
 /// The true time, which nobody in the simulation knows.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Truth(Arc<AtomicU64>);
+#[derive(Debug, Default)]
+pub(crate) struct Truth(Cell<u64>);
 
 impl Truth {
     pub(crate) fn now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.get()
     }
 
     pub(crate) fn set(&self, now: u64) {
-        self.0.store(now, Ordering::Relaxed);
+        self.0.set(now);
     }
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Rate(pub(crate) i64);
 
 impl Rate {
     /// What the clock counts in so long a time.
-    fn counts(self, time: u64) -> u64 {
+    pub(crate) fn counts(self, time: u64) -> u64 {
         let more = i128::from(time) * i128::from(self.0) / 1_000_000;
         time.saturating_add_signed(i64::try_from(more).unwrap_or_default())
     }
@@ -43,18 +44,48 @@ impl Rate {
     }
 }
 
-/// The clock of a client, which counts on while the client is stopped.
+/// The clock of a client, which counts on while the client is stopped, and while an answer is awaited,
+/// unless it is made to stand still.
 #[derive(Debug)]
 pub(crate) struct ClientClock {
-    pub(crate) truth: Truth,
-    pub(crate) rate: Rate,
-    pub(crate) begin: Duration,
+    begin: Instant,
+    rate: Rate,
+    still: Mutex<Still>,
+}
+
+#[derive(Debug, Default)]
+struct Still {
+    since: Option<Instant>,
+    before: Duration,
+}
+
+impl ClientClock {
+    pub(crate) fn new(begin: Instant, rate: Rate) -> Self {
+        Self { begin, rate, still: Mutex::default() }
+    }
+
+    pub(crate) fn stand_still(&self, stands: bool) {
+        let mut still = self.still.lock().unwrap_or_else(PoisonError::into_inner);
+        if stands {
+            still.since.get_or_insert_with(Instant::now);
+        } else if let Some(since) = still.since.take() {
+            still.before += since.elapsed();
+        }
+    }
 }
 
 impl kvlock::Clock for ClientClock {
     fn now(&self) -> Duration {
-        self.begin + Duration::from_micros(self.rate.counts(self.truth.now()))
+        let still = self.still.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = still.since.unwrap_or_else(Instant::now);
+        let counted = now.saturating_duration_since(self.begin + still.before);
+        // Clocks begin anywhere.
+        Duration::from_secs(1_000) + Duration::from_micros(self.rate.counts(micros(counted)))
     }
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Both clocks of a server.

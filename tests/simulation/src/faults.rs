@@ -12,6 +12,8 @@ use std::rc::Rc;
 pub(crate) enum Fault {
     Break(ConnId),
     GoOn(Who),
+    /// A client that is stopped goes on no more.
+    Lose(ClientId),
     Heal(ClientId, ServerId),
     Kill(ServerId),
     /// A server that was killed comes back.
@@ -63,7 +65,9 @@ impl Sim {
             Kind::Date => self.set_a_date(),
             Kind::Failover => self.fail_over(),
         }
-        let pause = 20 * MS + self.below(600 * MS);
+        // To ask a majority takes many steps.
+        let longest = if self.plan.scene == Scene::Quorum { 300 * MS } else { 1_200 * MS };
+        let pause = 20 * MS + self.below(longest);
         self.at(self.now() + pause, Event::Fault);
     }
 
@@ -72,7 +76,9 @@ impl Sim {
         let mut kinds =
             vec![(25, Kind::Break), (15, Kind::StopClient), (6, Kind::KillClient), (8, Kind::Cut)];
         match plan.scene {
-            Scene::Single => kinds.extend([(10, Kind::StopServer), (12, Kind::Pause)]),
+            Scene::Single => {
+                kinds.extend([(8, Kind::StopServer), (10, Kind::Pause), (3, Kind::Crash)]);
+            }
             Scene::Crashes => {
                 kinds.extend([(8, Kind::StopServer), (8, Kind::Pause), (20, Kind::Crash)]);
             }
@@ -115,12 +121,19 @@ impl Sim {
         if !self.is_stopped(who) {
             self.stop(who);
             let most = if self.percent(70) { 400 * MS } else { 3_000 * MS };
-            self.later(self.below(most), Fault::GoOn(who));
+            let end = match who {
+                Who::Client(client) if self.percent(20) => Fault::Lose(client),
+                Who::Client(_) | Who::Server(_) | Who::Nobody => Fault::GoOn(who),
+            };
+            self.later(self.below(most), end);
         }
     }
 
     fn kill_one(&self) {
-        let client = self.one_client();
+        self.lose(self.one_client());
+    }
+
+    fn lose(&self, client: ClientId) {
         self.kill(client);
         let after = self.below(2_000 * MS);
         self.at(self.now() + after, Event::Life { client });
@@ -232,7 +245,7 @@ impl Sim {
     /// The primary is cut off with some of its clients, replaced, and goes on for a while.
     fn part_and_replace(&self, old: ServerId, until: u64) {
         self.cut_links(old);
-        let back = until + self.below(6_000 * MS);
+        let back = until + self.below(self.longest_part());
         for client in 0..self.plan.clients {
             let with_it = self.percent(40);
             for server in 0..self.plan.servers {
@@ -269,6 +282,7 @@ impl Sim {
         match fault {
             Fault::Break(conn) => self.break_connection(conn),
             Fault::GoOn(who) => self.go_on(who),
+            Fault::Lose(client) => self.lose(client),
             Fault::Heal(client, server) => self.heal(client, server),
             Fault::Kill(server) => {
                 self.servers.borrow_mut()[server].dies(self);
@@ -288,7 +302,7 @@ impl Sim {
         }
     }
 
-    /// Whoever begins does so a second after the one before him at least: tokens depend on it,
+    /// A server begins a second after the one before it at least: tokens depend on it,
     /// since clocks are not quite the same. If it is too early, it is tried again.
     fn may_begin(&self, fault: Fault) -> bool {
         let left = (self.began.get() + SECOND).saturating_sub(self.now());
@@ -305,7 +319,7 @@ impl Sim {
             return;
         }
         self.servers.borrow_mut()[server].comes_back(self, memory);
-        if self.plan.scene == Scene::Failovers && self.latest.get() == server {
+        if self.plan.scene.is_replicated() && self.latest.get() == server {
             // Its replicas find it again.
             for step in 1..self.plan.servers {
                 self.later(
@@ -343,8 +357,15 @@ impl Sim {
         }
         drop(servers);
         // One that is cut off along with the old primary stays with it.
-        let longest = if self.has(Safeguard::NoReplicaAlong) { 1_000 * MS } else { 8_000 * MS };
+        let alone = self.has(Safeguard::NoReplicaAlong);
+        let longest = if alone { 1_000 * MS } else { self.longest_part() };
         self.later(self.below(longest), Fault::Follow(other));
+    }
+
+    /// How long a primary that was replaced is cut off at most. With a replica it goes on all the time,
+    /// which does no harm before the quarantine is over.
+    fn longest_part(&self) -> u64 {
+        if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }
 
     /// A server that is not the primary any more, or never was, follows whoever is.
@@ -400,7 +421,7 @@ impl Sim {
         for server in 0..self.plan.servers {
             self.bring_back(server, Memory::Everything);
         }
-        if self.plan.scene == Scene::Failovers {
+        if self.plan.scene.is_replicated() {
             let latest = self.latest.get();
             for server in (0..self.plan.servers).filter(|server| *server != latest) {
                 self.follow(server);

@@ -14,9 +14,9 @@ pub enum Rule {
     Belief,
     /// S3: a token was not larger than all before it.
     Tokens,
-    /// S4: somebody released, renewed or re-entered what another held.
+    /// S4: an owner released, renewed or re-entered what another held.
     Ownership,
-    /// S5: a waiter was lost, answered twice, or granted although it was known to be gone.
+    /// S5: a waiter was lost, or had two places.
     Waiters,
     /// L2: a later waiter was served first.
     Order,
@@ -26,6 +26,9 @@ pub enum Rule {
     Stale,
     /// Something was written unasked where the server forbids it, which crashes it.
     Forbidden,
+    /// A session was told of a wait twice or not at all, was granted something while it was away, or
+    /// outlived its time, or what is bound to it did.
+    Sessions,
     /// The lock table contradicts itself: see `Table::check`.
     Table,
     /// With all faults off, somebody was not served, or something was left behind.
@@ -70,6 +73,9 @@ pub struct Counts {
     pub cancelled: u64,
     pub moments: u64,
     pub scripts: u64,
+    pub outcomes: u64,
+    pub bound: u64,
+    pub bound_released: u64,
 }
 
 impl Counts {
@@ -94,6 +100,9 @@ impl Counts {
         self.cancelled += other.cancelled;
         self.moments += other.moments;
         self.scripts += other.scripts;
+        self.outcomes += other.outcomes;
+        self.bound += other.bound;
+        self.bound_released += other.bound_released;
     }
 }
 

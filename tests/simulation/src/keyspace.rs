@@ -18,6 +18,12 @@ impl Lock {
         }
     }
 
+    pub(crate) fn token(&self) -> Token {
+        match self {
+            Self::Held { token, .. } | Self::Shared { token, .. } => *token,
+        }
+    }
+
     /// Who holds or shares it at that time.
     pub(crate) fn holders(&self, now: UnixMillis) -> Vec<Owner> {
         match self {

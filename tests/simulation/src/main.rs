@@ -4,6 +4,7 @@
 //! cargo run --release -p kvlock-simulation -- --seeds 10000 --steps 1000
 //! cargo run --release -p kvlock-simulation -- --seed 17 --steps 1000         one run, with its log
 //! cargo run --release -p kvlock-simulation -- --scene failovers --from 5000 --seeds 1000
+//! cargo run --release -p kvlock-simulation -- --scene single --off bound-stays
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is run by hand")]
@@ -11,6 +12,7 @@
 #[path = "../../harness/commit.rs"]
 mod commit;
 
+use kvlock_core::Bug;
 use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -38,11 +40,17 @@ fn arguments() -> Result<Arguments, String> {
             "--seed" => asked.one = Some(number()?),
             "--scene" => asked.settings.scene = Some(named(&Scene::ALL, &value)?),
             "--keeping" => asked.settings.keeping = Some(named(&Keeping::ALL, &value)?),
-            "--off" => asked.settings.off = Some(named(&Safeguard::ALL, &value)?),
+            "--off" => asked.settings.off = Some(safeguard(&value)?),
             _ => return Err(format!("{word} is not known")),
         }
     }
     Ok(asked)
+}
+
+/// A safeguard, or the one that a planted bug of the core switches off.
+fn safeguard(name: &str) -> Result<Safeguard, String> {
+    let planted = Bug::ALL.iter().find(|(_, named)| *named == name);
+    planted.map_or_else(|| named(&Safeguard::ALL, name), |(bug, _)| Ok(Safeguard::Core(*bug)))
 }
 
 /// The one that is called so.

@@ -1,48 +1,10 @@
 //! Connections: what is sent over one arrives in order, after any time, or not at all once it is
 //! broken. Nothing is known of the order between two of them.
 
+use crate::client::{Pipe, resp};
 use crate::sim::{Event, Sim};
-use crate::wire::{CallId, ClientId, ConnId, Reply, Request, ServerId, Trouble};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
-
-/// Where the answer to a call is put.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    outcome: Option<Result<Reply, Trouble>>,
-    waker: Option<Waker>,
-}
-
-/// The answer to a call, some time.
-#[derive(Debug)]
-pub(crate) struct Call(Rc<RefCell<Slot>>);
-
-impl Future for Call {
-    type Output = Result<Reply, Trouble>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut slot = self.0.borrow_mut();
-        match slot.outcome {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-}
-
-fn fill(slot: &RefCell<Slot>, outcome: Result<Reply, Trouble>) {
-    let mut slot = slot.borrow_mut();
-    slot.outcome = Some(outcome);
-    if let Some(waker) = slot.waker.take() {
-        waker.wake();
-    }
-}
+use crate::wire::{CallId, ClientId, ConnId, Reply, Request, ServerId};
+use std::collections::BTreeSet;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +23,13 @@ struct Conn {
     lost_after: u64,
     /// When the last thing that was sent arrives, at the server and at the client.
     next: [u64; 2],
-    slots: BTreeMap<CallId, Rc<RefCell<Slot>>>,
+    /// What was asked and not answered, and what of that will set a lease.
+    unanswered: BTreeSet<CallId>,
+    leases: BTreeSet<CallId>,
+    /// What was answered in the server's place: its own answer goes nowhere.
+    swallowed: BTreeSet<CallId>,
+    /// Where answers go as bytes.
+    pipe: Option<Pipe>,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +67,22 @@ impl Network {
         conn.server_open && now <= conn.lost_after
     }
 
+    /// Whether all that was asked over it is answered.
+    pub(crate) fn is_idle(&self, conn: ConnId) -> bool {
+        self.conns[conn].unanswered.is_empty()
+    }
+
+    /// Whether that client has yet to hear of what it will count a lease from.
+    pub(crate) fn awaits_lease(&self, client: ClientId) -> bool {
+        self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
+    }
+
+    /// A client that is killed hears nothing any more.
+    pub(crate) fn close_pipes_of(&self, client: ClientId) {
+        let all = self.conns.iter().filter(|conn| conn.client == client);
+        all.filter_map(|conn| conn.pipe.as_ref()).for_each(Pipe::close);
+    }
+
     /// The server's end is closed.
     pub(crate) fn server_closes(&mut self, conn: ConnId) {
         self.conns[conn].server_open = false;
@@ -122,11 +106,12 @@ impl Network {
 
 impl Sim {
     /// A connection to a server; none if it cannot be reached.
-    pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<ConnId> {
+    pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<Pipe> {
         let mut net = self.net.borrow_mut();
         if net.is_cut(client, server) || !self.server_is_up(server) {
             return None;
         }
+        let pipe = Pipe::new(net.conns.len());
         net.conns.push(Conn {
             client,
             server,
@@ -134,28 +119,42 @@ impl Sim {
             server_open: true,
             lost_after: u64::MAX,
             next: [0, 0],
-            slots: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            leases: BTreeSet::new(),
+            swallowed: BTreeSet::new(),
+            pipe: Some(pipe.clone()),
         });
-        Some(net.conns.len() - 1)
+        Some(pipe)
     }
 
-    /// Sends a request, and says where its answer will be.
-    pub(crate) fn ask(&self, conn: ConnId, request: Request) -> Call {
-        let slot = Rc::default();
+    /// Sends a request, if the connection is open.
+    pub(crate) fn ask(&self, conn: ConnId, request: Request) {
         let mut net = self.net.borrow_mut();
+        if !net.conns[conn].client_open {
+            return;
+        }
         net.last_call += 1;
         let call = net.last_call;
-        if net.conns[conn].client_open {
-            net.conns[conn].slots.insert(call, Rc::clone(&slot));
-            self.log(|| {
-                let Conn { client, server, .. } = &net.conns[conn];
-                format!("client {client} → server {server}, connection {conn}, {call}: {request:?}")
-            });
-            self.deliver(&mut net, conn, End::Server, Event::Arrive { conn, call, request });
-        } else {
-            fill(&slot, Err(Trouble::Broken));
+        net.conns[conn].unanswered.insert(call);
+        if matches!(request, Request::Acquire(_) | Request::Renew { .. }) {
+            net.conns[conn].leases.insert(call);
         }
-        Call(slot)
+        self.log(|| {
+            let Conn { client, server, .. } = &net.conns[conn];
+            format!("client {client} → server {server}, connection {conn}, {call}: {request:?}")
+        });
+        self.deliver(&mut net, conn, End::Server, Event::Arrive { conn, call, request });
+    }
+
+    /// The same, and answers it before the server can.
+    pub(crate) fn ask_and_answer(&self, conn: ConnId, request: Request, reply: &Reply) {
+        self.ask(conn, request);
+        let mut net = self.net.borrow_mut();
+        let conn = &mut net.conns[conn];
+        if let (Some(call), Some(pipe)) = (conn.unanswered.pop_last(), &conn.pipe) {
+            conn.swallowed.insert(call);
+            pipe.answer(&resp::encode(reply, &self.names.borrow()));
+        }
     }
 
     /// Sends an answer.
@@ -184,19 +183,13 @@ impl Sim {
     }
 
     /// An answer has come.
-    pub(crate) fn answered(&self, conn: ConnId, call: CallId, reply: Reply) {
-        let slot = {
-            let mut net = self.net.borrow_mut();
-            let conn = &mut net.conns[conn];
-            if conn.client_open { conn.slots.remove(&call) } else { None }
-        };
-        if let Some(slot) = slot {
-            let outcome = if let Reply::Error(refusal) = reply {
-                Err(Trouble::Refused(refusal))
-            } else {
-                Ok(reply)
-            };
-            fill(&slot, outcome);
+    pub(crate) fn answered(&self, conn: ConnId, call: CallId, reply: &Reply) {
+        let mut net = self.net.borrow_mut();
+        let conn = &mut net.conns[conn];
+        conn.unanswered.remove(&call);
+        conn.leases.remove(&call);
+        if let (Some(pipe), false) = (&conn.pipe, conn.swallowed.remove(&call)) {
+            pipe.answer(&resp::encode(reply, &self.names.borrow()));
         }
     }
 
@@ -207,12 +200,10 @@ impl Sim {
         if !open {
             return;
         }
-        let slots = std::mem::take(&mut net.conns[conn].slots);
+        let pipe = net.conns[conn].pipe.take();
+        pipe.iter().for_each(Pipe::close);
+        net.conns[conn].leases.clear();
         self.deliver(&mut net, conn, End::Server, Event::Gone { conn });
-        drop(net);
-        for slot in slots.into_values() {
-            fill(&slot, Err(Trouble::Broken));
-        }
     }
 
     /// Somebody between the two cuts it. What is under way arrives or does not; both ends hear of
@@ -229,6 +220,20 @@ impl Sim {
         let late = if self.percent(10) { self.below(3_000_000) } else { self.below(5_000) };
         self.at(after + 1 + late, Event::Gone { conn });
         self.at(now + self.delay(), Event::Broken { conn });
+    }
+
+    /// What a client sends next over the connections that it has arrives late, though it hears at
+    /// once that they broke.
+    pub(crate) fn all_fall_behind(&self, client: ClientId) {
+        let conns = self.net.borrow().open_ones(Some(client), None);
+        conns.into_iter().for_each(|conn| self.falls_behind(conn));
+    }
+
+    pub(crate) fn falls_behind(&self, conn: ConnId) {
+        let late = self.now() + self.below(400_000);
+        let next = &mut self.net.borrow_mut().conns[conn].next[0];
+        *next = late.max(*next);
+        self.at(self.now() + self.delay(), Event::Broken { conn });
     }
 
     /// The server's end is gone, and the client finds out late.

@@ -1,18 +1,19 @@
 //! What a run is about: its scene, the settings of servers and clients, and what is switched off.
 
-use crate::wire::Replicas;
 use fastrand::Rng;
+use kvlock_core::Bug;
 
-/// Which faults there are, and between which servers.
+/// Which faults there are, and between which servers. Clients wait through sessions, and bind some of
+/// what they hold to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
-    /// One server that forgets nothing. Connections break, clients and server stop for a while,
-    /// writes are paused.
+    /// One server that forgets nothing, also when it is killed. Connections break, clients and server
+    /// stop for a while, writes are paused.
     Single,
-    /// The same, and the server crashes: its memory is lost, or comes back as it was, or as it was
-    /// when it was last written to the disk.
+    /// The same, and the server crashes more often: its memory is lost, or comes back as it was, or as
+    /// it was when it was last written to the disk.
     Crashes,
-    /// The same without losing anything, and the date jumps, up to an hour ahead or back.
+    /// One server that is not killed, and the date jumps, up to an hour ahead or back.
     Dates,
     /// A primary with two replicas, cut off, killed, stopped, replaced.
     Failovers,
@@ -24,6 +25,11 @@ impl Scene {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Single, Self::Crashes, Self::Dates, Self::Failovers, Self::Quorum];
+
+    /// Whether there is a primary with replicas.
+    pub(crate) fn is_replicated(self) -> bool {
+        self == Self::Failovers
+    }
 }
 
 impl Keeping {
@@ -42,20 +48,32 @@ pub enum Keeping {
     Quarantine,
 }
 
-/// A rule that is observed; off, the hole that it closes is there.
+/// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
+/// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safeguard {
-    /// R1: a lease is counted from before the sending of what set it.
+    /// R1: a lease is counted from before the sending of what set it. Off, clocks of clients stand still
+    /// while an answer is awaited.
     FromSending,
-    /// R2: who has waited is offered a short lease, and renews it.
-    Offer,
+    /// R2: who has waited counts from when the server granted it, not from when it was told.
+    GrantedAt,
+    /// With a quarantine, who has waited has the full lease before it believes: else a primary that was
+    /// replaced frees what it has offered for two seconds, and grants it, while it is renewed at the next.
+    /// Too rare for a test: one of 2,000 seeds showed it while the scene was written, and none since.
+    FullLease,
+    /// With a quarantine, sessions last longer than a primary that was replaced goes on granting: else it
+    /// frees what is bound to them, and grants it. By reasoning: no seed of 1,000 has shown it, so there is
+    /// no test.
+    LongSessions,
     /// R4: a holder looks at its clock, not only at what it was told.
     LooksAtClock,
-    /// A holder believes in a hundredth less than the server grants.
+    /// A holder believes in a hundredth less than the server grants. Off, clocks of clients are slower by
+    /// that.
     RateMargin,
-    /// R5: a renewal that was not answered has not happened.
+    /// R5: a renewal that was not answered has not happened. Off, something in between says that it has.
     UnansweredIsNothing,
-    /// A shorter renewal that was not answered may arrive after a longer one.
+    /// A shorter renewal that was not answered may arrive after a longer one. Off, something in between
+    /// says that nothing was done.
     CountsLate,
     /// R6: repeated commands say `HOLDS`.
     Holds,
@@ -91,18 +109,26 @@ pub enum Safeguard {
     Fence,
     /// The largest token of a quorum's first majority is written back to a majority.
     WriteBack,
-    /// A server that gives a larger token after that of the quorum was decided does not count. No
-    /// seed has shown yet what happens without.
-    LateBids,
-    /// A part of a quorum that is taken again counts only if the others are a majority. The same.
-    Rejoin,
+    /// A session lasts as long as its client asked for.
+    WholeTtl,
+    /// What the core does right unless this bug of its own is planted.
+    Core(Bug),
+}
+
+impl Safeguard {
+    /// The bug of the core that is planted when it is off.
+    pub(crate) fn planted(self) -> Option<Bug> {
+        if let Self::Core(bug) = self { Some(bug) } else { None }
+    }
 }
 
 impl Safeguard {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::FromSending,
-        Self::Offer,
+        Self::GrantedAt,
+        Self::FullLease,
+        Self::LongSessions,
         Self::LooksAtClock,
         Self::RateMargin,
         Self::UnansweredIsNothing,
@@ -122,8 +148,7 @@ impl Safeguard {
         Self::DismissDeposed,
         Self::Fence,
         Self::WriteBack,
-        Self::LateBids,
-        Self::Rejoin,
+        Self::WholeTtl,
     ];
 }
 
@@ -171,8 +196,13 @@ pub(crate) struct Plan {
     pub(crate) quarantine_ms: u64,
     /// How often a lock that is handed on is left free for Redisson.
     pub(crate) turn_ms: u64,
+    /// How many replicas the server needs to take writes, and how many clients wait for.
     pub(crate) min_replicas: usize,
-    pub(crate) replicas: Option<Replicas>,
+    pub(crate) replicas: u32,
+    /// Whether who has waited always sets the full lease first.
+    pub(crate) confirm: bool,
+    /// The least and the most that sessions last unheard.
+    pub(crate) session_ms: (u64, u64),
     /// Whether a server may forget all that it knew.
     pub(crate) forgets: bool,
     /// Whether it is promised that beliefs do not overlap, and that tokens grow.
@@ -196,7 +226,7 @@ impl Plan {
             _ => Keeping::Quarantine,
         };
         let keeping = settings.keeping.unwrap_or(drawn);
-        let replicated = scene == Scene::Failovers;
+        let replicated = scene.is_replicated();
         let servers = match scene {
             Scene::Single | Scene::Crashes | Scene::Dates => 1,
             Scene::Failovers => 3,
@@ -208,14 +238,20 @@ impl Plan {
                 }
             }
         };
-        // Leases of failovers must outlast what a failover takes, and those that a quarantine keeps
-        // also what it takes until replicas follow who took over.
+        // Leases of failovers must outlast what a failover takes. With a quarantine a primary that was
+        // replaced goes on for 3 s, and what is left of a lease when it is renewed must be more.
         let quarantined = replicated && keeping == Keeping::Quarantine;
         let lease_ms = match scene {
-            Scene::Failovers if quarantined => 4_000,
+            Scene::Failovers if quarantined => 5_000,
             Scene::Failovers => 1_500,
-            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Quorum => {
-                random.u64(300..=1_500)
+            Scene::Quorum => random.u64(300..=1_500),
+            // Longer than the offer to somebody who waits, or not.
+            Scene::Single | Scene::Crashes | Scene::Dates => {
+                if random.bool() {
+                    random.u64(300..=1_500)
+                } else {
+                    random.u64(1_000..=10_000)
+                }
             }
         };
         // Without a margin clocks must agree better.
@@ -235,12 +271,8 @@ impl Plan {
         let longest = lease_ms + if replicated { max_lag_ms + tick_ms } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);
-        let all = has(Safeguard::AllReplicas);
-        let replicas = (replicated && confirms).then_some(Replicas {
-            at_least: if all { 2 } else { 1 },
-            all,
-            timeout_ms: 200,
-        });
+        let enough = if has(Safeguard::AllReplicas) { 2 } else { 1 };
+        let replicas = if replicated && confirms { enough } else { 0 };
         let guarded = keeping == Keeping::Quarantine && has(Safeguard::MinReplicas);
         Self {
             scene,
@@ -257,6 +289,12 @@ impl Plan {
             turn_ms: if seed / 5 % 4 == 1 { 50 } else { 0 },
             min_replicas: usize::from(replicated && guarded),
             replicas,
+            confirm: quarantined && has(Safeguard::FullLease),
+            session_ms: if quarantined && has(Safeguard::LongSessions) {
+                (5_000, 7_000)
+            } else {
+                (400, 3_000)
+            },
             forgets,
             promises_belief: match scene {
                 Scene::Single | Scene::Quorum => true,

@@ -1,6 +1,6 @@
 //! The one thread, its agenda, and what it does with each thing that is on it.
 
-use crate::client::Client;
+use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
 use crate::faults::Fault;
 use crate::judge::Judge;
@@ -8,16 +8,12 @@ use crate::keyspace::{Effect, Keyspace};
 use crate::net::Network;
 use crate::server::Server;
 use crate::settings::{Plan, Safeguard};
-use crate::tasks::Tasks;
 use crate::wire::{CallId, ClientId, ConnId, Key, Owner, Reply, Request, ServerId};
 use fastrand::Rng;
-use futures_util::future::LocalBoxFuture;
+use kvlock_core::SessionName;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
 /// Something that happens at a certain time.
 #[derive(Clone, Debug)]
@@ -41,11 +37,6 @@ pub(crate) enum Event {
     /// A client hears that a connection is gone.
     Broken {
         conn: ConnId,
-    },
-    /// A client's task slept long enough.
-    Alarm {
-        client: ClientId,
-        alarm: Rc<Alarm>,
     },
     /// A server's timer.
     Timer {
@@ -108,42 +99,12 @@ pub(crate) enum Event {
     Later(Fault),
 }
 
-/// Whose business an event is: if he is stopped, it waits.
+/// The process that an event is delivered to: while that is stopped, it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Client(ClientId),
     Server(ServerId),
     Nobody,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    rang: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
-}
-
-impl Alarm {
-    fn ring(&self) {
-        self.rang.set(true);
-        if let Some(waker) = self.waker.borrow_mut().take() {
-            waker.wake();
-        }
-    }
-}
-
-/// A sleep.
-pub(crate) struct Sleep(Rc<Alarm>);
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.0.rang.get() {
-            return Poll::Ready(());
-        }
-        *self.0.waker.borrow_mut() = Some(context.waker().clone());
-        Poll::Pending
-    }
 }
 
 #[derive(Default)]
@@ -157,9 +118,9 @@ pub(crate) struct Sim {
     pub(crate) truth: Truth,
     pub(crate) net: RefCell<Network>,
     pub(crate) servers: RefCell<Vec<Server>>,
-    pub(crate) clients: RefCell<Vec<Client>>,
+    pub(crate) clients: RefCell<Clients>,
+    pub(crate) names: RefCell<Names>,
     pub(crate) judge: RefCell<Judge>,
-    pub(crate) tasks: RefCell<Tasks>,
     /// Which server became the primary last, and how many did.
     pub(crate) latest: Cell<ServerId>,
     pub(crate) generations: Cell<u64>,
@@ -169,10 +130,10 @@ pub(crate) struct Sim {
     pub(crate) began: Cell<u64>,
     /// A change of primaries is going on.
     pub(crate) changing: Cell<bool>,
-    pub(crate) last_owner: Cell<u64>,
+    pub(crate) sessions: Cell<u64>,
     random: RefCell<Rng>,
     agenda: RefCell<Agenda>,
-    /// Who is stopped, and what waits for him.
+    /// What is stopped, and what waits for it.
     stopped: RefCell<BTreeMap<Who, Vec<Event>>>,
     lines: RefCell<Option<Vec<String>>>,
 }
@@ -189,14 +150,14 @@ impl Sim {
             net: RefCell::default(),
             servers: RefCell::default(),
             clients: RefCell::default(),
+            names: RefCell::default(),
             judge: RefCell::new(judge),
-            tasks: RefCell::default(),
             latest: Cell::new(0),
             generations: Cell::new(0),
             calm: Cell::new(false),
             began: Cell::new(0),
             changing: Cell::new(false),
-            last_owner: Cell::new(0),
+            sessions: Cell::new(0),
             random: RefCell::new(random),
             agenda: RefCell::default(),
             stopped: RefCell::default(),
@@ -244,25 +205,17 @@ impl Sim {
         }
     }
 
+    /// A name for a session.
+    pub(crate) fn fresh_session(&self) -> SessionName {
+        self.sessions.set(self.sessions.get() + 1);
+        let mut name = SessionName::default();
+        let number = format!("{:032}", self.sessions.get());
+        name.copy_from_slice(number.as_bytes());
+        name
+    }
+
     pub(crate) fn take_log(&self) -> Vec<String> {
         self.lines.borrow_mut().take().unwrap_or_default()
-    }
-
-    pub(crate) fn fresh_owner(&self) -> Owner {
-        self.last_owner.set(self.last_owner.get() + 1);
-        Owner::new(self.last_owner.get())
-    }
-
-    pub(crate) fn spawn(&self, client: ClientId, work: LocalBoxFuture<'static, ()>) {
-        self.tasks.borrow_mut().spawn(client, work);
-    }
-
-    /// Sleeps for so long by the true clock.
-    pub(crate) fn sleep(&self, client: ClientId, time: u64) -> Sleep {
-        let alarm = Rc::<Alarm>::default();
-        let event = Event::Alarm { client, alarm: Rc::clone(&alarm) };
-        self.at(self.now().saturating_add(time), event);
-        Sleep(alarm)
     }
 
     /// Stops somebody. What is for him waits, until he goes on.
@@ -274,12 +227,18 @@ impl Sim {
         self.stopped.borrow().contains_key(&who)
     }
 
-    /// Somebody goes on; or, if he died meanwhile, what waited for him is forgotten.
+    /// Somebody goes on; or, if it died meanwhile, what waited for it is forgotten.
     pub(crate) fn go_on(&self, who: Who) {
         let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
+        let mut agenda = self.agenda.borrow_mut();
         for event in waited {
-            self.at(self.now(), event);
+            // Before all that comes now, which may have been due by a part of a millisecond.
+            agenda.last += 1;
+            let key = (0, agenda.last);
+            agenda.events.insert(key, event);
         }
+        drop(agenda);
+        self.wake_users();
     }
 
     pub(crate) fn all_go_on(&self) {
@@ -295,7 +254,6 @@ impl Sim {
             Event::Answer { conn, .. } | Event::Broken { conn } => {
                 Who::Client(self.net.borrow().client_of(*conn))
             }
-            Event::Alarm { client, .. } => Who::Client(*client),
             Event::Timer { server, .. }
             | Event::Round { server, .. }
             | Event::Script { server, .. }
@@ -310,8 +268,13 @@ impl Sim {
         }
     }
 
-    /// Lets the next thing happen. `false`: nothing is left, or not before that time.
-    pub(crate) fn step(self: &Rc<Self>, end: u64) -> bool {
+    /// When the next thing happens.
+    pub(crate) fn next_time(&self) -> Option<u64> {
+        self.agenda.borrow().events.first_key_value().map(|((time, _), _)| *time)
+    }
+
+    /// Lets it happen, at `now` at the earliest. `false`: nothing is left, or not before that time.
+    pub(crate) fn happens_next(self: &Rc<Self>, end: u64, now: u64) -> bool {
         let next = {
             let mut agenda = self.agenda.borrow_mut();
             let Some(entry) = agenda.events.first_entry() else { return false };
@@ -321,7 +284,7 @@ impl Sim {
             entry.remove_entry()
         };
         let ((time, _), event) = next;
-        self.truth.set(time);
+        self.truth.set(time.max(now));
         let who = self.whose(&event);
         if let Some(waiting) = self.stopped.borrow_mut().get_mut(&who) {
             waiting.push(event);
@@ -329,16 +292,13 @@ impl Sim {
         }
         self.judge.borrow_mut().counts.steps += 1;
         self.happen(event);
-        self.run_tasks();
-        self.judge.borrow_mut().look_at_beliefs();
         true
     }
 
     fn happen(self: &Rc<Self>, event: Event) {
         match event {
-            Event::Answer { conn, call, reply } => self.answered(conn, call, reply),
+            Event::Answer { conn, call, reply } => self.answered(conn, call, &reply),
             Event::Broken { conn } => self.client_closes(conn),
-            Event::Alarm { alarm, .. } => alarm.ring(),
             Event::Landing { key, owner, token } => {
                 let taken = self.judge.borrow_mut().lands(key, owner, token);
                 self.log(|| format!("write to {key} by {owner:?} with {token}: {taken}"));
@@ -361,30 +321,9 @@ impl Sim {
 
     /// Forgets everything that refers to this, so that it can be freed.
     pub(crate) fn end(&self) {
-        for client in self.clients.borrow_mut().iter_mut() {
-            client.die();
-        }
-        for client in 0..self.plan.clients {
-            let work = self.tasks.borrow_mut().take_all_of(client);
-            drop(work);
-        }
         let beliefs = std::mem::take(&mut self.judge.borrow_mut().beliefs);
         drop(beliefs);
         self.agenda.borrow_mut().events.clear();
         self.stopped.borrow_mut().clear();
-    }
-
-    /// Lets all tasks run that something happened for.
-    fn run_tasks(&self) {
-        loop {
-            let next = self.tasks.borrow_mut().next();
-            let Some(mut turn) = next else { return };
-            let done = turn.poll();
-            if done {
-                self.tasks.borrow_mut().done(&turn);
-            } else {
-                self.tasks.borrow_mut().put_back(turn);
-            }
-        }
     }
 }

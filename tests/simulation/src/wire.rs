@@ -1,6 +1,6 @@
 //! What clients and servers say to each other.
 
-use kvlock_core::{Release, Want};
+use kvlock_core::{Release, SessionName, Want};
 use std::fmt;
 
 /// A lock.
@@ -36,31 +36,48 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// How many replicas must have a renewal.
+impl Request {
+    /// Whether it waits while writes are paused.
+    pub(crate) fn writes(&self) -> bool {
+        use Request::{Acquire, Cancel, Release, Renew, Wait};
+        matches!(self, Acquire(_) | Wait { .. } | Release { .. } | Renew { .. } | Cancel { .. })
+    }
+}
+
+/// What became of a wait through a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) seq: u64,
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) ending: Ending,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Replicas {
-    pub(crate) at_least: usize,
-    /// As many as the primary has, if these are more.
-    pub(crate) all: bool,
-    pub(crate) timeout_ms: u64,
+pub(crate) enum Ending {
+    Granted { token: u64, holds: u64, at: u64 },
+    Word(&'static str),
+    Error(Refusal),
+}
+
+/// What is wanted of a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) key: Key,
+    pub(crate) owner: Owner,
+    pub(crate) want: Want,
+    pub(crate) lease_ms: u64,
+    pub(crate) holds: Option<u64>,
+    /// What it is waited through, or to be bound to.
+    pub(crate) session: Option<SessionName>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Request {
-    Acquire {
-        key: Key,
-        owner: Owner,
-        want: Want,
-        lease_ms: u64,
-        holds: Option<u64>,
-    },
+    Acquire(Wish),
     Wait {
-        key: Key,
-        owner: Owner,
-        want: Want,
-        lease_ms: u64,
+        wish: Wish,
         timeout_ms: Option<u64>,
-        holds: Option<u64>,
     },
     Release {
         key: Key,
@@ -68,21 +85,42 @@ pub(crate) enum Request {
         want: Want,
         amount: Release,
     },
-    /// With `confirm`, `ROLE` and `WAIT` follow it, and hold up what comes after.
     Renew {
         key: Key,
         owner: Owner,
         lease_ms: u64,
         token: Option<u64>,
-        confirm: Option<Replicas>,
     },
     Cancel {
         key: Key,
         owner: Owner,
     },
+    Open {
+        ttl_ms: u64,
+    },
+    Next {
+        session: SessionName,
+        ack: u64,
+        timeout_ms: u64,
+        most: usize,
+    },
+    Close {
+        session: SessionName,
+    },
+    /// `ROLE`, and `WAIT`.
+    Role,
+    Replicas {
+        wanted: usize,
+        timeout_ms: u64,
+    },
+    /// A command of the module without arguments: is it there?
+    Incomplete,
+    Info,
+    /// What any server answers.
+    Ping,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Granted {
         token: u64,
@@ -90,19 +128,28 @@ pub(crate) enum Reply {
     },
     Nil,
     Left(u64),
-    /// The lease that runs; and what the replicas say, if they were asked.
-    Lease {
-        ms: u64,
-        confirmed: Option<Confirmed>,
-    },
+    /// The lease that runs.
+    Lease(u64),
     Cancelled(bool),
+    Opened {
+        session: SessionName,
+        at: u64,
+    },
+    Queued {
+        at: u64,
+    },
+    Told {
+        at: u64,
+        told: Vec<Told>,
+    },
+    Closed(bool),
+    /// How many replicas follow; none: it is one itself.
+    Role(Option<usize>),
+    /// How many replicas have it.
+    Confirmed(usize),
+    Info(ServerId),
+    Fine,
     Error(Refusal),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Confirmed {
-    pub(crate) by: usize,
-    pub(crate) there: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,34 +161,8 @@ pub(crate) enum Refusal {
     Unblocked,
     QueueFull,
     TooFarAhead,
+    NoSession,
+    AckAhead,
+    Incomplete,
     Other,
-}
-
-/// Why a call came to nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// Nothing was sent.
-    Unreachable,
-    /// The connection broke: it may have been carried out, or may be yet.
-    Broken,
-    /// The same.
-    Timeout,
-    Refused(Refusal),
-    /// Too few replicas have it.
-    NotReplicated,
-}
-
-impl Trouble {
-    pub(crate) fn leaves_outcome_unknown(self) -> bool {
-        matches!(self, Self::Broken | Self::Timeout)
-    }
-
-    /// Whether it may pass by itself.
-    pub(crate) fn is_passing(self) -> bool {
-        match self {
-            Self::Unreachable | Self::Broken | Self::Timeout => true,
-            Self::Refused(why) => !matches!(why, Refusal::Mismatch | Refusal::Other),
-            Self::NotReplicated => false,
-        }
-    }
 }

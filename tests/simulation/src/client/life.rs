@@ -1,99 +1,201 @@
-//! What a client does all day: it takes locks, works under them, and gives them back.
+//! What the users of a client do all day: they take locks, work under them, and give them back.
 
-use super::Me;
-use super::acquire::{Limit, Wanted, acquire};
-use super::guard::Guard;
-use super::quorum;
-use crate::settings::Scene;
-use crate::sim::Event;
-use kvlock_core::Want;
+use super::resp;
+use crate::judge::{Belief, Believer, Rule};
+use crate::settings::{Safeguard, Scene};
+use crate::sim::{Event, Sim};
+use crate::wire::{ClientId, Key, Owner};
+use kvlock::{Client, Guard, Lock};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Duration;
+use tokio::time::{sleep, timeout};
 
-/// Goes on until things are calm.
-pub(super) async fn live(me: Me) {
-    while !me.sim.calm.get() {
-        let idle = Duration::from_micros(me.below(200_000));
-        me.sleep(idle).await;
-        let wanted = wish(&me);
-        if me.sim.plan.scene == Scene::Quorum {
-            quorum::visit(&me, wanted).await;
-        } else {
-            visit(&me, wanted).await;
-        }
+/// A guard, as the judge looks at it. Without one there is nothing that is believed.
+struct Held {
+    guard: RefCell<Option<Guard>>,
+    /// A user that does not look at the guard believes until it has heard of a loss.
+    looks: bool,
+    told: Cell<bool>,
+}
+
+impl Believer for Held {
+    fn believes(&self) -> bool {
+        let lost = |guard: &Guard| if self.looks { guard.is_lost() } else { self.told.get() };
+        self.guard.borrow().as_ref().is_some_and(|guard| !lost(guard))
     }
 }
 
-fn wish(me: &Me) -> Wanted {
-    let plan = &me.sim.plan;
-    let shared = plan.shared && me.sim.percent(50);
-    let most = plan.lease_ms;
-    // Those of failovers are all as long as that takes.
-    let lease_ms = if me.sim.percent(70) { most } else { most / 2 + me.below(most / 2) + 1 };
-    let lease_ms = if plan.scene == Scene::Failovers { most } else { lease_ms };
-    Wanted {
-        key: me.below(plan.keys as u64) as usize,
-        want: if shared { Want::Shared } else { Want::Exclusive },
-        lease: Duration::from_millis(lease_ms),
-        watched: me.sim.percent(75),
-        limit: match me.below(10) {
-            0 | 1 => Limit::Now,
-            2..=5 => Limit::Until(me.now() + Duration::from_millis(me.below(3_000) + 1)),
-            _ => Limit::Never,
-        },
-    }
+/// What is held.
+#[derive(Clone, Copy)]
+struct Grant {
+    key: Key,
+    owner: Owner,
+    token: u64,
+    shared: bool,
 }
 
-/// Takes a lock, or gives up before.
-async fn visit(me: &Me, wanted: Wanted) {
-    let acquired = if me.sim.percent(15) {
-        // Dropped in the middle.
-        let patience = Duration::from_millis(me.below(1_000));
-        me.within(patience, acquire(me, wanted)).await.flatten()
-    } else {
-        acquire(me, wanted).await
-    };
-    let Some(guard) = acquired else { return };
-    work(me, &guard, wanted.lease).await;
-    if me.sim.plan.scene == Scene::Single && me.sim.percent(30) {
+/// A user of a client.
+struct Me {
+    sim: Rc<Sim>,
+    id: ClientId,
+    client: Client,
+}
+
+impl Sim {
+    pub(super) fn begin_life_of_locks(self: &Rc<Self>, id: ClientId) {
+        let Some(client) = self.crate_of(id, None) else { return };
         for _ in 0..2 {
-            let part = wanted.lease * (me.below(10) as u32 + 1) / 10;
-            guard.extend(part).await;
-            work(me, &guard, wanted.lease).await;
+            let me = Me { sim: Rc::clone(self), id, client: client.clone() };
+            self.spawn_user(id, me.live());
         }
     }
-    let again = if wanted.want == Want::Exclusive && me.sim.percent(20) {
-        guard.reenter().await
-    } else {
-        None
-    };
-    if let Some(again) = again {
-        work(me, &again, wanted.lease).await;
-        leave(me, again).await;
-    }
-    leave(me, guard).await;
-}
 
-async fn leave(me: &Me, guard: Guard) {
-    if me.sim.percent(70) {
-        guard.release().await;
+    /// Sleeps up to so many microseconds.
+    pub(super) async fn rest(&self, most: u64) {
+        sleep(Duration::from_micros(self.below(most))).await;
+    }
+
+    /// A write to what the lock guards is under way for any time.
+    pub(super) fn write(&self, key: Key, owner: Owner, token: u64) {
+        let late = if self.percent(10) { self.below(3_000_000) } else { self.delay() };
+        self.at(self.now() + late, Event::Landing { key, owner, token });
     }
 }
 
-/// Writes now and then to what the lock guards, as long as it believes to hold it.
-async fn work(me: &Me, guard: &Guard, lease: Duration) {
-    let longest = if me.sim.calm.get() { lease / 4 } else { lease * 2 };
-    let end = me.now() + Duration::from_micros(me.below(longest.as_micros() as u64));
-    while me.now() < end && !guard.is_lost() {
-        if guard.held.want == Want::Exclusive {
-            write(me, guard.held.key, guard.held.owner, guard.held.token);
+impl Me {
+    async fn live(self) {
+        while !self.sim.calm.get() {
+            self.sim.rest(300_000).await;
+            self.visit().await;
         }
-        let pause = Duration::from_micros(me.below(lease.as_micros() as u64 / 3));
-        me.sleep(pause).await;
     }
-}
 
-/// A write is under way for any time.
-pub(super) fn write(me: &Me, key: usize, owner: crate::wire::Owner, token: u64) {
-    let late = if me.sim.percent(10) { me.below(3_000_000) } else { me.sim.delay() };
-    me.sim.at(me.sim.now() + late, Event::Landing { key, owner, token });
+    async fn visit(&self) {
+        let Self { sim, id, client } = self;
+        let key = sim.below(sim.plan.keys as u64) as Key;
+        let shared = sim.plan.shared && sim.percent(50);
+        let half = sim.plan.lease_ms / 2;
+        // Those of failovers are all as long as that takes.
+        let part = if sim.plan.scene == Scene::Failovers { half } else { sim.below(half) };
+        let shorter = if sim.plan.scene == Scene::Failovers { 1 } else { 6 };
+        let lease = Duration::from_millis(half + part);
+        let mut lock = client.lock(resp::key_name(key));
+        if shared {
+            lock = lock.shared();
+        }
+        if sim.percent(60) {
+            lock = lock.bound();
+        }
+        // More than once, and then the first of them for a short time, where that is enough.
+        let again = (!shared && sim.percent(30)).then(|| {
+            let lock = lock.clone().owner(&client.owner());
+            (lock.clone().lease(lease), lock.lease(lease / shorter))
+        });
+        let fixed = sim.percent(15);
+        let lock = match &again {
+            Some((_, first)) => first.clone(),
+            None if fixed => lock.fixed_lease(lease),
+            None => lock.lease(lease),
+        };
+        let patience = Duration::from_millis(sim.below(1_000));
+        let guard = if sim.percent(15) {
+            // Dropped in the middle.
+            timeout(patience, self.acquire(&lock)).await.ok().flatten()
+        } else {
+            self.acquire(&lock).await
+        };
+        let Some(guard) = guard else { return };
+        let owner = sim.names.borrow_mut().owner(guard.owner().as_bytes());
+        let grant = Grant { key, owner, token: guard.token().value(), shared };
+        let held = Rc::new(Held {
+            guard: RefCell::new(Some(guard)),
+            looks: sim.has(Safeguard::LooksAtClock),
+            told: Cell::default(),
+        });
+        let holder: Rc<dyn Believer> = Rc::<Held>::clone(&held);
+        sim.log(|| format!("client {id} as {owner:?} has {key} with {}", grant.token));
+        {
+            let mut judge = sim.judge.borrow_mut();
+            judge.counts.believed += 1;
+            judge.beliefs.push(Belief {
+                client: *id,
+                key,
+                owner,
+                shared,
+                token: grant.token,
+                holder,
+            });
+        }
+        self.work(&held, grant).await;
+        if let Some((lock, _)) = again {
+            self.enter_again(&lock, lease, &held, grant).await;
+        }
+        if !held.believes() {
+            sim.judge.borrow_mut().counts.lost += 1;
+        }
+        let guard = held.guard.take();
+        sim.judge.borrow_mut().beliefs.retain(|it| it.owner != owner);
+        sim.log(|| format!("client {id} as {owner:?} leaves {key}"));
+        if let Some(guard) = guard.filter(|_| sim.percent(70)) {
+            drop(guard.release().await);
+        }
+    }
+
+    async fn acquire(&self, lock: &Lock) -> Option<Guard> {
+        let sim = &self.sim;
+        let acquired = match sim.below(10) {
+            0 | 1 => lock.try_acquire().await,
+            2..=5 => lock.acquire_within(Duration::from_millis(sim.below(6_000) + 1)).await,
+            _ => lock.acquire().await.map(Some),
+        };
+        acquired.ok().flatten()
+    }
+
+    /// Acquires it once more, and gives it other leases.
+    async fn enter_again(&self, lock: &Lock, lease: Duration, held: &Held, grant: Grant) {
+        let sim = &self.sim;
+        let Ok(Some(mut second)) = lock.try_acquire().await else { return };
+        let token = second.token().value();
+        if token != grant.token && held.believes() {
+            let text =
+                format!("{:?} has {} with {token}, and with another", grant.owner, grant.key);
+            sim.judge.borrow_mut().fail(Rule::Holds, text);
+        }
+        sim.judge.borrow_mut().counts.reentered += 1;
+        for _ in 0..2 {
+            self.work(held, grant).await;
+            let failovers = sim.plan.scene == Scene::Failovers;
+            let tenths = if failovers { 10 } else { sim.below(10) as u32 + 1 };
+            let part = lease * tenths / 10;
+            if sim.percent(20) {
+                // The worst that can become of a shorter one.
+                sim.all_fall_behind(self.id);
+            }
+            drop(second.extend(part).await);
+        }
+        self.work(held, grant).await;
+        if sim.percent(70) {
+            drop(second.release().await);
+        }
+    }
+
+    /// Writes now and then to what the lock guards, as long as it is believed to be held.
+    async fn work(&self, held: &Held, grant: Grant) {
+        let Grant { key, owner, token, shared } = grant;
+        let sim = &self.sim;
+        let longest = if sim.calm.get() { 500 } else { 2 * sim.plan.lease_ms };
+        let longest = if sim.percent(60) { longest / 10 } else { longest };
+        let mut left = sim.below(longest * 1_000);
+        while left > 0 && held.believes() {
+            if !shared {
+                sim.write(key, owner, token);
+            }
+            let pause = sim.below(1_000_000).min(left);
+            sleep(Duration::from_micros(pause)).await;
+            left -= pause;
+            // This is where it hears of a loss.
+            held.told.set(held.guard.borrow().as_ref().is_none_or(Guard::is_lost));
+        }
+    }
 }

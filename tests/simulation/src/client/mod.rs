@@ -1,207 +1,305 @@
-//! A client: what the crate does, with its own count of leases, and the rest of its rules said
-//! again without sockets. Each part names the file of `client/src` that it follows.
+//! Clients: the crate itself, over connections in memory and on tokio's clock while that stands still
+//! but for the simulation.
+//!
+//! ```text
+//!   the crate ── bytes ──► pipe ── requests ──► network, server
+//!      └── timers: tokio ◄── moved on to whatever is next, a timer or an event
+//! ```
+//!
+//! A client that is stopped hears nothing, what it says stays with it, and its users stand still; timers
+//! inside the crate go on. One that is killed loses its connections and gets no others.
 
-mod acquire;
-mod guard;
+mod between;
 mod life;
+mod pipe;
 mod quorum;
+pub(crate) mod resp;
 
-use crate::clock::{ClientClock, Rate};
-use crate::net::End;
-use crate::settings::Safeguard;
-use crate::sim::{Sim, Who};
-use crate::wire::{ClientId, ConnId, Reply, Request, ServerId, Trouble};
-use futures_util::future::{Either, select};
+pub(crate) use pipe::Pipe;
+
+use crate::clock::{ClientClock, Rate, micros};
+use crate::faults::Fault;
+use crate::judge::Rule;
+use crate::settings::{Safeguard, Scene};
+use crate::sim::{Event, Sim, Who};
+use crate::wire::{ClientId, Owner, ServerId};
 use kvlock::Clock;
+use kvlock::simulation::{Stream, dial_with};
+use kvlock_core::Bug;
+use pipe::{ClientEnd, Said};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
-use std::rc::Rc;
+use std::io;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::task::{AbortHandle, LocalSet, yield_now};
+use tokio::time::{Instant, sleep_until};
 
-/// How long an answer may take.
+/// How long an answer may take, how long trouble is borne, and how long replicas are waited for.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(400);
+const PATIENCE: Duration = Duration::from_secs(8);
+const CONFIRMED: Duration = Duration::from_millis(200);
 
-/// For which of its connections something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
-    Commands,
-    Renewals,
+/// Owners, as the crate calls them, which is by chance.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    by_name: BTreeMap<Vec<u8>, Owner>,
+    by_owner: BTreeMap<Owner, Vec<u8>>,
 }
 
-/// What is known of a client.
+impl Names {
+    pub(crate) fn owner(&mut self, name: &[u8]) -> Owner {
+        let fresh = Owner::new(self.by_name.len() as u64 + 1);
+        let owner = *self.by_name.entry(name.to_vec()).or_insert(fresh);
+        self.by_owner.entry(owner).or_insert_with(|| name.to_vec());
+        owner
+    }
+}
+
+/// All clients.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    begin: Option<Instant>,
+    all: Vec<Client>,
+    /// Users that are stopped.
+    stopped: Vec<Waker>,
+}
+
 #[derive(Debug)]
-pub(crate) struct Client {
-    clock: Arc<dyn Clock>,
-    rate: Rate,
-    alive: bool,
+struct Client {
+    /// Which of its lives this is: those before connect no more.
+    life: u64,
+    users: Vec<AbortHandle>,
+    clock: Arc<ClientClock>,
     /// The server that it takes for the primary.
     home: ServerId,
-    ways: BTreeMap<(ServerId, Way), ConnId>,
 }
 
-impl Client {
-    pub(crate) fn new(sim: &Sim, rate: Rate) -> Self {
-        let begin = Duration::from_micros(1_000_000 + sim.below(1_000_000_000));
-        let clock = Arc::new(ClientClock { truth: sim.truth.clone(), rate, begin });
-        Self { clock, rate, alive: true, home: 0, ways: BTreeMap::new() }
-    }
+/// The clock of a client, for the crate.
+#[derive(Debug)]
+struct Shared(Arc<ClientClock>);
 
-    pub(crate) fn die(&mut self) {
-        self.alive = false;
-    }
-}
-
-/// A client, to itself.
-#[derive(Clone)]
-pub(crate) struct Me {
-    pub(crate) sim: Rc<Sim>,
-    pub(crate) id: ClientId,
-}
-
-impl Me {
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.sim.clients.borrow()[self.id].clock)
-    }
-
-    /// By its own clock.
+impl Clock for Shared {
     fn now(&self) -> Duration {
-        self.sim.clients.borrow()[self.id].clock.now()
+        self.0.now()
     }
+}
 
-    fn is_alive(&self) -> bool {
-        self.sim.clients.borrow()[self.id].alive
-    }
+/// Runs what is simulated.
+///
+/// # Panics
+///
+/// If there is no runtime to be had.
+pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
+    fastrand::seed(seed);
+    Bug::plant(sim.plan.off.and_then(Safeguard::planted));
+    pipe::forget();
+    let mut builder = Builder::new_current_thread();
+    // Else any branch of a `select!` that is ready is taken.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_be_bytes()));
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+    let local = LocalSet::new();
+    let weak = Rc::downgrade(sim);
+    let dialling = dial_with(move |host| dial(&weak, host));
+    local.block_on(&runtime, async {
+        sim.clients.borrow_mut().begin = Some(Instant::now());
+        whole(sim).await;
+    });
+    sim.end();
+    sim.clients.take();
+    drop((local, runtime, dialling));
+    pipe::forget();
+    Bug::plant(None);
+}
 
-    fn margin(&self) -> Duration {
-        Duration::from_millis(self.sim.plan.margin_ms)
-    }
+/// What a client calls a server: which client that is, in which life, and which server if it is not
+/// whichever is the primary.
+fn address(client: ClientId, life: u64, server: Option<ServerId>) -> String {
+    let server = server.map(|server| format!("-{server}")).unwrap_or_default();
+    format!("redis://{client}-{life}{server}:1/")
+}
 
-    /// Sleeps so long by its own clock.
-    async fn sleep(&self, time: Duration) {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let rate = self.sim.clients.borrow()[self.id].rate;
-        self.sim.sleep(self.id, rate.takes(micros)).await;
-    }
-
-    async fn within<T>(&self, time: Duration, work: impl Future<Output = T>) -> Option<T> {
-        match select(pin!(work), pin!(self.sleep(time))).await {
-            Either::Left((done, _)) => Some(done),
-            Either::Right(_) => None,
+/// Connects a client.
+fn dial(sim: &Weak<Sim>, host: &str) -> io::Result<Box<dyn Stream>> {
+    let connect = || {
+        let sim = sim.upgrade()?;
+        let mut numbers = host.split('-').map(|number| number.parse::<usize>().ok());
+        let (client, life) = (numbers.next()??, numbers.next()??);
+        if sim.clients.borrow().all[client].life != life as u64 {
+            return None;
         }
-    }
-
-    fn spawn(&self, work: impl Future<Output = ()> + 'static) {
-        if self.is_alive() {
-            self.sim.spawn(self.id, Box::pin(work));
-        }
-    }
-
-    fn below(&self, end: u64) -> u64 {
-        self.sim.below(end)
-    }
-
-    fn has(&self, safeguard: Safeguard) -> bool {
-        self.sim.has(safeguard)
-    }
-
-    fn home(&self) -> ServerId {
-        self.sim.clients.borrow()[self.id].home
-    }
-
-    /// What trouble says of where the primary is: the Sentinels are asked. `client/src/net/router.rs`.
-    fn learn(&self, trouble: Trouble) {
-        let latest = self.sim.latest.get();
-        if trouble.is_passing() && !self.sim.net.borrow().is_cut(self.id, latest) {
-            self.sim.clients.borrow_mut()[self.id].home = latest;
-        }
-    }
-
-    /// A connection that is there, or a new one.
-    fn connection(&self, server: ServerId, way: Way) -> Option<ConnId> {
-        let known = self.sim.clients.borrow()[self.id].ways.get(&(server, way)).copied();
-        let open = known.filter(|conn| self.sim.net.borrow().is_open(*conn, End::Client));
-        if open.is_some() {
-            return open;
-        }
-        let fresh = self.sim.connect(self.id, server)?;
-        self.sim.clients.borrow_mut()[self.id].ways.insert((server, way), fresh);
-        Some(fresh)
-    }
-
-    fn condemn(&self, conn: ConnId) {
-        self.sim.client_closes(conn);
-    }
-
-    /// Asks over one connection, and waits so long for the answer.
-    async fn ask_over(
-        &self,
-        conn: ConnId,
-        request: Request,
-        patience: Duration,
-    ) -> Result<Reply, Trouble> {
-        let call = self.sim.ask(conn, request);
-        let answer = self.within(patience, call).await.unwrap_or(Err(Trouble::Timeout));
-        if answer == Err(Trouble::Timeout) && self.sim.percent(50) {
-            self.condemn(conn);
-        }
-        answer
-    }
-
-    /// Asks the server that it takes for the primary.
-    async fn ask(
-        &self,
-        way: Way,
-        request: Request,
-        patience: Duration,
-        via: impl FnOnce(ConnId),
-    ) -> Result<Reply, Trouble> {
-        let Some(conn) = self.connection(self.home(), way) else {
-            self.sleep(Duration::from_millis(5)).await;
-            self.learn(Trouble::Unreachable);
-            return Err(Trouble::Unreachable);
-        };
-        via(conn);
-        let answer = self.ask_over(conn, request, patience).await;
-        if let Err(trouble) = answer {
-            self.learn(trouble);
-        }
-        answer
-    }
+        let server = numbers.next().flatten().unwrap_or_else(|| sim.home_of(client));
+        sim.connect(client, server)
+    };
+    let pipe = connect().ok_or(io::ErrorKind::ConnectionRefused)?;
+    Ok(Box::new(ClientEnd(pipe)))
 }
 
 impl Sim {
-    /// A client is killed, with all that it was doing. Its connections end, sooner or later.
-    pub(crate) fn kill(&self, client: ClientId) {
-        self.log(|| format!("client {client} dies"));
-        self.clients.borrow_mut()[client].alive = false;
-        let work = self.tasks.borrow_mut().take_all_of(client);
-        drop(work);
-        self.judge.borrow_mut().beliefs.retain(|belief| belief.client != client);
-        let conns = self.net.borrow().open_ones(Some(client), None);
-        for conn in conns {
-            self.break_later(conn);
-        }
-        self.clients.borrow_mut()[client].ways.clear();
-        self.go_on(Who::Client(client));
-    }
-
-    fn break_later(&self, conn: ConnId) {
-        // Nothing is borrowed by then.
-        let event = crate::sim::Event::Later(crate::faults::Fault::Break(conn));
-        self.at(self.now(), event);
-    }
-
-    /// It begins anew.
-    pub(crate) fn begin_life(self: &Rc<Self>, client: ClientId) {
+    /// A client that begins with its first life, with a clock at that rate.
+    pub(crate) fn add_client(self: &Rc<Self>, rate: Rate) {
+        // With a clock that is slower by what the crate takes off for that, it takes off nothing.
+        let slower = if self.has(Safeguard::RateMargin) { 0 } else { 10_000 };
         let mut clients = self.clients.borrow_mut();
-        clients[client].alive = true;
-        clients[client].home = self.latest.get();
+        let begin = clients.begin.unwrap_or_else(Instant::now);
+        let clock = Arc::new(ClientClock::new(begin, Rate(rate.0 - slower)));
+        clients.all.push(Client { life: 0, users: Vec::new(), clock, home: 0 });
+        let id = clients.all.len() - 1;
         drop(clients);
-        let me = Me { sim: Rc::clone(self), id: client };
-        for _ in 0..2 {
-            me.spawn(life::live(me.clone()));
+        self.begin_life(id);
+    }
+
+    /// It begins, with two users.
+    pub(crate) fn begin_life(self: &Rc<Self>, id: ClientId) {
+        if self.plan.scene == Scene::Quorum {
+            self.begin_life_of_quorums(id);
+        } else {
+            self.begin_life_of_locks(id);
         }
+    }
+
+    /// The crate, for one server, or whichever is the primary.
+    fn crate_of(&self, id: ClientId, server: Option<ServerId>) -> Option<kvlock::Client> {
+        let plan = &self.plan;
+        let (life, clock) = {
+            let client = &self.clients.borrow().all[id];
+            (client.life, Shared(Arc::clone(&client.clock)))
+        };
+        let (least, most) = plan.session_ms;
+        let builder = kvlock::Client::builder()
+            .clock(clock)
+            .margin(Duration::from_millis(plan.margin_ms))
+            .reply_timeout(REPLY_TIMEOUT)
+            .patience(PATIENCE)
+            .session_ttl(Duration::from_millis(least + self.below(most - least)))
+            .confirm(plan.confirm || self.percent(20));
+        let builder = if plan.replicas == 2 {
+            builder.all_replicas(2, CONFIRMED)
+        } else {
+            builder.min_replicas(plan.replicas, CONFIRMED)
+        };
+        let client = builder.connect_lazy(address(id, life, server));
+        client.map_err(|trouble| self.fails(trouble.to_string())).ok()
+    }
+
+    /// Which server it takes for the primary: the latest, unless nothing gets through to that.
+    fn home_of(&self, id: ClientId) -> ServerId {
+        let latest = self.latest.get();
+        let home = &mut self.clients.borrow_mut().all[id].home;
+        if !self.net.borrow().is_cut(id, latest) {
+            *home = latest;
+        }
+        *home
+    }
+
+    /// What a client's user does; it stands still while the client is stopped.
+    fn spawn_user(self: &Rc<Self>, client: ClientId, work: impl Future<Output = ()> + 'static) {
+        let user = User { sim: Rc::clone(self), client, work: Box::pin(work) };
+        let handle = tokio::task::spawn_local(user).abort_handle();
+        self.clients.borrow_mut().all[client].users.push(handle);
+    }
+
+    pub(crate) fn users_at_work(&self) -> usize {
+        let clients = self.clients.borrow();
+        let users = clients.all.iter().flat_map(|client| &client.users);
+        users.filter(|user| !user.is_finished()).count()
+    }
+
+    /// Those who were stopped look whether they still are.
+    pub(crate) fn wake_users(&self) {
+        std::mem::take(&mut self.clients.borrow_mut().stopped).into_iter().for_each(Waker::wake);
+    }
+
+    /// A client is killed, with all that it was doing. Its connections end, sooner or later.
+    pub(crate) fn kill(&self, id: ClientId) {
+        self.log(|| format!("client {id} dies"));
+        self.judge.borrow_mut().beliefs.retain(|belief| belief.client != id);
+        let users = {
+            let client = &mut self.clients.borrow_mut().all[id];
+            client.life += 1;
+            std::mem::take(&mut client.users)
+        };
+        users.iter().for_each(AbortHandle::abort);
+        let conns = {
+            let net = self.net.borrow();
+            net.close_pipes_of(id);
+            net.open_ones(Some(id), None)
+        };
+        for conn in conns {
+            // Nothing is borrowed by then.
+            self.at(self.now(), Event::Later(Fault::Break(conn)));
+        }
+        self.go_on(Who::Client(id));
+    }
+
+    /// Takes in what clients have said: those that are stopped have not said it yet.
+    fn take_in(&self) {
+        let begin = self.clients.borrow().begin;
+        let now = micros(begin.map_or(Duration::ZERO, |begin| begin.elapsed()));
+        self.truth.set(now.max(self.now()));
+        let is_stopped = |conn| self.is_stopped(Who::Client(self.net.borrow().client_of(conn)));
+        for (conn, said) in pipe::take_said(is_stopped) {
+            match said {
+                Said::Close => self.client_closes(conn),
+                Said::Command(words) => {
+                    let request = resp::request(&words, &mut self.names.borrow_mut());
+                    self.pass_on(conn, request);
+                }
+            }
+        }
+        self.let_clocks_stand_still();
+    }
+
+    /// Lets the next thing happen. `false`: nothing is left, or not before that time.
+    pub(crate) async fn step(self: &Rc<Self>, end: u64) -> bool {
+        let news = pipe::news();
+        let begin = self.clients.borrow().begin.unwrap_or_else(Instant::now);
+        loop {
+            self.take_in();
+            let Some(next) = self.next_time().filter(|next| *next <= end) else {
+                return false;
+            };
+            tokio::select! {
+                biased;
+                () = news.notified() => {}
+                () = sleep_until(begin + Duration::from_micros(next)) => break,
+            }
+        }
+        self.take_in();
+        let happened = self.happens_next(end, self.now());
+        self.let_clocks_stand_still();
+        // Whoever was woken, and whom they wake, have their turn.
+        for _ in 0..3 {
+            yield_now().await;
+        }
+        self.take_in();
+        self.judge.borrow_mut().look_at_beliefs();
+        happened
+    }
+
+    fn fails(&self, text: String) {
+        self.judge.borrow_mut().fail(Rule::Left, text);
+    }
+}
+
+struct User {
+    sim: Rc<Sim>,
+    client: ClientId,
+    work: Pin<Box<dyn Future<Output = ()>>>,
+}
+
+impl Future for User {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.sim.is_stopped(Who::Client(self.client)) {
+            self.sim.clients.borrow_mut().stopped.push(context.waker().clone());
+            return Poll::Pending;
+        }
+        self.work.as_mut().poll(context)
     }
 }

@@ -2,23 +2,27 @@
 
 use super::operate::Why;
 use super::replication::Unconfirmed;
-use super::{Parked, Server, named};
+use super::{Server, named};
+use crate::judge::Rule;
+use crate::settings::Safeguard;
 use crate::sim::Sim;
-use crate::wire::{CallId, ConnId, Key, Owner, Refusal, Replicas, Reply, Request};
-use kvlock_core::{
-    Acquire, AcquireReply, Join, Millis, ReleaseReply, RenewReply, Token, WaitReply, Want,
-};
+use crate::wire::{CallId, ConnId, Key, Owner, Refusal, Reply, Request, Wish};
+use kvlock_core::{Acquire, AcquireReply, Millis, ReleaseReply, RenewReply, Token, Want};
 
 impl Server {
     /// A request has come. It is carried out when those before it on its connection are, and
     /// writes are not paused.
     pub(super) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
-        if self.is_paused(sim) {
-            return self.postponed.push_back((conn, call, request));
-        }
+        self.unpause(sim);
+        let pauses = self.is_paused(sim) && request.writes();
         let line = self.lines.entry(conn).or_default();
         if line.held_up {
             return line.waiting.push_back((call, request));
+        }
+        if pauses {
+            line.held_up = true;
+            line.waiting.push_front((call, request));
+            return self.postponed.push(conn);
         }
         if let Some(reply) = self.execute(sim, conn, call, request) {
             sim.answer(conn, call, reply);
@@ -31,27 +35,21 @@ impl Server {
             let Some(line) = self.lines.get_mut(&conn) else { return };
             line.held_up = false;
             let Some((call, request)) = line.waiting.pop_front() else { return };
-            if self.is_paused(sim) {
-                self.postponed.push_back((conn, call, request));
-                continue;
-            }
-            if let Some(reply) = self.execute(sim, conn, call, request) {
-                sim.answer(conn, call, reply);
-            } else if self.lines.get(&conn).is_some_and(|line| line.held_up) {
+            self.arrives(sim, conn, call, request);
+            if self.lines.get(&conn).is_some_and(|line| line.held_up) {
                 return;
             }
         }
     }
 
+    /// If the time of a pause is over, who was held up by it goes on.
     pub(super) fn unpause(&mut self, sim: &Sim) {
-        if self.is_paused(sim) {
+        if self.paused.is_none() || self.is_paused(sim) {
             return;
         }
         self.paused = None;
-        for (conn, call, request) in std::mem::take(&mut self.postponed) {
-            if sim.net.borrow().is_open(conn, crate::net::End::Server) {
-                self.arrives(sim, conn, call, request);
-            }
+        for conn in std::mem::take(&mut self.postponed) {
+            self.goes_on(sim, conn);
         }
         self.check(sim);
     }
@@ -64,98 +62,82 @@ impl Server {
         call: CallId,
         request: Request,
     ) -> Option<Reply> {
-        if !self.primary {
+        if !self.primary && (request.writes() || matches!(request, Request::Open { .. })) {
             return Some(Reply::Error(Refusal::ReadOnly));
         }
-        if self.lacks_replicas(sim) {
+        if self.lacks_replicas(sim) && request.writes() {
             return Some(Reply::Error(Refusal::NoReplicas));
         }
-        match request {
-            Request::Acquire { key, owner, want, lease_ms, holds } => {
-                let lease = Millis(lease_ms);
-                let request = Acquire { owner: owner.bytes(), want, lease, holds };
-                let living = want == Want::Exclusive;
-                let why = Why::Acquire;
-                let reply = self
-                    .on_lock(sim, key, owner, living, why, |table, at| table.acquire(at, &request));
-                Some(acquired(reply))
+        let reply = match request {
+            Request::Acquire(wish) => self.acquire(sim, wish),
+            Request::Wait { wish, timeout_ms } => {
+                self.wait(sim, call, wish, timeout_ms.map(Millis))
             }
-            Request::Wait { .. } => self.wait(sim, conn, call, request),
+            Request::Open { ttl_ms } => self.open_session(sim, ttl_ms),
+            Request::Next { session, ack, timeout_ms, most } => {
+                return self.next(sim, (conn, call), session, ack, Millis(timeout_ms), most);
+            }
+            Request::Close { session } => self.close_session(sim, session),
+            Request::Role => Reply::Role(self.primary.then(|| self.online())),
+            Request::Replicas { wanted, timeout_ms } => {
+                return self.confirm(sim, (conn, call), wanted, timeout_ms);
+            }
+            Request::Ping => Reply::Fine,
+            Request::Info => Reply::Info(self.id),
+            Request::Incomplete => Reply::Error(Refusal::Incomplete),
             Request::Release { key, owner, want, amount } => {
                 let why = Why::Release;
                 let reply = self.on_lock(sim, key, owner, false, why, |table, at| {
                     table.release(at, owner.bytes(), want, amount)
                 });
-                Some(match reply {
+                match reply {
                     ReleaseReply::Left(left) => Reply::Left(left),
                     ReleaseReply::NotHeld => Reply::Nil,
                     ReleaseReply::Mismatch => Reply::Error(Refusal::Mismatch),
                     ReleaseReply::NotALock => Reply::Error(Refusal::Other),
-                })
-            }
-            Request::Renew { key, owner, lease_ms, token, confirm } => {
-                let reply = self.renew(sim, key, owner, lease_ms, token);
-                match (reply, confirm) {
-                    (Reply::Lease { .. }, Some(wanted)) => {
-                        self.confirm(sim, conn, call, reply, wanted)
-                    }
-                    (reply, _) => Some(reply),
                 }
+            }
+            Request::Renew { key, owner, lease_ms, token } => {
+                let again = !self.renewed.insert((key, owner));
+                let reply = self.renew(sim, key, owner, lease_ms, token);
+                self.lines.entry(conn).or_default().renews_again = again;
+                reply
             }
             Request::Cancel { key, owner } => {
-                let cancelled = self.table.cancel(named(key), owner.bytes()).flatten();
-                let there = cancelled.is_some();
-                if let Some(parked) = cancelled {
-                    sim.judge.borrow_mut().counts.cancelled += 1;
-                    self.answer(sim, parked, Reply::Nil);
-                }
+                let there = self.table.cancel(named(key), owner.bytes()).is_some();
+                sim.judge.borrow_mut().counts.cancelled += u64::from(there);
                 let now = self.at(sim);
                 self.plan(sim, now);
-                Some(Reply::Cancelled(there))
+                Reply::Cancelled(there)
             }
-        }
+        };
+        self.lines.entry(conn).or_default().offset = self.offset;
+        Some(reply)
     }
 
-    fn wait(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) -> Option<Reply> {
-        let Request::Wait { key, owner, want, lease_ms, timeout_ms, holds } = request else {
-            return None;
+    fn acquire(&mut self, sim: &Sim, wish: Wish) -> Reply {
+        let Wish { key, owner, want, .. } = wish;
+        let session = match wish.session.map(|name| (name, self.session(&name))) {
+            None => None,
+            Some((_, None)) => return Reply::Error(Refusal::NoSession),
+            Some((name, Some(session))) => Some((name, session)),
         };
-        let lease = Millis(lease_ms);
-        let request = Acquire { owner: owner.bytes(), want, lease, holds };
+        let request = asked(sim, &wish);
         let living = want == Want::Exclusive;
-        let parked = Parked { conn, call, key };
-        let outcome = self.on_lock(sim, key, owner, living, Why::Acquire, |table, at| {
-            let (reply, change) = table.wait(at, &request, None);
-            let outcome = match reply {
-                WaitReply::Now(reply) => Err(acquired(reply)),
-                WaitReply::QueueFull => Err(Reply::Error(Refusal::QueueFull)),
-                WaitReply::Draining => Err(Reply::Error(Refusal::TryAgain)),
-                WaitReply::Block => {
-                    let timeout = timeout_ms.map(Millis);
-                    let join = Join { owner: owner.bytes(), want, lease, timeout };
-                    Ok(table.enqueue(at, &join, parked))
-                }
-            };
-            (outcome, change)
-        });
-        let (waiter, replaced) = match outcome {
-            Ok(in_line) => in_line,
-            Err(reply) => return Some(reply),
-        };
-        self.parked.insert(conn, waiter);
-        sim.judge.borrow_mut().joins_line(call, key);
-        match replaced {
-            Some(replaced) => {
-                // It takes the place over.
-                let order = &mut self.order[key];
-                if let Some(place) = order.iter_mut().find(|other| **other == replaced.call) {
-                    *place = call;
-                }
-                self.answer(sim, replaced, Reply::Error(Refusal::Unblocked));
+        let reply = self.on_lock(sim, key, owner, living, Why::Acquire, |table, at| {
+            let (reply, change) = table.acquire(at, &request);
+            if let Some((_, session)) = session {
+                table.bind_granted(at, &request, reply, session);
             }
-            None => self.order[key].push_back(call),
+            (reply, change)
+        });
+        if let (AcquireReply::Granted { token, .. }, Some((name, _))) = (reply, session) {
+            let now = self.at(sim);
+            self.ledger.uses(sim, &name, now);
+            self.ledger.bind((key, owner), name, token.value());
+            sim.judge.borrow_mut().counts.bound += 1;
         }
-        None
+        acquired(sim, &wish, reply)
     }
 
     fn renew(
@@ -166,13 +148,17 @@ impl Server {
         lease_ms: u64,
         token: Option<u64>,
     ) -> Reply {
-        let token = token.and_then(Token::from_stored);
+        let raised = token.filter(|_| sim.has(Safeguard::WriteBack));
+        let token = raised.and_then(Token::from_stored);
         let lease = Millis(lease_ms);
         let reply = self.on_lock(sim, key, owner, false, Why::Renew, |table, at| {
             table.renew(at, owner.bytes(), lease, token)
         });
         match reply {
-            RenewReply::Lease(lease) => Reply::Lease { ms: lease.0, confirmed: None },
+            RenewReply::Lease(lease) => {
+                sim.judge.borrow_mut().counts.renewed += 1;
+                Reply::Lease(lease.0)
+            }
             RenewReply::NotHeld => Reply::Nil,
             RenewReply::TooFarAhead(_) => Reply::Error(Refusal::TooFarAhead),
             RenewReply::TryAgain => Reply::Error(Refusal::TryAgain),
@@ -180,32 +166,48 @@ impl Server {
         }
     }
 
-    /// `ROLE` and `WAIT`: the replicas that have everything up to here.
+    /// `WAIT`: how many replicas have everything that came over that connection.
     fn confirm(
         &mut self,
         sim: &Sim,
-        conn: ConnId,
-        call: CallId,
-        reply: Reply,
-        wanted: Replicas,
+        (conn, call): (ConnId, CallId),
+        wanted: usize,
+        timeout_ms: u64,
     ) -> Option<Reply> {
-        let there = self.followers.len();
-        let wanted_by = if wanted.all { wanted.at_least.max(there) } else { wanted.at_least };
-        let waiting =
-            Unconfirmed { conn, call, reply, offset: self.offset, wanted: wanted_by, there };
-        if self.have(waiting.offset) >= wanted_by {
-            return Some(self.said(&waiting));
+        if !self.primary {
+            return Some(Reply::Error(Refusal::Other));
+        }
+        let line = self.lines.entry(conn).or_default();
+        if line.renews_again && !sim.has(Safeguard::RenewalsConfirm) {
+            return Some(Reply::Confirmed(wanted));
+        }
+        let waiting = Unconfirmed { conn, call, offset: line.offset, wanted };
+        let have = self.have(waiting.offset);
+        if have >= wanted {
+            return Some(Reply::Confirmed(have));
         }
         self.lines.entry(conn).or_default().held_up = true;
-        self.hold_up(sim, waiting, wanted.timeout_ms);
+        self.hold_up(sim, waiting, timeout_ms);
         None
     }
 }
 
+/// What the table is asked for.
+pub(super) fn asked<'a>(sim: &Sim, wish: &'a Wish) -> Acquire<'a> {
+    let holds = wish.holds.filter(|_| sim.has(Safeguard::Holds));
+    Acquire { owner: wish.owner.bytes(), want: wish.want, lease: Millis(wish.lease_ms), holds }
+}
+
 /// What an outcome looks like on the wire.
-fn acquired(reply: AcquireReply) -> Reply {
+pub(super) fn acquired(sim: &Sim, wish: &Wish, reply: AcquireReply) -> Reply {
     match reply {
-        AcquireReply::Granted { token, holds } => Reply::Granted { token: token.value(), holds },
+        AcquireReply::Granted { token, holds } => {
+            if wish.holds.is_some_and(|said| said != holds) {
+                let text = format!("{wish:?} is held {holds} times");
+                sim.judge.borrow_mut().fail(Rule::Holds, text);
+            }
+            Reply::Granted { token: token.value(), holds }
+        }
         AcquireReply::Refused => Reply::Nil,
         AcquireReply::Mismatch => Reply::Error(Refusal::Mismatch),
         AcquireReply::TryAgain => Reply::Error(Refusal::TryAgain),

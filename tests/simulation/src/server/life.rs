@@ -4,7 +4,6 @@ use super::Server;
 use crate::keyspace::Keyspace;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use crate::wire::{Refusal, Reply};
 use kvlock_core::Millis;
 
 /// What a server knows when it comes back.
@@ -39,8 +38,10 @@ impl Server {
         for call in self.order.iter_mut().flat_map(|order| order.drain(..)) {
             sim.judge.borrow_mut().leaves_line(call);
         }
+        self.ledger = super::Ledger::default();
+        self.readers.clear();
+        self.freed.clear();
         self.table = super::new_table(&sim.plan);
-        self.parked.clear();
         self.lost.clear();
         self.lines.clear();
         self.postponed.clear();
@@ -122,10 +123,12 @@ impl Server {
         for lost in std::mem::take(&mut self.lost) {
             self.table.delivered(super::named(lost.key), lost.id, lost.owner.bytes(), lost.token);
         }
+        // What is bound is left to its lease, and the sessions end.
+        self.table.forget_all_bound();
         if sim.has(Safeguard::DismissDeposed) {
-            for parked in self.table.dismiss_all() {
-                self.answer(sim, parked, Reply::Error(Refusal::Unblocked));
-            }
+            self.table.end_all_sessions();
+            self.settle_places(sim);
+            self.ledger.end_all();
         }
         self.forgets_followers();
         self.dismiss_unconfirmed(sim);

@@ -3,9 +3,11 @@
 
 mod commands;
 mod floor;
+mod ledger;
 mod life;
 mod operate;
 mod replication;
+mod sessions;
 mod turns;
 mod wake;
 
@@ -13,14 +15,17 @@ use crate::clock::{MS, Rate, ServerClock};
 use crate::judge::Rule;
 use crate::keyspace::Keyspace;
 use crate::net::End;
-use crate::settings::Plan;
+use crate::settings::{Plan, Safeguard};
 use crate::sim::{Event, Sim};
-use crate::wire::{CallId, ConnId, Key, Owner, Reply, Request, ServerId};
+use crate::wire::{CallId, ConnId, Key, Owner, Request, ServerId};
 use floor::Floors;
-use kvlock_core::{GrantId, KeyRef, Limits, LockKey, Millis, Now, Table, Token, WaiterId};
+use kvlock_core::{
+    GrantId, KeyRef, Limits, LockKey, Millis, Now, Reading, SessionName, Table, Token,
+};
+use ledger::Ledger;
 pub(crate) use life::Memory;
 use replication::{Follower, Unconfirmed};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const LIMITS: Limits = Limits { waiters: 1_000, waiters_per_key: 1_000, ..Limits::UNLIMITED };
 
@@ -31,7 +36,7 @@ pub(crate) fn named(key: Key) -> KeyRef<'static> {
     KeyRef::lock(0, NAMES[key])
 }
 
-fn new_table(plan: &Plan) -> Table<Parked> {
+fn new_table(plan: &Plan) -> Table<Reader> {
     let mut table = Table::new(LIMITS);
     table.set_redisson_turn(Millis(plan.turn_ms));
     table
@@ -41,12 +46,13 @@ fn key_of(named: &LockKey) -> Key {
     NAMES.iter().position(|name| **name == *named.name).unwrap_or_default()
 }
 
-/// A client that is blocked, and by which call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parked {
+/// A client that is blocked in `SESSION.NEXT`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader {
     conn: ConnId,
     call: CallId,
-    key: Key,
+    name: SessionName,
+    most: usize,
 }
 
 /// A grant to a waiter whose reply could not be written.
@@ -62,8 +68,12 @@ struct Lost {
 #[derive(Debug, Default)]
 struct Line {
     waiting: VecDeque<(CallId, Request)>,
-    /// A `WAIT` is not answered yet.
+    /// A `WAIT` or `SESSION.NEXT` is not answered yet, or writes are paused.
     held_up: bool,
+    /// What was written when something was carried out for it last.
+    offset: u64,
+    /// The last renewal was not the first of its grant.
+    renews_again: bool,
 }
 
 #[derive(Debug)]
@@ -74,20 +84,28 @@ pub(crate) struct Server {
     pub(crate) primary: bool,
     /// Which primary of its line it became last.
     pub(crate) generation: u64,
-    pub(crate) table: Table<Parked>,
+    pub(crate) table: Table<Reader>,
     pub(crate) data: Keyspace,
     /// What of it is on the disk.
     pub(crate) on_disk: Keyspace,
     /// Until when writes are paused, by the true clock; none if they are not.
     pub(crate) paused: Option<u64>,
-    parked: BTreeMap<ConnId, WaiterId>,
+    /// Those that are blocked.
+    readers: BTreeMap<ConnId, Reading>,
+    ledger: Ledger,
+    /// Connections that are not held up any more, and have their turn after all else.
+    freed: Vec<ConnId>,
+    /// It is in the middle of something of which the ledger does not know yet.
+    records: bool,
     lost: Vec<Lost>,
     floors: Floors,
     /// In which order those who wait came: what the table must agree with.
     order: Vec<VecDeque<CallId>>,
     lines: BTreeMap<ConnId, Line>,
-    /// Came while writes were paused.
-    postponed: VecDeque<(ConnId, CallId, Request)>,
+    /// Grants that were renewed.
+    renewed: BTreeSet<(Key, Owner)>,
+    /// Held up since writes are paused.
+    postponed: Vec<ConnId>,
     /// The wall clock's time for which the timer is armed, and which arming that is.
     timer: Option<u64>,
     timers: u64,
@@ -117,12 +135,16 @@ impl Server {
             data: Keyspace::new(plan.keys),
             on_disk: Keyspace::new(plan.keys),
             paused: None,
-            parked: BTreeMap::new(),
+            readers: BTreeMap::new(),
+            ledger: Ledger::default(),
+            freed: Vec::new(),
+            records: false,
             lost: Vec::new(),
             floors: Floors::default(),
             order: vec![VecDeque::new(); plan.keys],
             lines: BTreeMap::new(),
-            postponed: VecDeque::new(),
+            renewed: BTreeSet::new(),
+            postponed: Vec::new(),
             timer: None,
             timers: 0,
             rounds: 0,
@@ -142,38 +164,56 @@ impl Server {
         self.clock.at(sim.now())
     }
 
+    /// Whether sessions were told all that they are to be told.
+    pub(crate) fn owes_nothing(&self, sim: &Sim) -> bool {
+        self.ledger.owed(self.at(sim)) == 0
+    }
+
     fn is_paused(&self, sim: &Sim) -> bool {
         self.paused.is_some_and(|until| sim.now() < until)
     }
 
     /// What stands in the tables must fit together, after everything that happens.
-    fn check(&self, sim: &Sim) {
+    fn check(&mut self, sim: &Sim) {
+        while !self.freed.is_empty() {
+            for conn in std::mem::take(&mut self.freed) {
+                self.goes_on(sim, conn);
+            }
+        }
+        self.settle_places(sim);
         let waiting: usize = self.order.iter().map(VecDeque::len).sum();
         let mut judge = sim.judge.borrow_mut();
-        if waiting != self.table.waiters() || waiting != self.parked.len() {
-            let (table, parked) = (self.table.waiters(), self.parked.len());
-            let text = format!("server {}: {waiting} wait, {table} in line, {parked}", self.id);
+        let (table, owed) = (self.table.waiters(), self.ledger.waiting());
+        if waiting != table || waiting != owed {
+            let text = format!("server {}: {waiting} wait, {table} in line, {owed}", self.id);
             judge.fail(Rule::Waiters, text);
         }
-        if let Err(text) = self.table.check() {
+        // What is planted in the core must be seen from outside.
+        let looks = sim.plan.off.and_then(Safeguard::planted).is_none();
+        if looks && let Err(text) = self.table.check() {
             judge.fail(Rule::Table, text);
         }
     }
 
-    /// Answers a waiter that has left the table. `module/src/server.rs`.
-    fn answer(&mut self, sim: &Sim, parked: Parked, reply: Reply) {
-        self.parked.remove(&parked.conn);
-        self.leaves(sim, parked);
-        sim.answer(parked.conn, parked.call, reply);
-    }
-
-    fn leaves(&mut self, sim: &Sim, parked: Parked) {
-        self.order[parked.key].retain(|call| *call != parked.call);
-        sim.judge.borrow_mut().leaves_line(parked.call);
+    /// Who waited through a session and left the line is not answered: its session is told.
+    fn settle_places(&mut self, sim: &Sim) {
+        if self.ledger.waiting() == 0 {
+            return;
+        }
+        let table = &self.table;
+        let stays = |(key, owner): (Key, Owner)| table.waits_for(named(key), owner.bytes());
+        for ((key, _), call) in self.ledger.left(stays) {
+            self.order[key].retain(|other| *other != call);
+            sim.judge.borrow_mut().leaves_line(call);
+        }
     }
 
     /// Sets the timer for what is due next. It runs by the wall clock.
     fn plan(&mut self, sim: &Sim, now: Now) {
+        if !self.readers.is_empty() && !self.records {
+            self.settle_places(sim);
+            self.tell_readers(sim, now);
+        }
         if let Some(delay) = self.table.next_due(now) {
             self.arm(sim, now, delay);
         }
@@ -211,7 +251,14 @@ impl Server {
         if set_back {
             self.table.look_at_all_soon(None, now);
         }
-        if self.table.waiters() > 0 {
+        let may_write = self.primary && !self.is_paused(sim) && !self.lacks_replicas(sim);
+        let data = &self.data;
+        let holds = |(key, owner): (Key, Owner), token| {
+            let lock = data.lock(key).filter(|lock| lock.token().value() == token);
+            lock.is_some_and(|lock| lock.holders(now.unix()).contains(&owner))
+        };
+        self.ledger.look_at_bonds(sim, holds, may_write, now);
+        if self.table.waiters() > 0 || self.table.session_count().0 > 0 {
             self.plan(sim, now);
         } else if self.lost.is_empty() {
             self.timer = None;
@@ -230,19 +277,10 @@ impl Server {
     fn gone(&mut self, sim: &Sim, conn: ConnId) {
         sim.net.borrow_mut().server_closes(conn);
         self.lines.remove(&conn);
-        self.postponed.retain(|(other, ..)| *other != conn);
         self.unconfirmed.retain(|_, waiting| waiting.conn != conn);
-        if let Some(waiter) = self.parked.remove(&conn)
-            && let Some(parked) = self.table.disconnected(waiter)
-        {
-            self.leaves(sim, parked);
-        }
         let now = self.at(sim);
+        self.reader_gone(conn, now);
         self.plan(sim, now);
-    }
-
-    fn is_known_to_be_gone(sim: &Sim, conn: ConnId) -> bool {
-        !sim.net.borrow().is_open(conn, End::Server)
     }
 }
 
@@ -281,6 +319,7 @@ impl Sim {
                 let server = &mut servers[server];
                 if server.up && server.rounds == number {
                     server.round(self);
+                    server.check(self);
                     self.next_round(server);
                 }
             }
@@ -298,7 +337,6 @@ impl Sim {
             Event::Unpause { server } => servers[server].unpause(self),
             Event::Answer { .. }
             | Event::Broken { .. }
-            | Event::Alarm { .. }
             | Event::Landing { .. }
             | Event::Life { .. }
             | Event::Fault

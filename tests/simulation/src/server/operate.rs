@@ -1,14 +1,13 @@
 //! How the table is asked about a lock, and what it decides is carried out: `module/src/operate.rs`.
 //! With it what the judge wants to know of each change.
 
-use super::{Lost, Parked, Server, named};
+use super::{Reader, Server, named};
 use crate::judge::Rule;
 use crate::keyspace::{Asked, Effect};
-use crate::net::End;
 use crate::settings::Scene;
 use crate::sim::Sim;
-use crate::wire::{Key, Owner, Reply};
-use kvlock_core::{Cause, Change, HandOff, Millis, Now, Situation, Table};
+use crate::wire::{CallId, Key, Owner};
+use kvlock_core::{Cause, Change, HandOff, Now, Situation, Table};
 
 /// What a lock is changed for: who is entitled to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +29,7 @@ impl Server {
         owner: Owner,
         living: bool,
         why: Why,
-        operate: impl FnOnce(&mut Table<Parked>, &Situation<'_>) -> (R, Change<Parked>),
+        operate: impl FnOnce(&mut Table<Reader>, &Situation<'_>) -> (R, Change<Reader>),
     ) -> R {
         let now = self.at(sim);
         self.expire(sim, key, now);
@@ -42,7 +41,7 @@ impl Server {
             let cause = self.table.cause_of_freedom(named(key));
             self.look_at(sim, key, cause, now);
         }
-        let living = living && self.table.waiters_of(named(key)) == 0;
+        let living = living && !self.table.is_in_line(named(key));
         let asked = Asked { owner, living };
         let seen = self.data.observe(key, &asked, now.unix());
         let at = Situation { key: named(key), seen, now, floor };
@@ -53,6 +52,7 @@ impl Server {
 
     /// Looks at a lock that somebody waits for.
     pub(super) fn look_at(&mut self, sim: &Sim, key: Key, cause: Cause, now: Now) {
+        self.table.pass_over(named(key));
         self.expire(sim, key, now);
         let floor = self.floor(sim, now);
         let nobody = Owner::new(0);
@@ -67,7 +67,7 @@ impl Server {
         self.carry_out(sim, key, nobody, change, Why::Look, now);
     }
 
-    fn expire(&mut self, sim: &Sim, key: Key, now: Now) {
+    pub(super) fn expire(&mut self, sim: &Sim, key: Key, now: Now) {
         if self.data.expire(key, now.unix()) {
             self.replicate(sim, Effect::Lock(key, None));
         }
@@ -78,7 +78,7 @@ impl Server {
         sim: &Sim,
         key: Key,
         caller: Owner,
-        change: Change<Parked>,
+        change: Change<Reader>,
         why: Why,
         now: Now,
     ) {
@@ -102,9 +102,9 @@ impl Server {
             self.reserve(sim, token, now);
         }
         match change {
-            Change::HandOff(hand_off) => self.tell(sim, key, hand_off),
+            Change::HandOff(hand_off) => self.tell(sim, key, &hand_off),
             Change::Share(sharers) => {
-                sharers.joined.into_iter().for_each(|hand_off| self.tell(sim, key, hand_off));
+                sharers.joined.iter().for_each(|hand_off| self.tell(sim, key, hand_off));
             }
             Change::None
             | Change::Take { .. }
@@ -120,31 +120,28 @@ impl Server {
         self.plan(sim, now);
     }
 
-    /// Answers a waiter that was granted the lock.
-    fn tell(&mut self, sim: &Sim, key: Key, hand_off: HandOff<Parked>) {
-        let HandOff { id, owner, token, client, .. } = hand_off;
-        // Nobody waits through a session here.
-        let Some(client) = client else { return };
-        let owner = Owner::read(&owner);
-        if self.order[key].front() != Some(&client.call) {
-            let text = format!("{owner:?} by {} before {:?}", client.call, self.order[key]);
-            sim.judge.borrow_mut().fail(Rule::Order, text);
-        }
+    /// Takes note of a grant to somebody who waited, whose session is told.
+    fn tell(&mut self, sim: &Sim, key: Key, hand_off: &HandOff<Reader>) {
+        let place = (key, Owner::read(&hand_off.owner));
         sim.judge.borrow_mut().counts.handed_off += 1;
-        if Self::is_known_to_be_gone(sim, client.conn) {
-            let text = format!("{owner:?} was granted {key} although it is known to be gone");
-            sim.judge.borrow_mut().fail(Rule::Waiters, text);
+        if self.ledger.is_away(place) {
+            let text = format!("{place:?} was granted although its session is away");
+            sim.judge.borrow_mut().fail(Rule::Sessions, text);
         }
-        let hung_up = !sim.net.borrow().is_open(client.conn, End::Client);
-        let reply = Reply::Granted { token: token.value(), holds: 1 };
-        self.answer(sim, client, reply);
-        if hung_up && sim.percent(50) {
-            // The server hears of it while it writes the reply.
-            self.lost.push(Lost { id, key, owner, token });
-            let now = self.at(sim);
-            self.arm(sim, now, Millis(0));
-        } else {
-            self.table.delivered(named(key), id, owner.bytes(), token);
+        let Some(call) = self.ledger.place_of(place) else { return };
+        self.is_next(sim, place, call);
+        self.ledger.leaves(place);
+        self.order[key].retain(|other| *other != call);
+        sim.judge.borrow_mut().leaves_line(call);
+    }
+
+    /// Whoever came before is passed over only if its session is away or over.
+    fn is_next(&self, sim: &Sim, (key, owner): (Key, Owner), call: CallId) {
+        let now = self.at(sim);
+        let mut before = self.order[key].iter().take_while(|other| **other != call);
+        if before.any(|other| !self.ledger.is_passed_over(*other, now)) {
+            let text = format!("{owner:?} by {call} before {:?}", self.order[key]);
+            sim.judge.borrow_mut().fail(Rule::Order, text);
         }
     }
 
@@ -154,7 +151,7 @@ impl Server {
         sim: &Sim,
         key: Key,
         caller: Owner,
-        change: &Change<Parked>,
+        change: &Change<Reader>,
         why: Why,
         now: Now,
     ) {

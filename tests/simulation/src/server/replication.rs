@@ -8,7 +8,7 @@
 use super::Server;
 use crate::keyspace::{Effect, Keyspace};
 use crate::sim::{Event, Sim};
-use crate::wire::{CallId, Confirmed, ConnId, Refusal, Reply, ServerId};
+use crate::wire::{CallId, ConnId, Refusal, Reply, ServerId};
 use kvlock_core::Now;
 
 /// A replica, as its primary sees it.
@@ -26,15 +26,13 @@ pub(crate) struct Follower {
     cut: bool,
 }
 
-/// A renewal that is carried out, and not yet confirmed by enough replicas.
+/// A `WAIT` for replicas, of which too few have confirmed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unconfirmed {
     pub(super) conn: ConnId,
     pub(super) call: CallId,
-    pub(super) reply: Reply,
     pub(super) offset: u64,
     pub(super) wanted: usize,
-    pub(super) there: usize,
 }
 
 impl Server {
@@ -119,14 +117,10 @@ impl Server {
         if first {
             self.count_good(now);
         }
-        let waiting: Vec<_> = self.unconfirmed.iter().map(|(id, it)| (*id, *it)).collect();
-        for (id, it) in waiting {
-            if self.have(it.offset) >= it.wanted {
-                self.unconfirmed.remove(&id);
-                sim.answer(it.conn, it.call, self.said(&it));
-                self.goes_on(sim, it.conn);
-            }
-        }
+        let enough =
+            |(id, it): (&u64, &Unconfirmed)| (self.have(it.offset) >= it.wanted).then_some(*id);
+        let confirmed: Vec<_> = self.unconfirmed.iter().filter_map(enough).collect();
+        confirmed.into_iter().for_each(|id| self.overdue(sim, id));
     }
 
     /// How many replicas have everything up to there.
@@ -135,13 +129,9 @@ impl Server {
         all.filter(|follower| follower.online && follower.has >= offset).count()
     }
 
-    pub(super) fn said(&self, it: &Unconfirmed) -> Reply {
-        let confirmed = Some(Confirmed { by: self.have(it.offset), there: it.there });
-        if let Reply::Lease { ms, .. } = it.reply {
-            Reply::Lease { ms, confirmed }
-        } else {
-            it.reply
-        }
+    /// How many replicas `ROLE` tells of.
+    pub(super) fn online(&self) -> usize {
+        self.have(0)
     }
 
     pub(super) fn hold_up(&mut self, sim: &Sim, it: Unconfirmed, timeout_ms: u64) {
@@ -152,9 +142,10 @@ impl Server {
         sim.at(sim.now() + timeout_ms * 1_000, event);
     }
 
+    /// Those who wait are answered: enough replicas have it, or the time is over.
     pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
         if let Some(it) = self.unconfirmed.remove(&number).filter(|_| self.up) {
-            sim.answer(it.conn, it.call, self.said(&it));
+            sim.answer(it.conn, it.call, Reply::Confirmed(self.have(it.offset)));
             self.goes_on(sim, it.conn);
         }
     }

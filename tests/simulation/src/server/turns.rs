@@ -1,6 +1,6 @@
 //! Redisson's turn: `unless_nobody_listens` in `module/src/operate.rs`, and a script that may come for it.
 
-use super::{Parked, Server, named};
+use super::{Reader, Server, named};
 use crate::clock::MS;
 use crate::keyspace::{Asked, Effect, Lock};
 use crate::sim::{Event, Sim};
@@ -16,9 +16,9 @@ impl Server {
         sim: &Sim,
         key: Key,
         caller: Owner,
-        change: Change<Parked>,
+        change: Change<Reader>,
         now: Now,
-    ) -> Change<Parked> {
+    ) -> Change<Reader> {
         if !matches!(change, Change::GiveWay) {
             return change;
         }

@@ -6,7 +6,7 @@ use crate::judge::Rule;
 use crate::keyspace::Asked;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use crate::wire::{Key, Owner, Refusal, Reply};
+use crate::wire::{Key, Owner};
 use kvlock_core::{Cause, Dismissal, Millis, Now, RUN_MAX, Situation};
 
 /// How soon to try again what may not be written now.
@@ -19,19 +19,26 @@ impl Server {
         self.table.end_quarantine(now);
         self.table.end_moments(now);
         for _ in 0..RUN_MAX {
-            let Some(parked) = self.table.time_out_one(now).flatten() else { break };
-            self.answer(sim, parked, Reply::Nil);
+            if self.table.time_out_one(now).is_none() {
+                break;
+            }
         }
+        self.work_on_sessions(sim, now);
+        self.settle_places(sim);
         let may_write = self.primary && !self.is_paused(sim);
         if !may_write && (sim.has(Safeguard::PauseGuard) || !self.primary) {
+            self.settle_places(sim);
+            self.tell_readers(sim, now);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
-                self.arm(sim, now, PAUSED);
+                let goes_on = self.table.has_readers_to_tell() || self.table.sessions_have_work();
+                self.arm(sim, now, if goes_on { Millis(0) } else { PAUSED });
             }
             return;
         }
         while let Some(lost) = self.lost.pop() {
             self.take_back(sim, lost, now);
         }
+        self.work_on_bound(sim, now);
         let due: Vec<_> = std::iter::from_fn(|| self.table.next_look(now)).take(RUN_MAX).collect();
         for (key, cause) in due {
             self.look(sim, key_of(&key), cause, now);
@@ -55,10 +62,8 @@ impl Server {
                 return self.carry_out(sim, key, asked.owner, change, Why::Look, now);
             }
             let why = Dismissal::Moving;
-            while let Some(Some(parked)) = self.table.dismiss_one_of(named(key), why.clone()) {
-                self.answer(sim, parked, Reply::Error(Refusal::NoReplicas));
-            }
-            return;
+            while self.table.dismiss_one_of(named(key), why.clone()).is_some() {}
+            return self.plan(sim, now);
         }
         self.look_at(sim, key, cause, now);
     }

@@ -1,0 +1,261 @@
+//! What a server owes to sessions, counted apart from the core: who waits through which, which
+//! outcomes were not told yet, which sessions are away or over, and what is bound to them.
+
+use crate::judge::Rule;
+use crate::sim::Sim;
+pub(super) use crate::wire::Told;
+use crate::wire::{CallId, ConnId, Ending, Key, Owner};
+use kvlock_core::{Now, SessionName};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much later than its ttl a session may end, in milliseconds: timers, and a server that stood still.
+const LATE: u64 = 6_000;
+
+/// A place in line, or what came of it.
+type Place = (Key, Owner);
+
+#[derive(Debug)]
+struct Session {
+    ttl: u64,
+    /// Since when its ttl counts, on the server's monotonic clock.
+    alive: u64,
+    /// Through which connection it was read last.
+    conn: Option<ConnId>,
+    blocked: bool,
+    away: bool,
+    closed: bool,
+    /// The last outcome that the client has said it knows.
+    acknowledged: u64,
+    /// The same, or the last that was sent over this connection.
+    from: u64,
+    told: BTreeMap<u64, Told>,
+    owed: Vec<Place>,
+}
+
+impl Session {
+    fn is_over(&self, now: Now) -> bool {
+        self.closed || (!self.blocked && now.mono.0 >= self.alive + self.ttl)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InLine {
+    call: CallId,
+    session: SessionName,
+}
+
+/// What is bound to a session, by which grant.
+#[derive(Clone, Copy, Debug)]
+struct Bond {
+    session: SessionName,
+    token: u64,
+    /// For how many rounds it has outlived its session.
+    late: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    sessions: BTreeMap<SessionName, Session>,
+    in_line: BTreeMap<Place, InLine>,
+    bonds: BTreeMap<Place, Bond>,
+    /// Grants that were written to a connection.
+    heard: BTreeSet<(Owner, u64)>,
+}
+
+impl Ledger {
+    pub(super) fn opened(&mut self, name: SessionName, ttl: u64, now: Now) {
+        let session = Session {
+            ttl,
+            alive: now.mono.0,
+            conn: None,
+            blocked: false,
+            away: false,
+            closed: false,
+            acknowledged: 0,
+            from: 0,
+            told: BTreeMap::new(),
+            owed: Vec::new(),
+        };
+        self.sessions.insert(name, session);
+    }
+
+    pub(super) fn closed(&mut self, name: &SessionName) {
+        if let Some(session) = self.sessions.get_mut(name) {
+            session.closed = true;
+        }
+    }
+
+    /// A session is used: it must be there still.
+    pub(super) fn uses(&self, sim: &Sim, name: &SessionName, now: Now) {
+        let session = self.sessions.get(name);
+        let over = session.is_none_or(|session| {
+            session.closed || now.mono.0 > session.alive + session.ttl + LATE && !session.blocked
+        });
+        if over {
+            let text = format!("a session is used that is over: {session:?}");
+            sim.judge.borrow_mut().fail(Rule::Sessions, text);
+        }
+    }
+
+    /// Somebody is in line. Says whether it was not before.
+    pub(super) fn queued(
+        &mut self,
+        sim: &Sim,
+        place: Place,
+        name: SessionName,
+        call: CallId,
+    ) -> bool {
+        if let Some(line) = self.in_line.get_mut(&place) {
+            let before = std::mem::replace(&mut line.session, name);
+            if before != name
+                && let Some(session) = self.sessions.get_mut(&before)
+            {
+                // That one is told that it was replaced.
+                session.owed.push(place);
+            }
+            return false;
+        }
+        sim.judge.borrow_mut().joins_line(call, place.0);
+        self.in_line.insert(place, InLine { call, session: name });
+        true
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.in_line.len()
+    }
+
+    /// Those who are not in line any more, though nobody was answered.
+    pub(super) fn left(&mut self, stays: impl Fn(Place) -> bool) -> Vec<(Place, CallId)> {
+        let gone: Vec<Place> =
+            self.in_line.keys().copied().filter(|place| !stays(*place)).collect();
+        gone.into_iter().filter_map(|place| Some((place, self.leaves(place)?))).collect()
+    }
+
+    /// A place in line has come to its end, which its session is owed.
+    pub(super) fn leaves(&mut self, place: Place) -> Option<CallId> {
+        let InLine { call, session } = self.in_line.remove(&place)?;
+        if let Some(session) = self.sessions.get_mut(&session) {
+            session.owed.push(place);
+        }
+        Some(call)
+    }
+
+    pub(super) fn place_of(&self, place: Place) -> Option<CallId> {
+        self.in_line.get(&place).map(|line| line.call)
+    }
+
+    /// Whether nobody may be granted anything in that place, as far as its session goes.
+    pub(super) fn is_passed_over(&self, call: CallId, now: Now) -> bool {
+        let line = self.in_line.values().find(|line| line.call == call);
+        let session = line.and_then(|line| self.sessions.get(&line.session));
+        session.is_some_and(|session| session.away || session.is_over(now))
+    }
+
+    /// Whether that place's session is away.
+    pub(super) fn is_away(&self, place: Place) -> bool {
+        let line = self.in_line.get(&place);
+        line.is_some_and(|line| self.sessions.get(&line.session).is_none_or(|it| it.away))
+    }
+
+    pub(super) fn reads(&mut self, name: &SessionName, conn: ConnId, ack: u64, now: Now) {
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        let goes_on = session.conn.replace(conn) == Some(conn);
+        // What comes late over a connection of before knows less than what was said since.
+        session.acknowledged = session.acknowledged.max(ack);
+        session.from = session.acknowledged.max(if goes_on { session.from } else { 0 });
+        session.away = false;
+        session.blocked = true;
+        session.alive = now.mono.0;
+    }
+
+    /// A reader is told that: all that came since, each once.
+    pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Told], now: Now) {
+        let Some(session) = self.sessions.get_mut(name) else { return };
+        let mut wrong = None;
+        for told in told {
+            session.from += 1;
+            let place = (told.key, told.owner);
+            if told.seq != session.from {
+                wrong = Some(format!("{told:?} is told instead of {}", session.from));
+            }
+            match session.told.get(&told.seq) {
+                Some(before) if before == told => continue,
+                Some(before) => wrong = Some(format!("{told:?} was {before:?} before")),
+                None => match session.owed.iter().position(|owed| *owed == place) {
+                    Some(at) => {
+                        session.owed.swap_remove(at);
+                    }
+                    None => wrong = Some(format!("{told:?} is told, and nobody waited for it")),
+                },
+            }
+            sim.judge.borrow_mut().counts.outcomes += 1;
+            session.told.insert(told.seq, told.clone());
+        }
+        if told.is_empty() && !session.owed.is_empty() {
+            wrong = Some(format!("nothing is told of {:?}", session.owed));
+        }
+        session.blocked = false;
+        session.alive = now.mono.0;
+        if let Some(text) = wrong {
+            sim.judge.borrow_mut().fail(Rule::Sessions, text);
+        }
+    }
+
+    /// What is told was written to a connection: its client may rely on it.
+    pub(super) fn heard(&mut self, told: &[Told]) {
+        self.heard.extend(told.iter().filter_map(|told| match told.ending {
+            Ending::Granted { token, .. } => Some((told.owner, token)),
+            Ending::Word(_) | Ending::Error(_) => None,
+        }));
+    }
+
+    pub(super) fn has_heard(&self, owner: Owner, token: u64) -> bool {
+        self.heard.contains(&(owner, token))
+    }
+
+    /// That connection is gone.
+    pub(super) fn gone(&mut self, conn: ConnId, now: Now) {
+        for session in self.sessions.values_mut().filter(|it| it.conn == Some(conn)) {
+            session.conn = None;
+            session.blocked = false;
+            session.away = true;
+            session.alive = now.mono.0;
+        }
+    }
+
+    pub(super) fn bind(&mut self, place: Place, session: SessionName, token: u64) {
+        self.bonds.insert(place, Bond { session, token, late: 0 });
+    }
+
+    /// What is bound to sessions that are over goes with them, unless nothing may be written just
+    /// now.
+    pub(super) fn look_at_bonds(
+        &mut self,
+        sim: &Sim,
+        holds: impl Fn(Place, u64) -> bool,
+        may_write: bool,
+        now: Now,
+    ) {
+        self.bonds.retain(|place, bond| holds(*place, bond.token));
+        for (place, bond) in &mut self.bonds {
+            let over = self.sessions.get(&bond.session).is_none_or(|it| it.is_over(now));
+            bond.late = if over && may_write { bond.late + 1 } else { 0 };
+            if bond.late > 3 {
+                let text = format!("{place:?} has outlived its session: {bond:?}");
+                sim.judge.borrow_mut().fail(Rule::Sessions, text);
+            }
+        }
+    }
+
+    /// How many outcomes sessions that are there are owed.
+    pub(super) fn owed(&self, now: Now) -> usize {
+        let there = self.sessions.values().filter(|session| !session.is_over(now));
+        there.map(|session| session.owed.len()).sum()
+    }
+
+    /// All sessions end; what was bound to them is left to its leases.
+    pub(super) fn end_all(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.closed = true);
+        self.bonds.clear();
+    }
+}
