@@ -1,22 +1,36 @@
 //! What was seen in a round, judged by what is promised.
 
+use crate::notes::{Notes, Seen};
 use crate::round::Round;
 use crate::suites::Promises;
+use crate::workload::BEYOND;
 use harness::checker::{Limits, Rule, check};
-use harness::history::{Call, Outcome};
+use harness::coverage::Span;
+use harness::history::{Call, Outcome, Request};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Nothing here is judged by how long it took.
-const LIMITS: Limits =
-    Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(86_400) };
+/// How exact clocks are.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// How late a hand-off may be where that is promised: longer than any fault keeps the server from its
+/// work.
+const PROMPT: Duration = Duration::from_secs(3);
+
+/// Elsewhere nothing is judged by how long it took.
+const AGES: Duration = Duration::from_secs(86_400);
 
 /// What of it was promised not to be.
 pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<String> {
     let mut wrongs = Vec::new();
     let notes = &round.notes;
-    for violation in check(calls, &LIMITS) {
+    let seen = notes.seen();
+    let judged = without_lost_latches(calls, &seen, notes);
+    let prompt = if promises.every_rule { PROMPT } else { AGES };
+    for violation in check(&judged, &Limits { slack: SLACK, prompt }) {
         match violation.rule {
+            _ if promises.every_rule => wrongs.push(violation.to_string()),
             Rule::Belief => {
                 notes.add("two believed to hold a lock", 1);
                 if promises.no_overlap {
@@ -29,14 +43,19 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                 notes.add("a later grant had the smaller token", 1);
                 wrongs.push(violation.to_string());
             }
-            Rule::Answered => wrongs.push(violation.to_string()),
+            Rule::Answered | Rule::Latch => wrongs.push(violation.to_string()),
             // They are about what servers do, and not about what the tasks know: a guard has its
             // lease in two steps and is given back before its end, and places in line may end with
             // a server. Whether everybody gets on is looked at elsewhere.
             _ => {}
         }
     }
-    let seen = notes.seen();
+    for (key, at) in &seen.gone {
+        if let Some(next) = next_grant(calls, key, *at) {
+            notes.report.took("from a client that is gone to the next grant of its lock", next);
+        }
+        wrongs.extend(kept(calls, &seen, key, *at));
+    }
     if !promises.no_overlap {
         for (late, told) in smaller_later(calls) {
             notes.add("a later grant had the smaller token", 1);
@@ -50,12 +69,59 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     wrongs.extend(seen.stale.iter().map(|what| format!("Stale: a write was accepted: {what}")));
     if promises.no_overlap {
         wrongs.extend(seen.refused_holders);
+        wrongs.extend(seen.went_back.iter().map(|what| format!("Observed: {what}")));
     }
     if promises.no_loss {
         wrongs.extend(seen.lost_early.iter().map(|what| format!("Lost: {what}")));
     }
     wrongs.extend(seen.surprises);
     wrongs
+}
+
+/// Replicas are not asked to confirm latches: those that were there while a primary was replaced may be
+/// gone, and then they are open.
+fn without_lost_latches(calls: &[Call], seen: &Seen, notes: &Notes) -> Vec<Call> {
+    let mut latches: BTreeMap<&str, Span> = BTreeMap::new();
+    for call in calls {
+        let to = call.answer.map_or(Duration::MAX, |(at, _)| at);
+        if matches!(call.request, Request::SetLatch { .. } | Request::AwaitLatch { .. }) {
+            let span = latches.entry(&call.key).or_insert(Span { from: call.sent, to });
+            (span.from, span.to) = (span.from.min(call.sent), span.to.max(to));
+        }
+    }
+    let all = latches.len();
+    latches.retain(|_, span| seen.apart.iter().any(|apart| apart.meets(*span)));
+    notes.add("latches judged", (all - latches.len()) as u64);
+    notes.add("latches in a failover, not judged", latches.len() as u64);
+    calls.iter().filter(|call| !latches.contains_key(call.key.as_str())).cloned().collect()
+}
+
+/// A bound lock of a client that was gone then and that is kept for long, for no reason: a server that
+/// takes over knows of no binding.
+fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> {
+    let refused = |call: &&Call| match call.answer {
+        Some((answered, Outcome::Refused)) => call.key == key && answered > at + BEYOND,
+        _ => false,
+    };
+    let next = next_grant(calls, key, at).map(|next| at + next);
+    let until =
+        next.or_else(|| calls.iter().find(refused)?.answer.map(|(answered, _)| answered))?;
+    let span = Span { from: at.saturating_sub(BEYOND), to: until };
+    let takes_over =
+        |(name, _): &&(&str, Span)| ["failover", "replaced"].iter().any(|it| name.contains(it));
+    let mut excuses =
+        seen.faults.iter().filter(takes_over).map(|(_, span)| span).chain(&seen.apart);
+    let is_wrong = until > at + BEYOND && !excuses.any(|excuse| excuse.meets(span));
+    is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
+}
+
+/// How long after that moment that lock was granted.
+fn next_grant(calls: &[Call], key: &str, at: Duration) -> Option<Duration> {
+    let granted = |call: &Call| match call.answer {
+        Some((answered, Outcome::Granted { .. })) if call.key == key => answered.checked_sub(at),
+        _ => None,
+    };
+    calls.iter().filter_map(granted).min()
 }
 
 /// Grants that were asked for when somebody had already been told of one with a larger token, and when
@@ -75,11 +141,12 @@ fn smaller_later(calls: &[Call]) -> Vec<(&Call, Duration)> {
     for of_key in granted.chunk_by(|one, next| one.0 == next.0) {
         // Of all with larger tokens.
         let mut first_told = Duration::MAX;
-        for (_, _, at, call) in of_key {
-            if first_told < call.sent {
+        // Those who share a lock have one.
+        for of_token in of_key.chunk_by(|one, next| one.1 == next.1) {
+            for (_, _, _, call) in of_token.iter().filter(|it| first_told < it.3.sent) {
                 late.push((*call, first_told));
             }
-            first_told = first_told.min(*at);
+            first_told = of_token.iter().map(|it| it.2).fold(first_told, Duration::min);
         }
     }
     late
@@ -89,7 +156,10 @@ fn smaller_later(calls: &[Call]) -> Vec<(&Call, Duration)> {
 pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
     let seen = round.notes.seen();
     let faults = seen.faults.iter().map(|(what, span)| format!("{what} {span:?}"));
-    let believed = |call: &Call| format!("{call}, believed until {:?}", call.valid_until);
+    let believed = |call: &Call| {
+        let Call { valid_until, queued, .. } = call;
+        format!("{call}, believed until {valid_until:?}, in line at {queued:?}")
+    };
     let calls = calls.iter().chain(&seen.renewals).map(believed);
     faults.chain(seen.lost_early.iter().cloned()).chain(calls).collect()
 }
@@ -97,8 +167,50 @@ pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harness::history::{Recorder, Request};
+    use crate::report::Report;
+    use harness::history::Recorder;
+    use std::sync::Arc;
     use std::thread::sleep;
+
+    #[test]
+    fn two_who_believe_at_once_are_counted_and_wrong_where_that_is_promised_not_to_be() {
+        let report = Arc::<Report>::default();
+        let round = Round::new(vec!["k".to_owned()], vec![1000], 0, report.clone());
+        for (owner, token) in [("one", 1), ("other", 2)] {
+            let lease = Duration::from_secs(1);
+            let request = Request::Acquire { lease, timeout: None };
+            let call = round.recorder.sent("k", owner, request);
+            round.recorder.answered(call, Outcome::Granted { token, holds: 1 });
+            round.recorder.believed(call, round.recorder.now() + lease);
+        }
+        let calls = round.recorder.calls();
+        let judged = |no_overlap| {
+            judge(Promises { no_overlap, no_loss: false, every_rule: false }, &round, &calls)
+        };
+        let wrongs = judged(true);
+        assert!(matches!(&wrongs[..], [one] if one.starts_with("Belief")), "{wrongs:?}");
+        assert_eq!(judged(false), [""; 0]);
+        assert_eq!(report.count("two believed to hold a lock"), 2);
+    }
+
+    #[test]
+    fn a_bound_lock_that_outlives_its_client_is_found_unless_a_server_took_over() {
+        let (lease, at) = (Duration::from_secs(60), Duration::from_secs(3));
+        let request = Request::Acquire { lease, timeout: None };
+        let then = |after| {
+            let granted = Outcome::Granted { token: 2, holds: 1 };
+            [Call::new(("k", "next"), request.clone(), at, (at + after, granted))]
+        };
+        let late = then(BEYOND + Duration::from_secs(1));
+        assert!(kept(&late, &Seen::default(), "k", at).is_some());
+        assert_eq!(kept(&then(BEYOND), &Seen::default(), "k", at), None);
+        assert_eq!(kept(&late, &Seen::default(), "other", at), None);
+        let span = Span { from: at, to: at };
+        let seen = Seen { faults: vec![("failover on demand", span)], ..Seen::default() };
+        assert_eq!(kept(&late, &seen, "k", at), None);
+        let never = [Call::new(("k", "next"), request, at, (at + 2 * BEYOND, Outcome::Refused))];
+        assert!(kept(&never, &Seen::default(), "k", at + Duration::from_millis(1)).is_some());
+    }
 
     #[test]
     fn a_smaller_token_that_was_asked_for_later_is_found() {
@@ -113,6 +225,10 @@ mod tests {
         is_granted(two, 2);
         // Nobody knows which of these two was first.
         is_granted(one, 1);
+        assert!(smaller_later(&recorder.calls()).is_empty());
+        sleep(Duration::from_millis(1));
+        // Those who share a lock come one after the other.
+        is_granted(ask(), 2);
         assert!(smaller_later(&recorder.calls()).is_empty());
         sleep(Duration::from_millis(1));
         is_granted(ask(), 1);

@@ -24,7 +24,9 @@
 
 mod crashes;
 mod faults;
+mod fuzz;
 mod judge;
+mod memory;
 mod notes;
 mod processes;
 mod promotion;
@@ -69,9 +71,15 @@ struct Options {
     /// About how many grants clients know of, where that decides how long it goes on
     #[arg(long, value_name = "N")]
     grants: Option<u64>,
+    /// How many commands a server executes, where that decides how long it goes on
+    #[arg(long, value_name = "N")]
+    commands: Option<u64>,
     /// Only the faults in whose names these words are
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
+    /// Goes on until that was counted, for five minutes at most
+    #[arg(long, value_name = "WORDS")]
+    until: Option<String>,
     /// Goes on until each fault has met each operation under way so often
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
@@ -126,7 +134,7 @@ fn main() -> ExitCode {
     let suites = options.suites();
     if options.list {
         for Suite { name, evidence, what, .. } in suites {
-            println!("{name:32} {evidence:10} {what}");
+            println!("{name:32} {evidence:28} {what}");
         }
         return ExitCode::SUCCESS;
     }
@@ -172,10 +180,8 @@ impl Options {
         let number = |name: &str, number: Option<u64>| {
             number.map(|number| format!(" --{name} {number}")).unwrap_or_default()
         };
-        let fault = if self.fault.is_empty() {
-            String::new()
-        } else {
-            format!(" --fault '{}'", self.fault)
+        let words = |name: &str, words: &str| {
+            if words.is_empty() { String::new() } else { format!(" --{name} '{words}'") }
         };
         let flag = |name: &str, is_set: bool| {
             if is_set { format!(" --{name}") } else { String::new() }
@@ -185,7 +191,9 @@ impl Options {
             number("seconds", self.seconds),
             number("times", self.times),
             number("grants", self.grants),
-            fault,
+            number("commands", self.commands),
+            words("fault", &self.fault),
+            words("until", self.until.as_deref().unwrap_or_default()),
             number("pairs", pairs),
             flag("zeros", self.zeros),
             flag("wrong-clock", self.wrong_clock),

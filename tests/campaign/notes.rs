@@ -28,6 +28,10 @@ pub(crate) struct Seen {
     pub(crate) stale: Vec<String>,
     /// Who was told of a loss before the lease was over.
     pub(crate) lost_early: Vec<String>,
+    /// Terms that went back before the eyes of somebody.
+    pub(crate) went_back: Vec<String>,
+    /// Clients that were gone with a bound lock: its name, and when.
+    pub(crate) gone: Vec<(String, Duration)>,
     /// What nothing explains.
     pub(crate) surprises: Vec<String>,
 }
@@ -84,11 +88,26 @@ impl Notes {
         self.open().lost_early.push(what);
     }
 
+    pub(crate) fn went_back(&self, what: String) {
+        self.add("terms that went back before an observer", 1);
+        self.open().went_back.push(what);
+    }
+
+    pub(crate) fn gone(&self, key: &str, at: Duration) {
+        self.add("clients that were gone with a bound lock", 1);
+        self.open().gone.push((key.to_owned(), at));
+    }
+
+    /// Notes what nothing explains.
+    pub(crate) fn surprise(&self, what: String) {
+        self.open().surprises.push(format!("Surprise: {what}"));
+    }
+
     /// Notes an error: one that passes by itself is to be expected here.
     pub(crate) fn trouble(&self, what: &str, trouble: &Error) {
         self.add(&format!("{what} failed"), 1);
         if !trouble.is_retryable() && !trouble.is_lost() {
-            self.open().surprises.push(format!("Surprise: {what}: {trouble:?}"));
+            self.surprise(format!("{what}: {trouble:?}"));
         }
     }
 

@@ -3,16 +3,17 @@
 use crate::Options;
 use crate::faults::{self, Fault};
 use crate::judge::{diary, judge};
+use crate::memory::Memory;
 use crate::notes::Notes;
 use crate::report::Report;
 use crate::store::Store;
 use crate::suites::Rounds;
 use crate::topology::{Topology, crash};
-use crate::workload::Way;
+use crate::workload::{Lines, WIRE_FAULTS, Way};
 use harness::coverage::{Coverage, Span};
 use harness::history::{Call, Recorder};
 use harness::random::Random;
-use harness::wait;
+use harness::{Server, wait};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,14 +25,11 @@ use tokio::task::JoinSet;
 /// Whoever gets nowhere for so long is stuck: far more than any failover, lease or quarantine here.
 const STUCK: Duration = Duration::from_secs(90);
 
-/// How long a round may begin new faults.
-const ROUND: Duration = Duration::from_secs(30);
+/// How much longer a suite goes on for what was not seen yet.
+const AWAITED: Duration = Duration::from_secs(300);
 
 /// How many tasks share each way.
 const TASKS: usize = 6;
-
-/// How many faults a round has, at most.
-const FAULTS: usize = 8;
 
 /// What all tasks of a round share.
 #[derive(Debug)]
@@ -41,12 +39,31 @@ pub(crate) struct Round {
     pub(crate) recorder: Recorder,
     pub(crate) store: Store,
     pub(crate) notes: Notes,
+    pub(crate) lines: Lines,
     /// How often each task had its turn.
     pub(crate) turns: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
 impl Round {
+    pub(crate) fn new(
+        keys: Vec<String>,
+        leases_ms: Vec<u64>,
+        tasks: usize,
+        report: Arc<Report>,
+    ) -> Self {
+        Self {
+            keys,
+            leases_ms,
+            recorder: Recorder::new(),
+            store: Store::default(),
+            notes: Notes::new(report),
+            lines: Lines::default(),
+            turns: (0..tasks).map(|_| AtomicU64::new(0)).collect(),
+            over: AtomicBool::new(false),
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -81,12 +98,22 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     };
     let faults: Vec<&'static Fault> = faults::all().filter(happens).collect();
     assert!(!faults.is_empty(), "no fault has {:?} in its name", options.fault);
-    let mut coverage = Coverage::of(faults.iter().map(|fault| fault.name));
+    let of_clients = topology.strangers().map_or(&[][..], |_| &WIRE_FAULTS);
+    let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
+    let mut coverage = Coverage::of(names);
+    let mut memory = Memory::default();
+    let is_awaited = |what: &String| report.count(what) == 0 && Instant::now() < end + AWAITED;
     let mut number = 0;
-    while report.is_right() && (Instant::now() < end || coverage.least() < options.pairs) {
-        number += 1;
+    loop {
+        let wants_pairs = coverage.least() < options.pairs;
+        let wants_more = wants_pairs || options.until.as_ref().is_some_and(is_awaited);
         let left = end.saturating_duration_since(Instant::now());
-        let time = if coverage.least() < options.pairs { ROUND } else { ROUND.min(left) };
+        if !report.is_right() || (left.is_zero() && !wants_more) {
+            break;
+        }
+        number += 1;
+        let longest = rounds.pace.round;
+        let time = if wants_pairs { longest } else { longest.min(left) };
         let mut wanted = faults.clone();
         wanted.retain(|fault| coverage.least_of(fault.name) < options.pairs);
         let one = One {
@@ -97,11 +124,16 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
             random: random.part(number),
         };
         one.run(number, time, report, &mut coverage);
+        if report.is_right() {
+            memory.add(topology.servers());
+        }
     }
+    memory.growth().into_iter().for_each(|grown| report.violation(grown));
     if number == 0 {
         report.violation("Little: no round was played");
     }
     print!("{coverage}");
+    println!("{memory}");
     let count = |what| report.count(what);
     report.figure(format!(
         "{number} rounds, {} calls, {} grants under {} faults, {} overlaps, {} tokens out of \
@@ -129,21 +161,18 @@ impl One<'_> {
     fn run(&self, number: u64, time: Duration, report: &Arc<Report>, coverage: &mut Coverage) {
         let runtime = Runtime::new().expect("a runtime");
         let ways = self.topology.ways(&runtime);
-        let round = Arc::new(Round {
-            keys: self.topology.keys(number),
-            leases_ms: self.topology.leases_ms().to_vec(),
-            recorder: Recorder::new(),
-            store: Store::default(),
-            notes: Notes::new(report.clone()),
-            turns: (0..ways.len() * TASKS).map(|_| AtomicU64::new(0)).collect(),
-            over: AtomicBool::new(false),
-        });
+        let leases_ms = self.topology.leases_ms().to_vec();
+        let tasks = ways.len() * TASKS;
+        let round = Round::new(self.topology.keys(number), leases_ms, tasks, report.clone());
+        let round = Arc::new(round);
         let mut tasks = JoinSet::new();
         for task in 0..ways.len() * TASKS {
             let way = ways[task % ways.len()].clone();
-            let work = self.rounds.work[task % self.rounds.work.len()];
             let random = self.random.part(1 + task as u64);
-            tasks.spawn_on((work.run)(round.clone(), way, task, random), runtime.handle());
+            tasks.spawn_on(
+                (self.rounds.work.run)(round.clone(), way, task, random),
+                runtime.handle(),
+            );
         }
         let injected = catch_unwind(AssertUnwindSafe(|| self.inject(&round, time)));
         round.over.store(true, Ordering::SeqCst);
@@ -161,8 +190,9 @@ impl One<'_> {
         coverage.add(&seen.faults, &with_renewals, &seen.cancels);
         report.add("calls", calls.len() as u64);
         if !violations.is_empty() {
+            let logs = self.topology.servers().into_iter().map(Server::log);
             let lines: Vec<String> =
-                violations.iter().cloned().chain(diary(&calls, &round)).collect();
+                violations.iter().cloned().chain(diary(&calls, &round)).chain(logs).collect();
             report.keep(self.suite, &lines);
         }
         violations.into_iter().for_each(|violation| report.violation(violation));
@@ -173,9 +203,11 @@ impl One<'_> {
     /// Injects faults one after the other, and sees to it that everybody gets on after each.
     fn inject(&self, round: &Round, time: Duration) {
         let (topology, mut random) = (self.topology, self.random.part(0));
-        let end = Instant::now() + time;
-        round.wait_for_progress();
-        for number in 0..FAULTS {
+        let (end, pace) = (Instant::now() + time, self.rounds.pace);
+        if pace.settles {
+            round.wait_for_progress();
+        }
+        for number in 0..pace.faults {
             // On a busy machine the time may be over before anything happened.
             if number > 0 && Instant::now() >= end {
                 break;
@@ -188,14 +220,17 @@ impl One<'_> {
             let whole = Span { from, to: round.recorder.now() };
             let Moment { span, apart, .. } = moment;
             round.notes.fault(fault.name, span.unwrap_or(whole));
-            topology.recover();
-            round.wait_for_progress();
+            if pace.settles {
+                topology.recover();
+                round.wait_for_progress();
+            }
             // On a busy machine servers are replaced unasked, too.
             if apart || before != topology.primaries() {
                 round.notes.apart(Span { from, to: round.recorder.now() });
             }
-            sleep(Duration::from_millis(random.below(300)));
+            sleep(pace.rest.mul_f64(random.below(100) as f64 / 100.0));
         }
+        topology.recover();
     }
 
     /// What is still there when all have gone and the last lease is over.
@@ -213,7 +248,7 @@ impl One<'_> {
 
 /// When a fault happens, as opposed to all that it takes to get over it.
 pub(crate) struct Moment<'a> {
-    round: &'a Round,
+    pub(crate) round: &'a Round,
     span: Option<Span>,
     apart: bool,
 }
@@ -242,11 +277,13 @@ impl Moment<'_> {
 /// All tasks end, and what they have left to be done is done.
 fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: &[Way]) -> Vec<String> {
     let ended = runtime.block_on(async {
+        // All of them: nobody is at work any more when it is looked what they have left.
         let all = async {
+            let mut ended = Ok(());
             while let Some(done) = tasks.join_next().await {
-                done?;
+                ended = ended.and(done);
             }
-            Ok::<_, tokio::task::JoinError>(())
+            ended
         };
         let ended = tokio::time::timeout(STUCK, all).await;
         let settled = tokio::time::timeout(STUCK, async {

@@ -11,6 +11,10 @@ const MAX_LAG: u64 = 2;
 /// How long replicas may take to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
 
+/// How long a session that binds locks is kept of which nobody reads: shorter than Sentinels need to
+/// give a server up.
+pub(crate) const SESSION: Duration = Duration::from_millis(600);
+
 /// What somebody does against lost grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
@@ -29,6 +33,11 @@ impl Setting {
         Self::MinReplicasToWrite,
         Self::Quarantine,
     ];
+
+    /// Which of [`ALL`](Self::ALL) it is.
+    pub(crate) fn column(self) -> usize {
+        Self::ALL.iter().position(|it| *it == self).expect("it is one of all")
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -58,10 +67,11 @@ impl Setting {
 
     /// How a client is made, where there are so many replicas.
     pub(crate) fn builder(self, replicas: u32) -> Builder {
+        let builder = Client::builder().session_ttl(SESSION);
         match self {
-            Self::Default | Self::MinReplicasToWrite | Self::Quarantine => Client::builder(),
-            Self::MinReplicas => Client::builder().min_replicas(1, CONFIRM),
-            Self::AllReplicas => Client::builder().all_replicas(replicas, CONFIRM),
+            Self::Default | Self::MinReplicasToWrite | Self::Quarantine => builder,
+            Self::MinReplicas => builder.min_replicas(1, CONFIRM),
+            Self::AllReplicas => builder.all_replicas(replicas, CONFIRM),
         }
     }
 }

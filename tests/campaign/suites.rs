@@ -4,15 +4,16 @@
 //! the report of a suite is a row again.
 
 use crate::crashes::Durability;
-use crate::faults::{JUMP, KILLS};
+use crate::faults::{JUMP, KILLS, STEP, STOPPED};
 use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
-use crate::topology::{Five, Nodes, Pair, Topology, Watched};
-use crate::workload::{LOCKS, Work};
-use crate::{Options, promotion, round};
+use crate::topology::{Five, Nodes, Pair, Single, Strangers, Topology, Watched};
+use crate::workload::{BOUND, ELECTIONS, LATCHES, LOCKS, READERS, SEMAPHORES, WIRE, Work};
+use crate::{Options, fuzz, promotion, round};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What holds whatever happens. Whatever the settings are, nothing stale is written.
 #[derive(Clone, Copy, Debug)]
@@ -22,24 +23,55 @@ pub(crate) struct Promises {
     pub(crate) no_overlap: bool,
     /// Nobody is told of a loss before the lease is over.
     pub(crate) no_loss: bool,
+    /// Clients see each rule kept that a server has: who comes first is served first, and soon.
+    pub(crate) every_rule: bool,
 }
 
-/// What is done to the servers of all rounds.
-const WORK: [Work; 1] = [LOCKS];
-
-const ALL: Promises = Promises { no_overlap: true, no_loss: true };
-const NO_OVERLAP: Promises = Promises { no_overlap: true, no_loss: false };
-const NOTHING: Promises = Promises { no_overlap: false, no_loss: false };
+const EVERY_RULE: Promises = Promises { no_overlap: true, no_loss: true, every_rule: true };
+const ALL: Promises = Promises { every_rule: false, ..EVERY_RULE };
+const NO_OVERLAP: Promises = Promises { no_loss: false, ..ALL };
+const NOTHING: Promises = Promises { no_overlap: false, ..NO_OVERLAP };
 
 /// Tasks on a topology, and faults that are drawn.
 pub(crate) struct Rounds {
     pub(crate) on: fn(Setting) -> Box<dyn Topology>,
     pub(crate) setting: Setting,
-    pub(crate) work: &'static [Work],
+    pub(crate) work: Work,
     pub(crate) promises: Promises,
+    pub(crate) pace: Pace,
     /// Faults that can happen there and are not drawn.
     pub(crate) without: &'static [&'static str],
 }
+
+/// How faults follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// How long a round may begin new ones.
+    pub(crate) round: Duration,
+    /// How many a round has, at most.
+    pub(crate) faults: usize,
+    /// The servers are in order and everybody gets on before the next one.
+    pub(crate) settles: bool,
+    /// How long there is none, at most.
+    pub(crate) rest: Duration,
+}
+
+const ONE_BY_ONE: Pace = Pace {
+    round: Duration::from_secs(30),
+    faults: 8,
+    settles: true,
+    rest: Duration::from_millis(300),
+};
+
+/// What one has set in motion goes on before the next.
+const STORM: Pace = Pace {
+    round: Duration::from_secs(3),
+    faults: usize::MAX,
+    settles: false,
+    rest: Duration::from_millis(50),
+};
+
+type Start = fn(Setting) -> Box<dyn Topology>;
 
 /// How a suite is played.
 pub(crate) enum Play {
@@ -50,6 +82,8 @@ pub(crate) enum Play {
     Crashes(Durability),
     /// Something is done to client processes.
     Processes(Scenario),
+    /// The load is the fault: commands of every sort.
+    Fuzz,
     /// Primaries are killed, and it is measured how long until the next one grants.
     Promotions(promotion::Kind),
 }
@@ -71,6 +105,7 @@ impl Suite {
             Play::Script(script, setting) => script.play(*setting, options, report),
             Play::Crashes(durability) => durability.play(options, report),
             Play::Processes(scenario) => scenario.play(options, report),
+            Play::Fuzz => fuzz::play(&self.name, options, report),
             Play::Promotions(kind) => promotion::play(*kind, options.times(12), report),
         }
     }
@@ -78,16 +113,33 @@ impl Suite {
 
 /// All suites.
 pub(crate) fn all() -> Vec<Suite> {
-    [rounds(), scripts(), crashes(), holders(), promotions()].into_iter().flatten().collect()
+    [vec![chaos()], rounds(), others(), scripts(), crashes(), holders(), promotions(), vec![fuzz()]]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Whatever there is on the wire, under whatever can be done to keys, clients and servers.
+fn chaos() -> Suite {
+    let rounds = Rounds {
+        on: Strangers::start,
+        setting: Setting::Default,
+        work: WIRE,
+        promises: EVERY_RULE,
+        pace: STORM,
+        // In that time there could be twenty others.
+        without: &[STOPPED],
+    };
+    suite("chaos/pair", "1, 3, 24, F4, F8, F20, F21", rounds)
 }
 
 fn rounds() -> Vec<Suite> {
     use Setting::{AllReplicas, Default, MinReplicas, MinReplicasToWrite, Quarantine};
-    type Start = fn(Setting) -> Box<dyn Topology>;
     type Row = (&'static str, &'static str, Start, Setting, Promises, &'static [&'static str]);
     // name, rows of the scoreboard, topology, setting, promises, without these faults
     #[rustfmt::skip]
-    let table: [Row; 13] = [
+    let table: [Row; 14] = [
+        ("single/default", "2, F6, F8", Single::start, Default, NO_OVERLAP, &[STEP]),
         ("pair/default", "15, F18", Pair::start, Default, NO_OVERLAP, &[]),
         ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NO_OVERLAP, &[]),
         ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NO_OVERLAP, &[]),
@@ -104,17 +156,60 @@ fn rounds() -> Vec<Suite> {
         ("five/jumps", "F22", Five::start, Quarantine, NOTHING, &KILLS),
         ("five/forgetful", "F22", Five::start, Default, NOTHING, &[JUMP]),
     ];
-    let of = |(name, evidence, on, setting, promises, without): Row| Suite {
-        name: name.to_owned(),
-        evidence,
-        what: format!(
-            "{}, under faults: {}",
-            name.replace('/', ", "),
-            WORK.map(|work| work.name).join(", ")
-        ),
-        play: Play::Rounds(Rounds { on, setting, work: &WORK, promises, without }),
+    let of = |(name, evidence, on, setting, promises, without): Row| {
+        suite(
+            name,
+            evidence,
+            Rounds { on, setting, work: LOCKS, promises, pace: ONE_BY_ONE, without },
+        )
     };
     table.map(of).into()
+}
+
+/// All that is not a lock held alone, on each sort of servers.
+fn others() -> Vec<Suite> {
+    use Setting::{AllReplicas, Default};
+    type Row = (&'static str, Work, Promises);
+    type On = (&'static str, Start, Setting, &'static [&'static str]);
+    // name, workload, what is promised if all replicas confirm
+    let works: [Row; 5] = [
+        ("readers", READERS, ALL),
+        ("semaphores", SEMAPHORES, ALL),
+        ("latches", LATCHES, ALL),
+        ("elections", ELECTIONS, ALL),
+        // A session that is gone is a loss before the lease is over.
+        ("bound", BOUND, NO_OVERLAP),
+    ];
+    let places: [On; 5] = [
+        ("single/default", Single::start, Default, &[STEP]),
+        ("pair/default", Pair::start, Default, &[]),
+        ("sentinel/all_replicas", Watched::start, AllReplicas, &[]),
+        ("sentinel/default", Watched::start, Default, &[]),
+        ("cluster/all_replicas", Nodes::start, AllReplicas, &[]),
+    ];
+    let of = |(what, work, promises): Row| {
+        places.into_iter().map(move |(place, on, setting, without)| {
+            let promises = match (place, setting) {
+                ("sentinel/default", _) => NOTHING,
+                (_, Default) => NO_OVERLAP,
+                _ => promises,
+            };
+            // Their leases are longer than all steps.
+            let without = if what == "bound" { &[] } else { without };
+            let rounds = Rounds { on, setting, work, promises, pace: ONE_BY_ONE, without };
+            suite(&format!("{what}/{place}"), "2", rounds)
+        })
+    };
+    works.into_iter().flat_map(of).collect()
+}
+
+fn suite(name: &str, evidence: &'static str, rounds: Rounds) -> Suite {
+    Suite {
+        name: name.to_owned(),
+        evidence,
+        what: format!("{}, under faults: {}", name.replace('/', ", "), rounds.work.name),
+        play: Play::Rounds(rounds),
+    }
 }
 
 fn scripts() -> Vec<Suite> {
@@ -148,6 +243,15 @@ fn holders() -> Vec<Suite> {
         play: Play::Processes(scenario),
     };
     processes::ALL.map(of).into()
+}
+
+fn fuzz() -> Suite {
+    Suite {
+        name: "fuzz/single".to_owned(),
+        evidence: "20",
+        what: "commands of every sort on a live server".to_owned(),
+        play: Play::Fuzz,
+    }
 }
 
 fn promotions() -> Vec<Suite> {

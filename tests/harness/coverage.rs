@@ -47,7 +47,8 @@ pub struct Span {
 }
 
 impl Span {
-    fn meets(self, other: Self) -> bool {
+    /// Whether they have a moment in common.
+    pub fn meets(self, other: Self) -> bool {
         self.from <= other.to && other.from <= self.to
     }
 }

@@ -124,17 +124,27 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What that reply to a request for a lock that is held alone says.
+    /// What that reply to a request says.
     pub fn of(request: &Request, reply: &Value) -> Self {
         let number = |reply: &Value| reply.integer().cast_unsigned();
         match (request, reply) {
+            // With HOLDS and a number above what the owner has: it has lost the lock.
+            (_, Value::Error { code, .. }) if code == "MISMATCH" => Self::Refused,
             (_, Value::Error { .. }) => Self::Failed,
             (_, Value::Nil) => Self::Refused,
-            (Request::Acquire { .. }, _) => {
+            (Request::Acquire { .. } | Request::Share { .. }, _) => {
                 Self::Granted { token: number(&reply[0]), holds: number(&reply[1]) }
             }
-            (Request::Release, _) => Self::Released { left: number(reply) },
-            (_, _) => Self::Done,
+            (Request::Permits { .. }, _) => Self::Holds { permits: number(reply) },
+            (
+                Request::Release
+                | Request::ReleaseShare
+                | Request::ReleasePermits
+                | Request::CountDown,
+                _,
+            ) => Self::Released { left: number(reply) },
+            (_, Value::Integer(_)) => Self::Done,
+            (_, _) => panic!("{request:?} is answered with {reply}"),
         }
     }
 }
@@ -210,8 +220,9 @@ pub struct Recorder {
 /// By lock and owner.
 #[derive(Debug, Default)]
 struct InLine {
-    /// The last call that asked for something.
-    latest: BTreeMap<(String, String), CallId>,
+    /// The last call that asked for something, and whether it is what is seen: of one before it that broke
+    /// off the server may not have heard yet.
+    latest: BTreeMap<(String, String), (CallId, bool)>,
     /// Of those that made no call: when they were first seen, and when that was asked last.
     others: BTreeMap<(String, String), (Duration, Duration)>,
 }
@@ -238,7 +249,10 @@ impl Recorder {
         let mut in_line = self.in_line.lock().unwrap();
         let mut calls = self.calls.lock().unwrap();
         let (key, owner) = (key.to_owned(), owner.to_owned());
-        in_line.latest.insert((key.clone(), owner.clone()), CallId(calls.len()));
+        let name = (key.clone(), owner.clone());
+        let broke_off = |call: CallId| matches!(calls[call.0].answer, Some((_, Outcome::Unknown)));
+        let clear = !in_line.latest.get(&name).is_some_and(|(before, _)| broke_off(*before));
+        in_line.latest.insert(name, (CallId(calls.len()), clear));
         let sent = self.now();
         calls.push(Call {
             key,
@@ -259,12 +273,12 @@ impl Recorder {
         let now = self.now();
         let mut in_line = self.in_line.lock().unwrap();
         let name = (key.to_owned(), owner.to_owned());
-        let Some(call) = in_line.latest.get(&name) else {
+        let Some((call, clear)) = in_line.latest.get(&name) else {
             in_line.others.entry(name).or_insert((now, asked)).1 = asked;
             return;
         };
         let call = &mut self.calls.lock().unwrap()[call.0];
-        if call.answer.is_none() && call.sent < asked {
+        if *clear && call.answer.is_none() && call.sent < asked {
             call.queued.get_or_insert(now);
             call.in_line_at = call.in_line_at.max(Some(asked));
         }
@@ -343,6 +357,23 @@ impl Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_seen_may_be_a_wait_before_that_broke_off() {
+        let recorder = Recorder::new();
+        let wait = || {
+            let time = Duration::from_secs(1);
+            recorder.sent("k", "a", Request::Acquire { lease: time, timeout: Some(time) })
+        };
+        for (outcome, seen) in
+            [(Outcome::Unknown, true), (Outcome::Refused, false), (Outcome::Refused, true)]
+        {
+            let call = wait();
+            recorder.seen_in_line("k", "a", recorder.now() + Duration::from_nanos(1));
+            recorder.answered(call, outcome);
+            assert_eq!(recorder.calls()[call.0].queued.is_some(), seen);
+        }
+    }
 
     #[test]
     fn calls_of_several_threads_are_in_the_order_of_sending() {

@@ -32,6 +32,7 @@
 //! | a connection that sees every byte | [`resp`] |
 //! | what a server shows of itself | [`observe`] |
 //! | what commands a server documents | [`docs`] |
+//! | that servers have the same data, and no harm | [`agree`] |
 //! | waiting for what a server shows | [`wait`] |
 //! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
@@ -51,6 +52,7 @@
     reason = "in a test harness a panic is how a test fails, and any other reply is such a failure"
 )]
 
+pub mod agree;
 pub mod checker;
 pub mod clock;
 pub mod cluster;

@@ -30,6 +30,14 @@ pub fn info_number(connection: &mut Connection, field: &str) -> i64 {
         .unwrap_or_else(|| panic!("INFO {field} is {text:?}"))
 }
 
+/// Waits until a field of `INFO` is that number.
+pub fn wait_for_info(connection: &mut Connection, field: &str, number: i64) {
+    wait::until(field, PATIENCE, || match info_number(connection, field) {
+        seen if seen == number => Ok(()),
+        seen => Err(seen.to_string()),
+    });
+}
+
 /// The flags that `CLIENT LIST` shows for a client; `None` when there is no such client.
 pub fn client_flags(connection: &mut Connection, id: i64) -> Option<String> {
     let line = connection.call(cmd!["CLIENT", "LIST", "ID", id]).text();
@@ -59,12 +67,7 @@ pub fn wait_until_gone(connection: &mut Connection, id: i64) {
 
 /// Waits until exactly so many clients are blocked in commands of any kind.
 pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
-    wait::until("so many clients are blocked", PATIENCE, || {
-        match info_number(connection, "blocked_clients") {
-            seen if seen == count => Ok(()),
-            seen => Err(format!("{seen}, not {count}")),
-        }
-    });
+    wait_for_info(connection, "blocked_clients", count);
 }
 
 /// Waits until exactly so many clients are in line for that lock. Needs the module.

@@ -144,6 +144,16 @@ impl Proxy {
         lock(&self.ways).open.drain(..).for_each(|way| way.close());
     }
 
+    /// Closes all connections for those who came this way, who may come again; the server hears of
+    /// nothing until [`heal`](Self::heal).
+    pub fn forsake(&self) {
+        for way in &lock(&self.ways).open {
+            way.cut();
+            // It may be closed already.
+            let _closed = way.ends[0].shutdown(Shutdown::Both);
+        }
+    }
+
     /// All can come this way again. What was cut is closed: what was on its way is lost for good.
     pub fn heal(&self) {
         let mut ways = lock(&self.ways);

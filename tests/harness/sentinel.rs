@@ -62,10 +62,13 @@ impl Watched {
     /// Asks for another primary, and returns it when it is one and all Sentinels say so.
     pub fn fail_over(&self) -> &Server {
         let before = self.primary();
-        // Refused while there was one just now.
-        wait::until("a failover begins", AGREEMENT, || {
-            let answer = self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]);
-            if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+        let first = &self.sentinels[0];
+        // Refused while there is one or was just now; given up when the Sentinel does not reach the replica.
+        wait::until("a failover succeeds", AGREEMENT, || {
+            if primary_port(first) != before.port() {
+                return Ok(());
+            }
+            Err(first.connect().call(cmd!["SENTINEL", "FAILOVER", NAME]).to_string())
         });
         self.wait_for_successor(before)
     }

@@ -3,13 +3,9 @@
 //! that it is then: a renewal does not count from when it arrived.
 
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
-use harness::checker::{Limits, assert_correct};
 use harness::clock::Clock;
-use harness::history::{Outcome, Recorder, Request};
-use harness::{Connection, Kind, Server, Value, cmd, lines, on_each_server, wait};
+use harness::{Kind, Server, Value, cmd, on_each_server, wait};
 use nix::sys::signal::Signal;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long anything may take.
@@ -87,81 +83,3 @@ on_each_server!(
     what_arrived_while_the_server_slept_past_the_lease_comes_too_late,
     a_renewal_counts_if_the_lease_still_runs_when_it_is_carried_out,
 );
-
-const SHORT: Duration = Duration::from_millis(200);
-
-/// Waits, renews for a while what it is given, and believes in it as the documents say.
-fn work(mut connection: Connection, book: &Recorder, number: usize, over: &AtomicBool) {
-    let mut ask = |owner: &str, request: Request| {
-        let begun = book.now();
-        let call = book.sent("k", owner, request.clone());
-        connection.send(request.command("k", owner));
-        let outcome = Outcome::of(&request, &connection.receive(LIMIT).unwrap());
-        book.answered(call, outcome);
-        let valid_until = begun + SHORT * 99 / 100 - Duration::from_millis(2);
-        if outcome == Outcome::Done {
-            book.believed(call, valid_until);
-        }
-        (outcome != Outcome::Refused).then_some(valid_until)
-    };
-    for turn in 0.. {
-        if over.load(Ordering::Relaxed) {
-            return;
-        }
-        let owner = format!("{number}:{turn}");
-        ask(&owner, Request::Acquire { lease: SHORT, timeout: Some(LIMIT) });
-        let mut renew = || {
-            let renewed = ask(&owner, Request::Renew { lease: SHORT });
-            // Not in a hurry: most of these are under way when the server falls asleep.
-            pass(Instant::now() + SHORT / 10);
-            renewed.is_some()
-        };
-        if (0..8).all(|_| renew()) {
-            ask(&owner, Request::Release);
-        }
-    }
-}
-
-#[test]
-fn nobody_overlaps_however_often_the_server_sleeps() {
-    let server = Server::start();
-    let (book, over) = (Recorder::new(), AtomicBool::new(false));
-    let mut control = server.connect();
-    let renewed = |outcome: Outcome| {
-        let calls = book.calls();
-        let is = |call: &&harness::history::Call| {
-            call.request == Request::Renew { lease: SHORT }
-                && call.answer.is_some_and(|(_, answer)| answer == outcome)
-        };
-        calls.iter().filter(is).count()
-    };
-    thread::scope(|scope| {
-        for number in 0..4 {
-            let (connection, book, over) = (server.connect(), &book, &over);
-            scope.spawn(move || work(connection, book, number, over));
-        }
-        let (eye, book_, over_) = (server.connect(), &book, &over);
-        scope.spawn(move || lines::watch(eye, &["k"], book_, over_));
-        for sleep in 0..6 {
-            let before = renewed(Outcome::Done);
-            wait::until("somebody renews", LIMIT, || match renewed(Outcome::Done) - before {
-                0..5 => Err("not yet".to_owned()),
-                _ => Ok(()),
-            });
-            if sleep % 2 == 0 {
-                server.stand_still();
-                pass(Instant::now() + 2 * SHORT);
-                server.signal(Signal::SIGCONT);
-            } else {
-                control.call(cmd!["DEBUG", "SLEEP", "0.4"]);
-            }
-        }
-        over.store(true, Ordering::Relaxed);
-    });
-    let (late, calls) = (renewed(Outcome::Refused), book.calls());
-    assert!(late > 0, "no renewal came too late");
-    assert!(calls.iter().any(|call| call.queued.is_some()), "nobody was seen in line");
-    // The server sleeps for 0.4 s.
-    assert_correct(&calls, &Limits { prompt: Duration::from_secs(3), ..Limits::default() });
-    println!("{} calls, {late} renewals came too late", calls.len());
-}

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Command, Output};
 
-fn campaign(arguments: &[&str]) -> Command {
+pub(crate) fn campaign(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_campaign"));
     command.args(arguments);
     command
@@ -21,7 +21,7 @@ fn run(mut command: Command) -> (Output, String) {
 }
 
 /// What it says when all is as it is promised.
-fn right(arguments: &[&str]) -> String {
+pub(crate) fn right(arguments: &[&str]) -> String {
     let (output, text) = run(campaign(arguments));
     assert!(output.status.success(), "{text}");
     assert!(text.contains("0 violations |"), "{text}");
@@ -64,17 +64,77 @@ fn the_roles_of_a_pair_change_under_leases_of_a_tenth_of_a_second() {
     holds_on("pair/default");
 }
 
+/// A renewal that lies in the socket of a server that sleeps for longer than the lease comes too late.
+#[test]
+fn a_server_that_sleeps_past_leases() {
+    let text = right(&["single", "--fault", "stopped for about a session", "--seconds", "3"]);
+    assert!(count(&text, "leases that ended") > 0, "{text}");
+}
+
+fn with_masters(suite: &str, fault: &str) {
+    right(&[suite, "--fault", fault, "--seconds", "3"]);
+}
+
+#[test]
+fn masters_are_killed_under_load() {
+    with_masters("cluster/all_replicas", "killed with -9");
+}
+
+#[test]
+fn replicas_take_over_in_order_under_load() {
+    with_masters("cluster/all_replicas", "failover on demand");
+}
+
+#[test]
+fn connections_of_a_cluster_are_cut_under_load() {
+    with_masters("cluster/all_replicas", "CLIENT KILL at all");
+}
+
+fn meets_faults(load: &str) {
+    let text = right(&[&format!("{load}/single/default"), "--seconds", "5"]);
+    for figure in ["faults", "grants"] {
+        assert!(count(&text, figure) > 0, "{figure}: {text}");
+    }
+}
+
+#[test]
+fn readers_and_writers_meet_faults() {
+    meets_faults("readers");
+}
+
+#[test]
+fn permits_meet_faults() {
+    meets_faults("semaphores");
+}
+
+#[test]
+fn latches_meet_faults() {
+    meets_faults("latches");
+}
+
+#[test]
+fn leaders_meet_faults() {
+    meets_faults("elections");
+}
+
+#[test]
+fn what_is_bound_meets_faults() {
+    meets_faults("bound");
+}
+
 /// The same faults without any setting against them: that the zeros above are not for want of looking.
 #[test]
 fn it_sees_two_holders_where_nothing_is_done_against_it_and_still_nothing_stale_is_written() {
-    let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--seed", "1"];
+    let two = "two believed to hold a lock";
+    let cut = ["--fault", "cut off, replaced", "--seconds", "3", "--until", two];
     let text = right(&[&["sentinel/default"], &cut[..]].concat());
-    assert!(count(&text, "two believed to hold a lock") > 0, "{text}");
+    assert!(count(&text, two) > 0, "{text}");
     assert!(text.contains(" 0 stale writes"), "{text}");
 }
 
 fn zeros(scripts: &str) {
-    right(&[scripts, "--zeros", "--jobs", "5"]);
+    let text = right(&[scripts, "--zeros", "--jobs", "5"]);
+    assert!(text.contains(" --zeros --seed "), "{text}");
 }
 
 #[test]
@@ -99,7 +159,16 @@ fn a_primary_that_is_cut_off_with_some_of_its_clients() {
 
 #[test]
 fn servers_whose_clocks_are_apart() {
-    zeros("clocks");
+    // The clock of the next primary is ahead in the first try, and behind in the second.
+    let text = right(&["clocks", "--zeros", "--times", "2", "--jobs", "2"]);
+    for apart in ["+5000 ms", "-5000 ms"] {
+        let apart = format!("clock of the next primary {apart}");
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with('|') && line.contains(&apart)).count(),
+            2,
+            "{text}"
+        );
+    }
 }
 
 /// A service that goes on: without any setting everybody has his turn again, and nothing is left.
@@ -180,23 +249,61 @@ fn no_round_and_no_fault_are_violations() {
 }
 
 /// Ends with a violation of that kind.
-fn sees(command: Command, violation: &str) {
+fn sees(command: Command, violation: &str) -> String {
+    sees_one_of(command, &[&format!("{violation}: ")])
+}
+
+/// Ends with a violation that begins with one of these.
+pub(crate) fn sees_one_of(command: Command, violations: &[&str]) -> String {
     let (output, text) = run(command);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("VIOLATION {violation}: ")), "{text}");
+    let shows = |violation: &&str| text.contains(&format!("VIOLATION {violation}"));
+    assert!(violations.iter().any(shows), "{text}");
+    text
+}
+
+/// The same with a bug in the module.
+pub(crate) fn planted(mut command: Command, bug: &str) -> Command {
+    command.env("KVLOCK_MODULE", module_file::planted_path()).env("KVLOCK_PLANTED", bug);
+    command
 }
 
 #[test]
 fn clients_that_count_validity_wrongly_are_found() {
     let short = ["--seconds", "2", "--grants", "400", "--seed", "1", "--wrong-clock"];
-    sees(campaign(&[&["holders/mixture"], &short[..]].concat()), "Belief");
+    let text = sees(campaign(&[&["holders/mixture"], &short[..]].concat()), "Belief");
+    assert!(text.contains(" --wrong-clock --seed "), "{text}");
 }
 
 #[test]
 fn the_last_in_line_being_served_first_is_found() {
-    let mut command = campaign(&["holders/killed", "--times", "1", "--seed", "1"]);
-    command.env("KVLOCK_MODULE", module_file::planted_path()).env("KVLOCK_PLANTED", "lifo");
-    sees(command, "Fifo");
+    let command = campaign(&["holders/killed", "--times", "1", "--seed", "1"]);
+    sees(planted(command, "lifo"), "Fifo");
+}
+
+fn sees_planted(bug: &str, load: &str, violation: &str) {
+    let command = campaign(&[&format!("{load}/single/default"), "--seconds", "20"]);
+    sees(planted(command, bug), violation);
+}
+
+#[test]
+fn a_writer_among_readers_is_found() {
+    sees_planted("writer-among-readers", "readers", "Belief");
+}
+
+#[test]
+fn one_permit_too_many_is_found() {
+    sees_planted("one-permit-too-many", "semaphores", "Belief");
+}
+
+#[test]
+fn a_participant_that_counts_twice_is_found() {
+    sees_planted("counts-twice", "latches", "Latch");
+}
+
+#[test]
+fn a_term_that_is_not_raised_is_found() {
+    sees_planted("token-not-raised", "elections", "TokenOrder");
 }
 
 #[test]
@@ -213,13 +320,14 @@ fn a_wrong_option_is_refused() {
     }
 }
 
-/// The names of suites that a text gives to `scripts/campaign`: words up to the first option, the end
-/// of the code, or what is said of it.
-fn named(text: &str) -> impl Iterator<Item = &str> {
-    text.split("scripts/campaign ").skip(1).flat_map(|rest| {
+/// What a text says after `scripts/campaign`, word by word, up to the end of the code.
+fn said(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    // A line of a paragraph may end there.
+    let after = text.split("scripts/campaign").skip(1);
+    after.filter_map(|rest| rest.strip_prefix([' ', '\n'])).map(|rest| {
         let end = rest.find(['`', '\n']).unwrap_or(rest.len());
-        let words = rest[..end].split("  ").next().unwrap_or_default().split_whitespace();
-        words.take_while(|word| word.starts_with(|c: char| c.is_lowercase()))
+        // What follows two spaces explains it.
+        rest[..end].split("  ").next().unwrap_or_default().split_whitespace().collect()
     })
 }
 
@@ -227,6 +335,7 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
 fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are() {
     let evidence = fs::read_to_string(workspace().join("docs/evidence.md")).unwrap();
     let (_, list) = run(campaign(&["--list"]));
+    let (_, help) = run(campaign(&["--help"]));
     let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split("  ").collect()).collect();
     let suites: BTreeSet<&str> = list
         .lines()
@@ -234,6 +343,7 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
         .filter(|it| it.contains('/'))
         .collect();
     assert!(suites.len() > 10, "{list}");
+    let mut named = 0;
     for file in [
         "docs/evidence.md",
         "docs/guarantees.md",
@@ -242,15 +352,24 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
         "CHANGELOG.md",
     ] {
         let text = fs::read_to_string(workspace().join(file)).unwrap();
-        for name in named(&text) {
-            let is = |suite: &&str| {
-                suite
-                    .strip_prefix(name)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            assert!(name == "chaos" || suites.iter().any(is), "{file}: {name}");
+        // The simulation is a program of its own.
+        for words in said(&text).filter(|words| words.first() != Some(&"simulation")) {
+            let is_name = |word: &&&str| word.starts_with(|c: char| c.is_lowercase());
+            for name in words.iter().take_while(is_name) {
+                let is = |suite: &&str| {
+                    suite
+                        .strip_prefix(name)
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                };
+                assert!(suites.iter().any(is), "{file}: {name}");
+                named += 1;
+            }
+            for option in words.iter().filter(|word| word.starts_with("--")) {
+                assert!(*option == "--deep" || help.contains(option), "{file}: {words:?}");
+            }
         }
     }
+    assert!(named > 30, "only {named} names");
     for row in rows.iter().filter(|row| suites.contains(row[0])) {
         let cells: Vec<&str> =
             row[1..].iter().map(|cell| cell.trim()).filter(|cell| !cell.is_empty()).collect();
@@ -259,4 +378,30 @@ fn the_documents_name_suites_that_there_are_and_the_suites_rows_that_there_are()
             assert!(evidence.lines().any(|line| line.starts_with(&row)), "{row}: {cells:?}");
         }
     }
+}
+
+/// The code of a text that is the name of a test, or how some begin.
+fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    let spans = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.filter(|span| {
+        let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+        span.contains("::") && *span != "::" && span.chars().all(is_part)
+    })
+}
+
+#[test]
+fn the_evidence_names_tests_that_there_are() {
+    let this = std::env::current_exe().unwrap();
+    let list = Command::new(this).arg("--list").output().unwrap().stdout;
+    let list = String::from_utf8(list).unwrap();
+    let all: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    let mut named = 0;
+    for file in ["docs/evidence.md", "docs/guarantees.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(workspace().join(file)).unwrap();
+        for name in tests_in(&text) {
+            assert!(all.iter().any(|test| test.starts_with(name)), "{file}: {name}");
+            named += 1;
+        }
+    }
+    assert!(named > 50, "only {named} names");
 }

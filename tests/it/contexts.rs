@@ -79,47 +79,6 @@ fn a_release_in_a_transaction_or_script_hands_off_after_it(kind: Kind) {
     assert!(token(&arrival(&mut c)) > first);
 }
 
-fn a_key_that_is_deleted_and_taken_again_in_one_transaction_grants_nothing(kind: Kind) {
-    let (_server, mut a, mut b) = start(&kind);
-    wait_in_line(&mut b, &mut a, "held", "bob");
-    a.run("MULTI");
-    a.run("DEL held");
-    a.run("HSET held zoe 1");
-    a.run("PEXPIRE held 600000");
-    a.run("EXEC");
-    assert_eq!(a.run("LOCK.INFO held").field("owner"), &Value::bulk("zoe"));
-    assert!(!b.has_unread());
-    assert_eq!(a.run("LOCK.RELEASE held zoe"), Value::Integer(0));
-    token(&arrival(&mut b));
-}
-
-fn a_refused_acquire_touches_nothing(kind: Kind) {
-    let (server, mut a, mut b) = start(&kind);
-    let mut tracking = server.connect_resp(3);
-    ok(&tracking.run("CLIENT TRACKING ON"));
-    tracking.run("HGETALL held");
-    ok(&a.run("WATCH held"));
-    let before = state(&mut b, "held");
-    assert_eq!(acquire(&mut b, "held", "bob"), Value::Nil);
-    assert_eq!(b.run("LOCK.RENEW held bob 1000"), Value::Nil);
-    assert_eq!(release(&mut b, "held", "bob"), Value::Nil);
-    assert_eq!(b.run("LOCK.CANCEL held bob"), Value::Integer(0));
-    b.run("LOCK.INFO held WAITERS 5");
-    assert_eq!(state(&mut b, "held"), before);
-    a.run("MULTI");
-    a.run("PING");
-    assert!(!a.run("EXEC").is_nil(), "a refused command broke a WATCH");
-    tracking.run("PING");
-    assert!(!tracking.has_unread(), "a refused command flushed a client's cache");
-    // What does change the lock is told.
-    ok(&a.run("WATCH held"));
-    b.run("LOCK.RENEW held alice 1000");
-    a.run("MULTI");
-    a.run("PING");
-    assert_eq!(a.run("EXEC"), Value::Nil);
-    assert_eq!(arrival(&mut tracking)[0].text(), "invalidate");
-}
-
 fn a_user_reaches_only_the_keys_and_commands_it_may(kind: Kind) {
     let (server, mut a, _) = start(&kind);
     for rule in [
@@ -204,36 +163,12 @@ fn what_is_pipelined_behind_a_wait_follows_it(kind: Kind) {
     assert_eq!(arrival(&mut b), Value::Status("PONG".into()));
 }
 
-fn a_queue_belongs_to_its_database(kind: Kind) {
-    let (_server, mut a, mut b) = start(&kind);
-    ok(&b.run("SELECT 1"));
-    let mut last = token(&acquire(&mut b, "held", "bob"));
-    assert_eq!(a.run("LOCK.INFO held").field("owner"), &Value::bulk("alice"));
-    wait_in_line(&mut b, &mut a, "held", "carol");
-    assert_eq!(a.run("LOCK.INFO held").field("waiters"), &Value::Integer(0));
-    // What is in the other database now comes here: the queue stays with its number, as its clients do.
-    ok(&a.run("SWAPDB 0 1"));
-    assert_eq!(a.run("LOCK.INFO held").field("owner"), &Value::bulk("bob"));
-    assert_eq!(release(&mut a, "held", "bob"), Value::Integer(0));
-    assert!(!b.has_unread());
-    ok(&a.run("SELECT 1"));
-    assert_eq!(release(&mut a, "held", "alice"), Value::Integer(0));
-    let next = token(&arrival(&mut b));
-    assert!(next > last);
-    last = next;
-    ok(&a.run("SELECT 0"));
-    assert!(token(&acquire(&mut a, "held", "dave")) > last);
-}
-
 on_each_server!(
     in_a_transaction_a_wait_does_not_wait,
     in_a_script_a_wait_does_not_wait,
     in_a_function_a_wait_does_not_wait,
     a_release_in_a_transaction_or_script_hands_off_after_it,
-    a_key_that_is_deleted_and_taken_again_in_one_transaction_grants_nothing,
-    a_refused_acquire_touches_nothing,
     a_user_reaches_only_the_keys_and_commands_it_may,
     clients_that_want_no_replies_get_none_and_still_act,
     what_is_pipelined_behind_a_wait_follows_it,
-    a_queue_belongs_to_its_database,
 );

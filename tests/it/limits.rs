@@ -1,7 +1,7 @@
 //! The limits and the other settings: `kvlock.*`.
 
-use crate::asking::{LONG, SOON, acquire, arrival, error, token, wait_in_line};
-use harness::{Connection, Server, Value, cmd, observe};
+use crate::asking::{LONG, acquire, arrival, error, token, wait_in_line};
+use harness::{Connection, Server, Value, cmd};
 
 fn config(connection: &mut Connection, name: &str) -> String {
     let reply = connection.call(cmd!["CONFIG", "GET", format!("kvlock.{name}")]);
@@ -57,33 +57,6 @@ fn settings_are_taken_from_the_arguments_of_the_module() {
     ] {
         assert_eq!(config(connection, name), value, "{name}");
     }
-}
-
-#[test]
-fn bad_arguments_of_the_module_are_refused_at_load() {
-    let server = Server::options().without_module().start();
-    let connection = &mut server.connect();
-    let path = harness::module_file::path();
-    for arguments in [
-        vec!["max-waiters"],
-        vec!["max-waiters", "x"],
-        vec!["max-waiters", "-1"],
-        vec!["no-such-setting", "1"],
-        vec!["redisson-channel", "maybe"],
-        vec!["max-lease-ms", "0"],
-        vec!["quarantine-ms", "-1"],
-    ] {
-        let mut command = cmd!["MODULE", "LOAD", path.to_str().unwrap()];
-        command.extend(arguments.iter().map(|word| word.as_bytes().to_vec()));
-        assert!(connection.call(command).is_error(), "{arguments:?}");
-        let loaded = connection.run("MODULE LIST").to_string();
-        assert!(!loaded.contains("kvlock"), "{arguments:?}");
-    }
-    assert_eq!(
-        connection.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]),
-        Value::Status("OK".into())
-    );
-    server.assert_alive();
 }
 
 #[test]
@@ -177,53 +150,4 @@ fn a_server_takes_only_so_many_waiters() {
     token(&arrival(first));
     queue_full(&control.call(cmd!["LOCK.WAIT", "other", "dave", LONG, LONG]));
     assert!(!second.has_unread() && !third.has_unread());
-}
-
-#[test]
-fn a_drain_sends_all_waiters_away_and_takes_no_more() {
-    let server = Server::start();
-    let mut control = server.connect();
-    let mut waiters = [server.connect(), server.connect(), server.connect_resp(3)];
-    acquire(&mut control, "k", "alice");
-    acquire(&mut control, "other", "alice");
-    for (waiter, (key, owner)) in
-        waiters.iter_mut().zip([("k", "bob"), ("k", "carol"), ("other", "dave")])
-    {
-        wait_in_line(waiter, &mut control, key, owner);
-    }
-    assert_eq!(set(&mut control, "drain", "yes"), Value::Status("OK".into()));
-    for waiter in &mut waiters {
-        assert_eq!(arrival(waiter).code(), "TRYAGAIN");
-    }
-    assert_eq!(control.call(cmd!["LOCK.WAIT", "k", "bob", LONG, LONG]).code(), "TRYAGAIN");
-    // What does not wait goes on.
-    token(&acquire(&mut control, "free", "bob"));
-    assert_eq!(control.run("LOCK.RELEASE k alice"), Value::Integer(0));
-    // With nobody in line the module can go, and what it leaves are plain hashes.
-    observe::wait_for_blocked_clients(&mut control, 0);
-    harness::wait::until("the module is unloaded", SOON, || {
-        match control.run("MODULE UNLOAD kvlock") {
-            Value::Status(_) => Ok(()),
-            other => Err(other.to_string()),
-        }
-    });
-    assert_eq!(control.run("HGET other alice"), Value::bulk("1"));
-    let path = harness::module_file::path();
-    assert_eq!(
-        control.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]),
-        Value::Status("OK".into())
-    );
-    assert_eq!(config(&mut control, "drain"), "no");
-    assert_eq!(control.run("LOCK.RELEASE other alice"), Value::Integer(0));
-}
-
-#[test]
-fn a_module_with_waiters_is_not_unloaded() {
-    let server = Server::start();
-    let (mut control, mut waiter) = (server.connect(), server.connect());
-    acquire(&mut control, "k", "alice");
-    wait_in_line(&mut waiter, &mut control, "k", "bob");
-    assert!(control.run("MODULE UNLOAD kvlock").is_error());
-    assert_eq!(control.run("LOCK.RELEASE k alice"), Value::Integer(0));
-    token(&arrival(&mut waiter));
 }

@@ -1,4 +1,5 @@
-//! The tests on real servers: one binary, so that it is linked once.
+//! The tests on real servers: one binary, so that it is linked once. What is a dialogue is in
+//! `tests/transcripts`; here is what counts, races, or needs more than one server.
 
 #![allow(
     missing_docs,
@@ -20,25 +21,44 @@ mod asleep;
 mod campaign;
 mod chaos;
 mod client;
+mod clocks;
 mod cluster;
 mod clustered;
 mod contexts;
+mod deaths;
 mod documents;
+mod failovers;
 mod fifo;
+mod foreign;
 mod fuzz;
 mod guard;
 mod harness_itself;
+mod key_events;
 mod languages;
+mod latches;
 mod limits;
+mod loading;
+mod mixture;
+mod modules;
+mod pauses;
 mod planted;
 mod quarantine;
+mod readers;
+mod replication;
 mod replies;
-mod shared_load;
+mod roles;
+mod searches;
+mod semaphores;
+mod sessions;
+mod stage;
 mod timing;
 mod token_floor;
 mod tokens;
 mod torn;
+mod trail;
 mod transcripts;
-mod traps;
+mod travelling;
+mod unloading;
 mod waiting_memory;
+mod watchers;
 mod wrong_type;

@@ -61,25 +61,6 @@ fn command_info_tells_flags_and_keys(kind: Kind) {
     }
 }
 
-fn command_docs_name_the_arguments(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let connection = &mut server.connect();
-    for (name, _, arguments) in COMMANDS {
-        let docs = connection.call(cmd!["COMMAND", "DOCS", name]);
-        let docs = docs.field(name);
-        assert!(docs.field("summary").text().ends_with('.'), "{name}");
-        if arguments.is_empty() {
-            continue;
-        }
-        let named: Vec<String> =
-            docs.field("arguments").elements().iter().map(|a| a.field("name").text()).collect();
-        assert!(
-            named.len() >= arguments.len() && named.iter().zip(arguments).all(|(n, a)| n == a),
-            "{name} has {named:?}"
-        );
-    }
-}
-
 fn acl_categories_are_those_of_the_servers_own_commands(kind: Kind) {
     // Redis 7.0 puts no command of a module in any category.
     if kind.is_redis_7_0() {
@@ -162,31 +143,6 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
     assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
 }
 
-fn success_is_an_integer_or_an_array_and_no_is_nil(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    for protocol in [2, 3] {
-        let (mut a, mut b) = (server.connect_resp(protocol), server.connect_resp(protocol));
-        assert!(matches!(acquire(&mut a, "k", "alice"), Value::Array(grant) if grant.len() == 2));
-        for line in [
-            "LOCK.ACQUIRE k bob 1000",
-            "LOCK.WAIT k bob 1000 1",
-            "LOCK.RELEASE k bob",
-            "LOCK.RENEW k bob 1000",
-        ] {
-            assert_eq!(b.run(line), Value::Nil, "{line}");
-        }
-        wait_in_line(&mut b, &mut a, "k", "bob");
-        assert_eq!(a.run("LOCK.CANCEL k bob"), Value::Integer(1));
-        assert_eq!(arrival(&mut b), Value::Nil);
-        let info = a.run("LOCK.INFO k WAITERS 1");
-        let list = a.run("LOCK.LIST COUNT 1");
-        assert_eq!(matches!(info, Value::Map(_)), protocol == 3, "{info}");
-        assert_eq!(list, Value::Array(vec![]));
-        assert_eq!(a.run("LOCK.RENEW k alice 1000"), Value::Integer(1000));
-        assert_eq!(a.run("LOCK.RELEASE k alice"), Value::Integer(0));
-    }
-}
-
 /// The nil of RESP2 is one and the same, the null bulk, whether it comes at once or after waiting.
 fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
     let server = Server::options().kind(&kind).start();
@@ -237,10 +193,8 @@ fn info_counts_what_happened(kind: Kind) {
 
 on_each_server!(
     command_info_tells_flags_and_keys,
-    command_docs_name_the_arguments,
     acl_categories_are_those_of_the_servers_own_commands,
     a_category_has_what_an_application_needs_and_another_the_rest,
-    success_is_an_integer_or_an_array_and_no_is_nil,
     nil_in_resp2_is_the_null_bulk,
     info_counts_what_happened,
 );

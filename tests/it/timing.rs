@@ -33,21 +33,6 @@ fn a_lease_is_handed_off_when_it_ends(kind: Kind) {
     }
 }
 
-fn a_lease_that_was_renewed_is_looked_at_again(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let (mut control, mut waiter) = (server.connect(), server.connect());
-    control.run("DEBUG SET-ACTIVE-EXPIRE 0");
-    control.run("LOCK.ACQUIRE k alice 1000");
-    wait_in_line(&mut waiter, &mut control, "k", "bob");
-    assert_eq!(control.run("LOCK.RENEW k alice 60000"), Value::Integer(60_000));
-    // The first lease is over, and nobody was served.
-    observe::let_pass(&mut control, Duration::from_millis(1100));
-    assert!(!waiter.has_unread());
-    assert_eq!(control.run("LOCK.RENEW k alice 100"), Value::Integer(100));
-    let end = control.run("PEXPIRETIME k").integer();
-    assert!(token(&arrival(&mut waiter)) / 1000 >= end);
-}
-
 fn a_wait_ends_when_its_time_is_over(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let (mut control, mut waiter) = (server.connect(), server.connect());
@@ -160,7 +145,6 @@ fn it_counts_how_long_they_waited_and_how_long_they_held(kind: Kind) {
 on_each_server!(
     it_counts_how_long_they_waited_and_how_long_they_held,
     a_lease_is_handed_off_when_it_ends,
-    a_lease_that_was_renewed_is_looked_at_again,
     a_wait_ends_when_its_time_is_over,
     timeouts_end_in_their_own_order,
     many_leases_that_end_at_one_moment_are_all_handed_off,

@@ -196,7 +196,11 @@ const POISONED_FLOORS: [&str; 8] =
     ["9007199254740992", "4503599627370497", "18446744073709551616", "-5", "0", "1e15", "text", ""];
 
 /// Values of a token field that no server of ours has written.
-const POISON: [&str; 9] = [
+const POISON: [&str; 13] = [
+    "t9223372036854775807",
+    "t-1",
+    "t",
+    "17",
     "t9007199254740992",
     "t4503599627370497",
     "t18446744073709551616",

@@ -1,7 +1,8 @@
 //! Plays the conversations in `tests/transcripts`, each in the protocols that it names.
 
 use harness::kind::workspace;
-use harness::transcript::run_file;
+use harness::transcript::{run_file, run_file_on};
+use harness::{Kind, on_each_server};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -60,11 +61,40 @@ transcripts!(
     wait_timeout,
 );
 
+/// What servers may do differently, on each of them.
+macro_rules! on_each {
+    ($($name:ident),+ $(,)?) => {
+        const ON_EACH: &[&str] = &[$(stringify!($name)),+];
+        $(
+            fn $name(kind: Kind) {
+                run_file_on(&folder().join(concat!(stringify!($name), ".txt")), &kind);
+            }
+        )+
+        on_each_server!($($name),+);
+    };
+}
+
+on_each!(
+    deaths,
+    foreign_changes,
+    foreign_writes,
+    latches,
+    panics,
+    pauses,
+    permits,
+    promotions,
+    readers,
+    reconnects,
+    redisson,
+    refused_writes,
+    turns,
+);
+
 #[test]
 fn every_file_of_the_folder_is_listed() {
     let files = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let listed = LISTED.iter().map(|name| format!("{name}.txt"));
+    let listed = LISTED.iter().chain(ON_EACH).map(|name| format!("{name}.txt"));
     assert_eq!(files.collect::<BTreeSet<_>>(), listed.collect());
 }

@@ -115,35 +115,6 @@ fn a_remnant_with_only_the_token_is_a_free_lock_above_which_tokens_go_on() {
 }
 
 #[test]
-fn a_stored_token_that_is_none_is_ignored() {
-    // 2^52 + 1, 2^53, 2^63 - 1, and no numbers.
-    for stored in [
-        "t4503599627370497",
-        "t9007199254740992",
-        "t9223372036854775807",
-        "t-1",
-        "t",
-        "17",
-        "''",
-        "t1e3",
-    ] {
-        for_both_protocols(|connection| {
-            connection.run(&format!("HSET k alice 1 fencing-token {stored}"));
-            connection.run("PEXPIRE k 60000");
-            assert_eq!(
-                connection.run("LOCK.INFO k").field("holds"),
-                &Value::Integer(1),
-                "{stored}"
-            );
-            assert_eq!(acquire(connection, "k", "bob"), Value::Nil, "{stored}");
-            assert!(token(&acquire(connection, "k", "alice")) < 1 << 52, "{stored}");
-            assert_eq!(connection.run("LOCK.RELEASE k alice ALL"), Value::Integer(0));
-            assert!(token(&acquire(connection, "k", "bob")) < 1 << 52, "{stored}");
-        });
-    }
-}
-
-#[test]
 fn the_largest_count_is_not_exceeded() {
     for_both_protocols(|connection| {
         connection.run("HSET k alice 4294967295");

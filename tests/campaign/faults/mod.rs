@@ -5,6 +5,8 @@
 //! whose topology it can happen on draws it.
 
 pub(crate) use minority::{JUMP, KILLS};
+pub(crate) use options::settle;
+pub(crate) use sessions::{STEP, STOPPED};
 
 use crate::round::Moment;
 use crate::topology::Topology;
@@ -32,7 +34,11 @@ macro_rules! tables {
     };
 }
 
-tables!(commands, memory, minority, network, processes, roles);
+mod stranger;
+
+tables!(
+    clients, commands, data, keys, memory, minority, network, options, processes, roles, sessions,
+);
 
 /// One of these, drawn by their weights.
 pub(crate) fn draw(faults: &[&'static Fault], random: &mut Random) -> &'static Fault {

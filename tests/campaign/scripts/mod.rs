@@ -39,9 +39,10 @@ pub(crate) struct Script {
     act: fn(Setting, u64, &Runtime) -> Seen,
     /// For each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
-    /// How many locks a primary without settings grants in each try, at least.
-    granted: u64,
-    /// How many of these are lost.
+    /// How many locks the old primary grants in each try, at least, for each of [`Setting::ALL`]: where
+    /// no grant is what a setting is for, or a machine is too busy for one, that is none.
+    granted: [u64; 5],
+    /// How many of these are lost, without settings.
     lost: u64,
 }
 
@@ -55,7 +56,7 @@ pub(crate) const ALL: [Script; 5] = [
         evidence: "11, F14",
         act: |setting, _, runtime| lost::link(setting, runtime),
         expected: [Each, Never, Never, Each, Never],
-        granted: 0,
+        granted: [1, 0, 0, 1, 1],
         lost: 1,
     },
     Script {
@@ -63,7 +64,7 @@ pub(crate) const ALL: [Script; 5] = [
         evidence: "12, F15",
         act: |setting, _, runtime| lost::stale(setting, runtime),
         expected: [Each, Each, Never, Each, Never],
-        granted: 0,
+        granted: [1, 0, 0, 1, 1],
         lost: 1,
     },
     Script {
@@ -71,7 +72,7 @@ pub(crate) const ALL: [Script; 5] = [
         evidence: "13, F16",
         act: |setting, _, runtime| split::paused(setting, runtime),
         expected: [Each, Any, Never, Any, Any],
-        granted: 0,
+        granted: [1, 0, 0, 0, 0],
         lost: 0,
     },
     Script {
@@ -79,7 +80,7 @@ pub(crate) const ALL: [Script; 5] = [
         evidence: "F17",
         act: |setting, _, runtime| split::partition(setting, runtime),
         expected: [Each, Any, Never, Each, Never],
-        granted: 2,
+        granted: [2, 1, 1, 1, 1],
         lost: 0,
     },
     Script {
@@ -87,7 +88,7 @@ pub(crate) const ALL: [Script; 5] = [
         evidence: "F9",
         act: clocks::apart,
         expected: [Any, Untried, Untried, Untried, Never],
-        granted: 0,
+        granted: [2, 0, 0, 0, 2],
         lost: 0,
     },
 ];
@@ -101,6 +102,8 @@ struct Seen {
     /// How often that was.
     double_grants: u64,
     granted: u64,
+    /// Tries in which the old primary granted nothing: they show little.
+    idle: u64,
     /// Grants that were told to their client and are not known after the failover, or not known to
     /// a client that had not released them.
     lost: u64,
@@ -116,6 +119,7 @@ impl Seen {
         self.doubled += u64::from(one.double_grants > 0);
         self.double_grants += one.double_grants;
         self.granted += one.granted;
+        self.idle += u64::from(one.granted == 0);
         self.lost += one.lost;
         self.tokens_back += one.tokens_back;
         self.notes.extend(one.notes);
@@ -137,8 +141,7 @@ impl Script {
     }
 
     fn expected(&self, setting: Setting) -> Expected {
-        let column = Setting::ALL.iter().position(|it| *it == setting).expect("it is one of all");
-        self.expected[column]
+        self.expected[setting.column()]
     }
 
     pub(crate) fn play(&self, setting: Setting, options: &Options, report: &Report) {
@@ -151,14 +154,15 @@ impl Script {
             all.add(one);
             runtime.shutdown_background();
         }
-        let Seen { tries, doubled, granted, lost, tokens_back, notes, .. } = &all;
+        let Seen { tries, doubled, granted, idle, lost, tokens_back, notes, .. } = &all;
         let claim = |right: bool, wrong: String| {
             if !right {
                 report.violation(wrong);
             }
         };
-        // Nothing that is done against it must be why nothing is granted or lost.
-        let (g, l) = if setting == Setting::Default { (self.granted, self.lost) } else { (0, 0) };
+        // Otherwise no overlap is to be seen because nothing was tried.
+        let g = self.granted[setting.column()];
+        let l = if setting == Setting::Default { self.lost } else { 0 };
         claim(granted >= &(g * tries), format!("Fault: {granted} granted, not {g} a try"));
         claim(lost >= &(l * tries), format!("Fault: {lost} of {tries} lost: nothing was cut"));
         claim(*tokens_back == 0, format!("Token: {tokens_back} did not grow"));
@@ -170,7 +174,7 @@ impl Script {
         }
         let notes: String = notes.iter().map(|note| format!("; {note}")).collect();
         report.figure(format!(
-            "{seen}, {granted} granted, {lost} lost, {tokens_back} tokens back{notes}"
+            "{seen}, {granted} granted, nothing in {idle}, {lost} lost, {tokens_back} tokens back{notes}"
         ));
     }
 }

@@ -50,8 +50,7 @@ impl Topology for Nodes {
 
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(2));
-        let connect = |_| runtime.block_on(builder().connect(self.cluster.url()));
-        (0..4).map(|number| Way::One(connect(number).expect("the cluster answers"))).collect()
+        (0..4).map(|_| Way::one(runtime, builder(), self.cluster.url())).collect()
     }
 
     fn keys(&self, round: u64) -> Vec<String> {

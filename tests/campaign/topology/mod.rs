@@ -6,14 +6,19 @@ mod cluster;
 mod five;
 mod pair;
 mod sentinel;
+mod single;
+mod strangers;
 
 pub(crate) use cluster::{MOVED, Nodes};
 pub(crate) use five::{Five, SERVERS};
 pub(crate) use pair::Pair;
 pub(crate) use sentinel::Watched;
+pub(crate) use single::Single;
+pub(crate) use strangers::{GUEST, Strangers, TURN_MS, Two, guest};
 
 use crate::round::Moment;
 use crate::workload::Way;
+use harness::clock::Clock;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::site::Site;
@@ -92,6 +97,16 @@ pub(crate) trait Topology {
 
     /// In a cluster: its nodes.
     fn nodes(&self) -> Option<&Nodes> {
+        None
+    }
+
+    /// The clock of the one server that there is.
+    fn clock(&self) -> Option<&Clock> {
+        None
+    }
+
+    /// Where strangers come by: what they may know of it.
+    fn strangers(&self) -> Option<&Strangers> {
         None
     }
 

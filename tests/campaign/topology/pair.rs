@@ -6,7 +6,8 @@ use crate::setting::Setting;
 use crate::workload::Way;
 use harness::proxy::Proxy;
 use harness::random::Random;
-use harness::{Server, cmd, observe, wait};
+use harness::{Options, Server, cmd, observe, wait};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -17,7 +18,7 @@ const LEASES_MS: [u64; 1] = [100];
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Pair {
-    servers: [Server; 2],
+    pub(super) servers: Arc<[Server; 2]>,
     primary: AtomicUsize,
     address: Proxy,
     setting: Setting,
@@ -25,22 +26,24 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let options = setting.options(Duration::from_millis(LEASES_MS[0]));
-        let first = options.clone().start();
-        let second = options.replica_of(&first).start();
+        Box::new(Self::with(setting, |options, _| options))
+    }
+
+    /// One whose servers are started so.
+    pub(super) fn with(setting: Setting, how: impl Fn(Options, usize) -> Options) -> Self {
+        let options = || setting.options(Duration::from_millis(LEASES_MS[0]));
+        let first = how(options(), 0).start();
+        let second = how(options(), 1).replica_of(&first).start();
         observe::wait_for_replica(&mut first.connect(), &mut second.connect());
         observe::end_quarantine(&mut first.connect());
         let address = Proxy::new();
         address.lead_to(&first);
-        Box::new(Self {
-            servers: [first, second],
-            primary: AtomicUsize::default(),
-            address,
-            setting,
-        })
+        let servers = Arc::new([first, second]);
+        Self { servers, primary: AtomicUsize::default(), address, setting }
     }
 
-    fn roles(&self) -> (&Server, &Server) {
+    /// Which is the primary, and which is not.
+    pub(super) fn roles(&self) -> (&Server, &Server) {
         let primary = self.primary.load(Ordering::SeqCst);
         (&self.servers[primary], &self.servers[1 - primary])
     }
@@ -54,8 +57,7 @@ impl Topology for Pair {
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let url = format!("redis://127.0.0.1:{}/", self.address.port());
         let builder = || self.setting.builder(1).reply_timeout(Duration::from_secs(1));
-        let connect = |_| runtime.block_on(builder().connect(url.as_str()));
-        (0..2).map(|number| Way::One(connect(number).expect("the primary answers"))).collect()
+        (0..2).map(|_| Way::one(runtime, builder(), url.as_str())).collect()
     }
 
     fn leases_ms(&self) -> &[u64] {
@@ -97,5 +99,6 @@ impl Topology for Pair {
         });
         self.primary.fetch_xor(1, Ordering::SeqCst);
         self.address.lead_to(after);
+        observe::wait_for_replica_link(&mut before.connect());
     }
 }

@@ -61,8 +61,7 @@ impl Topology for Watched {
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let watched = (0..3).map(|_| self.site.url());
         let urls = watched.chain(self.servers().into_iter().map(Server::url));
-        let connect = |url| runtime.block_on(self.builder().connect(url)).expect("it answers");
-        urls.map(|url| Way::One(connect(url))).collect()
+        urls.map(|url| Way::one(runtime, self.builder(), url)).collect()
     }
 
     fn leases_ms(&self) -> &[u64] {

@@ -1,16 +1,37 @@
 //! What tasks do to the servers, one file for each sort, and the ways by which they reach locks: a
-//! server, Sentinels or a cluster by one client, or several servers by a quorum.
+//! server, Sentinels or a cluster by one client, several servers by a quorum, or a pair with nothing
+//! but connections.
 
+mod bound;
+mod elections;
+mod hold;
+mod latches;
 mod locks;
+mod readers;
+mod semaphores;
+mod wire;
 
+pub(crate) use bound::{BEYOND, BOUND};
+pub(crate) use elections::ELECTIONS;
+pub(crate) use latches::LATCHES;
 pub(crate) use locks::LOCKS;
+pub(crate) use readers::READERS;
+pub(crate) use semaphores::SEMAPHORES;
+pub(crate) use wire::{
+    CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
+    client_of, keys as wire_keys,
+};
 
 use crate::round::Round;
+use crate::topology::Two;
+use harness::history::Request;
 use harness::random::Random;
-use kvlock::{Client, Error, Guard, Quorum, QuorumGuard};
+use kvlock::{Builder, Client, Error, Guard, Leadership, Permits};
+use kvlock_quorum::{Quorum, QuorumGuard};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
 /// A task until the end of its round.
 pub(crate) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -26,27 +47,113 @@ pub(crate) struct Work {
 /// By which locks are acquired.
 #[derive(Clone)]
 pub(crate) enum Way {
-    One(Client),
+    One(Client, Again),
     Several(Quorum),
+    /// By nothing but connections.
+    Wire(Two),
 }
 
-/// A lock that is held.
+/// How a client was made, for one more like it.
+#[derive(Clone)]
+pub(crate) struct Again {
+    builder: Builder,
+    url: String,
+}
+
+impl Again {
+    async fn connect(&self) -> Result<Client, Error> {
+        self.builder.clone().connect(self.url.as_str()).await
+    }
+}
+
+/// What is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Alone,
+    Shared,
+    /// A lock held alone that is bound to the session of its client.
+    Bound,
+    /// So many permits of [`PERMITS`].
+    Permits(u32),
+    Leader,
+}
+
+/// How many permits there are of each semaphore.
+const PERMITS: u32 = 3;
+
+/// Much longer than sessions and what may happen meanwhile: a lock that is bound is free because its
+/// session is gone.
+const BOUND_LEASE: Duration = Duration::from_secs(60);
+
+impl Sort {
+    /// Nobody else holds it.
+    fn is_alone(self) -> bool {
+        matches!(self, Self::Alone | Self::Bound | Self::Leader)
+    }
+
+    /// A semaphore stays, and a lock of its name would be refused.
+    fn name(self, key: &str) -> String {
+        if matches!(self, Self::Permits(_)) { format!("{key}-permits") } else { key.to_owned() }
+    }
+
+    /// The lease, if it is not one of those of the topology.
+    fn lease(self) -> Option<Duration> {
+        (self == Self::Bound).then_some(BOUND_LEASE)
+    }
+
+    /// Nobody waits for the end of its lease: it is renewed, or kept by heartbeats.
+    fn is_watched(self) -> bool {
+        matches!(self, Self::Bound | Self::Leader)
+    }
+
+    fn permits(self) -> u64 {
+        if let Self::Permits(permits) = self { permits.into() } else { 1 }
+    }
+
+    fn request(self, lease: Duration, timeout: Option<Duration>) -> Request {
+        match self {
+            Self::Alone | Self::Bound | Self::Leader => Request::Acquire { lease, timeout },
+            Self::Shared => Request::Share { lease, timeout },
+            Self::Permits(_) => Request::Permits { of: PERMITS.into(), lease, timeout },
+        }
+    }
+
+    fn release(self) -> Request {
+        match self {
+            Self::Alone | Self::Bound | Self::Leader => Request::Release,
+            Self::Shared => Request::ReleaseShare,
+            Self::Permits(_) => Request::ReleasePermits,
+        }
+    }
+}
+
+/// What somebody holds.
 pub(crate) enum Held {
     One(Guard),
     Several(QuorumGuard),
+    Permits(Permits),
+    Leads(Leadership),
 }
 
-/// For how long a lock is wanted.
+/// What is wanted, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
+    pub(crate) sort: Sort,
     pub(crate) lease: Duration,
     /// The watchdog renews it.
     pub(crate) watched: bool,
 }
 
 impl Way {
+    /// By a client of its own.
+    pub(crate) fn one(runtime: &Runtime, builder: Builder, url: impl Into<String>) -> Self {
+        let again = Again { builder, url: url.into() };
+        let client = runtime.block_on(again.connect()).expect("the server answers");
+        Self::One(client, again)
+    }
+
     /// Waits for that long at most; without a time it does not wait.
-    pub(crate) async fn acquire(
+    async fn acquire(
         &self,
         key: &str,
         term: Term,
@@ -55,14 +162,7 @@ impl Way {
         // Nothing is not to wait.
         let within = within.unwrap_or_default();
         match self {
-            Self::One(client) => {
-                let lock = client.lock(key);
-                let lock = match term.watched {
-                    true => lock.lease(term.lease),
-                    false => lock.fixed_lease(term.lease),
-                };
-                Ok(lock.acquire_within(within).await?.map(Held::One))
-            }
+            Self::One(client, _) => acquire(client, key, term, within).await,
             Self::Several(quorum) => {
                 let lock = quorum.lock(key);
                 let lock = match term.watched {
@@ -71,53 +171,107 @@ impl Way {
                 };
                 Ok(lock.acquire_within(within).await?.map(Held::Several))
             }
+            Self::Wire(_) => panic!("there is no client"),
+        }
+    }
+
+    /// That of one client.
+    fn client(&self) -> &Client {
+        match self {
+            Self::One(client, _) => client,
+            Self::Several(_) => panic!("a quorum has nothing but locks"),
+            Self::Wire(_) => panic!("there is no client"),
         }
     }
 
     /// Waits until all is done that was left to be done in the background.
     pub(crate) async fn settled(&self) {
         match self {
-            Self::One(client) => client.settled().await,
+            Self::One(client, _) => client.settled().await,
             Self::Several(quorum) => quorum.settled().await,
+            Self::Wire(_) => {}
         }
     }
 }
 
+async fn acquire(
+    client: &Client,
+    key: &str,
+    term: Term,
+    within: Duration,
+) -> Result<Option<Held>, Error> {
+    let Term { sort, lease, watched } = term;
+    let lock = match sort {
+        Sort::Alone => client.lock(key),
+        Sort::Shared => client.lock(key).shared(),
+        Sort::Bound => client.lock(key).bound(),
+        Sort::Permits(permits) => {
+            let all = client.semaphore(key).permits(permits);
+            let some = if watched { all.lease(lease) } else { all.fixed_lease(lease) };
+            return match some.acquire_within(within).await {
+                // Nobody has made it yet, or the server has forgotten it.
+                Err(error) if error.code() == Some("UNSET") => {
+                    all_permits(client, key).await.map(|()| None)
+                }
+                other => Ok(other?.map(Held::Permits)),
+            };
+        }
+        Sort::Leader => {
+            let election = client.election(key).lease(lease);
+            return Ok(election.campaign_within(within).await?.map(Held::Leads));
+        }
+    };
+    let lock = if watched { lock.lease(lease) } else { lock.fixed_lease(lease) };
+    Ok(lock.acquire_within(within).await?.map(Held::One))
+}
+
+async fn all_permits(client: &Client, key: &str) -> Result<(), Error> {
+    client.semaphore(key).set_once(PERMITS).await.map(|_| ())
+}
+
+/// The same for whatever is held.
+macro_rules! of_held {
+    ($held:expr, $guard:ident => $do:expr) => {
+        match $held {
+            Held::One($guard) => $do,
+            Held::Several($guard) => $do,
+            Held::Permits($guard) => $do,
+            Held::Leads($guard) => $do,
+        }
+    };
+}
+
 impl Held {
-    pub(crate) fn token(&self) -> u64 {
+    /// Permits have none.
+    fn token(&self) -> Option<u64> {
         match self {
-            Self::One(guard) => guard.token().value(),
-            Self::Several(guard) => guard.token().value(),
+            Self::One(guard) => Some(guard.token().value()),
+            Self::Several(guard) => Some(guard.token().value()),
+            Self::Leads(leadership) => Some(leadership.term().value()),
+            Self::Permits(_) => None,
         }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        match self {
-            Self::One(guard) => guard.is_lost(),
-            Self::Several(guard) => guard.is_lost(),
-        }
+    fn is_lost(&self) -> bool {
+        of_held!(self, guard => guard.is_lost())
     }
 
-    pub(crate) fn lease_left(&self) -> Duration {
-        match self {
-            Self::One(guard) => guard.lease_left(),
-            Self::Several(guard) => guard.lease_left(),
-        }
+    fn lease_left(&self) -> Duration {
+        of_held!(self, guard => guard.lease_left())
     }
 
-    pub(crate) async fn lost(&self) {
-        match self {
-            Self::One(guard) => {
-                guard.lost().await;
-            }
-            Self::Several(guard) => guard.lost().await,
-        }
+    async fn lost(&self) {
+        of_held!(self, guard => {
+            let _why = guard.lost().await;
+        });
     }
 
-    pub(crate) async fn release(self) -> Result<(), Error> {
+    async fn release(self) -> Result<(), Error> {
         match self {
             Self::One(guard) => guard.release().await,
             Self::Several(guard) => guard.release().await,
+            Self::Permits(permits) => permits.release().await,
+            Self::Leads(leadership) => leadership.resign().await,
         }
     }
 }

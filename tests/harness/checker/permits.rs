@@ -27,7 +27,8 @@ pub(super) fn check(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
         certain.extend(certainly_held(calls, &breaks, limits, report));
         possible.extend(possibly_held(calls));
     }
-    check_number(calls, certain, report);
+    check_number(calls, certain, Rule::Permits, report);
+    check_number(calls, believed(calls), Rule::Belief, report);
     let waits =
         |call: &&&Call| call.queued.is_some() && matches!(call.request, Request::Permits { .. });
     let waiting: Vec<&Call> = calls.iter().filter(waits).copied().collect();
@@ -36,7 +37,7 @@ pub(super) fn check(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
 }
 
 /// Never are more out than there are.
-fn check_number(calls: &[&Call], certain: Vec<(Span, u64)>, report: &mut Report<'_>) {
+fn check_number(calls: &[&Call], certain: Vec<(Span, u64)>, rule: Rule, report: &mut Report<'_>) {
     let of = calls.iter().filter_map(|call| match call.request {
         Request::Permits { of, .. } => Some(of),
         _ => None,
@@ -52,9 +53,25 @@ fn check_number(calls: &[&Call], certain: Vec<(Span, u64)>, report: &mut Report<
     for (at, more, permits) in steps {
         out = if more { out + permits } else { out - permits };
         if more && out > of {
-            report.add(Rule::Permits, format!("{out} of {of} permits are out at {at:?}"));
+            report.add(rule, format!("{out} of {of} permits are out at {at:?}"));
         }
     }
+}
+
+/// What clients say that they believed to have, and when: of an owner that asks once.
+fn believed(calls: &[&Call]) -> Vec<(Span, u64)> {
+    let mut released: BTreeMap<&str, Duration> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.request == Request::ReleasePermits) {
+        released.entry(&call.owner).or_insert(call.sent);
+    }
+    let belief = |call: &&Call| match (call.answer, call.valid_until) {
+        (Some((at, Outcome::Holds { permits })), Some(until)) => {
+            let end = released.get(call.owner.as_str()).map_or(until, |sent| until.min(*sent));
+            Some(((at, end), permits))
+        }
+        _ => None,
+    };
+    calls.iter().filter_map(belief).collect()
 }
 
 /// What one owner holds at the least, and when. Reports what it cannot have been told.

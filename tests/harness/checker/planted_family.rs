@@ -290,6 +290,19 @@ fn permits_that_the_dead_keep_are_found() {
     passes(&[take("a", 0, 1, holds(3)), wait_for_permits("b", 90, 91, 120, holds(1))]);
 }
 
+#[test]
+fn more_permits_believed_in_than_there_are_are_found() {
+    // The server may take back what it granted, and clients must not believe in it any more.
+    let broken = |second| {
+        let first = believing(take("a", 0, 1, holds(2)), 60);
+        [first, break_it(2, 3), believing(take("b", 10, 11, holds(second)), 80)]
+    };
+    finds(Rule::Belief, &broken(2));
+    passes(&broken(1));
+    let [first, gone, second] = broken(2);
+    passes(&[first, gone, give_back("a", 5, 6, 0), second]);
+}
+
 fn set_latch(sent: u64, answered: u64, count: u64) -> Call {
     call("setter", Request::SetLatch { count }, sent, answered, Outcome::Done)
 }

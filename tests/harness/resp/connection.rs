@@ -116,6 +116,15 @@ impl Connection {
         self.receive(PATIENCE).unwrap_or_else(|e| panic!("{}: {e}", shorten(command.as_ref())))
     }
 
+    /// [`call`](Self::call) over a connection that may break.
+    ///
+    /// # Errors
+    /// See [`ReceiveError`].
+    pub fn ask(&mut self, command: impl AsRef<[Vec<u8>]>) -> Result<Value, ReceiveError> {
+        self.send(command);
+        self.receive(PATIENCE)
+    }
+
     /// [`call`](Self::call) with a line as one types it in redis-cli.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(split(line).unwrap_or_else(|e| panic!("{line}: {e}")))
@@ -182,7 +191,7 @@ impl Connection {
 }
 
 /// A command as it goes over the wire.
-fn encode(command: &[Vec<u8>]) -> Vec<u8> {
+pub fn encode(command: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for argument in command {
         bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());

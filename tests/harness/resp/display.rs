@@ -10,6 +10,24 @@ impl fmt::Display for Value {
     }
 }
 
+impl Value {
+    /// The same in one line: an array, and a map like the array that it is in RESP2, in brackets.
+    pub fn line(&self) -> String {
+        let list = |values: &mut dyn Iterator<Item = &Self>| {
+            format!("[{}]", values.map(Self::line).collect::<Vec<_>>().join(", "))
+        };
+        match self {
+            Self::Nil => "nil".to_owned(),
+            Self::Integer(number) => number.to_string(),
+            Self::Array(elements) | Self::Push(elements) | Self::Set(elements) => {
+                list(&mut elements.iter())
+            }
+            Self::Map(pairs) => list(&mut pairs.iter().flat_map(|(key, value)| [key, value])),
+            _ => self.to_string(),
+        }
+    }
+}
+
 /// `indent` is how far the lines after the first are moved to the right.
 fn write(value: &Value, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Result {
     match value {
@@ -99,6 +117,14 @@ mod tests {
             value.to_string(),
             "1# \"state\" => \"held\"\n2# \"queue\" => 1) \"x\"\n   2) \"y\""
         );
+    }
+
+    #[test]
+    fn in_one_line_a_map_is_an_array() {
+        let pair = |value| vec![(Value::bulk("k"), value)];
+        let value = Value::Map(pair(Value::Array(vec![Value::Integer(5), Value::Nil])));
+        assert_eq!(value.line(), "[\"k\", [5, nil]]");
+        assert_eq!(Value::Array(vec![]).line(), "[]");
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod parser;
 mod quoting;
 mod value;
 
-pub use connection::{Connection, ReceiveError};
+pub use connection::{Connection, ReceiveError, encode};
 pub use parser::{Malformed, parse};
 pub use quoting::{escape, split};
 pub use value::Value;

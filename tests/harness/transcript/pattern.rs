@@ -19,13 +19,21 @@ pub(super) fn matches(expected: &[String], seen: &[String], names: &mut Names) -
 
 /// Whether one line fits, and binds what it names.
 pub(super) fn line_matches(expected: &str, seen: &str, names: &mut Names) -> bool {
-    let mut seen = seen;
+    let (mut seen, mut anything) = (seen, false);
     for piece in pieces(expected) {
         seen = match piece {
-            Piece::Text(text) => match seen.strip_prefix(text) {
-                Some(rest) => rest,
-                None => return false,
-            },
+            Piece::Text("") if anything => "",
+            Piece::Text(text) => {
+                let from = if std::mem::take(&mut anything) { seen.find(text) } else { Some(0) };
+                match from.and_then(|from| seen[from..].strip_prefix(text)) {
+                    Some(rest) => rest,
+                    None => return false,
+                }
+            }
+            Piece::Placeholder("...") => {
+                anything = true;
+                seen
+            }
             Piece::Placeholder(inside) if inside.starts_with("hex") => {
                 match hex_matches(inside, seen, names) {
                     Some(rest) => rest,
@@ -207,6 +215,14 @@ mod tests {
         assert!(fits("2) \"channel:{k}\"", "2) \"channel:{k}\"", names));
         assert!(!fits("2) \"channel:{k}\"", "2) \"channel:5\"", names));
         assert!(fits("\"a{b}\" => {t}", "\"a{b}\" => 12", names));
+    }
+
+    #[test]
+    fn three_dots_are_anything() {
+        let names = &mut Names::new();
+        assert!(fits("(error) ERR {...}", "(error) ERR no such key", names));
+        assert!(fits("a {...} c {t}", "a b c 5", names) && names["t"] == 5);
+        assert!(!fits("(error) ERR {...}", "(error) OOM", names));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::parse::{Action, Step, Transcript};
 use super::pattern::{Names, fill_in, matches};
-use crate::observe;
-use crate::resp::{Connection, ReceiveError, split};
+use crate::resp::{Connection, ReceiveError, Value, encode, split};
 use crate::server::Server;
+use crate::{cmd, observe};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -51,25 +51,54 @@ pub fn play(
     protocol: u8,
     to_the_end: bool,
 ) -> Vec<Mismatch> {
-    let control = server.connect();
-    let mut stage =
-        Stage { server, protocol, control, clients: BTreeMap::new(), names: Names::new() };
-    let mut mismatches = Vec::new();
+    play_with(server, None, transcript, protocol, to_the_end)
+}
+
+/// The same with a replica, whose clients are called `replica`, `replica2` and so on.
+pub(super) fn play_with(
+    server: &Server,
+    replica: Option<&Server>,
+    transcript: &Transcript,
+    protocol: u8,
+    to_the_end: bool,
+) -> Vec<Mismatch> {
+    let mut stage = Stage::new(server, replica, protocol);
+    let mut mismatches: Vec<Mismatch> = Vec::new();
+    let mut together = Vec::new();
     for (index, step) in transcript.steps.iter().enumerate() {
-        let expected = &step.expected_in(protocol).text;
-        let seen = stage.act(step, expected);
-        if matches(expected, &seen, &mut stage.names) {
+        together.push(index);
+        if let Action::Together(_) = step.action {
             continue;
         }
-        mismatches.push(Mismatch {
-            place: format!("{}:{} (RESP{protocol})", transcript.name, step.line + 1),
-            action: transcript.lines[step.line].clone(),
-            expected: expected.clone(),
-            step: index,
-            seen,
-        });
-        if !to_the_end {
-            return mismatches;
+        let together = std::mem::take(&mut together);
+        if together.len() > 1 {
+            stage.send_together(together.iter().map(|index| &transcript.steps[*index]));
+        }
+        for index in &together {
+            let step = &transcript.steps[*index];
+            let expected = &step.expected_in(protocol).text;
+            let seen = if together.len() > 1 {
+                stage.reply(&step.client, expected, step.compact)
+            } else {
+                stage.act(step, expected)
+            };
+            if fits(expected, &seen, &mut stage.names) {
+                continue;
+            }
+            mismatches.push(Mismatch {
+                place: format!("{}:{} (RESP{protocol})", transcript.name, step.line + 1),
+                action: stage.turn.clone() + &transcript.lines[step.line],
+                expected: expected.clone(),
+                step: *index,
+                seen,
+            });
+            if !to_the_end {
+                return mismatches;
+            }
+        }
+        if step.action == Action::Begin {
+            let row = transcript.lines[step.line].clone();
+            stage.turn = format!("(turn {} of {row}) ", stage.begin(step.line));
         }
     }
     let left = stage.left_over();
@@ -85,43 +114,150 @@ pub fn play(
     mismatches
 }
 
+/// Whether a reply is the expected one: one of those between `||`, or with `_` any that is no error.
+fn fits(expected: &[String], seen: &[String], names: &mut Names) -> bool {
+    match (expected, seen) {
+        ([one], [seen]) if one == "_" => !seen.starts_with("(error)"),
+        ([one], _) if one.contains(" || ") => {
+            one.split(" || ").any(|one| matches(&[one.to_owned()], seen, names))
+        }
+        ([one], _) => {
+            let one = one.strip_suffix(NO_MORE).unwrap_or(one).to_owned();
+            matches(&[one], seen, names)
+        }
+        _ => matches(expected, seen, names),
+    }
+}
+
+/// Behind a grant that is over by the time its reply is read.
+const NO_MORE: &str = " (no more)";
+
+/// A lock that is waited for and taken to see that all that was due is done.
+const CANARY: &str = "canary";
+
 struct Stage<'a> {
     server: &'a Server,
+    replica: Option<&'a Server>,
     protocol: u8,
     control: Connection,
     clients: BTreeMap<String, Client>,
     names: Names,
+    /// The names that were known before the loop, and where that begins.
+    before: (usize, Names),
+    /// Which turn of a loop this is, for messages.
+    turn: String,
+    turns: usize,
+    counters: BTreeMap<String, i64>,
 }
 
 struct Client {
     connection: Connection,
     id: i64,
+    db: String,
     /// In a command whose reply has not come.
     blocked: bool,
+    /// The lock that it waits for, and as whom.
+    waits: Option<[String; 2]>,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
+    fn new(server: &'a Server, replica: Option<&'a Server>, protocol: u8) -> Self {
+        let mut stage = Self {
+            server,
+            replica,
+            protocol,
+            control: server.connect(),
+            clients: BTreeMap::new(),
+            names: Names::from([("port".to_owned(), server.port().into())]),
+            before: Default::default(),
+            turn: String::new(),
+            turns: 0,
+            counters: BTreeMap::new(),
+        };
+        stage.names.extend(replica.map(|it| ("replica".to_owned(), it.port().into())));
+        stage.counters = stage.counted();
+        stage
+    }
+
     /// Does what the step says and returns what was seen, as lines.
     fn act(&mut self, step: &Step, expected: &[String]) -> Vec<String> {
-        let name = &step.client;
-        if !self.clients.contains_key(name) {
+        let (name, compact) = (&step.client, step.compact);
+        if !name.is_empty() && !self.clients.contains_key(name) {
             self.enter(name);
         }
         match &step.action {
-            Action::Command(command) => self.command(name, command, expected),
-            Action::Until(command) => self.until(name, command, expected),
-            Action::Arrives => self.arrival(name),
+            Action::Command(command) | Action::Together(command) => {
+                self.command(name, command, expected, compact)
+            }
+            Action::Sent(command) => {
+                let words = self.words(name, command);
+                let client = self.clients.get_mut(name).expect("it has entered");
+                words.map(|words| client.connection.send(words)).err().into_iter().collect()
+            }
+            Action::Until(command) => self.until(name, command, expected, compact),
+            Action::Field(field, command) => self.field(name, command, field),
+            Action::Arrives => self.arrival(name, expected, compact),
             Action::WaitClosed => self.closing(name),
             Action::Close => self.leave(name, Connection::close),
             Action::Reset => self.leave(name, Connection::reset),
+            Action::Blocked => {
+                observe::wait_until_blocked(&mut self.control, self.clients[name].id);
+                Vec::new()
+            }
+            Action::Counted(field) => self.until_counted(field, expected),
+            Action::Begin => Vec::new(),
+            Action::Pass(ms) => {
+                observe::let_pass(&mut self.control, Duration::from_millis(*ms));
+                Vec::new()
+            }
+            Action::Settle => self.settle(),
         }
     }
 
+    /// What a counter is when it is what is expected, or at last.
+    fn until_counted(&mut self, field: &str, expected: &[String]) -> Vec<String> {
+        let before = self.counters.get(field).copied().unwrap_or(0);
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let now = self.counted().get(field).copied().unwrap_or(0);
+            let seen = vec![(now - before).to_string()];
+            if fits(expected, &seen, &mut self.names.clone()) || Instant::now() > deadline {
+                return seen;
+            }
+        }
+    }
+
+    /// A turn of the loop at that line begins: returns which.
+    fn begin(&mut self, line: usize) -> usize {
+        if self.turns == 0 || self.before.0 != line {
+            self.before = (line, self.names.clone());
+            self.turns = 0;
+        }
+        let ids = self.names.iter().filter(|(name, _)| name.starts_with("id "));
+        let ids: Vec<_> = ids.map(|(name, id)| (name.clone(), *id)).collect();
+        self.names = self.before.1.clone();
+        self.names.extend(ids);
+        self.counters = self.counted();
+        self.turns += 1;
+        self.turns
+    }
+
+    /// The counters of the module.
+    fn counted(&mut self) -> BTreeMap<String, i64> {
+        let info = self.control.call(cmd!["INFO", "everything"]).text();
+        let fields = info.lines().filter_map(|line| line.strip_prefix("kvlock_")?.split_once(':'));
+        let numbers = fields.filter_map(|(name, it)| Some((name.to_owned(), it.parse().ok()?)));
+        numbers.collect()
+    }
+
     fn enter(&mut self, name: &str) {
-        let mut connection = self.server.connect_resp(self.protocol);
+        let home = self.replica.filter(|_| name.starts_with("replica")).unwrap_or(self.server);
+        let mut connection = home.connect_resp(self.protocol);
         let id = connection.client_id();
         self.names.insert(format!("id {name}"), id.into());
-        self.clients.insert(name.to_owned(), Client { connection, id, blocked: false });
+        let db = "0".to_owned();
+        let client = Client { connection, id, db, blocked: false, waits: None };
+        self.clients.insert(name.to_owned(), client);
     }
 
     fn leave(&mut self, name: &str, how: fn(Connection)) -> Vec<String> {
@@ -133,16 +269,63 @@ impl Stage<'_> {
         Vec::new()
     }
 
-    fn command(&mut self, name: &str, command: &str, expected: &[String]) -> Vec<String> {
-        let words = split(&fill_in(command, &self.names));
+    /// The words of a command, with what is known put in.
+    fn words(&mut self, name: &str, command: &str) -> Result<Vec<Vec<u8>>, String> {
+        let words = split(&fill_in(command, &self.names)).map_err(|why| format!("({why})"))?;
         let client = self.clients.get_mut(name).expect("it has entered");
-        if client.blocked {
-            return vec![format!("({name} is blocked and cannot send)")];
+        let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+        match &words[..] {
+            [wait, key, owner, _, _] if wait.eq_ignore_ascii_case(b"LOCK.WAIT") => {
+                client.waits = Some([text(key), text(owner)]);
+            }
+            [select, db] if select.eq_ignore_ascii_case(b"SELECT") => client.db = text(db),
+            _ => client.waits = None,
         }
-        match words {
-            Ok(words) => client.connection.send(words),
-            Err(why) => return vec![format!("({why})")],
+        Ok(words)
+    }
+
+    fn send(&mut self, name: &str, command: &str) -> Result<(), String> {
+        if self.clients[name].blocked {
+            return Err(format!("({name} is blocked and cannot send)"));
         }
+        let words = self.words(name, command)?;
+        self.clients.get_mut(name).expect("it has entered").connection.send(words);
+        Ok(())
+    }
+
+    /// Sends commands of one client in one write, which arrives in one read.
+    fn send_together<'s>(&mut self, steps: impl Iterator<Item = &'s Step>) {
+        let mut bytes = Vec::new();
+        let mut name = "";
+        for step in steps {
+            name = &step.client;
+            if !self.clients.contains_key(name) {
+                self.enter(name);
+            }
+            if let Action::Together(command) | Action::Command(command) = &step.action {
+                let words = self.words(name, command).unwrap_or_else(|why| panic!("{why}"));
+                bytes.extend(encode(&words));
+            }
+        }
+        self.clients.get_mut(name).expect("it has entered").connection.send_raw(&bytes);
+    }
+
+    fn command(
+        &mut self,
+        name: &str,
+        command: &str,
+        expected: &[String],
+        compact: bool,
+    ) -> Vec<String> {
+        match self.send(name, command) {
+            Ok(()) => self.reply(name, expected, compact),
+            Err(why) => vec![why],
+        }
+    }
+
+    /// The reply to what was sent, or that there is none.
+    fn reply(&mut self, name: &str, expected: &[String], compact: bool) -> Vec<String> {
+        let client = self.clients.get_mut(name).expect("it has entered");
         // Where a reply is expected, a moment in which the client is blocked is none of our business.
         let wants_reply = !expected.is_empty() && expected != ["(blocked)"];
         let deadline = Instant::now() + DEADLINE;
@@ -156,26 +339,115 @@ impl Stage<'_> {
             }
             match client.connection.receive(if wants_reply { DEADLINE } else { TURN }) {
                 Err(ReceiveError::Timeout) if !wants_reply && Instant::now() < deadline => {}
-                other => return lines(other),
+                other => return lines(other, compact),
             }
         }
     }
 
-    fn until(&mut self, name: &str, command: &str, expected: &[String]) -> Vec<String> {
+    fn until(
+        &mut self,
+        name: &str,
+        command: &str,
+        expected: &[String],
+        compact: bool,
+    ) -> Vec<String> {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let seen = self.command(name, command, expected);
-            if matches(expected, &seen, &mut self.names.clone()) || Instant::now() > deadline {
+            let seen = self.command(name, command, expected, compact);
+            if fits(expected, &seen, &mut self.names.clone()) || Instant::now() > deadline {
                 return seen;
             }
         }
     }
 
-    fn arrival(&mut self, name: &str) -> Vec<String> {
+    fn field(&mut self, name: &str, command: &str, field: &str) -> Vec<String> {
+        if let Err(why) = self.send(name, command) {
+            return vec![why];
+        }
+        let client = self.clients.get_mut(name).expect("it has entered");
+        match client.connection.receive(DEADLINE) {
+            Ok(reply @ (Value::Array(_) | Value::Map(_))) => vec![reply.field(field).line()],
+            other => lines(other, true),
+        }
+    }
+
+    fn arrival(&mut self, name: &str, expected: &[String], compact: bool) -> Vec<String> {
+        match expected {
+            [waits] if waits == "(waits)" => return self.waiting(name),
+            [closed] if closed == "(closed)" => {
+                let seen = self.closing(name);
+                return if seen.is_empty() { vec!["(closed)".to_owned()] } else { seen };
+            }
+            [away] if away == "(sent away)" => return self.sent_away(name),
+            _ => {}
+        }
         let client = self.clients.get_mut(name).expect("it has entered");
         let result = client.connection.receive(DEADLINE);
         client.blocked &= result.is_err();
-        lines(result)
+        let over = expected.iter().any(|line| line.ends_with(NO_MORE));
+        if let (Ok(reply), Some(_), false) = (&result, self.replica, over) {
+            let told = self.as_the_key_says(name, &reply.clone());
+            if let Some(other) = told {
+                return vec![other];
+            }
+        }
+        lines(result, compact)
+    }
+
+    /// What the key of a lock says that was granted, if that is something else.
+    fn as_the_key_says(&mut self, name: &str, reply: &Value) -> Option<String> {
+        let client = self.clients.get_mut(name).expect("it has entered");
+        let [key, owner] = client.waits.take()?;
+        let Value::Array(grant) = reply else { return None };
+        let [Value::Integer(token), Value::Integer(1)] = grant[..] else { return None };
+        self.control.call(cmd!["SELECT", client.db]);
+        let held = self.control.call(cmd!["HGETALL", key]);
+        let left = self.control.call(cmd!["PTTL", key]).integer();
+        let mut held: Vec<_> = held.elements().iter().map(Value::text).collect();
+        held.sort();
+        let mut granted = [owner, "1".to_owned(), "fencing-token".to_owned(), format!("t{token}")];
+        granted.sort();
+        (held != granted || left <= 0)
+            .then(|| format!("(granted {granted:?}, but {held:?} for {left} ms)"))
+    }
+
+    /// That a client is in line and was told nothing, after all that was due is done.
+    fn waiting(&mut self, name: &str) -> Vec<String> {
+        let seen = self.settle();
+        let client = self.clients.get_mut(name).expect("it has entered");
+        if client.connection.has_unread() {
+            return lines(client.connection.receive(DEADLINE), true);
+        }
+        if observe::is_blocked(&mut self.control, client.id) {
+            return if seen.is_empty() { vec!["(waits)".to_owned()] } else { seen };
+        }
+        vec!["(neither waits nor was told anything)".to_owned()]
+    }
+
+    /// A waiter of a server that is no primary any more is told so by the module, or the server closes
+    /// its connection.
+    fn sent_away(&mut self, name: &str) -> Vec<String> {
+        let Some(mut client) = self.clients.remove(name) else { return Vec::new() };
+        match client.connection.receive_or_closed() {
+            Some(told) if !told.is_error() || told.code() != "UNBLOCKED" => vec![told.line()],
+            _ => vec!["(sent away)".to_owned()],
+        }
+    }
+
+    /// Returns when all that was due on the server has been done: a look at a lock that was due later
+    /// than anything before has led to a grant.
+    fn settle(&mut self) -> Vec<String> {
+        let mut canary = self.server.connect();
+        let id = canary.client_id();
+        self.control.run("SELECT 0");
+        self.control.call(cmd!["LOCK.ACQUIRE", CANARY, "nobody", 600_000]);
+        canary.send(cmd!["LOCK.WAIT", CANARY, CANARY, 600_000, 0]);
+        observe::wait_until_blocked(&mut self.control, id);
+        self.control.call(cmd!["DEL", CANARY]);
+        let granted = canary.receive(DEADLINE);
+        canary.call(cmd!["LOCK.RELEASE", CANARY, CANARY]);
+        *self.counters.entry("granted".to_owned()).or_default() += 2;
+        if matches!(granted, Ok(Value::Array(_))) { Vec::new() } else { lines(granted, true) }
     }
 
     fn closing(&mut self, name: &str) -> Vec<String> {
@@ -184,7 +456,7 @@ impl Stage<'_> {
         };
         match client.connection.receive(DEADLINE) {
             Err(ReceiveError::Closed) => Vec::new(),
-            other => lines(other),
+            other => lines(other, false),
         }
     }
 
@@ -200,7 +472,7 @@ impl Stage<'_> {
             if client.connection.has_unread() {
                 left.push(format!(
                     "({name} has unread) {}",
-                    lines(client.connection.receive(DEADLINE)).join("\n")
+                    lines(client.connection.receive(DEADLINE), false).join("\n")
                 ));
             } else if observe::is_blocked(&mut self.control, client.id) {
                 left.push(format!("({name} is still blocked)"));
@@ -210,8 +482,9 @@ impl Stage<'_> {
     }
 }
 
-fn lines(result: Result<crate::Value, ReceiveError>) -> Vec<String> {
+fn lines(result: Result<Value, ReceiveError>, compact: bool) -> Vec<String> {
     match result {
+        Ok(value) if compact => vec![value.line()],
         Ok(value) => value.to_string().lines().map(str::to_owned).collect(),
         Err(why) => vec![format!("({why})")],
     }

@@ -1,6 +1,6 @@
 //! Puts what was seen into the file.
 
-use super::parse::{Block, Step, Transcript};
+use super::parse::{Action, Block, Step, Transcript};
 use super::pattern::{Names, line_matches};
 use super::play::Mismatch;
 
@@ -9,13 +9,30 @@ use super::play::Mismatch;
 /// block when the file is played in both.
 pub(super) fn rewritten(transcript: &Transcript, protocol: u8, mismatches: &[Mismatch]) -> String {
     let mut lines = transcript.lines.clone();
+    let mut done = Vec::new();
     // From the end, so that the places before stay right.
     for mismatch in mismatches.iter().rev() {
         let Some(step) = transcript.steps.get(mismatch.step) else {
             continue;
         };
+        // A loop plays a line again and again.
+        if done.contains(&step.line) {
+            continue;
+        }
+        done.push(step.line);
         let alternative = protocol == 3 && transcript.protocols.len() > 1;
         match &step.resp3 {
+            _ if step.compact => {
+                let line = &transcript.lines[step.line];
+                let (action, _) = match step.action {
+                    Action::Arrives => line.split_once(' '),
+                    _ => line.rsplit_once("-> "),
+                }
+                .unwrap_or((line, ""));
+                let arrow = if step.action == Action::Arrives { " " } else { "-> " };
+                let seen = mismatch.seen.join(" ");
+                lines.splice(step.expected.place.clone(), [format!("{action}{arrow}{seen}")]);
+            }
             None if alternative => insert_alternative(&mut lines, step, &mismatch.seen),
             _ => replace(&mut lines, step, step.expected_in(protocol), &mismatch.seen),
         }

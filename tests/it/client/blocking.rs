@@ -33,12 +33,18 @@ fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dro
     control.call(cmd!["LOCK.FORCERELEASE", "k"]);
     assert!(matches!(last.release(), Err(Error::Lost)));
 
+    let reader = lock.acquire().unwrap().downgrade().unwrap();
+    reader.release_in(Duration::ZERO).unwrap();
+    let detached = lock.acquire().unwrap();
+    let (owner, token) = (detached.owner().to_owned(), detached.token());
+    detached.detach().unwrap();
+    drop(client.wait_for((*client).lock("k").adopt(&owner, token)).unwrap());
+    client.wait_for(client.settled());
+
     let dropped = client.lock("k").acquire().unwrap();
     client.wait_for(client.semaphore("s").set(2)).unwrap();
     drop((client, lock));
+    // Where a program may end.
     drop(dropped);
-    wait::until("the lock is free", SOON, || match control.call(cmd!["EXISTS", "k"]) {
-        Value::Integer(0) => Ok(()),
-        other => Err(other.to_string()),
-    });
+    assert_eq!(control.call(cmd!["EXISTS", "k"]), Value::Integer(0));
 }

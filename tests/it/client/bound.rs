@@ -50,6 +50,47 @@ async fn a_client_that_is_gone_frees_what_it_has_bound() {
     drop(guards);
 }
 
+/// Several at once, from a semaphore whose other permits stay held.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_of_a_client_that_is_gone_are_free() {
+    let mut stage = Stage::set().await;
+    let url = stage.server.url();
+    stage.client.semaphore("s").set(3).await.unwrap();
+    let other = soon(stage.client.semaphore("s").lease(LEASE).acquire()).await.unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let permits = runtime.spawn(async move {
+        let client = client_of(&url, 500).await;
+        client.semaphore("s").permits(2).bound().acquire().await.unwrap()
+    });
+    let permits = permits.await.unwrap();
+    assert_eq!((permits.count(), stage.bound()), (2, 1));
+    runtime.shutdown_background();
+    let two = soon(stage.client.semaphore("s").permits(2).acquire()).await.unwrap();
+    assert!(!other.is_lost());
+    drop((permits, two, other));
+    soon(stage.client.settled()).await;
+}
+
+/// A server that was started anew is told again, and how many there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_bound_anew_and_given_back_at_once() {
+    let mut stage = Stage::of(Server::options().append_only("always").start()).await;
+    stage.client = client_of(&stage.server.url(), 5_000).await;
+    stage.client.semaphore("s").set(2).await.unwrap();
+    let pool = stage.client.semaphore("s").bound();
+    let permits = soon(pool.permits(2).acquire()).await.unwrap();
+    stage.server.kill9();
+    stage.server.restart();
+    stage.control = stage.server.connect();
+    wait::until("they are bound again", SOON, || match stage.bound() {
+        1 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    assert!(!permits.is_lost());
+    soon(permits.release()).await.unwrap();
+    assert_eq!(stage.bound(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let mut stage = Stage::set().await;
@@ -115,6 +156,42 @@ async fn a_heartbeat_goes_on_over_another_connection() {
             }
         });
     }
+    assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
+    soon(guard.release()).await.unwrap();
+}
+
+/// A heartbeat that arrives late, over a connection of before, takes over from the one that is heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
+    let mut stage = Stage::set().await;
+    let mut monitor = stage.server.connect();
+    assert!(!monitor.run("MONITOR").is_error());
+    stage.client = client_of(&stage.server.url(), 3_000).await;
+    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let id = loop {
+        let seen = monitor.receive(SOON).unwrap().text();
+        if let Some((_, arguments)) = seen.split_once("\"SESSION.NEXT\" \"") {
+            break arguments.split('"').next().unwrap().to_owned();
+        }
+    };
+    monitor.close();
+    let session = stage.bound_to("k");
+    for replaced in 1..=3 {
+        wait::until("it reads", SOON, || {
+            match stage.control.run("SESSION.LIST")[0].field("reader") {
+                Value::Integer(_) => Ok(()),
+                other => Err(other.to_string()),
+            }
+        });
+        assert!(!stage.control.run(&format!("SESSION.NEXT {id} 0 0")).is_error());
+        assert_eq!(observe::info_number(&mut stage.control, "kvlock_readers_replaced"), replaced);
+    }
+    wait::until("it reads on", SOON, || {
+        match stage.control.run("SESSION.LIST")[0].field("reader") {
+            Value::Integer(_) => Ok(()),
+            other => Err(other.to_string()),
+        }
+    });
     assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
     soon(guard.release()).await.unwrap();
 }

@@ -23,6 +23,7 @@ mod runtimes;
 mod semaphore;
 mod sentinel;
 mod shared;
+mod telemetry;
 mod tls;
 mod trouble;
 mod waiting;

@@ -5,8 +5,6 @@ use harness::sentinel::{Watched, sentinel_of};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Longer than any failover: what ends earlier was not ended by the lease.
@@ -166,47 +164,6 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
     assert!(!held.is_lost());
     before.signal(Signal::SIGCONT);
     soon(held.release()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn traffic_survives_failovers_and_tokens_grow() {
-    let watched = Watched::start(2);
-    // A release that the next primary has not heard of leaves the lock to its lease.
-    let client = client_with(&watched, Duration::from_secs(2)).await;
-    let tokens = Arc::new(Mutex::new(BTreeSet::new()));
-    let mut tasks = tokio::task::JoinSet::new();
-    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    for task in 0..6 {
-        let (client, tokens, over) = (client.clone(), tokens.clone(), over.clone());
-        tasks.spawn(async move {
-            let lock = client.lock(format!("k{}", task % 2));
-            let mut last = None;
-            while !over.load(std::sync::atomic::Ordering::SeqCst) {
-                let guard = lock.acquire().await.unwrap();
-                let token = guard.token();
-                assert!(last.is_none_or(|last| token > last), "{last:?} {token}");
-                last = Some(token);
-                assert!(tokens.lock().unwrap().insert((task % 2, token)), "granted twice: {token}");
-                if let Err(trouble) = guard.release().await {
-                    // What was granted just before may not have reached the replica.
-                    assert!(trouble.is_lost() || trouble.is_retryable(), "{trouble}");
-                }
-            }
-        });
-    }
-    for _ in 0..2 {
-        let primary = tokio::task::block_in_place(|| watched.fail_over());
-        let before = tokens.lock().unwrap().len();
-        wait::until("they work there", SOON, || {
-            let granted = observe::info_number(&mut primary.connect(), "kvlock_granted");
-            let all = tokens.lock().unwrap().len();
-            if granted > 100 && all > before { Ok(()) } else { Err(format!("{granted}, {all}")) }
-        });
-    }
-    over.store(true, std::sync::atomic::Ordering::SeqCst);
-    while let Some(done) = soon(tasks.join_next()).await {
-        done.unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -123,6 +123,25 @@ async fn a_reset_around_a_release_counts_it_once() {
     stage.assert_nothing_is_left().await;
 }
 
+/// Asked again it could set a latch that has been set, and counted down, since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
+    let (mut stage, proxy) = set(LONG).await;
+    for (moment, is_set) in [(Moment::BeforeTheServer, 0), (Moment::BeforeTheAnswer, 1)] {
+        proxy.cut("LATCH.SET", moment);
+        let answer = soon(stage.client.latch("l").set(2)).await;
+        assert!(proxy.has_cut());
+        assert!(matches!(answer, Err(Error::Connection(_))), "{moment:?}: {answer:?}");
+        let is = || stage.server.connect().run("EXISTS l");
+        wait::until("it is as it will be", SOON, || match is() {
+            Value::Integer(is) if is == is_set => Ok(()),
+            other => Err(other.to_string()),
+        });
+        stage.control.run("DEL l");
+    }
+    stage.assert_nothing_is_left().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
     let (mut stage, proxy) = set(LONG).await;

@@ -20,13 +20,7 @@ fn a_hand_off_while_a_slot_migrates_arrives_with_it() {
         waiter
     });
     // It stays between the copy of the slot and the end of the move.
-    ok(&home.run("DEBUG SLOTMIGRATION PREVENT-PAUSE 1"));
-    let to = pair.cluster.id_of(pair.away());
-    ok(&home.call(cmd!["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", SLOT, SLOT, "NODE", to]));
-    wait::until("all is copied", SOON, || {
-        let jobs = home.run("CLUSTER GETSLOTMIGRATIONS").to_string();
-        if jobs.contains("waiting-to-pause") { Ok(()) } else { Err(jobs) }
-    });
+    pair.copy_as_a_whole(SLOT);
 
     // By the end of a lease, and by a release.
     let second = token(&arrival(&mut bob));

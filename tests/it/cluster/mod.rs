@@ -4,6 +4,7 @@
 //! and every step of a migration.
 
 mod atomic;
+mod bound;
 mod client;
 mod floors;
 mod importing;
@@ -12,8 +13,9 @@ mod reshard;
 mod traffic;
 mod turns;
 
+use crate::asking::SOON;
 use harness::cluster::Cluster;
-use harness::{Connection, Kind, Options, Server, Value, cmd};
+use harness::{Connection, Kind, Options, Server, Value, cmd, wait};
 
 /// How many slots a reshard moves; they are the lowest of their node.
 const MOVED_SLOTS: u32 = 60;
@@ -55,6 +57,18 @@ impl Pair {
         let (from, to) = (self.cluster.id_of(self.home()), self.cluster.id_of(self.away()));
         ok(&self.away().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "IMPORTING", from]));
         ok(&self.home().connect().call(cmd!["CLUSTER", "SETSLOT", slot, "MIGRATING", to]));
+    }
+
+    /// Moves one slot as a whole, as Valkey 9 can: returns when all is copied, before the move ends.
+    fn copy_as_a_whole(&self, slot: u16) {
+        let mut home = self.home().connect();
+        ok(&home.run("DEBUG SLOTMIGRATION PREVENT-PAUSE 1"));
+        let to = self.cluster.id_of(self.away());
+        ok(&home.call(cmd!["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", to]));
+        wait::until("all is copied", SOON, || {
+            let jobs = home.run("CLUSTER GETSLOTMIGRATIONS").to_string();
+            if jobs.contains("waiting-to-pause") { Ok(()) } else { Err(jobs) }
+        });
     }
 
     fn migrate(&self, key: &str) -> Value {

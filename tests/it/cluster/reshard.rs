@@ -6,7 +6,6 @@ use crate::asking::{LONG, SOON, acquire, arrival, error, release, token, wait_in
 use harness::checker::{Limits, assert_correct};
 use harness::history::{Call, Outcome, Request};
 use harness::{Connection, Kind, Server, Value, cmd, on_each_server};
-use std::time::Duration;
 
 /// A lock that is held and waited for while its slot moves.
 struct Contended {
@@ -119,25 +118,4 @@ fn tag_of(key: &str) -> &str {
     key.split(['{', '}']).nth(1).unwrap_or(key)
 }
 
-/// Nobody waits for a timeout that is meant to be long: they hear of the move at once.
-fn those_who_wait_without_limit_are_told_too(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let (home, away) = (pair.home(), pair.away());
-    let key = key_of_slot(7);
-    let (mut control, mut bob) = (home.connect(), home.connect());
-    acquire(&mut control, &key, "alice");
-    let id = bob.client_id();
-    bob.send(cmd!["LOCK.WAIT", key, "bob", LONG, 0]);
-    harness::observe::wait_until_blocked(&mut control, id);
-    pair.cluster.reshard(home, away, MOVED_SLOTS);
-    let told = bob.receive(SOON.min(Duration::from_secs(5))).unwrap();
-    assert!(["MOVED", "TRYAGAIN"].contains(&told.code()), "{told}");
-    // It goes where it is sent, without a new connection being needed here.
-    assert_eq!(bob.call(cmd!["LOCK.WAIT", key, "bob", LONG, 0]).code(), "MOVED");
-    pair.assert_alive();
-}
-
-on_each_server!(
-    locks_move_with_their_slots_there_and_back_under_traffic,
-    those_who_wait_without_limit_are_told_too,
-);
+on_each_server!(locks_move_with_their_slots_there_and_back_under_traffic,);

@@ -99,58 +99,6 @@ fn keys() -> Vec<String> {
     (0..12).map(|number| format!("k{number}")).collect()
 }
 
-/// Of those who want each grant on the replica, so that a master may die.
-async fn strict_clients(cluster: &Cluster) -> [Client; 2] {
-    let strict = || {
-        let builder = Client::builder().lease(Duration::from_secs(10)).patience(FAILOVER);
-        builder.min_replicas(1, Duration::from_secs(2)).connect(cluster.url())
-    };
-    [strict().await.unwrap(), strict().await.unwrap()]
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn masters_are_killed_under_load() {
-    let cluster = Cluster::start(3, 1);
-    let clients = strict_clients(&cluster).await;
-    let load = Load::start(&clients, &keys());
-    for _ in 0..2 {
-        meanwhile(|| {
-            load.wait_for_progress();
-            let master = cluster.node_for("k0");
-            let replica = cluster.replica_of(master);
-            master.kill9();
-            cluster.wait_for_takeover(replica);
-            // It has to have a replica again before it grants anything.
-            master.restart();
-            cluster.wait_until_agreed();
-            load.wait_for_progress();
-        });
-    }
-    assert_eq!(load.end().await.losses, 0, "a replica had each of them");
-    keys().iter().for_each(|key| wait_until_free(&cluster, key));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn replicas_take_over_in_order_under_load() {
-    let cluster = Cluster::start(3, 1);
-    let clients = [
-        client_with(&cluster, Duration::from_secs(10)).await,
-        client_with(&cluster, Duration::from_secs(10)).await,
-    ];
-    let load = Load::start(&clients, &keys());
-    for round in 0..4 {
-        meanwhile(|| {
-            load.wait_for_progress();
-            let master = cluster.node_for(format!("k{}", round / 2));
-            cluster.fail_over(master);
-            cluster.wait_until_agreed();
-            load.wait_for_progress();
-        });
-    }
-    assert_eq!(load.end().await.losses, 0, "a coordinated failover loses nothing");
-    keys().iter().for_each(|key| wait_until_free(&cluster, key));
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
     let cluster = Cluster::start(3, 1);
@@ -215,29 +163,4 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
     assert!(matches!(soon(gone.release()).await, Err(Error::Lost)));
     assert!(!kept.is_lost());
     soon(kept.release()).await.unwrap();
-}
-
-/// Answers get lost: what was asked is asked again, and counts once.
-#[tokio::test(flavor = "multi_thread")]
-async fn connections_are_cut_under_load() {
-    let cluster = Cluster::start(3, 0);
-    let clients = [
-        client_with(&cluster, Duration::from_secs(10)).await,
-        client_with(&cluster, Duration::from_secs(10)).await,
-    ];
-    let load = Load::start(&clients, &keys());
-    for _ in 0..10 {
-        meanwhile(|| {
-            for node in cluster.nodes() {
-                let killed = node.connect().run("CLIENT KILL TYPE normal SKIPME yes");
-                assert!(killed.integer() > 0, "{killed}");
-            }
-            load.wait_for_progress();
-        });
-    }
-    assert_eq!(load.end().await.losses, 0, "no lock is given to two");
-    for client in &clients {
-        soon(client.settled()).await;
-    }
-    keys().iter().for_each(|key| wait_until_free(&cluster, key));
 }

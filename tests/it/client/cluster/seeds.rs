@@ -50,7 +50,7 @@ async fn one_node_is_not_taken_for_all() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quorum_is_of_servers_not_of_clusters() {
     let cluster = Cluster::start(3, 0);
-    let told = kvlock::Quorum::of([client(&cluster).await]).await.unwrap_err();
+    let told = kvlock_quorum::Quorum::of([client(&cluster).await]).await.unwrap_err();
     assert!(matches!(&told, Error::Config(text) if text.contains("cluster")), "{told:?}");
 }
 

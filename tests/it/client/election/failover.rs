@@ -98,6 +98,16 @@ impl Group {
     }
 }
 
+/// Waits until the leader and the observer are told of it there.
+fn are_told(at: &Server, name: &str) {
+    wait::until("two observe it", SOON, || {
+        let info = at.connect().call(cmd!["LOCK.INFO", name]);
+        let some = info.to_string().contains("observers");
+        let all = some && info.field("observers") == &Value::Integer(2);
+        if all { Ok(()) } else { Err(info.to_string()) }
+    });
+}
+
 /// Waits until it knows it: until then it is a primary for itself.
 fn is_deposed(server: &Server) {
     wait::until("it is a replica", SOON, || {
@@ -148,8 +158,11 @@ async fn observers_and_leaders_follow_a_slot_that_moves() {
     group.settles();
     let before = group.terms();
     let (from, to) = (&cluster.nodes()[0], &cluster.nodes()[1]);
+    are_told(from, &group.name);
     tokio::task::block_in_place(|| cluster.reshard(from, to, 20));
     assert_eq!(cluster.node_for(&group.name).port(), to.port());
+    // Who has not noticed yet leads on in any case.
+    are_told(to, &group.name);
     group.settles();
     assert_eq!(group.terms(), before, "it leads on");
     group.force_out(to);

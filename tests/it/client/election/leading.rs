@@ -27,8 +27,8 @@ async fn candidates_lead_in_order_and_terms_grow() {
         (Some(next.owner().as_bytes()), Some(next.term()))
     );
     drop(next);
-    assert!(!second.is_leader() || stage.owner_of("k").is_some());
     stage.assert_nothing_is_left().await;
+    assert!(!second.is_leader());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +134,7 @@ async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
     assert_eq!(*seen.lock().unwrap(), [owner]);
     stage.wait_until_free("k");
     // It cannot be renewed any more.
-    let election = election.lease(Duration::from_secs(2));
+    let election = election.lease(Duration::from_secs(6));
     let (lost, seen) = leads(&stage, &election, false);
     comes_true("it leads", || election.is_leader());
     let owner = stage.owner_of("k");
@@ -186,7 +186,7 @@ async fn who_never_led_is_never_asked_to_work_nor_told_to_stop() {
     stage.control = stage.server.connect();
     // Forgotten by the server, so it leads now; and one who gives up before that has not.
     comes_true("it leads", || election.is_leader());
-    assert_eq!(worked.load(Ordering::SeqCst), 1);
+    comes_true("it works", || worked.load(Ordering::SeqCst) == 1);
     let other = super::candidate(&stage, "b");
     let campaigns = in_line(&mut stage, &other);
     campaigns.abort();

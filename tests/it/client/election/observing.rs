@@ -124,6 +124,22 @@ async fn a_lock_is_observed_for_all_who_want_it_so() {
     assert_eq!(soon(reader.lost()).await, Loss::Forced);
 }
 
+/// What is shared has no one holder, and that is no news to those who share it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").shared().observed();
+    let first = soon(lock.acquire()).await.unwrap();
+    observed(&mut stage);
+    let second = soon(lock.acquire()).await.unwrap();
+    observe::let_pass(&mut stage.control, Duration::from_millis(300));
+    assert_eq!(stage.renewals(), 0);
+    stage.control.run("LOCK.FORCERELEASE k");
+    for guard in [first, second] {
+        assert_eq!(soon(guard.lost()).await, Loss::Forced);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_leader_says_later_is_seen_with_the_same_term() {
     let stage = Stage::set().await;

@@ -3,7 +3,7 @@
 use super::{Stage, clients, soon, wait_for_servers};
 use harness::Server;
 use harness::clock::Clock;
-use kvlock::{Client, Quorum};
+use kvlock_quorum::{Client, Quorum};
 use std::time::Duration;
 
 const HOUR_MS: i64 = 3_600_000;

@@ -5,7 +5,7 @@ use harness::checker::{Limits, assert_correct};
 use harness::clock::Clock;
 use harness::history::{Outcome, Recorder, Request};
 use harness::{Server, cmd};
-use kvlock::{Client, Quorum};
+use kvlock_quorum::{Client, Quorum};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

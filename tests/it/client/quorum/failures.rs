@@ -2,7 +2,7 @@
 
 use super::{SOON, Stage, assert_no_majority, clients, soon, wait_for_servers};
 use harness::{Server, Value, observe, wait};
-use kvlock::{Client, Quorum};
+use kvlock_quorum::{Client, Quorum};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use super::{Stage, assert_no_majority, clients, soon};
 use harness::{Server, cmd};
-use kvlock::{Client, Error, Quorum};
+use kvlock_quorum::{Client, Error, Quorum};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_server_twice_is_refused() {

@@ -2,7 +2,7 @@
 
 use super::{Stage, clients, soon, wait_for_servers};
 use harness::wait;
-use kvlock::{Client, Error, Quorum};
+use kvlock_quorum::{Client, Error, Quorum};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]

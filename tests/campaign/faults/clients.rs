@@ -1,0 +1,74 @@
+//! What strangers do to clients: they are killed, evicted, and left without their user, some in the
+//! turn of a grant.
+
+use super::Fault;
+use super::stranger::{Stranger, of_strangers};
+use crate::topology::{GUEST, guest};
+use crate::workload::client_of;
+use harness::history::Request;
+use harness::observe::PATIENCE;
+use harness::resp::ReceiveError;
+use harness::{Value, cmd};
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(super) const FAULTS: &[Fault] = of_strangers! {
+    "CLIENT KILL of one", 8, |it| it.kill_one();
+    "CLIENT KILL in the turn of a grant", 12, |it| {
+        it.strike_while_granted(|id| vec![cmd!["CLIENT", "KILL", "ID", id]])
+    };
+    "ACL DELUSER in the turn of a grant", 3, |it| {
+        it.strike_while_granted(|_| vec![cmd!["ACL", "DELUSER", GUEST], guest()])
+    };
+    "eviction of clients", 6, |it| it.evict_clients();
+};
+
+impl Stranger<'_> {
+    /// Clients that take the most memory are disconnected, waiters among them.
+    fn evict_clients(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["CLIENT", "NO-EVICT", "ON"])?;
+        let few = 1 + self.random.below(16);
+        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", few * 20_000])?;
+        sleep(Duration::from_millis(1 + self.random.below(10)));
+        self.say(cmd!["CONFIG", "SET", "maxmemory-clients", 0])
+    }
+
+    fn kill_one(&mut self) -> Result<(), ReceiveError> {
+        let list = self.ask(cmd!["CLIENT", "LIST", "TYPE", "normal"])?.text();
+        let me = self.ask(cmd!["CLIENT", "ID"])?.to_string();
+        let ids: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("id=")?.split(' ').next())
+            .filter(|id| !me.contains(*id))
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let id = (*self.random.pick(&ids)).to_owned();
+        self.ask(cmd!["CLIENT", "KILL", "ID", id]).map(drop)
+    }
+
+    /// Frees a lock, and strikes the client that gets it before it can hear of that.
+    fn strike_while_granted(
+        &mut self,
+        strike: fn(i64) -> Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
+        let Value::Array(_) = info else { return Ok(()) };
+        let head = info.field("queue").elements().first();
+        let Some(id) = head.and_then(|head| client_of(&self.round.lines.mailboxes, head)) else { return Ok(()) };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let connection = self.connection()?;
+        // A transaction, so that both are done in the same turn whatever the network does.
+        let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
+        commands.extend(strike(id));
+        commands.push(cmd!["EXEC"]);
+        let count = commands.len();
+        commands.into_iter().for_each(|command| connection.send(command));
+        let replies: Result<Vec<Value>, _> =
+            (0..count).map(|_| connection.receive(PATIENCE)).collect();
+        self.broken(&[call], replies.is_ok());
+        replies.map(drop)
+    }
+}

@@ -1,0 +1,66 @@
+//! What is done to all data of a server: they are written to the disk while the load goes on, loaded
+//! again, and compared with those of the replica.
+
+use super::Fault;
+use super::stranger::{Stranger, of_strangers};
+use harness::resp::ReceiveError;
+use harness::{cmd, observe};
+use std::time::{Duration, Instant};
+
+/// How long a child of the server may take to write a few keys to the disk.
+const FORK: Duration = Duration::from_secs(30);
+
+/// How long writes are paused at most while somebody looks at the replica.
+const LOOK: Duration = Duration::from_secs(2);
+
+pub(super) const FAULTS: &[Fault] = of_strangers! {
+    "CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare();
+    "DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload();
+    "BGSAVE", 3, |it| it.fork(cmd!["BGSAVE"]);
+    "BGREWRITEAOF", 3, |it| it.fork(cmd!["BGREWRITEAOF"]);
+};
+
+impl Stranger<'_> {
+    /// Has a child of the server write everything to the disk, while the load goes on.
+    fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
+        let reply = self.ask(command)?;
+        // A replica that synchronises may have begun one.
+        let at_work = ["in progress", "Another child process is active"];
+        let said = reply.to_string();
+        if reply.is_error() && !at_work.iter().any(|busy| said.contains(busy)) {
+            self.round.notes.surprise(format!("cannot fork: {reply}"));
+        }
+        let end = Instant::now() + FORK;
+        while Instant::now() < end {
+            let info = self.ask(cmd!["INFO", "persistence"])?.text();
+            let at_work = |what| info.contains(&format!("{what}_in_progress:1"));
+            if !at_work("rdb_bgsave") && !at_work("aof_rewrite") {
+                return Ok(());
+            }
+        }
+        self.round.notes.surprise("a child of the server does not end".to_owned());
+        Ok(())
+    }
+
+    /// While nothing may be written the replica is the same as the primary.
+    fn compare(&mut self) -> Result<(), ReceiveError> {
+        let begun = Instant::now();
+        self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
+        let difference = self.at.difference();
+        if let Some(difference) = difference.filter(|_| begun.elapsed() < LOOK) {
+            self.round.notes.surprise(difference);
+        }
+        self.say(cmd!["CLIENT", "UNPAUSE"])
+    }
+
+    /// A primary that loads leaves out what has expired, and does not tell its replica, for which
+    /// there would be none if this were a restart. So the replica starts anew.
+    fn reload(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["DEBUG", "RELOAD"])?;
+        self.say(cmd!["DEBUG", "CHANGE-REPL-ID"])?;
+        self.ask(cmd!["CLIENT", "KILL", "TYPE", "replica"])?;
+        let (primary, replica) = self.at.roles();
+        observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! What strangers, and a server without memory, do to keys.
+
+use super::Fault;
+use super::stranger::{Stranger, of_strangers};
+use crate::workload::{CALM, KeyKind, Lock, WIRE_PERMITS, WILD};
+use harness::history::{CallId, Request};
+use harness::resp::ReceiveError;
+use harness::{Value, cmd};
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(super) const FAULTS: &[Fault] = of_strangers! {
+    "DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key]);
+    "UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key]);
+    "PEXPIRE by a stranger", 8, |it| it.let_expire();
+    "SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20]);
+    "HDEL by a stranger", 6, |it| it.delete_owner();
+    "RENAME and COPY by a stranger", 2, |it| it.replace();
+    "HPEXPIRE by a stranger", 1, |it| it.let_a_field_end();
+    "FORCERELEASE", 4, |it| it.force_release();
+    "FLUSHDB", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB"]]);
+    "FLUSHDB ASYNC", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB", "ASYNC"]]);
+    "FLUSHALL", 2, |it| it.on_keys_of(&[CALM, WILD], &[cmd!["FLUSHALL"]]);
+    "SWAPDB", 2, |it| it.swap();
+    "eviction of keys", 3, |it| it.evict_keys();
+};
+
+/// What a server that is full may do.
+const POLICIES: [&str; 8] = [
+    "noeviction",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+];
+
+/// Lets many others hold a key for so many milliseconds.
+const CROWD: &str = "\
+    local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[1]) \
+    for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'stranger-' .. n, till) end";
+
+/// How long those hold it, and for how long it may be believed of a key that nobody waits for that
+/// it is the one that was there before.
+const CROWD_MS: u64 = 30;
+const BELIEVED: Duration = Duration::from_millis(1_100);
+
+impl Stranger<'_> {
+    /// The name of a wild one of which that is true.
+    fn one(&mut self, is: fn(&Lock) -> bool) -> String {
+        let locks = self.round.keys.iter().map(|key| Lock::of(key));
+        let locks: Vec<Lock> = locks.filter(|lock| lock.db == WILD && is(lock)).collect();
+        self.random.pick(&locks).key.clone()
+    }
+
+    fn key(&mut self) -> String {
+        self.one(|_| true)
+    }
+
+    /// The name of one that is a lock.
+    pub(super) fn lock(&mut self) -> String {
+        self.one(Lock::is_lock)
+    }
+
+    fn lock_or_semaphore(&mut self) -> String {
+        self.one(|it| it.kind != KeyKind::Latch)
+    }
+
+    /// Does something to one key that may end whoever's hold.
+    fn on_key(
+        &mut self,
+        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<(), ReceiveError> {
+        let key = self.key();
+        self.break_it(&key, command)
+    }
+
+    fn force_release(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        self.break_it(&key, |key| cmd!["LOCK.FORCERELEASE", key])
+    }
+
+    /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
+    /// it: it is over when the key is gone.
+    fn let_expire(&mut self) -> Result<(), ReceiveError> {
+        let key = self.key();
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        // In ages first: what waits for the end of a lease must not run after it.
+        let far = self.ask(cmd!["PEXPIREAT", key, 1_u64 << 61, "XX"]);
+        let reply = far.and_then(|_| self.ask(cmd!["PEXPIRE", key, 1, "LT"]));
+        sleep(Duration::from_millis(5));
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn break_it(
+        &mut self,
+        key: &str,
+        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
+    ) -> Result<(), ReceiveError> {
+        let call = self.round.recorder.sent(key, "stranger", Request::Break);
+        let command = command(key);
+        let reply = self.ask(command);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    /// Does something to all locks of these databases, and sees to it that the floors are there
+    /// again. The wild one is the last, and stays selected.
+    fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
+        let locks = self.round.keys.iter().map(|key| Lock::of(key));
+        let locks = locks.filter(|lock| dbs.contains(&lock.db));
+        let sent = |it: Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
+        let calls: Vec<CallId> = locks.map(sent).collect();
+        let replies: Result<Vec<Value>, _> =
+            commands.iter().map(|command| self.ask(command.clone())).collect();
+        self.broken(&calls, replies.is_ok());
+        for reply in replies?.iter().filter(|reply| reply.is_error()) {
+            self.round.notes.surprise(format!("what was done to all keys was refused: {reply}"));
+        }
+        for db in dbs {
+            // A failover right now would find no trace of the tokens.
+            self.say(cmd!["SELECT", db])?;
+            self.say(cmd!["LOCK.ACQUIRE", "scratch", "stranger", 1])?;
+        }
+        Ok(())
+    }
+
+    /// Any key may have to go, by any of the policies.
+    fn evict_keys(&mut self) -> Result<(), ReceiveError> {
+        let policy = *self.random.pick(&POLICIES);
+        self.round.notes.add(&format!("policy of eviction: {policy}"), 1);
+        self.on_keys_of(&[CALM, WILD], &[
+            cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
+            // Those with a policy evict before they refuse, the others refuse.
+            cmd!["PING"],
+            cmd!["DEBUG", "SLEEP", "0.002"],
+            cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
+        ])
+    }
+
+    fn swap(&mut self) -> Result<(), ReceiveError> {
+        // The locks that were there must not come back: nobody could explain that.
+        let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
+        let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
+        self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
+    }
+
+    /// Puts another key of the same sort in the place of one, twice: one that strangers hold for
+    /// long, and one that they hold for a moment. They are a few, or thousands whose leases end
+    /// together.
+    fn replace(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock_or_semaphore();
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;
+        let count = if is_semaphore { WIRE_PERMITS } else { *self.random.pick(&[3, 2_000]) };
+        let mut replaced = Ok(());
+        for ms in [600_000, CROWD_MS] {
+            replaced = replaced.and_then(|()| self.put_crowd(&key, is_semaphore, ms, count));
+            sleep(Duration::from_millis(CROWD_MS));
+        }
+        sleep(BELIEVED);
+        self.broken(&[call], replaced.is_ok());
+        replaced
+    }
+
+    fn put_crowd(
+        &mut self,
+        key: &str,
+        is_semaphore: bool,
+        ms: u64,
+        count: u64,
+    ) -> Result<(), ReceiveError> {
+        let other = "scratch-of-strangers";
+        self.ask(cmd!["DEL", other])?;
+        if is_semaphore {
+            let counts = format!("semaphore {WIRE_PERMITS} {WIRE_PERMITS}");
+            self.ask(cmd!["HSET", other, "lock-mode", counts])?;
+        } else {
+            self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", ms, "SHARED"])?;
+            self.ask(cmd!["PEXPIRE", other, 700_000])?;
+            // It is older than what the key may have been granted by the time it is replaced.
+            self.ask(cmd!["HDEL", other, "fencing-token"])?;
+        }
+        self.ask(cmd!["EVAL", CROWD, 1, other, ms, count])?;
+        let (rename, copy) = (cmd!["RENAME", other, key], cmd!["COPY", other, key, "REPLACE"]);
+        let command = if self.random.percent(50) { rename } else { copy };
+        self.ask(command).map(drop)
+    }
+
+    /// The server takes an owner's field out of the hash when it has ended.
+    fn let_a_field_end(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock_or_semaphore();
+        let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        // Not each server has it.
+        let reply = self.ask(cmd!["HPEXPIRE", key, 1, "FIELDS", 1, owner]);
+        if reply.as_ref().is_ok_and(|reply| !reply.is_error()) {
+            sleep(BELIEVED);
+        }
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    fn delete_owner(&mut self) -> Result<(), ReceiveError> {
+        let key = self.lock();
+        let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
+        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
+        let reply = self.ask(cmd!["HDEL", key, owner]);
+        self.broken(&[call], reply.is_ok());
+        reply.map(drop)
+    }
+
+    /// One of those who hold a key.
+    fn owner_at(&mut self, key: &str) -> Result<Option<String>, ReceiveError> {
+        let fields = self.ask(cmd!["HKEYS", key])?;
+        let Value::Array(fields) = fields else { return Ok(None) };
+        let reserved = [&b"fencing-token"[..], b"lock-mode", b"lock-value"];
+        let owners = fields.iter().filter(|field| !reserved.contains(&field.bytes()));
+        let owners: Vec<String> = owners.map(Value::text).collect();
+        let any = (!owners.is_empty()).then(|| self.random.pick(&owners).clone());
+        Ok(any)
+    }
+}

@@ -1,0 +1,81 @@
+//! What lasts about as long as a session is kept that nobody reads: a client is back at the last
+//! moment, or a moment too late.
+
+use super::Fault;
+use crate::round::Moment;
+use crate::setting::SESSION;
+use crate::topology::Topology;
+use harness::proxy::Proxy;
+use harness::random::Random;
+use nix::sys::signal::Signal;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Steps of the date, of which sessions and long leases take no notice.
+pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
+
+pub(crate) const STOPPED: &str = "primary stopped for about a session";
+
+const STEP_MS: [i64; 3] = [0, 10_000, -10_000];
+
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        name: "primary cut off for about a session",
+        weight: 3,
+        on: has_proxy,
+        act: |at, moment, random| for_about_a_session(at, moment, random, Proxy::cut),
+    },
+    Fault {
+        name: "connections closed for the clients alone",
+        weight: 2,
+        on: has_proxy,
+        act: |at, moment, random| for_about_a_session(at, moment, random, Proxy::forsake),
+    },
+    Fault {
+        name: STOPPED,
+        weight: 2,
+        on: |at| at.five().is_none(),
+        act: |at, moment, random| {
+            let (primary, time) = (at.primary(random), about_a_session(random));
+            moment.is(|| {
+                primary.signal(Signal::SIGSTOP);
+                sleep(time);
+                primary.signal(Signal::SIGCONT);
+            });
+        },
+    },
+    Fault {
+        name: STEP,
+        weight: 3,
+        on: |at| at.clock().is_some(),
+        act: |at, moment, random| {
+            let Some(clock) = at.clock() else { return };
+            moment.is(|| clock.set(*random.pick(&STEP_MS)));
+        },
+    },
+];
+
+fn has_proxy(at: &dyn Topology) -> bool {
+    at.five().is_none() && at.proxy(at.primary(&mut Random::new(0))).is_some()
+}
+
+/// The proxy before the primary does that to the connections, and mends it later.
+fn for_about_a_session(
+    at: &dyn Topology,
+    moment: &mut Moment<'_>,
+    random: &mut Random,
+    harm: fn(&Proxy),
+) {
+    let Some(proxy) = at.proxy(at.primary(random)) else { return };
+    let time = about_a_session(random);
+    moment.is(|| {
+        harm(proxy);
+        sleep(time);
+        proxy.heal();
+    });
+}
+
+/// From a heartbeat less to half as much again.
+fn about_a_session(random: &mut Random) -> Duration {
+    SESSION * 2 / 3 + (SESSION * 5 / 6).mul_f64(random.below(100) as f64 / 100.0)
+}

@@ -1,0 +1,68 @@
+//! What the servers use when nobody uses them, from round to round.
+
+use harness::{Server, observe};
+use std::fmt;
+
+/// So many rounds, and a server that leaks has leaked enough to be told from one that does not.
+const ENOUGH: usize = 200;
+
+/// How much more may be used in the last quarter than in the second, in percent. A byte that stays
+/// behind for each call of an hour is more.
+const TOLERANCE: u64 = 5;
+
+/// Bytes used by all servers, after each round.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Vec<u64>);
+
+impl Memory {
+    pub(crate) fn add(&mut self, servers: Vec<&Server>) {
+        let used = |server: &Server| observe::info_number(&mut server.connect(), "used_memory");
+        let all: i64 = servers.into_iter().map(used).sum();
+        self.0.push(all.cast_unsigned());
+    }
+
+    /// The median of each quarter of the rounds; of all of them when there are fewer than four.
+    fn quarters(&self) -> Vec<u64> {
+        let rounds = self.0.len().div_ceil(4).max(1);
+        self.0.chunks(rounds).map(median).collect()
+    }
+
+    /// What is wrong when there were enough rounds to tell: the first quarter is left out, in which
+    /// the servers fill what they keep, like the backlog of replication.
+    pub(crate) fn growth(&self) -> Option<String> {
+        let [_, before, .., after] = *self.quarters() else { return None };
+        let grown = after > before + before * TOLERANCE / 100;
+        (self.0.len() >= ENOUGH && grown)
+            .then(|| format!("Memory: it has grown from {before} to {after} bytes"))
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quarters = self.quarters();
+        write!(f, "bytes used between rounds by all servers, medians of the quarters: {quarters:?}")
+    }
+}
+
+fn median(rounds: &[u64]) -> u64 {
+    let mut rounds = rounds.to_vec();
+    rounds.sort_unstable();
+    rounds.get(rounds.len() / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Memory;
+
+    fn grows(rounds: u64, by: impl Fn(u64) -> u64) -> bool {
+        Memory((0..rounds).map(|round| 6_000_000 + by(round)).collect()).growth().is_some()
+    }
+
+    #[test]
+    fn a_leak_is_seen_and_noise_is_not() {
+        assert!(grows(1000, |round| round * 1000));
+        assert!(!grows(1000, |round| round % 7 * 20_000));
+        assert!(!grows(1000, |round| round.min(100) * 20_000), "it grew at first only");
+        assert!(!grows(100, |round| round * 10_000), "that is too few to say");
+    }
+}

@@ -1,0 +1,248 @@
+//! A primary and its replica where strangers come by, who do to keys and clients whatever can be done.
+//! The clients ask both which of them is the primary.
+
+use super::{Pair, Topology};
+use crate::faults::settle;
+use crate::round::Moment;
+use crate::setting::Setting;
+use crate::workload::{CALM, KeyKind, Lock, WILD, WIRE_PERMITS, Way, wire_keys};
+use harness::random::Random;
+use harness::{Connection, Server, Value, cmd, observe};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::yield_now;
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// How long it may take until there is a primary again.
+const FAILOVER: Duration = Duration::from_secs(30);
+
+/// How many ways there are.
+const WAYS: usize = 5;
+
+/// The user as whom the load connects where strangers come by: it can be deleted, with all its
+/// connections.
+pub(crate) const GUEST: &str = "guest";
+
+/// How often a lock is left to scripts for a moment, at most: so often that it happens wherever it can.
+pub(crate) const TURN_MS: &str = "2";
+
+/// What there is none of when all clients have gone.
+const LEFT: [&str; 3] = ["kvlock_sessions", "kvlock_session_waits", "kvlock_unread_outcomes"];
+
+/// What `PEXPIRETIME` says of a key that stays.
+const NO_END: i64 = -1;
+
+/// The two servers, for whoever goes to the one that is the primary.
+#[derive(Clone, Debug)]
+pub(crate) struct Two(Arc<[Server; 2]>);
+
+/// Makes that user.
+pub(crate) fn guest() -> Vec<Vec<u8>> {
+    cmd!["ACL", "SETUSER", GUEST, "on", "nopass", "~*", "&*", "+@all"]
+}
+
+impl Two {
+    /// A connection to whichever is the primary now; none if there is none for long.
+    pub(crate) fn connect(&self) -> Option<Connection> {
+        let deadline = Instant::now() + FAILOVER;
+        while Instant::now() < deadline && self.0.iter().all(Server::is_running) {
+            let primary = self.0.iter().find_map(|server| {
+                let mut connection = Connection::open(server.port()).ok()?;
+                let role = connection.ask(cmd!["ROLE"]).ok()?;
+                let is_primary = matches!(&role, Value::Array(it) if it[0].text() == "master");
+                is_primary.then_some(connection)
+            });
+            if primary.is_some() {
+                return primary;
+            }
+            yield_now();
+        }
+        None
+    }
+
+    /// Whether both answer.
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.iter().all(Server::is_alive)
+    }
+
+    /// What a field of `INFO` says, of both servers together. A stranger may kill whoever asks.
+    pub(crate) fn sum(&self, field: &str) -> u64 {
+        let alive = self.0.iter().filter(|server| server.is_alive());
+        let number = |server: &Server| loop {
+            match figure(server, field) {
+                Some(number) => break number,
+                None if server.is_alive() => yield_now(),
+                None => break 0,
+            }
+        };
+        alive.map(number).sum()
+    }
+}
+
+/// What a field of a server's `INFO` says, if it answers.
+fn figure(server: &Server, field: &str) -> Option<u64> {
+    let info = Connection::open(server.port()).ok()?.ask(cmd!["INFO", "kvlock"]).ok()?.text();
+    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.parse().ok())
+}
+
+pub(crate) struct Strangers {
+    pair: Pair,
+    /// Gone after the servers.
+    _dirs: [TempDir; 2],
+}
+
+impl Strangers {
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let dirs = [in_memory(), in_memory()];
+        let pair = Pair::with(setting, |options, number| {
+            // A crash is to be quick.
+            let options = options.config("crash-memcheck-enabled", "no");
+            options.module_config("redisson-turn-ms", TURN_MS).dir(dirs[number].path())
+        });
+        for server in pair.servers() {
+            server.connect().call(guest());
+        }
+        Box::new(Self { pair, _dirs: dirs })
+    }
+
+    /// A connection to whichever is the primary.
+    pub(crate) fn connect(&self) -> Option<Connection> {
+        Two(self.pair.servers.clone()).connect()
+    }
+
+    /// Which is the primary, and which is not.
+    pub(crate) fn roles(&self) -> (&Server, &Server) {
+        self.pair.roles()
+    }
+
+    /// What the replica has that the primary has not, or the other way round. Nothing must be
+    /// written meanwhile.
+    pub(crate) fn difference(&self) -> Option<String> {
+        let (primary, replica) = self.roles();
+        let (mut p, mut r) = (primary.connect(), replica.connect());
+        observe::wait_for_replica(&mut p, &mut r);
+        let (mut here, mut there) = (contents(&mut r), contents(&mut p));
+        // What ended while we looked may have been seen on one side only.
+        let now = unix_ms();
+        for contents in [&mut here, &mut there] {
+            contents.retain(|_, (_, until)| *until == NO_END || *until > now);
+        }
+        (here != there).then(|| format!("the replica has {here:?}, the primary {there:?}"))
+    }
+}
+
+impl Topology for Strangers {
+    fn servers(&self) -> Vec<&Server> {
+        self.pair.servers()
+    }
+
+    fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
+        vec![Way::Wire(Two(self.pair.servers.clone())); WAYS]
+    }
+
+    fn keys(&self, round: u64) -> Vec<String> {
+        wire_keys(round)
+    }
+
+    /// The load has its own.
+    fn leases_ms(&self) -> &[u64] {
+        &[]
+    }
+
+    fn primary(&self, random: &mut Random) -> &Server {
+        self.pair.primary(random)
+    }
+
+    fn recover(&self) {
+        self.servers().into_iter().for_each(settle);
+        self.pair.recover();
+    }
+
+    /// What is not as it should be when nobody uses these locks any more.
+    fn left_behind(&self, keys: &[String]) -> Vec<String> {
+        let mut left = Vec::new();
+        let mut primary = self.pair.roles().0.connect();
+        for Lock { key, kind, db } in keys.iter().map(|key| Lock::of(key)) {
+            primary.call(cmd!["SELECT", db]);
+            match kind {
+                KeyKind::Semaphore => left.extend(permits_are_out(&mut primary, &key)),
+                KeyKind::Latch => {}
+                _ => drop(primary.call(cmd!["LOCK.FORCERELEASE", key])),
+            }
+        }
+        for mut server in self.servers().into_iter().map(Server::connect) {
+            left.extend(observe::left_behind::<String>(&mut server, &[]));
+            let counts = LEFT.map(|field| (field, observe::info_number(&mut server, field)));
+            let more = counts.into_iter().filter(|(_, count)| *count != 0);
+            left.extend(more.map(|(field, count)| format!("{field} is {count}")));
+        }
+        if left.is_empty() {
+            for Lock { key, db, .. } in keys.iter().map(|key| Lock::of(key)) {
+                primary.call(cmd!["SELECT", db]);
+                primary.call(cmd!["DEL", key]);
+            }
+            left.extend(self.difference());
+        }
+        left
+    }
+    fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {
+        self.pair.fail_over(moment, random);
+    }
+
+    fn strangers(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+/// What is wrong if the permits of a semaphore that nobody uses any more are not back.
+fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
+    match server.call(cmd!["SEM.ACQUIRE", key, "last", WIRE_PERMITS, 1000, "HOLDS", WIRE_PERMITS]) {
+        Value::Integer(_) => return None,
+        Value::Error { code, .. } if code == "UNSET" => return None,
+        _ => {}
+    }
+    let info = server.call(cmd!["SEM.INFO", key, "HOLDERS", 1000]);
+    Some(format!("the permits of {key} do not come back: {info}"))
+}
+
+/// A folder in memory, if there is such a thing: a slow disk would look like a slow server.
+fn in_memory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    TempDir::with_prefix_in("kvlock-campaign-", parent).expect("a temporary folder")
+}
+
+/// All keys of all databases: what they hold, and until when.
+fn contents(connection: &mut Connection) -> BTreeMap<(u32, String), (String, i64)> {
+    let mut contents = BTreeMap::new();
+    for db in [WILD, CALM] {
+        connection.call(cmd!["SELECT", db]);
+        for key in connection.run("KEYS *").elements().iter().map(Value::text) {
+            let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
+            let value = if key.starts_with("kvlock:floor") {
+                connection.call(cmd!["GET", key]).to_string()
+            } else {
+                fields(&connection.call(cmd!["HGETALL", key]))
+            };
+            contents.insert((db, key), (value, until));
+        }
+    }
+    contents
+}
+
+/// The fields of a hash, which has no order.
+fn fields(hash: &Value) -> String {
+    let Value::Array(flat) = hash else { return hash.to_string() };
+    let mut fields: Vec<String> =
+        flat.chunks(2).map(|pair| format!("{} {}", pair[0], pair[1])).collect();
+    fields.sort();
+    fields.join(", ")
+}
+
+fn unix_ms() -> i64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    now.as_millis().try_into().unwrap_or(i64::MAX)
+}

@@ -1,0 +1,90 @@
+//! Locks that are bound to the session of their client, with leases that are much longer than a round.
+//! Some clients are gone in an instant, without giving back what they hold.
+
+use super::hold::take_turn;
+use super::{Again, BOUND_LEASE, Held, Run, Sort, Term, Way, Work, acquire};
+use crate::round::Round;
+use harness::history::{CallId, Outcome};
+use harness::random::Random;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+/// How long somebody waits who is about to be gone.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// A lock that is bound to a session that is gone is not kept for so long: many wait for it.
+pub(crate) const BEYOND: Duration = Duration::from_secs(20);
+
+pub(crate) const BOUND: Work = Work {
+    name: "bound locks",
+    run: |round, way, number, random| -> Run { Box::pin(work(round, way, number, random)) },
+};
+
+async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
+    let mut turn = 0;
+    while !round.is_over() {
+        turn += 1;
+        let owner = format!("{number}:{turn}");
+        match &way {
+            Way::One(_, again) if random.percent(5) => {
+                let (round, again) = (round.clone(), again.clone());
+                let key = random.pick(&round.keys).clone();
+                let time = Duration::from_millis(random.below(300));
+                // A thread that knows of no other runtime.
+                let gone = thread::spawn(move || vanish(&round, &again, &key, &owner, time));
+                let gone = spawn_blocking(|| gone.join().expect("it does not panic"));
+                gone.await.expect("it is joined");
+            }
+            _ => take_turn(&round, &way, owner, &mut random, |_| Sort::Bound).await,
+        }
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A client that holds a lock for that time, and is gone with all its tasks: nobody tells the server.
+fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = match runtime.block_on(again.connect()) {
+        Ok(client) => client,
+        Err(trouble) => return round.notes.trouble("connect", &trouble),
+    };
+    let term = Term { sort: Sort::Bound, lease: BOUND_LEASE, watched: true };
+    let call = round.recorder.sent(key, owner, term.sort.request(term.lease, Some(WITHIN)));
+    let held = match runtime.block_on(acquire(&client, key, term, WITHIN)) {
+        Ok(Some(held)) => held,
+        Ok(None) => return round.recorder.answered(call, Outcome::Refused),
+        Err(trouble) => {
+            round.recorder.answered(call, Outcome::Unknown);
+            return round.notes.trouble("acquire", &trouble);
+        }
+    };
+    let token = held.token().unwrap_or_default();
+    round.recorder.answered(call, Outcome::Granted { token, holds: 1 });
+    round.notes.add("grants", 1);
+    let end = round.recorder.now() + time;
+    while round.recorder.now() < end && believes(round, &held, call) {
+        runtime.block_on(async { sleep(Duration::from_millis(2)).await });
+    }
+    if believes(round, &held, call) {
+        let now = round.recorder.now();
+        round.recorder.believed(call, now);
+        round.notes.gone(key, now);
+    }
+    runtime.shutdown_background();
+    // Without a runtime nobody gives it back.
+    drop(held);
+}
+
+fn believes(round: &Round, held: &Held, call: CallId) -> bool {
+    let (now, left) = (round.recorder.now(), held.lease_left());
+    let believes = !held.is_lost() && !left.is_zero();
+    if believes {
+        round.recorder.believed(call, now + left);
+    }
+    believes
+}

@@ -1,0 +1,67 @@
+//! Elections: one leads at a time, terms grow, and whoever observes sees no term go back.
+
+use super::hold::work;
+use super::{Run, Sort, Way, Work};
+use crate::round::Round;
+use harness::random::Random;
+use kvlock::Observer;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Of so many tasks one observes; the others are candidates.
+const ONE_OF: usize = 6;
+
+/// An observer that hears of nothing for so long looks whether the round is over.
+const TURN: Duration = Duration::from_millis(50);
+
+pub(crate) const ELECTIONS: Work = Work {
+    name: "elections",
+    run: |round, way, number, random| -> Run {
+        Box::pin(async move {
+            // The tasks that share a way are as many: an observer by each way, of another lock.
+            if number % (ONE_OF + 1) == 0 {
+                observe(round, way, number, random).await;
+            } else {
+                work(round, way, number, random, |_| Sort::Leader).await;
+            }
+        })
+    },
+};
+
+/// Until the round is over, now and then as a new observer.
+async fn observe(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
+    while !round.is_over() {
+        let key = random.pick(&round.keys).clone();
+        match way.client().election(&key).observe().await {
+            Ok(observer) => watch(&round, &key, observer, number, random.below(60)).await,
+            Err(trouble) => {
+                round.notes.trouble("observe", &trouble);
+                sleep(TURN).await;
+            }
+        }
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, turns: u64) {
+    let mut last = observer.leader();
+    for _ in 0..turns {
+        if round.is_over() {
+            return;
+        }
+        if let Ok(leader) = timeout(TURN, observer.changed()).await {
+            round.notes.add("leaders observed", u64::from(leader.is_some()));
+            if let (Some(before), Some(now)) = (&last, &leader) {
+                let is_next =
+                    now.term > before.term || now.term == before.term && now.owner == before.owner;
+                if !is_next {
+                    round.notes.went_back(format!("{key}: {now:?} after {before:?}"));
+                }
+            }
+            last = leader.or(last);
+        }
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,321 @@
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. Who holds something alone
+//! writes to a store while it believes to, and sometimes when it knows that it does not any more.
+
+use super::{Held, Sort, Term, Way};
+use crate::round::Round;
+use crate::store::{Writer, Written};
+use harness::history::{Call, CallId, Outcome, Request};
+use harness::random::Random;
+use kvlock::Error;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What comes back in the background from whoever is dropped may take so long.
+const DROPPED: Duration = Duration::from_millis(10);
+
+/// By so much a lease that a renewal has set ends later than before, at least.
+const RENEWED: Duration = Duration::from_millis(5);
+
+/// Nobody holds a lock for longer, unless nothing but its lease ends it.
+const LONG: Duration = ms(1500);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// How a lock is asked for.
+enum Manner {
+    Try,
+    Wait(Duration),
+    /// Given up after that time.
+    Cancel(Duration),
+}
+
+/// A task, until the round is over; what it wants to hold is drawn for each turn.
+pub(super) async fn work(
+    round: Arc<Round>,
+    way: Way,
+    number: usize,
+    mut random: Random,
+    sort: fn(&mut Random) -> Sort,
+) {
+    let mut turn = 0;
+    while !round.is_over() {
+        turn += 1;
+        take_turn(&round, &way, format!("{number}:{turn}"), &mut random, sort).await;
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// One turn, by an owner of that name.
+pub(super) async fn take_turn(
+    round: &Round,
+    way: &Way,
+    owner: String,
+    random: &mut Random,
+    sort: fn(&mut Random) -> Sort,
+) {
+    let task = Task { round, owner, sort: sort(random) };
+    task.take_turn(way, random).await;
+}
+
+struct Task<'a> {
+    round: &'a Round,
+    owner: String,
+    sort: Sort,
+}
+
+/// What a task knows of the lock that it holds.
+struct Tenure<'a> {
+    key: &'a str,
+    call: CallId,
+    writer: Writer,
+    lease: Duration,
+    /// When the lease was last seen to be set, and until when the lock is held by that.
+    set: Duration,
+    until: Duration,
+    /// The last moment at which it was not lost.
+    seen: Duration,
+}
+
+impl Task<'_> {
+    async fn take_turn(&self, way: &Way, random: &mut Random) {
+        let round = self.round;
+        let key: &String = random.pick(&round.keys);
+        let key = &self.sort.name(key);
+        let lease = self.sort.lease().unwrap_or_else(|| ms(*random.pick(&round.leases_ms)));
+        let watched = self.sort.is_watched() || random.percent(75);
+        let term = Term { sort: self.sort, lease, watched };
+        let manner = match random.below(100) {
+            0..=19 => Manner::Try,
+            20..=59 => Manner::Wait(ms(20 + random.below(1500))),
+            // Long enough for a failover.
+            60..=74 => Manner::Wait(ms(3000 + random.below(5000))),
+            _ => Manner::Cancel(ms(random.below(60))),
+        };
+        let timeout = match manner {
+            Manner::Try => None,
+            Manner::Wait(within) => Some(within),
+            Manner::Cancel(_) => Some(ms(5000)),
+        };
+        let request = self.sort.request(term.lease, timeout);
+        let sent = round.recorder.now();
+        let call = round.recorder.sent(key, &self.owner, request);
+        let acquire = way.acquire(key, term, timeout);
+        let answer = match manner {
+            Manner::Cancel(after) => tokio::select! {
+                answer = acquire => answer,
+                () = sleep(after) => {
+                    let now = round.recorder.now();
+                    round.recorder.answered(call, Outcome::Unknown);
+                    round.notes.cancel(now, now + DROPPED);
+                    return round.notes.add("given up while waiting", 1);
+                }
+            },
+            Manner::Try | Manner::Wait(_) => acquire.await,
+        };
+        match answer {
+            Ok(Some(held)) => self.granted(key, call, sent, term, held, random).await,
+            Ok(None) => {
+                round.recorder.answered(call, Outcome::Refused);
+                if timeout.is_none() {
+                    // Not to ask again and again.
+                    sleep(ms(random.below(10))).await;
+                }
+            }
+            Err(trouble) => {
+                // Whatever was granted is given back by now, or in a moment.
+                round.recorder.answered(call, Outcome::Unknown);
+                round.notes.trouble("acquire", &trouble);
+                sleep(ms(5 + random.below(20))).await;
+            }
+        }
+    }
+
+    async fn granted(
+        &self,
+        key: &str,
+        call: CallId,
+        sent: Duration,
+        term: Term,
+        held: Held,
+        random: &mut Random,
+    ) {
+        let round = self.round;
+        let token = held.token();
+        let mut tenure = {
+            // Nobody can write between this and the first write.
+            let mut store = round.store.open();
+            let outcome = match token {
+                Some(token) => Outcome::Granted { token, holds: 1 },
+                None => Outcome::Holds { permits: self.sort.permits() },
+            };
+            round.recorder.answered(call, outcome);
+            let granted = round.recorder.now();
+            let token = token.unwrap_or_default();
+            let writer = Writer { owner: self.owner.clone(), token, sent, granted };
+            let mut tenure = Tenure {
+                key,
+                call,
+                writer,
+                lease: term.lease,
+                set: sent,
+                until: granted,
+                seen: granted,
+            };
+            if self.still_holds(&held, &mut tenure) {
+                let written = self.sort.is_alone().then(|| store.write(key, &tenure.writer));
+                drop(store);
+                self.wrote(written, &held, &tenure);
+            } else {
+                round.notes.add("granted too late to be of use", 1);
+            }
+            tenure
+        };
+        round.notes.add("grants", 1);
+        let time = match random.below(10) {
+            0..=5 => ms(random.below(10)),
+            6..=7 => ms(random.below(60)),
+            _ => term.lease.mul_f64(0.5 + random.below(100) as f64 / 100.0).min(LONG),
+        };
+        let end = round.recorder.now() + time;
+        while round.recorder.now() < end && self.still_holds(&held, &mut tenure) {
+            tokio::select! {
+                () = held.lost() => {}
+                () = sleep(ms(1 + random.below(8))) => {}
+            }
+            self.write_if_held(&held, &mut tenure);
+        }
+        let lets_it_end = !term.watched && random.percent(40);
+        if lets_it_end {
+            held.lost().await;
+        }
+        if self.still_holds(&held, &mut tenure) {
+            self.release(held, &tenure, random.percent(80)).await;
+        } else {
+            self.is_lost(&tenure, term.watched);
+            drop(held);
+        }
+        if random.percent(50) {
+            // Like one who has slept.
+            sleep(ms(random.below(30))).await;
+            self.write_too_late(&tenure);
+        }
+    }
+
+    /// Whether it is held at this moment; takes that down.
+    fn still_holds(&self, held: &Held, tenure: &mut Tenure<'_>) -> bool {
+        let now = self.round.recorder.now();
+        let left = held.lease_left();
+        if held.is_lost() || left.is_zero() {
+            return false;
+        }
+        let until = now + left;
+        let longer = until > tenure.until + RENEWED && tenure.until > tenure.writer.granted;
+        // What is bound is kept by heartbeats.
+        if longer && self.sort != Sort::Bound {
+            // From when it was due, or later.
+            let renewal = Request::Renew { lease: tenure.lease };
+            let due = tenure.seen.max(tenure.set + tenure.lease / 3).min(now);
+            self.round.notes.renewed(self.call(tenure, renewal, due, now, Outcome::Done));
+            tenure.set = now;
+        }
+        tenure.until = tenure.until.max(until);
+        tenure.seen = now;
+        self.round.recorder.believed(tenure.call, tenure.until);
+        true
+    }
+
+    fn write_if_held(&self, held: &Held, tenure: &mut Tenure<'_>) {
+        if self.still_holds(held, tenure) {
+            let write = || self.round.store.open().write(tenure.key, &tenure.writer);
+            self.wrote(self.sort.is_alone().then(write), held, tenure);
+        }
+    }
+
+    fn wrote(&self, written: Option<Written>, held: &Held, tenure: &Tenure<'_>) {
+        let notes = &self.round.notes;
+        let Some(written) = written else { return };
+        match written {
+            Written::Accepted => notes.add("writes", 1),
+            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
+            // Somebody else has it, and the lock was lost just now.
+            Written::Refused if held.is_lost() => {}
+            Written::Refused => notes.refused_holder(format!(
+                "{}: {:?} may not write though it holds until {:?}",
+                tenure.key, tenure.writer, tenure.until
+            )),
+        }
+    }
+
+    fn write_too_late(&self, tenure: &Tenure<'_>) {
+        let notes = &self.round.notes;
+        if !self.sort.is_alone() {
+            return;
+        }
+        match self.round.store.open().write(tenure.key, &tenure.writer) {
+            Written::Accepted => notes.add("late writes before anybody else's", 1),
+            Written::Refused => notes.add("late writes refused", 1),
+            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
+        }
+    }
+
+    /// The lock is found to be lost: whether that is because the lease was over, or earlier.
+    fn is_lost(&self, tenure: &Tenure<'_>, watched: bool) {
+        let now = self.round.recorder.now();
+        let due = tenure.set + tenure.lease / 3;
+        if watched && due < now && self.sort != Sort::Bound {
+            let renewal = Request::Renew { lease: tenure.lease };
+            self.round.notes.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
+        }
+        self.round.notes.add("leases that ended", 1);
+        if now < tenure.until {
+            self.round.recorder.believed(tenure.call, tenure.seen);
+            self.round.notes.lost_early(format!(
+                "{}: {:?} was told at {now:?}, held until {:?}",
+                tenure.key, tenure.writer, tenure.until
+            ));
+        }
+    }
+
+    async fn release(&self, held: Held, tenure: &Tenure<'_>, waits: bool) {
+        let recorder = &self.round.recorder;
+        let call = recorder.sent(tenure.key, &self.owner, self.sort.release());
+        if !waits {
+            drop(held);
+            recorder.answered(call, Outcome::Unknown);
+            return;
+        }
+        match held.release().await {
+            Ok(()) => recorder.answered(call, Outcome::Released { left: 0 }),
+            Err(Error::Lost) => {
+                recorder.answered(call, Outcome::Unknown);
+                let now = recorder.now();
+                if now < tenure.until {
+                    self.round.notes.lost_early(format!(
+                        "{}: {:?} released at {now:?}, held until {:?}",
+                        tenure.key, tenure.writer, tenure.until
+                    ));
+                }
+            }
+            Err(trouble) => {
+                // It goes on in the background.
+                recorder.answered(call, Outcome::Unknown);
+                self.round.notes.trouble("release", &trouble);
+            }
+        }
+    }
+
+    fn call(
+        &self,
+        tenure: &Tenure<'_>,
+        request: Request,
+        sent: Duration,
+        at: Duration,
+        outcome: Outcome,
+    ) -> Call {
+        Call::new((tenure.key, &self.owner), request, sent, (at, outcome))
+    }
+}

@@ -1,0 +1,102 @@
+//! Count-down latches: whoever waits goes on when as many have counted as it was set to, and not before.
+
+use super::{Run, Way, Work};
+use crate::round::Round;
+use harness::history::{Outcome, Request};
+use harness::random::Random;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How many have to count.
+const COUNT: u32 = 3;
+
+/// For so long all tasks meet at the same latch of a name.
+const MEETING: Duration = Duration::from_millis(300);
+
+/// A latch that nobody counts down to the end is gone after that.
+const LIFETIME: Duration = Duration::from_secs(60);
+
+pub(crate) const LATCHES: Work = Work {
+    name: "latches",
+    run: |round, way, number, random| -> Run { Box::pin(work(round, way, number, random)) },
+};
+
+async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
+    let mut turn = 0;
+    while !round.is_over() {
+        turn += 1;
+        let task = Task { round: &round, way: &way, owner: format!("{number}:{turn}") };
+        task.take_turn(&mut random).await;
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Task<'a> {
+    round: &'a Round,
+    way: &'a Way,
+    owner: String,
+}
+
+impl Task<'_> {
+    /// Sets one if nobody has, and then counts, twice at times, or waits.
+    async fn take_turn(&self, random: &mut Random) {
+        let meeting = self.round.recorder.now().as_millis() / MEETING.as_millis();
+        let key = format!("{}-latch{meeting}", random.pick(&self.round.keys));
+        self.set(&key).await;
+        sleep(Duration::from_millis(random.below(20))).await;
+        if random.percent(60) {
+            self.count(&key).await;
+            if random.percent(30) {
+                self.count(&key).await;
+            }
+        } else {
+            self.wait(&key, Duration::from_millis(20 + random.below(1500))).await;
+        }
+    }
+
+    async fn set(&self, key: &str) {
+        let latch = self.way.client().latch(key);
+        let request = Request::SetLatch { count: COUNT.into() };
+        let call = self.round.recorder.sent(key, &self.owner, request);
+        let outcome = match latch.set_for(COUNT, LIFETIME).await {
+            Ok(true) => Outcome::Done,
+            Ok(false) => Outcome::Refused,
+            Err(trouble) => self.failed("set a latch", &trouble),
+        };
+        self.round.recorder.answered(call, outcome);
+    }
+
+    async fn count(&self, key: &str) {
+        let latch = self.way.client().latch(key);
+        let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
+        let outcome = match latch.count_down_as(&self.owner).await {
+            Ok(Some(left)) => Outcome::Released { left },
+            Ok(None) => Outcome::Refused,
+            Err(trouble) => self.failed("count down", &trouble),
+        };
+        self.round.recorder.answered(call, outcome);
+        self.round.notes.add("counted down", 1);
+    }
+
+    async fn wait(&self, key: &str, timeout: Duration) {
+        let latch = self.way.client().latch(key);
+        let call = self.round.recorder.sent(key, &self.owner, Request::AwaitLatch { timeout });
+        let outcome = match latch.wait_within(timeout).await {
+            Ok(true) => {
+                self.round.notes.add("grants", 1);
+                Outcome::Done
+            }
+            Ok(false) => Outcome::Refused,
+            Err(trouble) => self.failed("wait for a latch", &trouble),
+        };
+        self.round.recorder.answered(call, outcome);
+    }
+
+    /// It may have happened or not.
+    fn failed(&self, what: &str, trouble: &kvlock::Error) -> Outcome {
+        self.round.notes.trouble(what, trouble);
+        Outcome::Unknown
+    }
+}

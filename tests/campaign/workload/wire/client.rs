@@ -1,0 +1,196 @@
+//! A client: its connection to the primary, and what it takes down of its calls.
+
+use super::Scene;
+use crate::topology::GUEST;
+use harness::history::{CallId, Outcome, Request};
+use harness::resp::ReceiveError;
+use harness::{Connection, Value, cmd};
+use std::time::Duration;
+
+/// How long any answer may take. Some waits are without limit, but every lock is released.
+pub(super) const ANSWER: Duration = Duration::from_secs(40);
+
+/// Errors that say that nothing was done, and are to be expected here.
+pub(super) const EXPECTED: [&str; 13] = [
+    "UNBLOCKED",
+    "TRYAGAIN",
+    "QUEUEFULL",
+    "READONLY",
+    "NOREPLICAS",
+    "OOM",
+    "WRONGTYPE",
+    "LOADING",
+    "MASTERDOWN",
+    "EXECABORT",
+    "UNSET",
+    "NOSESSION",
+    "MISCONF",
+];
+
+pub(super) struct Client<'a> {
+    pub(super) scene: &'a Scene<'a>,
+    /// The database that it is to be in.
+    pub(super) db: u32,
+    /// With the database that it is in.
+    connection: Option<(Connection, u32)>,
+}
+
+/// How a call ended for the one who made it.
+#[derive(Debug, PartialEq)]
+pub(super) enum Ending {
+    /// With this number: a token, or holds.
+    Done(u64),
+    /// It does not have the lock.
+    Refused,
+    /// The server would not do it now.
+    Failed,
+    /// The connection is gone, and nobody knows.
+    Unknown,
+}
+
+impl<'a> Client<'a> {
+    pub(super) fn new(scene: &'a Scene<'a>) -> Self {
+        Self { scene, db: 0, connection: None }
+    }
+
+    /// The connection, in the right database; a new one if the last is gone. Panics if there is no
+    /// primary.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        let scene = self.scene;
+        let (connection, db) = self.connection.get_or_insert_with(|| {
+            let mut connection = scene.pair.connect().expect("no server is the primary any more");
+            // If the connection breaks over this, the next call finds out.
+            let _guest = connection.ask(cmd!["AUTH", GUEST, "x"]);
+            (connection, 0)
+        });
+        if *db != self.db {
+            // If the connection breaks over this, the next call finds out.
+            let _selected = connection.ask(cmd!["SELECT", self.db]);
+            *db = self.db;
+        }
+        connection
+    }
+
+    /// Breaks the connection off.
+    pub(super) fn reset(&mut self) {
+        if let Some((connection, _)) = self.connection.take() {
+            connection.reset();
+        }
+    }
+
+    /// Asks, without a line in the history; nil when the connection breaks.
+    pub(super) fn ask(&mut self, command: Vec<Vec<u8>>) -> Value {
+        let answer = self.connection().ask(command);
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer.unwrap_or(Value::Nil)
+    }
+
+    /// Sends a call; [`Self::finish`] receives its answer.
+    pub(super) fn begin(
+        &mut self,
+        key: &str,
+        owner: &str,
+        request: Request,
+        command: &[Vec<u8>],
+    ) -> CallId {
+        // First: to connect takes its time, and is no part of the call.
+        self.connection();
+        let call = self.scene.recorder.sent(key, owner, request);
+        self.connection().send(command);
+        call
+    }
+
+    /// Receives the answer of a call and takes it down. `lost` is what it means if the server
+    /// closes the connection instead.
+    pub(super) fn finish(&mut self, call: CallId, request: &Request, lost: Outcome) -> Ending {
+        self.finish_as(call, request, lost, |reply| reply)
+    }
+
+    /// The same where the answer to the call is only a part of what is received.
+    pub(super) fn finish_as(
+        &mut self,
+        call: CallId,
+        request: &Request,
+        lost: Outcome,
+        part: impl FnOnce(Value) -> Value,
+    ) -> Ending {
+        match self.receive() {
+            Ok(reply) => self.ended(call, self.outcome(request, &part(reply))),
+            Err(ReceiveError::Closed) => self.ended(call, lost),
+            // It stays open, and the checker finds it.
+            Err(_) => Ending::Unknown,
+        }
+    }
+
+    /// Receives the answer to a wait through a session; nothing if it is in line.
+    pub(super) fn finish_or_queue(&mut self, call: CallId, request: &Request) -> Option<Ending> {
+        match self.receive() {
+            Ok(Value::Array(reply)) if reply[0] == Value::bulk("queued") => {
+                self.scene.recorder.queued(call);
+                None
+            }
+            Ok(reply) => Some(self.ended(call, self.outcome(request, &reply))),
+            Err(ReceiveError::Closed) => Some(self.ended(call, Outcome::Unknown)),
+            Err(_) => Some(Ending::Unknown),
+        }
+    }
+
+    fn receive(&mut self) -> Result<Value, ReceiveError> {
+        let answer = self.connection().receive(ANSWER);
+        match &answer {
+            Ok(_) => {}
+            Err(ReceiveError::Malformed(why)) => panic!("{why}"),
+            Err(ReceiveError::Closed | ReceiveError::Timeout) => self.connection = None,
+        }
+        answer
+    }
+
+    /// Takes down how a call has ended just now.
+    pub(super) fn ended(&self, call: CallId, outcome: Outcome) -> Ending {
+        self.scene.recorder.answered(call, outcome);
+        match outcome {
+            Outcome::Granted { token, .. } => Ending::Done(token),
+            Outcome::Released { left } => Ending::Done(left),
+            Outcome::Holds { permits } => Ending::Done(permits),
+            Outcome::Done => Ending::Done(0),
+            Outcome::Refused | Outcome::Withdrawn => Ending::Refused,
+            Outcome::Failed => Ending::Failed,
+            Outcome::Unknown => Ending::Unknown,
+        }
+    }
+
+    /// A call from beginning to end.
+    pub(super) fn call(
+        &mut self,
+        key: &str,
+        owner: &str,
+        request: &Request,
+        command: &[Vec<u8>],
+    ) -> Ending {
+        let call = self.begin(key, owner, request.clone(), command);
+        self.finish(call, request, Outcome::Unknown)
+    }
+
+    /// What a reply says; an error that is not to be expected here is noted.
+    fn outcome(&self, request: &Request, reply: &Value) -> Outcome {
+        let outcome = Outcome::of(request, reply);
+        match reply {
+            Value::Error { code, .. } if outcome == Outcome::Failed => {
+                if code == "READONLY" || code == "UNBLOCKED" {
+                    self.scene.notes.add("told that the primary is another", 1);
+                } else if !EXPECTED.contains(&code.as_str()) {
+                    self.scene.notes.surprise(format!("{request:?}: {reply}"));
+                }
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Goes to the primary again: after the server said that it is not one any more.
+    pub(super) fn reconnect(&mut self) {
+        self.connection = None;
+    }
+}

@@ -1,0 +1,524 @@
+//! What the clients do: take a lock in every way there is, use it, and give it back in every way.
+
+use super::client::{Client, Ending};
+use super::sessions::{Arrival, Place, client_of};
+use super::{KeyKind, Lock, PERMITS, Scene, WILD};
+use harness::coverage::Span;
+use harness::history::{CallId, Outcome, Request};
+use harness::random::Random;
+use harness::{Value, cmd, lines};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A waiter breaks its connection off.
+pub(super) const RESET_BY_WAITER: &str = "connection reset by a waiter";
+
+/// Who gets a lock is killed before it can hear of that.
+pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
+
+/// Leases that end soon, so that many do.
+pub(super) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
+
+/// A lease that outlasts the patience of the checker: whoever holds it must be told or go.
+pub(super) const LONG_MS: u64 = 6_000;
+
+const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
+
+/// How long the server may take to queue a command of a transaction.
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One client's work until the round is over.
+pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
+    let mut worker = Worker::new(scene, random);
+    let mut turn = 0_u64;
+    while !scene.is_over() {
+        turn += 1;
+        worker.go_to(scene);
+        // A new owner each time: what is unknown of an old one does not blur the next.
+        worker.owner = format!("{number}:{turn}");
+        match worker.kind {
+            KeyKind::Latch => worker.turn_at_latch(),
+            _ => worker.turn(),
+        }
+        scene.round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+pub(super) struct Worker<'a> {
+    pub(super) client: Client<'a>,
+    /// For what is done while the other connection is blocked.
+    side: Client<'a>,
+    pub(super) random: Random,
+    pub(super) key: String,
+    pub(super) owner: String,
+    kind: KeyKind,
+    /// It wants to share the lock.
+    shared: bool,
+}
+
+/// Something to wait for.
+pub(super) struct Wish {
+    pub(super) request: Request,
+    pub(super) command: Vec<Vec<u8>>,
+    pub(super) timeout: u64,
+    /// What nobody knows of excuses much: not where the lease is long.
+    pub(super) may_be_lost: bool,
+    /// It may be sent again while it waits.
+    pub(super) may_be_repeated: bool,
+}
+
+/// A request, and the command that says it.
+pub(super) type Asks = (Request, Vec<Vec<u8>>);
+
+/// A wait that was begun.
+pub(super) struct Waiting<'a> {
+    pub(super) call: CallId,
+    /// It was sent through the other connection.
+    beside: bool,
+    pub(super) how: How<'a>,
+}
+
+pub(super) enum How<'a> {
+    /// The connection is blocked.
+    Blocked,
+    /// A session will be told.
+    Queued(Place<'a>),
+    /// It has been answered at once.
+    Ended(Ending),
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(scene: &'a Scene<'a>, random: Random) -> Self {
+        Self {
+            client: Client::new(scene),
+            side: Client::new(scene),
+            random,
+            key: String::new(),
+            owner: String::new(),
+            kind: KeyKind::Lock,
+            shared: false,
+        }
+    }
+
+    /// Has to do with this lock from now on.
+    pub(super) fn go_to_lock(&mut self, lock: &Lock) {
+        self.key.clone_from(&lock.key);
+        (self.client.db, self.side.db) = (lock.db, lock.db);
+        self.kind = lock.kind;
+        self.shared = lock.kind == KeyKind::Shared && self.random.percent(60);
+    }
+
+    fn go_to(&mut self, scene: &Scene<'_>) {
+        let lock = loop {
+            let lock: &Lock = self.random.pick(&scene.locks);
+            if lock.kind != KeyKind::Quiet {
+                break lock;
+            }
+        };
+        self.go_to_lock(lock);
+    }
+
+    /// A command about this lock by this owner, in the mode that it wants.
+    fn say(&self, name: &str, words: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+        let name = format!("{}.{name}", self.kind.family());
+        let mode = if self.shared { cmd!["SHARED"] } else { Vec::new() };
+        [cmd![name, self.key, self.owner], words, mode].concat()
+    }
+
+    /// What asks for that many holds or permits, and for how many that makes if that is to be said.
+    fn asks(&self, count: u64, lease: u64, timeout: Option<u64>, makes: Option<u64>) -> Asks {
+        let mut words = Vec::new();
+        if self.kind == KeyKind::Semaphore {
+            words.extend(cmd![count]);
+        }
+        words.extend(cmd![lease]);
+        words.extend(timeout.into_iter().flat_map(|timeout| cmd![timeout]));
+        words.extend(makes.into_iter().flat_map(|makes| cmd!["HOLDS", makes]));
+        let command = self.say(if timeout.is_some() { "WAIT" } else { "ACQUIRE" }, words);
+        let (lease, timeout) = (ms(lease), timeout.map(ms));
+        let request = match self.kind {
+            KeyKind::Semaphore => Request::Permits { of: PERMITS, lease, timeout },
+            _ if self.shared => Request::Share { lease, timeout },
+            _ => Request::Acquire { lease, timeout },
+        };
+        (request, command)
+    }
+
+    fn gives_back(&self, words: Vec<Vec<u8>>) -> Asks {
+        let request = match self.kind {
+            KeyKind::Semaphore => Request::ReleasePermits,
+            _ if self.shared => Request::ReleaseShare,
+            _ => Request::Release,
+        };
+        (request, self.say("RELEASE", words))
+    }
+
+    fn renews(&self, lease: u64) -> Asks {
+        let command = cmd![format!("{}.RENEW", self.kind.family()), self.key, self.owner, lease];
+        (Request::Renew { lease: ms(lease) }, command)
+    }
+
+    fn call(&mut self, (request, command): &Asks) -> Ending {
+        self.client.call(&self.key, &self.owner, request, command)
+    }
+
+    fn turn(&mut self) {
+        let is_wild_lock = self.client.db == WILD && self.kind != KeyKind::Semaphore;
+        match self.random.below(100) {
+            0..=3 => return self.meddle(),
+            4..=5 if is_wild_lock => return self.force_release(),
+            6..=8 if is_wild_lock => return self.delete_and_acquire(),
+            _ => {}
+        }
+        let lease = self.lease();
+        let is_semaphore = self.kind == KeyKind::Semaphore;
+        let count = if is_semaphore { 1 + self.random.below(PERMITS) } else { 1 };
+        match self.get(count, lease) {
+            Ending::Done(_) => {
+                self.granted();
+                if self.goes_on_sharing() {
+                    self.go_on_sharing(lease);
+                } else {
+                    self.use_it(count, lease);
+                }
+            }
+            // It may have been granted: nobody must have to wait for the end of that.
+            Ending::Unknown if lease == LONG_MS => self.clean_up(),
+            Ending::Failed => {
+                self.client.reconnect();
+                if is_semaphore {
+                    // A stranger may have deleted it.
+                    self.client.ask(cmd!["SEM.SET", self.key, PERMITS, "NX"]);
+                }
+            }
+            Ending::Refused | Ending::Unknown => {}
+        }
+    }
+
+    fn lease(&mut self) -> u64 {
+        let long = self.random.percent(if self.client.db == WILD { 10 } else { 20 });
+        if long { LONG_MS } else { *self.random.pick(&LEASES_MS) }
+    }
+
+    fn get(&mut self, count: u64, lease: u64) -> Ending {
+        let makes = self.random.percent(40).then_some(count);
+        if self.random.percent(35) {
+            return self.call(&self.asks(count, lease, None, makes));
+        }
+        let timeout = *self.random.pick(&TIMEOUTS_MS);
+        let (request, command) = self.asks(count, lease, Some(timeout), makes);
+        let is_short = lease != LONG_MS;
+        self.wait_for(&Wish {
+            request,
+            command,
+            timeout,
+            may_be_lost: is_short,
+            // Whoever asks for permits again without more words gets more.
+            may_be_repeated: is_short && (makes.is_some() || self.kind != KeyKind::Semaphore),
+        })
+    }
+
+    /// Waits, and looks, cancels, goes away or comes again meanwhile.
+    pub(super) fn wait_for(&mut self, wish: &Wish) -> Ending {
+        let waiting = self.begin(wish, false, None);
+        let in_line = match waiting.how {
+            How::Blocked => self.random.percent(60) && self.look_for_place(),
+            How::Queued(_) => true,
+            How::Ended(ending) => return ending,
+        };
+        // A waiter in line whose connection the server closes without a word has nothing. Who was
+        // not seen there may have had it at once.
+        let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
+        match self.random.below(100) {
+            0..=9 => self.cancel(waiting, &wish.request, lost),
+            10..=16 if wish.may_be_lost && matches!(waiting.how, How::Blocked) => {
+                let begun = self.client.scene.recorder.now();
+                self.client.reset();
+                self.client.scene.recorder.answered(waiting.call, Outcome::Unknown);
+                self.happened(RESET_BY_WAITER, begun);
+                Ending::Unknown
+            }
+            17..=24 if wish.may_be_repeated && in_line => self.take_place_over(waiting, wish),
+            _ => {
+                if self.random.percent(50) && wish.timeout >= 60 {
+                    self.look_for_place();
+                }
+                self.finish(waiting, &wish.request, lost)
+            }
+        }
+    }
+
+    /// Puts it in line: with a connection that blocks, or through a session, not the same as another.
+    pub(super) fn begin(
+        &mut self,
+        wish: &Wish,
+        beside: bool,
+        other: Option<&Place<'a>>,
+    ) -> Waiting<'a> {
+        let (key, owner, scene) = (self.key.clone(), self.owner.clone(), self.client.scene);
+        let mailbox = self.random.pick(scene.mailboxes);
+        let may_be_used = mailbox.is_open() && !other.is_some_and(|other| other.is_in(mailbox));
+        let through = (may_be_used && self.random.percent(60)).then_some(mailbox);
+        let client = if beside { &mut self.side } else { &mut self.client };
+        client.connection();
+        let call = scene.recorder.sent(&key, &owner, wish.request.clone());
+        let place = through.and_then(|mailbox| mailbox.enter(call, &key, &owner));
+        let Some((place, session)) = place else {
+            client.connection().send(&wish.command);
+            return Waiting { call, beside, how: How::Blocked };
+        };
+        client.connection().send([wish.command.clone(), cmd!["SESSION", session]].concat());
+        let how = match client.finish_or_queue(call, &wish.request) {
+            None => How::Queued(place),
+            Some(ending) => How::Ended(ending),
+        };
+        scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
+        if matches!(how, How::Ended(Ending::Unknown)) {
+            // It may be in line, whatever became of the connection, and may be served until it is not.
+            while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
+                self.side.reconnect();
+                std::thread::sleep(ms(1));
+            }
+            scene.recorder.answered(call, Outcome::Unknown);
+        }
+        Waiting { call, beside, how }
+    }
+
+    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed.
+    pub(super) fn finish(
+        &mut self,
+        waiting: Waiting<'a>,
+        request: &Request,
+        lost: Outcome,
+    ) -> Ending {
+        let Waiting { call, beside, how } = waiting;
+        let client = if beside { &mut self.side } else { &mut self.client };
+        let place = match how {
+            How::Blocked => return client.finish(call, request, lost),
+            How::Ended(ending) => return ending,
+            How::Queued(place) => place,
+        };
+        match place.ends(&client.scene.pair) {
+            Arrival::Told(outcome) => client.ended(call, outcome),
+            Arrival::Unknown => client.ended(call, Outcome::Unknown),
+            // It stays open, and the checker finds it.
+            Arrival::Never => Ending::Unknown,
+            Arrival::Gone(there) => {
+                client.scene.recorder.ended(call, Outcome::Failed, there);
+                Ending::Failed
+            }
+        }
+    }
+
+    /// Notes who is in line, as the server says; says whether this one is.
+    fn look_for_place(&mut self) -> bool {
+        let recorder = self.client.scene.recorder;
+        let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
+        let info = self.side.ask(cmd![command, self.key, "WAITERS", 1000]);
+        lines::note(&info, &self.key, asked, recorder).contains(&self.owner)
+    }
+
+    /// Counts a grant, by what it is of.
+    pub(super) fn granted(&self) {
+        let what = match self.kind {
+            KeyKind::Shared if self.shared => "shared: shared grants".to_owned(),
+            KeyKind::Shared => "shared: grants to one alone".to_owned(),
+            KeyKind::Latch => "latch: waiters released".to_owned(),
+            kind => format!("{}: grants", kind.name()),
+        };
+        self.client.scene.granted(&what);
+    }
+
+    fn happened(&self, fault: &'static str, begun: Duration) {
+        let scene = self.client.scene;
+        scene.notes.fault(fault, Span { from: begun, to: scene.recorder.now() });
+    }
+
+    /// Takes the wait back, whoever is told.
+    fn withdraw(&mut self) -> Value {
+        self.side.ask(cmd![format!("{}.CANCEL", self.kind.family()), self.key, self.owner])
+    }
+
+    fn cancel(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
+        let (begun, call) = (self.client.scene.recorder.now(), waiting.call);
+        let cancelled = self.withdraw();
+        self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
+        let ending = self.finish(waiting, request, lost);
+        // Without an answer to the cancel nobody knows which of the two it was.
+        if ending == Ending::Refused && cancelled != Value::Integer(0) {
+            self.client.scene.recorder.answered(call, Outcome::Withdrawn);
+        }
+        ending
+    }
+
+    /// The same owner waits again elsewhere, as after a reconnect.
+    fn take_place_over(&mut self, first: Waiting<'a>, wish: &Wish) -> Ending {
+        let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
+        let second = self.begin(wish, true, place);
+        self.client.scene.recorder.took_over(second.call, first.call);
+        // What the first was given without hearing of it, the second may find; what the second was,
+        // an owner may that goes on with what the first was given.
+        let before = self.finish(first, &wish.request, Outcome::Unknown);
+        let goes_on = matches!(before, Ending::Done(_));
+        let may_have = goes_on || before == Ending::Unknown;
+        let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
+        let after = self.finish(second, &wish.request, lost);
+        if goes_on { before } else { after }
+    }
+
+    fn goes_on_sharing(&mut self) -> bool {
+        self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
+    }
+
+    /// Goes from holding the lock alone to sharing it, and asks what token that has.
+    fn go_on_sharing(&mut self, lease: u64) {
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let share = cmd!["LOCK.ACQUIRE", key, owner, lease, "SHARED", "HOLDS", 1];
+        let release = cmd!["LOCK.RELEASE", key, owner, "ALL"];
+        let sharing = Request::Share { lease: ms(lease), timeout: None };
+        for (request, command) in
+            [(&sharing, &share), (&Request::Release, &release), (&sharing, &share)]
+        {
+            match self.client.call(&key, &owner, request, command) {
+                Ending::Done(_) => {}
+                // What it has lost of one it may still have of the other.
+                _ => return self.clean_up(),
+            }
+        }
+        self.client.scene.notes.add("shared: downgrades", 1);
+        self.shared = true;
+        self.give_back(lease);
+    }
+
+    /// Renews, re-enters or takes more, gives a part back, and repeats some of it; then gives it back or
+    /// not.
+    fn use_it(&mut self, count: u64, lease: u64) {
+        let mut holds = count;
+        for _ in 0..self.random.below(4) {
+            let other = *self.random.pick(&LEASES_MS);
+            let step = self.random.below(3);
+            let (asks, then) = match step {
+                0 => (self.renews(lease), holds),
+                1 if holds > 1 => (self.gives_back(cmd!["HOLDS", holds - 1]), holds - 1),
+                _ if self.kind == KeyKind::Semaphore && holds == PERMITS => continue,
+                _ => (self.asks(1, other, None, Some(holds + 1)), holds + 1),
+            };
+            // What is sent again, because the answer was lost say, changes nothing.
+            for _ in 0..=u64::from(self.random.percent(30)) {
+                match self.call(&asks) {
+                    Ending::Done(_) => holds = then,
+                    // It did not get more, and has what it had.
+                    Ending::Refused if matches!(asks.0, Request::Permits { .. }) => break,
+                    Ending::Refused => return,
+                    Ending::Failed | Ending::Unknown => return self.clean_up(),
+                }
+            }
+        }
+        self.give_back(lease);
+    }
+
+    /// Releases it, or lets its lease end.
+    fn give_back(&mut self, lease: u64) {
+        if self.kind != KeyKind::Lock && self.random.percent(50) {
+            // Others come meanwhile, and wait.
+            std::thread::sleep(ms(1 + self.random.below(10)));
+        }
+        if lease == LONG_MS || self.random.percent(85) {
+            let asks = self.gives_back(cmd!["ALL"]);
+            let ending = if self.random.percent(15) {
+                self.release_to_the_dead(&asks)
+            } else {
+                self.call(&asks)
+            };
+            if matches!(ending, Ending::Failed | Ending::Unknown) {
+                self.clean_up();
+            }
+        }
+    }
+
+    /// Hands what it has to the first waiter and kills that one before it can hear of it.
+    fn release_to_the_dead(&mut self, asks: &Asks) -> Ending {
+        let (request, release) = asks;
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let command = format!("{}.INFO", self.kind.family());
+        let info = self.side.ask(cmd![command, key, "WAITERS", 1]);
+        let head = matches!(info, Value::Array(_)).then(|| info.field("queue").elements().first());
+        let head = head.flatten().and_then(|head| client_of(self.client.scene.mailboxes, head));
+        let Some(id) = head else {
+            return self.client.call(&key, &owner, request, release);
+        };
+        let begun = self.client.scene.recorder.now();
+        // A transaction: both are done in one turn of the server, whatever the network does.
+        let call = self.client.begin(&key, &owner, request.clone(), &[b"MULTI".to_vec()]);
+        self.client.connection().send(release);
+        self.client.connection().send(cmd!["CLIENT", "KILL", "ID", id]);
+        self.client.connection().send(cmd!["EXEC"]);
+        for _ in 0..3 {
+            if self.client.connection().receive(SOON).is_err() {
+                self.client.reconnect();
+                self.client.scene.recorder.answered(call, Outcome::Unknown);
+                return Ending::Unknown;
+            }
+        }
+        self.happened(KILL_IN_HAND_OFF, begun);
+        self.client.finish_as(call, request, Outcome::Unknown, |replies| match replies {
+            Value::Array(replies) => replies[0].clone(),
+            // The transaction was refused as a whole.
+            other => other,
+        })
+    }
+
+    /// Releases what it may still hold, until the server says that it is done.
+    fn clean_up(&mut self) {
+        for shared in [false, true] {
+            if shared == self.shared || self.kind == KeyKind::Shared {
+                self.shared = shared;
+                self.insist(&self.gives_back(cmd!["ALL"]));
+            }
+        }
+    }
+
+    /// Asks until the server says that it is done, or has nothing to do.
+    pub(super) fn insist(&mut self, asks: &Asks) {
+        loop {
+            self.client.reconnect();
+            match self.call(asks) {
+                Ending::Done(_) | Ending::Refused => return,
+                Ending::Failed | Ending::Unknown => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Touches a lock that it has nothing to do with.
+    fn meddle(&mut self) {
+        self.call(&self.renews(30));
+        self.call(&self.gives_back(Vec::new()));
+    }
+
+    fn force_release(&mut self) {
+        let command = cmd!["LOCK.FORCERELEASE", self.key];
+        self.client.call(&self.key, &self.owner, &Request::Break, &command);
+    }
+
+    /// Deletes the lock and tries to get it before those who wait: both in one turn of the server.
+    fn delete_and_acquire(&mut self) {
+        let (key, owner) = (self.key.clone(), self.owner.clone());
+        let lease = *self.random.pick(&LEASES_MS);
+        let deletion = cmd!["DEL", key];
+        let (request, command) = self.asks(1, lease, None, None);
+        let breaking = self.client.begin(&key, "stranger", Request::Break, &deletion);
+        let acquiring = self.client.begin(&key, &owner, request.clone(), &command);
+        let broken = self.client.finish(breaking, &Request::Break, Outcome::Unknown);
+        if broken == Ending::Unknown {
+            self.client.scene.recorder.answered(acquiring, Outcome::Unknown);
+            return;
+        }
+        if let Ending::Done(_) = self.client.finish(acquiring, &request, Outcome::Unknown) {
+            self.use_it(1, lease);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Commands on the wire, of locks, shared locks, semaphores and latches, on a pair of servers where
+//! strangers come by: waited for by clients that block and through sessions, and taken by scripts that
+//! know no line as Redisson's. What the clients saw tells whether the servers kept every rule.
+
+mod client;
+mod latches;
+mod locks;
+mod quiet;
+mod readers;
+mod scripts;
+mod sessions;
+
+pub(crate) use sessions::{Mailbox, client_of};
+
+use super::{Run, Way, Work};
+use crate::notes::Notes;
+use crate::round::Round;
+use crate::topology::Two;
+use harness::history::Recorder;
+use harness::random::Random;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::task::spawn_blocking;
+
+/// What the clients do to themselves, and count as faults.
+pub(crate) const FAULTS: [&str; 6] = [
+    locks::RESET_BY_WAITER,
+    locks::KILL_IN_HAND_OFF,
+    readers::AWAY,
+    readers::LATE,
+    readers::REPLACED,
+    readers::CLOSED,
+];
+
+pub(crate) const WIRE: Work = Work {
+    name: "locks of all kinds on the wire, strangers, scripts",
+    run: |round, way, number, random| -> Run {
+        Box::pin(async move {
+            let Way::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
+            spawn_blocking(move || work(&round, pair, number, random)).await.expect("it goes on");
+        })
+    },
+};
+
+/// How many permits each semaphore has.
+pub(crate) const PERMITS: u64 = 4;
+
+/// How many sessions there are at a time: several, so that one owner may wait through two.
+const MAILBOXES: usize = 4;
+
+/// How many take locks by scripts.
+const SCRIPTS: usize = 2;
+
+/// What there is at a time, in each database: few enough that the clients meet.
+const KINDS: [KeyKind; 5] =
+    [KeyKind::Lock, KeyKind::Lock, KeyKind::Shared, KeyKind::Semaphore, KeyKind::Latch];
+
+/// The database of the wild locks, which strangers delete, flush and swap.
+pub(crate) const WILD: u32 = 0;
+
+/// The database of the calm locks: only those who hold them, and time, end a hold. What is lost
+/// there is lost for long, and seen.
+pub(crate) const CALM: u32 = 2;
+
+/// What a key is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    /// A lock that is always wanted alone.
+    Lock,
+    /// A lock that many want to share.
+    Shared,
+    /// A semaphore.
+    Semaphore,
+    /// A latch.
+    Latch,
+    /// A lock of two clients: nobody comes by by whom the one that waits would be noticed.
+    Quiet,
+}
+
+impl KeyKind {
+    const ALL: [Self; 5] = [Self::Lock, Self::Shared, Self::Semaphore, Self::Latch, Self::Quiet];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Shared => "shared",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+            Self::Quiet => "quiet",
+        }
+    }
+
+    /// What its commands begin with.
+    fn family(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Shared | Self::Quiet => "LOCK",
+            Self::Semaphore => "SEM",
+            Self::Latch => "LATCH",
+        }
+    }
+}
+
+/// A lock, or another of its family.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock {
+    pub(crate) key: String,
+    pub(crate) kind: KeyKind,
+    pub(crate) db: u32,
+}
+
+/// The keys of a round; their names say what they are and where.
+pub(crate) fn keys(round: u64) -> Vec<String> {
+    let of = |db: u32| {
+        let kinds = KINDS.iter().enumerate();
+        kinds.map(move |(number, kind)| format!("r{round}-{db}-{}-{number}", kind.name()))
+    };
+    [WILD, CALM].into_iter().flat_map(of).chain([format!("r{round}-{CALM}-quiet")]).collect()
+}
+
+impl Lock {
+    pub(crate) fn of(key: &str) -> Self {
+        let words: Vec<&str> = key.split('-').collect();
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.name() == words[2]);
+        let kind = kind.expect("one of these");
+        Self { key: key.to_owned(), kind, db: words[1].parse().expect("a number") }
+    }
+
+    pub(crate) fn is_lock(&self) -> bool {
+        matches!(self.kind, KeyKind::Lock | KeyKind::Shared)
+    }
+}
+
+/// What the clients of a round share beside its history.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    pub(crate) mailboxes: [Mailbox; MAILBOXES],
+    /// How many are at work who may wait.
+    at_work: AtomicUsize,
+}
+
+/// What a thread has to do with.
+pub(crate) struct Scene<'a> {
+    round: &'a Round,
+    recorder: &'a Recorder,
+    notes: &'a Notes,
+    mailboxes: &'a [Mailbox],
+    pair: Two,
+    locks: Vec<Lock>,
+}
+
+/// What the thread with that number does.
+fn work(round: &Round, pair: Two, number: usize, random: Random) {
+    let scene = Scene {
+        round,
+        recorder: &round.recorder,
+        notes: &round.notes,
+        mailboxes: &round.lines.mailboxes,
+        pair,
+        locks: round.keys.iter().map(|key| Lock::of(key)).collect(),
+    };
+    if let Some(mailbox) = scene.mailboxes.get(number) {
+        readers::read(&scene, mailbox, random);
+        return mailbox.note_absences(&scene);
+    }
+    if number < MAILBOXES + SCRIPTS {
+        return scripts::work(&scene, number, random);
+    }
+    let _at_work = AtWork::new(&round.lines.at_work);
+    if number == MAILBOXES + SCRIPTS {
+        quiet::work(&scene, random);
+    } else {
+        locks::work(&scene, number, random);
+    }
+}
+
+/// One that is at work, until it is dropped.
+struct AtWork<'a>(&'a AtomicUsize);
+
+impl<'a> AtWork<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Scene<'_> {
+    fn is_over(&self) -> bool {
+        self.round.is_over()
+    }
+
+    /// Nobody waits any more.
+    fn is_done(&self) -> bool {
+        self.is_over() && self.round.lines.at_work.load(Ordering::SeqCst) == 0
+    }
+
+    /// Somebody was granted that.
+    fn granted(&self, what: &str) {
+        self.notes.add(what, 1);
+        self.notes.add("grants", 1);
+    }
+}

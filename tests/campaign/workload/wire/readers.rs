@@ -1,0 +1,423 @@
+//! Those who read sessions: in every way there is, away and back, away for good, with connections
+//! that break. What they are told is checked here: nothing is skipped, nothing is told twice, nothing
+//! is granted to whoever is away, nothing lives longer than it should, nothing is anybody else's.
+
+use super::Scene;
+use super::client::{ANSWER, EXPECTED};
+use super::sessions::{Mailbox, Told};
+use crate::topology::GUEST;
+use harness::coverage::Span;
+use harness::history::Outcome;
+use harness::random::Random;
+use harness::resp::ReceiveError;
+use harness::{Connection, Value, cmd};
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// A reader breaks its connection off, and comes back in time.
+pub(super) const AWAY: &str = "a reader away and back";
+/// It comes back too late.
+pub(super) const LATE: &str = "a session left to its ttl";
+/// Another connection takes its place.
+pub(super) const REPLACED: &str = "a reader replaced";
+/// It is closed, with what it has.
+pub(super) const CLOSED: &str = "SESSION.CLOSE";
+
+/// How long a session lives without its reader.
+const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
+
+/// How long a reader waits for something to read.
+const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
+
+/// How much longer than its ttl a session may last: longer than any fault keeps the server from its
+/// work.
+const LATE_MS: u64 = 1_200;
+
+/// How exact the server's milliseconds are.
+const SLACK_MS: u64 = 2;
+
+/// Why a session was not read to its end.
+enum Stop {
+    /// It is gone.
+    Gone,
+    /// The connection is.
+    Broken,
+}
+
+impl From<ReceiveError> for Stop {
+    fn from(_: ReceiveError) -> Self {
+        Self::Broken
+    }
+}
+
+/// Opens sessions and reads them, one after another, as long as anybody waits.
+pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
+    let mut random = random;
+    for number in 0.. {
+        if scene.is_done() {
+            return;
+        }
+        let Some(mut connection) = connect(scene) else { return };
+        let (opened, ttl) = (scene.recorder.now(), *random.pick(&TTLS_MS));
+        let Ok(Value::Array(reply)) = connection.it.ask(cmd!["SESSION.OPEN", ttl]) else {
+            sleep(Duration::from_millis(5));
+            continue;
+        };
+        let name = reply[0].text();
+        mailbox.opened(&name);
+        let mut reader = Reader {
+            scene,
+            mailbox,
+            random: random.part(number),
+            connection: Some(connection),
+            name,
+            ttl,
+            known: BTreeMap::new(),
+            acknowledged: 0,
+            next: 1,
+            is_new: true,
+            may_be_away: false,
+            there: opened,
+            is_asking: false,
+            may_have_told: false,
+            left: None,
+        };
+        reader.read_to_the_end();
+        mailbox.gone(reader.there, reader.may_have_told || reader.is_asking);
+        mailbox.read_by(None);
+    }
+}
+
+/// A connection as the user to whom sessions belong, and its number.
+struct Open {
+    it: Connection,
+    id: i64,
+}
+
+fn connect(scene: &Scene<'_>) -> Option<Open> {
+    loop {
+        let mut it = scene.pair.connect()?;
+        let welcome = it.ask(cmd!["AUTH", GUEST, "x"]);
+        if let (Ok(Value::Status(_)), Ok(Value::Integer(id))) =
+            (welcome, it.ask(cmd!["CLIENT", "ID"]))
+        {
+            return Some(Open { it, id });
+        }
+    }
+}
+
+struct Reader<'a> {
+    scene: &'a Scene<'a>,
+    mailbox: &'a Mailbox,
+    random: Random,
+    connection: Option<Open>,
+    name: String,
+    ttl: u64,
+    /// What it was told, by number.
+    known: BTreeMap<u64, Told>,
+    acknowledged: u64,
+    /// The number that comes next on this connection.
+    next: u64,
+    /// Nothing was read through this connection yet.
+    is_new: bool,
+    /// The session was there then: a call that was sent at that moment has been answered.
+    there: Duration,
+    /// It may have been away since.
+    may_be_away: bool,
+    /// A call was sent that is not answered yet.
+    is_asking: bool,
+    /// An answer was lost of which nothing is known yet.
+    may_have_told: bool,
+    /// When the server knew that it was away.
+    left: Option<Duration>,
+}
+
+impl Reader<'_> {
+    fn now(&self) -> Duration {
+        self.scene.recorder.now()
+    }
+
+    fn surprise(&self, what: &str) {
+        self.scene.notes.surprise(format!("session {}: {what}", &self.name[..8]));
+    }
+
+    fn read_to_the_end(&mut self) {
+        while !self.scene.is_done() {
+            match self.step() {
+                Ok(()) => {}
+                Err(Stop::Gone) => return,
+                Err(Stop::Broken) => {
+                    // It may have been back in between.
+                    self.left = None;
+                    self.come_back();
+                }
+            }
+        }
+        // What the round leaves behind is seen.
+        let _closed = self.close();
+    }
+
+    fn step(&mut self) -> Result<(), Stop> {
+        let timeout = *self.random.pick(&TIMEOUTS_MS);
+        match self.random.below(100) {
+            0..=9 => {
+                let ack = self.acknowledge();
+                let first = self.send(ack, timeout)?;
+                let second = self.send(ack, timeout)?;
+                self.receive(ack, first)?;
+                self.receive(ack, second)
+            }
+            10..=15 => self.replace(),
+            16..=23 => self.go_away(),
+            24 if self.ttl < 200 => self.stay_away(),
+            25..=26 => self.close(),
+            27..=29 => self.let_a_stranger_try(),
+            30..=32 => {
+                sleep(Duration::from_millis(self.random.below(self.ttl / 3)));
+                Ok(())
+            }
+            _ => self.ask(timeout),
+        }
+    }
+
+    /// Up to where it says that it knows: not always all.
+    fn acknowledge(&mut self) -> u64 {
+        let last = self.known.last_key_value().map_or(0, |(last, _)| *last);
+        let less = if self.random.percent(70) { 0 } else { self.random.below(4) };
+        // What was acknowledged is not told again.
+        self.acknowledged = self.acknowledged.max(last.saturating_sub(less));
+        self.acknowledged
+    }
+
+    fn ask(&mut self, timeout: u64) -> Result<(), Stop> {
+        let ack = self.acknowledge();
+        let sent = self.send(ack, timeout)?;
+        self.receive(ack, sent)
+    }
+
+    fn send(&mut self, ack: u64, timeout: u64) -> Result<Duration, Stop> {
+        let mut command = cmd!["SESSION.NEXT", self.name, ack, timeout];
+        if self.random.percent(20) {
+            command.extend(cmd!["COUNT", 1 + self.random.below(3)]);
+        }
+        let sent = self.now();
+        self.is_asking = true;
+        self.connection.as_mut().ok_or(Stop::Broken)?.it.send(command);
+        Ok(sent)
+    }
+
+    fn receive(&mut self, ack: u64, sent: Duration) -> Result<(), Stop> {
+        let reply = self.connection.as_mut().ok_or(Stop::Broken)?.it.receive(ANSWER);
+        if matches!(reply, Err(ReceiveError::Timeout)) {
+            self.surprise("SESSION.NEXT is not answered");
+        }
+        self.hear(ack, sent, reply?)
+    }
+
+    /// Checks what it was told, and passes on what it did not know.
+    fn hear(&mut self, ack: u64, sent: Duration, reply: Value) -> Result<(), Stop> {
+        self.is_asking = false;
+        if let Value::Error { code, .. } = &reply {
+            match code.as_str() {
+                "NOSESSION" => return Err(Stop::Gone),
+                // Drained, and nothing left to say; or the primary is another by now.
+                "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" => {}
+                _ => self.surprise(&format!("SESSION.NEXT: {reply}")),
+            }
+            return Err(Stop::Broken);
+        }
+        let (server_ms, told) = (reply[0].integer().cast_unsigned(), reply[1].elements());
+        self.next = if self.is_new { ack + 1 } else { self.next.max(ack + 1) };
+        for entry in told {
+            let told = self.entry(entry);
+            if told.number != self.next {
+                self.surprise(&format!(
+                    "{} comes instead of {} after {ack}, new: {}, known {:?}",
+                    told.number,
+                    self.next,
+                    self.is_new,
+                    self.known.keys().last()
+                ));
+            }
+            self.next = told.number + 1;
+            self.check_absence(&told, server_ms, sent);
+            match self.known.get(&told.number) {
+                Some(known) if *known == told => {}
+                Some(known) => self.surprise(&format!("{told:?} was {known:?} before")),
+                None => {
+                    if let Some(wrong) = self.mailbox.deliver(&told) {
+                        self.surprise(&wrong);
+                    }
+                    self.known.insert(told.number, told);
+                }
+            }
+        }
+        if told.is_empty() {
+            self.may_have_told = false;
+        }
+        if std::mem::take(&mut self.may_be_away) {
+            self.mailbox.was_away((self.there, self.now()));
+        }
+        (self.is_new, self.there, self.left) = (false, sent, None);
+        Ok(())
+    }
+
+    fn entry(&self, entry: &Value) -> Told {
+        let number = |at: usize| entry[at].integer().cast_unsigned();
+        let kind = entry[1].text();
+        let outcome = match entry[4].text().as_str() {
+            "granted" if kind == "lock" => Outcome::Granted { token: number(5), holds: number(6) },
+            "granted" => Outcome::Holds { permits: number(6) },
+            "open" => Outcome::Done,
+            "timeout" => Outcome::Refused,
+            "cancelled" => Outcome::Withdrawn,
+            "replaced" => Outcome::Failed,
+            "error" if EXPECTED.iter().any(|code| entry[5].text().starts_with(code)) => {
+                Outcome::Failed
+            }
+            _ => {
+                self.surprise(&format!("what is {entry}?"));
+                Outcome::Failed
+            }
+        };
+        let granted = matches!(outcome, Outcome::Granted { .. } | Outcome::Holds { .. });
+        Told {
+            number: number(0),
+            key: entry[2].text(),
+            owner: entry[3].text(),
+            outcome,
+            granted_ms: granted.then(|| number(7)),
+        }
+    }
+
+    /// Nothing is granted while nobody reads: between the moment when the server knew that the reader
+    /// had gone and the first call after it, which has this answer.
+    fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
+        let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
+        let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);
+        let left = server_ms.saturating_sub(away) + SLACK_MS;
+        if (left..server_ms.saturating_sub(SLACK_MS)).contains(&granted) {
+            self.surprise(&format!("granted while away from {left} to {server_ms}: {told:?}"));
+        }
+    }
+
+    fn happened(&self, fault: &'static str, begun: Duration) {
+        self.scene.notes.fault(fault, Span { from: begun, to: self.now() });
+    }
+
+    /// Another connection reads; the first one hears of that, and may be closed then.
+    fn replace(&mut self) -> Result<(), Stop> {
+        let begun = self.now();
+        let ack = self.acknowledge();
+        let sent = self.send(ack, 5_000)?;
+        let Some(other) = connect(self.scene) else { return Err(Stop::Broken) };
+        let Some(mut first) = self.connection.replace(other) else { return Err(Stop::Broken) };
+        self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
+        let again = self.send(ack, 0)?;
+        // It is answered by now or at once: `UNBLOCKED`, or what it was told before.
+        match first.it.receive(ANSWER) {
+            Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
+            Ok(reply) => {
+                self.hear(ack, sent, reply)?;
+                self.may_be_away = true;
+            }
+            Err(_) => (self.may_have_told, self.may_be_away) = (true, true),
+        }
+        (self.is_new, self.is_asking) = (true, true);
+        self.receive(ack, again)?;
+        if self.random.percent(50) {
+            first.it.reset();
+        }
+        self.happened(REPLACED, begun);
+        Ok(())
+    }
+
+    /// Breaks the connection off, in the middle of a call or not, and comes back.
+    fn go_away(&mut self) -> Result<(), Stop> {
+        let begun = self.now();
+        self.leave()?;
+        sleep(Duration::from_millis(self.random.below(self.ttl * 2 / 3)));
+        self.come_back();
+        let back = self.ask(0);
+        self.happened(AWAY, begun);
+        back
+    }
+
+    /// The same for longer than the session lives.
+    fn stay_away(&mut self) -> Result<(), Stop> {
+        let begun = self.now();
+        self.leave()?;
+        sleep(Duration::from_millis(self.ttl + LATE_MS));
+        let is_sure = self.left.is_some();
+        self.come_back();
+        let back = self.ask(0);
+        if is_sure && back.is_ok() {
+            self.surprise("it has outlived its time");
+        }
+        self.happened(LATE, begun);
+        back
+    }
+
+    /// Breaks the connection off, and sees that the server has noticed.
+    fn leave(&mut self) -> Result<(), Stop> {
+        if self.random.percent(60) {
+            let ack = self.acknowledge();
+            self.send(ack, 5_000)?;
+        }
+        let Some(Open { it, id }) = self.connection.take() else { return Err(Stop::Broken) };
+        it.reset();
+        if self.is_new {
+            // Nobody has read through this connection: the session does not miss it.
+            return Ok(());
+        }
+        let mut eye = self.scene.pair.connect().ok_or(Stop::Broken)?;
+        for _ in 0..100 {
+            let reply = eye.ask(cmd!["CLIENT", "LIST", "ID", id]);
+            match reply {
+                Ok(list) if !list.is_error() && list.text().is_empty() => {
+                    self.left = Some(self.now());
+                    break;
+                }
+                Ok(_) => sleep(Duration::from_millis(1)),
+                Err(_) => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads on through another connection.
+    fn come_back(&mut self) {
+        self.may_have_told |= std::mem::take(&mut self.is_asking);
+        self.connection = connect(self.scene);
+        (self.is_new, self.may_be_away) = (true, true);
+        self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
+    }
+
+    fn close(&mut self) -> Result<(), Stop> {
+        let begun = self.now();
+        let open = self.connection.as_mut().ok_or(Stop::Broken)?;
+        let reply = open.it.ask(cmd!["SESSION.CLOSE", self.name])?;
+        if !matches!(reply, Value::Integer(0 | 1)) {
+            self.surprise(&format!("SESSION.CLOSE: {reply}"));
+        }
+        self.happened(CLOSED, begun);
+        Err(Stop::Gone)
+    }
+
+    /// Somebody else cannot use it.
+    fn let_a_stranger_try(&mut self) -> Result<(), Stop> {
+        let mut stranger = self.scene.pair.connect().ok_or(Stop::Broken)?;
+        let wait = cmd!["LOCK.WAIT", "scratch", "stranger", 10, 10, "SESSION", self.name];
+        for command in [cmd!["SESSION.NEXT", self.name, 0, 0], wait] {
+            let Ok(reply) = stranger.ask(command) else { return Ok(()) };
+            if !matches!(&reply, Value::Error { code, .. } if EXPECTED.contains(&code.as_str())) {
+                self.surprise(&format!("somebody else may use it: {reply}"));
+            }
+        }
+        if stranger.ask(cmd!["SESSION.CLOSE", self.name]).is_ok_and(|it| it == Value::Integer(1)) {
+            self.surprise("somebody else has closed it");
+        }
+        Ok(())
+    }
+}

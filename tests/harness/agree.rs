@@ -1,0 +1,49 @@
+//! Whether servers have the same data, and have come to no harm.
+
+use crate::server::Server;
+use crate::{Connection, Value, cmd, wait};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long it may take until what was sent has arrived.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A hash, in an order that does not depend on its history.
+pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> {
+    let all = connection.call(cmd!["HGETALL", key]);
+    all.elements().chunks_exact(2).map(|pair| (pair[0].text(), pair[1].text())).collect()
+}
+
+/// Waits until both servers have the same keys with the same values and ends; what was sent is on
+/// its way, what was not will never come.
+pub fn expect_same_data(one: &Server, other: &Server) {
+    let (mut one, mut other) = (one.connect(), other.connect());
+    wait::until("both have the same data", SOON, || {
+        let (ours, theirs) = (data(&mut one), data(&mut other));
+        if ours == theirs { Ok(()) } else { Err(format!("{ours:?}, but there {theirs:?}")) }
+    });
+}
+
+/// The keys of the databases that tests use, with their ends, and a digest of all values.
+fn data(connection: &mut Connection) -> Vec<String> {
+    let mut data = vec![connection.run("DEBUG DIGEST").text()];
+    for db in 0..4 {
+        connection.call(cmd!["SELECT", db]);
+        let mut keys: Vec<_> = connection.run("KEYS *").elements().to_vec();
+        keys.sort_by_key(Value::text);
+        for key in keys {
+            let end = connection.call(cmd!["PEXPIRETIME", key.bytes()]).integer();
+            data.push(format!("{db} {} until {end}", key.text()));
+        }
+    }
+    data
+}
+
+/// Sees that the server lives and has not reported a bug of itself.
+pub fn expect_unharmed(server: &Server) {
+    server.assert_alive();
+    let log = server.log();
+    for mark in ["BUG REPORT", "ASSERTION FAILED", "panic", "crashed"] {
+        assert!(!log.contains(mark), "{mark} in the log:\n{log}");
+    }
+}

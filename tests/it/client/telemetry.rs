@@ -1,0 +1,127 @@
+//! What the crate tells of itself arrives where programs collect it.
+
+use super::Stage;
+use kvlock::Error;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{Key, Value};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use tracing_subscriber::layer::SubscriberExt;
+
+/// Does it on this thread alone, so that what other tests do is not in it.
+fn here<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work)
+}
+
+/// All that was recorded since the last time, by its name.
+fn recorded(snapshotter: &Snapshotter) -> HashMap<String, DebugValue> {
+    let all = snapshotter.snapshot().into_vec();
+    all.into_iter().map(|(key, _, _, value)| (key.key().name().to_owned(), value)).collect()
+}
+
+fn seconds(recorded: &HashMap<String, DebugValue>, name: &str) -> Vec<f64> {
+    match recorded.get(name) {
+        Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0).collect(),
+        None => Vec::new(),
+        Some(other) => panic!("{name} is {other:?}"),
+    }
+}
+
+#[test]
+fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        here(async {
+            let mut stage = Stage::set().await;
+            stage.taken("k");
+            let lock = stage.client.lock("k");
+            assert!(lock.try_acquire().await.unwrap().is_none());
+
+            let begun = Instant::now();
+            let until_released = async {
+                tokio::time::sleep(Duration::from_millis(60)).await;
+                stage.control.run("LOCK.RELEASE k somebody");
+            };
+            let (guard, ()) = tokio::join!(lock.acquire(), until_released);
+            let (guard, waited) = (guard.unwrap(), begun.elapsed().as_secs_f64());
+
+            let so_far = recorded(&snapshotter);
+            let [wait] = seconds(&so_far, "kvlock_client_wait_seconds")[..] else {
+                panic!("{so_far:?}");
+            };
+            assert!((0.05..=waited).contains(&wait), "waited {wait} of {waited}");
+            assert_eq!(seconds(&so_far, "kvlock_client_hold_seconds"), []);
+
+            let begun = Instant::now();
+            tokio::time::sleep(Duration::from_millis(40)).await;
+            guard.release().await.unwrap();
+            let so_far = recorded(&snapshotter);
+            let [held] = seconds(&so_far, "kvlock_client_hold_seconds")[..] else {
+                panic!("{so_far:?}");
+            };
+            let most = waited + begun.elapsed().as_secs_f64();
+            assert!((0.04..=most).contains(&held), "held {held} of {most}");
+
+            // One that is lost is held no longer either, and counts once.
+            let guard = lock.acquire().await.unwrap();
+            stage.control.run("LOCK.FORCERELEASE k");
+            assert!(matches!(guard.release().await, Err(Error::Lost)));
+            let so_far = recorded(&snapshotter);
+            assert_eq!(seconds(&so_far, "kvlock_client_hold_seconds").len(), 1, "{so_far:?}");
+        });
+    });
+}
+
+fn attribute(span: &SpanData, key: &'static str) -> Option<Value> {
+    let key = Key::from_static_str(key);
+    span.attributes.iter().find(|pair| pair.key == key).map(|pair| pair.value.clone())
+}
+
+#[test]
+fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() {
+    let exporter = InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let collected = tracing_subscriber::registry().with(layer);
+    let mut tokens = Vec::new();
+    tracing::subscriber::with_default(collected, || {
+        here(async {
+            let stage = Stage::set().await;
+            // Where another test came by first, tracing may have noted that nobody listens.
+            stage.client.lock("first").acquire().await.unwrap().release().await.unwrap();
+            tracing::callsite::rebuild_interest_cache();
+            exporter.reset();
+            let work = async {
+                let guard = stage.client.lock("k").acquire().await.unwrap();
+                tokens.push(guard.token().value());
+                guard.release().await.unwrap();
+                let permits = stage.client.semaphore("s");
+                permits.set(3).await.unwrap();
+                let permits = permits.acquire().await.unwrap();
+                permits.release().await.unwrap();
+                // Also what is given back because nobody wants it any more.
+                drop(stage.client.lock("k").acquire().await.unwrap());
+                stage.client.settled().await;
+            };
+            tracing::Instrument::instrument(work, tracing::info_span!("order")).await;
+        });
+    });
+
+    let spans = exporter.get_finished_spans().unwrap();
+    let order = spans.iter().find(|span| span.name == "order").unwrap();
+    let ours: Vec<_> = spans.iter().filter(|span| span.name.starts_with("kvlock.")).collect();
+    let names: Vec<_> = ours.iter().map(|span| &*span.name).collect();
+    assert_eq!(names, ["kvlock.acquire", "kvlock.release"].repeat(3));
+    for span in &ours {
+        assert_eq!(span.parent_span_id, order.span_context.span_id(), "{span:?}");
+        assert!(attribute(span, "token").is_some(), "{span:?}");
+    }
+    let keys: Vec<_> = ours.iter().filter_map(|span| attribute(span, "key")).collect();
+    assert_eq!(keys, ["k", "k", "s", "s", "k", "k"].map(Value::from));
+    let token = Some(Value::from(tokens[0].to_string()));
+    assert_eq!([attribute(ours[0], "token"), attribute(ours[1], "token")], [token.clone(), token]);
+}

@@ -1,0 +1,261 @@
+//! Waiters that leave in the turn of the event loop in which they get the lock, that leave in their
+//! thousands, or that the server throws out to save memory. Most of it is in `transcripts/deaths.txt`.
+
+use crate::stage::{LONG, SOON, Stage, Waiter, expect_closed, token_of};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
+use std::process::Command;
+
+/// Bob's connection ends in the turn of the release, before it or after it.
+fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before: bool) {
+    let ways = ["disconnects", "grants_taken_back", "handed_off_by_expiry"];
+    let counted = |stage: &mut Stage| ways.map(|way| stage.counted(way));
+    stage.hold("k", "alice", LONG);
+    let bob = stage.wait_with("k", "bob", 400, 0);
+    let mut carol = stage.wait("k", "carol");
+    let earlier = counted(stage);
+    stage.while_stopped(|stage| {
+        let release = b"LOCK.RELEASE k alice\r\n";
+        if before {
+            end(bob.connection);
+            stage.eye.send_raw(release);
+        } else {
+            stage.eye.send_raw(release);
+            end(bob.connection);
+        }
+    });
+    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(0));
+    stage.granted(&mut carol);
+    let now = counted(stage);
+    let [left, taken_back, ended] = [0, 1, 2].map(|way| now[way] - earlier[way]);
+    assert_eq!(left + taken_back + ended, 1, "{ways:?}: {earlier:?}, now {now:?}");
+    if left == 0 {
+        stage.granted_unseen();
+    }
+    stage.release("k", "carol");
+    observe::wait_for_blocked_clients(&mut stage.eye, 0);
+}
+
+/// Most often it is out of the line by then, or its grant is taken back. But the end of a connection may
+/// arrive after the reply was written: then nobody can tell, and a dead waiter costs the lease that it
+/// asked for.
+fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for end in [Connection::reset, Connection::close] {
+        for before in [true, false, true, false] {
+            ends_in_the_turn_of_the_grant(&mut stage, end, before);
+        }
+    }
+    stage.check();
+}
+
+/// The server has decided to close the client's connection, drops what is sent to it from then on, and
+/// tells nobody so.
+fn a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
+    let mut stage = Stage::with(&kind, |options| {
+        options.config("client-output-buffer-limit", "normal 40000 0 0")
+    });
+    let cached = "x".repeat(60_000);
+    for condemn in ["ACL DELUSER bob", &format!("SET {cached} 1")] {
+        stage.run("ACL SETUSER bob on nopass ~* &* +@all");
+        stage.hold("k", "alice", LONG);
+        let mut connection = stage.server.connect_resp(3);
+        connection.run("AUTH bob x");
+        // It is told when this key changes, which is more than it may be sent at once.
+        connection.run("CLIENT TRACKING on");
+        connection.run(&format!("GET {cached}"));
+        let mut bob = stage.wait_on(connection, "k", "bob", LONG, 0);
+        let mut carol = stage.wait("k", "carol");
+        let taken_back = stage.counted("grants_taken_back");
+        stage.at_once(&[condemn, "LOCK.RELEASE k alice"]);
+        stage.granted_unseen();
+        expect_closed(&mut bob);
+        stage.granted(&mut carol);
+        assert_eq!(stage.counted("grants_taken_back"), taken_back + 1);
+        stage.release("k", "carol");
+        stage.run(&format!("DEL {cached}"));
+        stage.check();
+    }
+}
+
+fn a_timeout_in_the_turn_of_a_grant_gives_one_reply(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    for (number, lines) in [
+        &["DEBUG SLEEP 0.3", "LOCK.RELEASE k alice"][..],
+        &["DEBUG SLEEP 0.3", "DEL k"],
+        &["DEBUG SLEEP 0.3", "LOCK.FORCERELEASE k", "LOCK.CANCEL k owner2"],
+        &["DEBUG SLEEP 0.3", "LOCK.CANCEL k owner3", "LOCK.RELEASE k alice"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let owner = format!("owner{number}");
+        stage.hold("k", "alice", LONG);
+        let mut bob = stage.wait_with("k", &owner, LONG, 100);
+        stage.at_once(lines);
+        let reply = bob.connection.receive(SOON).unwrap_or_else(|e| panic!("{lines:?}: {e}"));
+        assert_eq!(bob.connection.run("PING"), Value::Status("PONG".into()), "{lines:?}");
+        if reply == Value::Nil {
+            stage.settle();
+            assert_eq!(stage.run("EXISTS k"), Value::Integer(0), "{lines:?}");
+        } else {
+            stage.granted_unseen();
+            stage.expect_holder("k", &owner, 1, Some(token_of(&reply)));
+            stage.release("k", &owner);
+        }
+        stage.check();
+    }
+}
+
+const MANY: i64 = 3000;
+
+/// Lets this process have as many open files as the machine allows; the servers that it starts
+/// inherit that.
+fn raise_the_limit_of_files() {
+    let own = std::process::id().to_string();
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("the limits of this process");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let most = line.split_whitespace().nth(4).unwrap();
+    let raised =
+        Command::new("prlimit").args(["--pid", &own, &format!("--nofile={most}:{most}")]).status();
+    assert!(raised.expect("run prlimit").success());
+}
+
+fn thousands_of_waiters_can_leave_at_once(kind: Kind) {
+    raise_the_limit_of_files();
+    let mut stage = Stage::new(&kind);
+    for end in [Connection::reset, Connection::close] {
+        let before = stage.counted("disconnects");
+        stage.hold("k", "alice", LONG);
+        let crowd: Vec<_> = (0..MANY)
+            .map(|number| {
+                let mut one = stage.server.connect();
+                one.send(cmd!["LOCK.WAIT", "k", format!("owner{number}"), LONG, 0]);
+                one
+            })
+            .collect();
+        observe::wait_for_waiters(&mut stage.eye, "k", MANY);
+        let mut last = stage.wait("k", "last");
+        crowd.into_iter().for_each(end);
+        observe::wait_for_blocked_clients(&mut stage.eye, 1);
+        assert_eq!(stage.counted("disconnects"), before + MANY);
+        assert_eq!((stage.counted("waiters"), stage.counted("waiting_keys")), (1, 1));
+        stage.release("k", "alice");
+        stage.granted(&mut last);
+        stage.release("k", "last");
+        observe::wait_for_blocked_clients(&mut stage.eye, 0);
+    }
+    stage.check();
+}
+
+fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last(kind: Kind) {
+    raise_the_limit_of_files();
+    let mut stage = Stage::new(&kind);
+    stage.hold("k", "alice", LONG);
+    stage.run("ACL SETUSER one on nopass ~* &* +@all");
+    let crowd: Vec<_> = (0..MANY)
+        .map(|number| {
+            let mut one = stage.server.connect();
+            one.run("AUTH one any");
+            one.send(cmd!["LOCK.WAIT", "k", format!("owner{number}"), LONG, 0]);
+            one
+        })
+        .collect();
+    observe::wait_for_waiters(&mut stage.eye, "k", MANY);
+    let mut last = stage.wait("k", "last");
+    let replies = stage.at_once(&["LOCK.RELEASE k alice", "CLIENT KILL USER one"]);
+    assert_eq!(replies[1], Value::Integer(MANY));
+    stage.granted_unseen();
+    stage.granted(&mut last);
+    assert_eq!((stage.counted("disconnects"), stage.counted("grants_taken_back")), (MANY - 1, 1));
+    stage.check();
+    drop(crowd);
+}
+
+fn resets_of_all_clients_again_and_again_leave_nothing(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let mut control = server.connect();
+    control.run("LOCK.ACQUIRE k alice 600000");
+    for round in 0..20 {
+        let start = |number: usize| {
+            let mut waiter = server.connect();
+            waiter.send(cmd!["LOCK.WAIT", "k", format!("o{number}"), LONG, LONG]);
+            waiter
+        };
+        let waiters: Vec<Connection> = (0..20).map(start).collect();
+        // Every other time they go while they come.
+        if round % 2 == 0 {
+            observe::wait_for_waiters(&mut control, "k", 20);
+        }
+        control.run("LOCK.FORCERELEASE k");
+        waiters.into_iter().for_each(Connection::reset);
+        control.run("LOCK.FORCERELEASE k");
+        observe::wait_for_blocked_clients(&mut control, 0);
+        observe::wait_for_waiters(&mut control, "k", 0);
+        control.run("DEL k");
+        assert!(!control.run("LOCK.ACQUIRE k alice 600000").is_nil());
+    }
+    server.assert_alive();
+}
+
+/// Lets the client take up a megabyte of the server, with what it has pipelined behind its wait.
+fn fatten(stage: &mut Stage, waiter: &mut Waiter) {
+    waiter.connection.send_raw(&b"PING\r\n".repeat(200_000));
+    wait::until("the server has read it", SOON, || {
+        let line = stage.eye.call(cmd!["CLIENT", "LIST", "ID", waiter.id]).text();
+        let memory = line.split(' ').find_map(|word| word.strip_prefix("tot-mem=")).unwrap();
+        let memory: u64 = memory.parse().unwrap();
+        if memory > 1_000_000 { Ok(()) } else { Err(line) }
+    });
+}
+
+/// Alice holds `k`; bob, fat and to be evicted, and carol wait.
+fn fat_bob_and_carol(stage: &mut Stage) -> (Waiter, Waiter) {
+    stage.run("CLIENT NO-EVICT ON");
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.server.connect();
+    carol.run("CLIENT NO-EVICT ON");
+    let mut carol = stage.wait_on(carol, "k", "carol", LONG, 0);
+    fatten(stage, &mut bob);
+    fatten(stage, &mut carol);
+    (bob, carol)
+}
+
+fn a_waiter_evicted_to_save_memory_is_out_of_the_line(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let (mut bob, mut carol) = fat_bob_and_carol(&mut stage);
+    stage.run("CONFIG SET maxmemory-clients 500kb");
+    expect_closed(&mut bob);
+    observe::wait_for_blocked_clients(&mut stage.eye, 1);
+    stage.run("CONFIG SET maxmemory-clients 0");
+    assert_eq!(stage.counted("disconnects"), 1);
+    stage.release("k", "alice");
+    stage.granted_unseen();
+    assert_eq!(token_of(&carol.connection.receive(SOON).unwrap()), stage.token("k"));
+    stage.check();
+}
+
+fn a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let (mut bob, mut carol) = fat_bob_and_carol(&mut stage);
+    let squeeze = ["CONFIG SET maxmemory-clients 500kb", "PING", "CONFIG SET maxmemory-clients 0"];
+    let lines: Vec<_> = ["LOCK.RELEASE k alice"].into_iter().chain(squeeze).collect();
+    stage.at_once(&lines);
+    stage.granted_unseen();
+    expect_closed(&mut bob);
+    stage.granted_unseen();
+    assert_eq!(token_of(&carol.connection.receive(SOON).unwrap()), stage.token("k"));
+    assert_eq!((stage.counted("disconnects"), stage.counted("grants_taken_back")), (0, 1));
+    stage.check();
+}
+
+on_each_server!(
+    a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most,
+    a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on,
+    a_timeout_in_the_turn_of_a_grant_gives_one_reply,
+    resets_of_all_clients_again_and_again_leave_nothing,
+    thousands_of_waiters_can_leave_at_once,
+    thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
+    a_waiter_evicted_to_save_memory_is_out_of_the_line,
+    a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on,
+);

@@ -1,0 +1,289 @@
+//! Replicas and the append-only file are told core commands only: what came of a command, never
+//! the command, with absolute times, and all that came of one command as one transaction.
+
+use crate::stage::{LONG, SOON, Stage, expect_closed, expect_same_data, hash, kill};
+use crate::trail::{commands, trail};
+use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
+use nix::sys::signal::Signal;
+
+/// Runs a line and sees what came of it in the file.
+struct Scribe {
+    stage: Stage,
+    read: usize,
+}
+
+impl Scribe {
+    fn new(kind: &Kind) -> Self {
+        let mut stage = Stage::with_files(kind);
+        // Only the module ends a lease: then it is known in which transaction.
+        stage.run("DEBUG SET-ACTIVE-EXPIRE 0");
+        Self { stage, read: 0 }
+    }
+
+    fn expect(&mut self, what: &str, expected: &[&str]) {
+        let lines = trail(&self.stage.server);
+        let new = &lines[self.read..];
+        assert_eq!(new, expected, "after {what}");
+        self.read = lines.len();
+    }
+
+    fn writes(&mut self, line: &str, expected: &[&str]) {
+        let reply = self.stage.run(line);
+        assert!(!reply.is_error(), "{line}: {reply}");
+        self.expect(line, expected);
+    }
+}
+
+fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
+    let mut scribe = Scribe::new(&kind);
+    // The floor of the tokens goes with the first grant.
+    scribe.writes(
+        "LOCK.ACQUIRE k alice 600000",
+        &["{RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}"],
+    );
+    scribe.writes(
+        "LOCK.WAIT l alice 600000 0",
+        &["RESTORE l # alice 1 fencing-token t# REPLACE ABSTTL"],
+    );
+    scribe.writes("LOCK.ACQUIRE k alice 1000", &["HSET k alice 2"]);
+    scribe.writes("LOCK.ACQUIRE k alice 900000", &["{HSET k alice 3; PEXPIREAT k #}"]);
+    scribe.writes("LOCK.ACQUIRE k alice 1000 HOLDS 3", &[]);
+    scribe.writes("LOCK.ACQUIRE k alice 990000 HOLDS 3", &["PEXPIREAT k #"]);
+    scribe.writes("LOCK.RELEASE k alice", &["HSET k alice 2"]);
+    scribe.writes("LOCK.RELEASE k alice HOLDS 2", &[]);
+    scribe.writes("LOCK.RENEW k alice 600000", &["PEXPIREAT k #"]);
+    scribe.writes("LOCK.RELEASE k alice ALL", &["DEL k"]);
+    scribe.writes("LOCK.FORCERELEASE k", &[]);
+    scribe.writes("LOCK.FORCERELEASE l", &["DEL l"]);
+    for refused in ["RELEASE k alice", "RENEW k alice 1000", "CANCEL k alice", "INFO k", "LIST"] {
+        scribe.writes(&format!("LOCK.{refused}"), &[]);
+    }
+    // A lock of Redisson gets its token with the first reentry.
+    scribe.stage.run("HSET k redisson 1");
+    scribe.writes("PEXPIRE k 600000", &["HSET k redisson 1", "PEXPIREAT k #"]);
+    scribe.writes("LOCK.ACQUIRE k bob 1000", &[]);
+    scribe.writes("LOCK.ACQUIRE k redisson 1000", &["HSET k redisson 2 fencing-token t#"]);
+    // What a transaction or a script does is one as a whole.
+    for line in ["MULTI", "LOCK.RELEASE k redisson ALL", "SET x y", "LOCK.ACQUIRE k bob 600000"] {
+        scribe.stage.run(line);
+    }
+    scribe.writes("EXEC", &["{DEL k; SET x y; RESTORE k # bob 1 fencing-token t# REPLACE ABSTTL}"]);
+    scribe.writes(
+        "EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k",
+        &["{PEXPIREAT k #; DEL k}"],
+    );
+}
+
+fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
+    let mut scribe = Scribe::new(&kind);
+    let unlink = if kind.name().starts_with("valkey") { "UNLINK" } else { "DEL" };
+    let to = |owner: &str| format!("RESTORE k # {owner} 1 fencing-token t# REPLACE ABSTTL");
+    // Where the holder is known the hash is changed and not made anew: its field comes last then.
+    let on_to = |owner: &str| format!("RESTORE k # fencing-token t# {owner} 1 REPLACE ABSTTL");
+    scribe.stage.hold("k", "alice", LONG);
+    let [mut bob, mut carol, mut dave, mut erin, mut frank, mut grace] =
+        ["bob", "carol", "dave", "erin", "frank", "grace"]
+            .map(|owner| scribe.stage.wait("k", owner));
+    scribe.expect(
+        "waiting",
+        &["{RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}"],
+    );
+
+    scribe.writes("LOCK.RELEASE k alice", &[&on_to("bob")]);
+    scribe.stage.granted(&mut bob);
+    scribe.writes("LOCK.FORCERELEASE k", &[&to("carol")]);
+    scribe.stage.granted(&mut carol);
+    scribe.stage.run("DEL k");
+    scribe.stage.granted(&mut dave);
+    scribe.expect("DEL", &["DEL k", &to("dave")]);
+
+    scribe.writes("LOCK.RENEW k dave 50", &["PEXPIREAT k #"]);
+    scribe.stage.granted(&mut erin);
+    scribe.expect("the end of a lease", &[&format!("{{{unlink} k; {}}}", to("erin"))]);
+
+    let kill = kill(&frank);
+    scribe.stage.at_once(&["LOCK.RELEASE k erin", &kill]);
+    scribe.stage.granted_unseen();
+    expect_closed(&mut frank);
+    scribe.stage.granted(&mut grace);
+    let [lost, passed_on] = ["frank", "grace"].map(on_to);
+    scribe.expect("a grant that was taken back", &[&lost, &passed_on]);
+    scribe.stage.check();
+}
+
+fn replicas_are_told_what_the_file_says_and_times_are_absolute(kind: Kind) {
+    let mut stage = Stage::with_files(&kind);
+    let mut moments = Vec::new();
+    for number in 0..20 {
+        let owner = format!("owner{number}");
+        stage.hold("k", &owner, LONG + number);
+        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
+        let mut bob = stage.wait("k", "bob");
+        stage.release("k", &owner);
+        stage.granted(&mut bob);
+        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
+        stage.eye.call(cmd!["LOCK.RENEW", "k", "bob", LONG + 100]);
+        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
+        stage.release("k", "bob");
+    }
+    let ours = commands(&stage.server);
+    let allowed = ["SELECT", "MULTI", "EXEC", "RESTORE", "PEXPIREAT", "DEL", "SET"];
+    assert!(ours.iter().all(|words| allowed.contains(&words[0].as_str())), "{ours:?}");
+    let ends = ours.iter().filter(|words| ["RESTORE", "PEXPIREAT"].contains(&words[0].as_str()));
+    let ends = ends.map(|words| words[2].clone());
+    assert_eq!(ends.collect::<Vec<_>>(), moments);
+    assert!(ours.iter().all(|words| words[0] != "SET" || words.len() == 3));
+    stage.check();
+    wait::until("the replica has written the same", SOON, || {
+        let (ours, theirs) = (trail(&stage.server), trail(&stage.replica));
+        if ours == theirs { Ok(()) } else { Err(format!("{theirs:?}")) }
+    });
+}
+
+/// Holds, passes on and lets end some locks; two are held when it returns.
+fn some_locks(server: &Server) {
+    let mut eye = server.connect();
+    for key in ["k", "l", "released"] {
+        eye.call(cmd!["LOCK.ACQUIRE", key, "alice", LONG]);
+    }
+    let mut bob = server.connect();
+    bob.send(cmd!["LOCK.WAIT", "l", "bob", LONG, 0]);
+    observe::wait_for_waiters(&mut eye, "l", 1);
+    eye.run("LOCK.ACQUIRE k alice 700000");
+    eye.run("LOCK.RELEASE released alice");
+    eye.run("LOCK.RELEASE l alice");
+    assert!(!bob.receive(SOON).unwrap().is_error());
+}
+
+/// Starts the same folder without the module and sees the same locks.
+fn a_server_without_the_module_reads(
+    kind: &Kind,
+    more: impl Fn(Options) -> Options,
+    end: impl FnOnce(&Server),
+) {
+    let server = more(Server::options().kind(kind)).start();
+    some_locks(&server);
+    let mut eye = server.connect();
+    let state = |eye: &mut Connection| {
+        let mut keys: Vec<_> = eye.run("KEYS *").elements().iter().map(Value::text).collect();
+        keys.sort();
+        let ends: Vec<_> = ["k", "l"].map(|key| eye.call(cmd!["PEXPIRETIME", key])).into();
+        (keys, hash(eye, "k"), hash(eye, "l"), ends, eye.run("GET kvlock:floor"))
+    };
+    let before = state(&mut eye);
+    assert_eq!(before.0, ["k", "kvlock:floor", "l"]);
+    end(&server);
+    let plain = more(Server::options().kind(kind)).without_module().dir(server.dir()).start();
+    assert_eq!(state(&mut plain.connect()), before);
+    plain.kill9();
+    // And one with the module goes on from there.
+    let again = more(Server::options().kind(kind)).dir(server.dir()).start();
+    let mut eye = again.connect();
+    assert_eq!(eye.run("LOCK.INFO k").field("holds"), &Value::Integer(2));
+    assert_eq!(eye.run("LOCK.RELEASE l bob"), Value::Integer(0));
+}
+
+fn a_server_without_the_module_reads_the_append_only_file(kind: Kind) {
+    for preamble in ["yes", "no"] {
+        let filed = |o: Options| o.append_only("always").config("aof-use-rdb-preamble", preamble);
+        a_server_without_the_module_reads(&kind, filed, Server::kill9);
+        // The same after the file was written anew.
+        a_server_without_the_module_reads(&kind, filed, |server| {
+            let mut eye = server.connect();
+            eye.run("BGREWRITEAOF");
+            wait::until("the file is written", SOON, || {
+                match observe::info_number(&mut eye, "aof_rewrite_in_progress") {
+                    0 => Ok(()),
+                    _ => Err("not yet".to_owned()),
+                }
+            });
+            server.kill9();
+        });
+    }
+}
+
+fn a_server_without_the_module_reads_the_snapshot(kind: Kind) {
+    a_server_without_the_module_reads(
+        &kind,
+        |options| options,
+        |server| {
+            assert_eq!(server.connect().run("SAVE"), Value::Status("OK".into()));
+            server.kill9();
+        },
+    );
+}
+
+fn a_replica_without_the_module_can_take_over(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let alices = stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    stage.release("k", "alice");
+    let bobs = stage.granted(&mut bob);
+    stage.check();
+    stage.server.kill9();
+    let mut new = stage.replica.connect();
+    new.run("REPLICAOF NO ONE");
+    assert_eq!(hash(&mut new, "k")["bob"], "1");
+    // The module may come later.
+    let path = harness::module_file::path();
+    new.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+    assert_eq!(new.run("LOCK.INFO k").field("token"), &Value::Integer(bobs));
+    assert_eq!(new.run("LOCK.RELEASE k alice"), Value::Nil);
+    assert_eq!(new.run("LOCK.RELEASE k bob"), Value::Integer(0));
+    let carols = new.run("LOCK.ACQUIRE k carol 600000")[0].integer();
+    assert!(carols > bobs && bobs > alices);
+    let third = Server::options().kind(&kind).without_module().replica_of(&stage.replica).start();
+    observe::wait_for_replica(&mut new, &mut third.connect());
+    expect_same_data(&stage.replica, &third);
+}
+
+fn waiting_for_replicas_covers_a_grant_that_was_waited_for(kind: Kind) {
+    let mut stage = Stage::with_files(&kind);
+    stage.hold("k", "alice", LONG);
+    let mut bob = stage.wait("k", "bob");
+    let mut carol = stage.wait("k", "carol");
+    stage.replica.signal(Signal::SIGSTOP);
+    stage.release("k", "alice");
+    stage.granted(&mut bob);
+    // Nobody but him has asked for anything since: it is his grant that is not there yet.
+    assert_eq!(bob.connection.run("WAIT 1 200"), Value::Integer(0));
+    if !kind.is_redis_7_0() {
+        let here_and_there = bob.connection.run("WAITAOF 1 0 5000");
+        assert_eq!(here_and_there[0], Value::Integer(1), "{here_and_there}");
+    }
+    stage.run("LOCK.RENEW k bob 50");
+    stage.granted(&mut carol);
+    assert_eq!(carol.connection.run("WAIT 1 200"), Value::Integer(0));
+    stage.replica.signal(Signal::SIGCONT);
+    assert_eq!(carol.connection.run("WAIT 1 5000"), Value::Integer(1));
+    assert_eq!(hash(&mut stage.replica.connect(), "k")["carol"], "1");
+    stage.check();
+}
+
+/// What a command does is told to replicas and files as commands of the server. A server on which one
+/// of these has another name could not do that: the module must not seem to work there.
+fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
+    let path = harness::module_file::path();
+    for name in
+        ["RESTORE", "HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"]
+    {
+        let renamed = Server::options().kind(&kind).without_module();
+        let server = renamed.config("rename-command", format!("{name} \"\"")).start();
+        let reply = server.connect().call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+        assert!(reply.is_error(), "{name}: {reply}");
+        let line = format!("not loaded: this server knows no command \"{name}\"");
+        assert!(server.log().contains(&line), "{}", server.log());
+        server.assert_alive();
+    }
+}
+
+on_each_server!(
+    a_server_that_has_renamed_what_is_replicated_refuses_the_module,
+    waiting_for_replicas_covers_a_grant_that_was_waited_for,
+    one_command_is_one_transaction_of_core_commands,
+    a_hand_off_is_one_transaction_of_core_commands,
+    replicas_are_told_what_the_file_says_and_times_are_absolute,
+    a_server_without_the_module_reads_the_append_only_file,
+    a_server_without_the_module_reads_the_snapshot,
+    a_replica_without_the_module_can_take_over,
+);

@@ -1,0 +1,127 @@
+//! Where calls for sessions come from: transactions, scripts, other modules, clients that want no
+//! replies; and arguments of every sort.
+
+use super::{Party, told, words};
+use crate::modules::stage_with_a_caller;
+use crate::stage::{LONG, Stage};
+use harness::{Kind, Value, cmd, observe, on_each_server};
+
+fn in_a_transaction_and_in_a_script_nothing_blocks(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    let id = party.id.clone();
+    let mut other = stage.server.connect_resp(3);
+    other.run("MULTI");
+    other.run(&format!("LOCK.WAIT k bob 600000 0 SESSION {id}"));
+    other.run(&format!("SESSION.NEXT {id} 0 60000"));
+    other.run("LOCK.RELEASE k alice");
+    other.run(&format!("SESSION.NEXT {id} 0 60000"));
+    let replies = other.run("EXEC");
+    assert_eq!(replies[0][0], Value::bulk("queued"));
+    assert_eq!(told(&replies[1]), []);
+    assert_eq!(words(&told(&replies[3])), [("bob", "granted")]);
+    let script = "return {redis.call('LOCK.WAIT', KEYS[1], 'carol', 600000, 0, 'SESSION', ARGV[1]), \
+                  redis.call('LOCK.RELEASE', KEYS[1], 'bob'), \
+                  redis.call('SESSION.NEXT', ARGV[1], 1, 60000)}";
+    let replies = other.call(cmd!["EVAL", script, 1, "k", id]);
+    assert_eq!(replies[0][0], Value::bulk("queued"));
+    assert_eq!(words(&told(&replies[2])), [("carol", "granted")]);
+    let opened = other.call(cmd!["EVAL", "return redis.call('SESSION.OPEN', 1000)", 0]);
+    assert_eq!(opened[0].text().len(), 32);
+    stage.granted_unseen();
+    stage.granted_unseen();
+    stage.check();
+}
+
+fn another_module_has_no_user_and_harms_nobody(kind: Kind) {
+    let mut stage = stage_with_a_caller(&kind);
+    let party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    for flags in ["", "!", "E", "S", "C", "!ESC"] {
+        // Only "C" is to act as the caller's user.
+        let as_user = flags.contains('C');
+        let opened = stage.eye.call(cmd!["CALL.NOW", flags, "SESSION.OPEN", 1000]);
+        assert_eq!(opened.is_error(), !as_user, "{flags}: {opened}");
+        let next = stage.eye.call(cmd!["CALL.NOW", flags, "SESSION.NEXT", party.id, 0, 60_000]);
+        assert_eq!(next.is_error(), !as_user, "{flags}: {next}");
+        let owner = format!("bob{flags}");
+        let wait = cmd!["CALL.NOW", flags, "LOCK.WAIT", "k", owner, LONG, 0, "SESSION", party.id];
+        let wait = stage.eye.call(wait);
+        assert_eq!(wait.is_error(), !as_user, "{flags}: {wait}");
+    }
+    stage.run(&format!("CALL.TIMER ! SESSION.NEXT {} 0 60000", party.id));
+    stage.run("CALL.TIMER ! SESSION.OPEN 1000");
+    observe::wait_for_next_cron(&mut stage.eye);
+    stage.check();
+}
+
+fn a_reader_that_wants_no_replies_gets_none(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    party.queue("k", "bob");
+    party.connection.send(cmd!["CLIENT", "REPLY", "OFF"]);
+    party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 60_000]);
+    observe::wait_for_blocked_clients(&mut stage.eye, 1);
+    stage.release("k", "alice");
+    stage.granted_unseen();
+    observe::wait_for_blocked_clients(&mut stage.eye, 0);
+    assert_eq!(party.connection.run("CLIENT REPLY ON"), Value::Status("OK".into()));
+    party.reconnect(&mut stage);
+    assert_eq!(words(&party.read(0)), [("bob", "granted")]);
+    stage.check();
+}
+
+fn arguments_are_refused_by_name_and_change_nothing(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    let id = party.id.clone();
+    for (line, error) in [
+        ("SESSION.OPEN 99".to_owned(), "ERR invalid ttl-ms: must be between 100 and 60000"),
+        ("SESSION.OPEN 60001".to_owned(), "ERR invalid ttl-ms: must be between 100 and 60000"),
+        ("SESSION.OPEN secret".to_owned(), "ERR invalid ttl-ms: must be between 100 and 60000"),
+        ("SESSION.NEXT secret 0 0".to_owned(), "NOSESSION"),
+        (format!("SESSION.NEXT {id} 1 0"), "ERR invalid ack: must not be ahead of what was sent"),
+        (format!("SESSION.NEXT {id} -1 0"), "ERR invalid ack: must be between 0 and"),
+        (
+            format!("SESSION.NEXT {id} 0 60001"),
+            "ERR invalid timeout-ms: must be between 0 and 60000",
+        ),
+        (format!("SESSION.NEXT {id} 0 0 COUNT 0"), "ERR invalid count: must be between 1 and 1000"),
+        (format!("SESSION.NEXT {id} 0 0 COUNT 1001"), "ERR invalid count"),
+        (format!("SESSION.NEXT {id} 0 0 secret"), "ERR syntax error"),
+        (format!("LOCK.WAIT k bob 9 0 SESSION {id} SESSION {id}"), "ERR syntax error"),
+        ("LOCK.WAIT k bob 9 0 SESSION".to_owned(), "ERR syntax error"),
+        ("LOCK.WAIT k bob 9 0 SESSION secret".to_owned(), "NOSESSION"),
+        (format!("LOCK.WAIT k bob 0 0 SESSION {id}"), "ERR invalid lease-ms"),
+        (format!("LATCH.WAIT k bob 0 SESSION {id} secret"), "ERR syntax error"),
+        (format!("LOCK.ACQUIRE k bob 9 SESSION {id}"), "ERR syntax error"),
+        ("LOCK.ACQUIRE k bob 9 BOUND".to_owned(), "ERR BOUND needs a SESSION"),
+        ("LOCK.WAIT k bob 9 0 BOUND SHARED".to_owned(), "ERR BOUND needs a SESSION"),
+        ("SEM.ACQUIRE s bob ALL 9 BOUND".to_owned(), "ERR BOUND needs a SESSION"),
+        (format!("SEM.WAIT s bob 1 9 0 BOUND SESSION {id} BOUND"), "ERR syntax error"),
+        (format!("LATCH.WAIT k bob 0 SESSION {id} BOUND"), "ERR syntax error"),
+        ("LOCK.ACQUIRE k alice 9 SESSION secret BOUND".to_owned(), "NOSESSION"),
+        ("SEM.ACQUIRE s alice 1 9 BOUND SESSION secret".to_owned(), "NOSESSION"),
+        ("SESSION.LIST secret".to_owned(), "ERR syntax error"),
+        ("SESSION.CLOSE".to_owned(), "ERR wrong number of arguments"),
+        ("SESSION.NEXT secret".to_owned(), "ERR wrong number of arguments"),
+    ] {
+        let reply = party.connection.run(&line);
+        let Value::Error { .. } = reply else { panic!("{line}: {reply}") };
+        let said = reply.to_string();
+        assert!(said.contains(error) && !said.contains("secret"), "{line}: {said}");
+        assert!(!said.contains(&id), "{line}: {said}");
+    }
+    assert_eq!((stage.counted("waiters"), stage.counted("sessions")), (0, 1));
+    stage.check();
+}
+
+on_each_server!(
+    in_a_transaction_and_in_a_script_nothing_blocks,
+    another_module_has_no_user_and_harms_nobody,
+    a_reader_that_wants_no_replies_gets_none,
+    arguments_are_refused_by_name_and_change_nothing,
+);

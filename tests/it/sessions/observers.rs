@@ -1,0 +1,268 @@
+//! Observers hear of each change of a holder, however it came about, and of nothing else.
+
+use super::{Party, wait_for};
+use crate::stage::{LONG, SOON, Stage, expect_unharmed, token_of};
+use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+
+/// A change, as an observer hears of it.
+#[derive(Debug)]
+pub(super) struct Change {
+    number: i64,
+    key: String,
+    owner: Option<String>,
+    state: String,
+    token: Option<i64>,
+    version: i64,
+    why: Option<String>,
+}
+
+fn text_of(value: &Value) -> Option<String> {
+    (!value.is_nil()).then(|| value.text())
+}
+
+fn changes(reply: &Value) -> Vec<Change> {
+    let change = |entry: &Value| {
+        assert_eq!((entry[1].text(), entry[4].text()), ("lock".into(), "changed".into()));
+        Change {
+            number: entry[0].integer(),
+            key: entry[2].text(),
+            owner: text_of(&entry[3]),
+            state: entry[5].text(),
+            token: (!entry[6].is_nil()).then(|| entry[6].integer()),
+            version: entry[8].integer(),
+            why: text_of(&entry[9]),
+        }
+    };
+    reply[1].elements().iter().map(change).collect()
+}
+
+impl Party {
+    /// Observes a lock, and returns how it stands.
+    pub(super) fn observe(&mut self, key: &str) -> Value {
+        self.connection.call(cmd!["LOCK.OBSERVE", key, "SESSION", self.id])
+    }
+
+    /// Blocks until there is a change after that.
+    fn next_change(&mut self, ack: i64) -> Change {
+        self.connection.send(cmd!["SESSION.NEXT", self.id, ack, 60_000]);
+        let reply = self.connection.receive(SOON);
+        let mut told = changes(&reply.unwrap_or_else(|e| panic!("nothing is told: {e}")));
+        assert_eq!(told.len(), 1, "{told:?}");
+        told.remove(0)
+    }
+}
+
+/// What can happen to a lock that alice holds, and what observers hear of that.
+const ENDS: [(&str, &str); 14] = [
+    ("LOCK.RELEASE k alice", "released"),
+    ("LOCK.FORCERELEASE k", "forced"),
+    ("DEL k", "deleted"),
+    ("UNLINK k", "deleted"),
+    ("HDEL k alice", "deleted"),
+    ("RENAME k other", "deleted"),
+    (
+        "EVAL \"redis.call('HINCRBY',KEYS[1],'alice',-1); return redis.call('DEL',KEYS[1])\" 1 k",
+        "deleted",
+    ),
+    ("SET k x", "deleted"),
+    ("SWAPDB 0 1", "deleted"),
+    ("FLUSHDB", "flushed"),
+    ("FLUSHALL ASYNC", "flushed"),
+    ("PEXPIRE k 30", "expired"),
+    ("PEXPIREAT k 1", "deleted or expired"),
+    ("LOCK.RENEW k alice 30", "expired"),
+];
+
+fn however_a_holder_goes_its_observers_hear_why(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    assert_eq!(party.observe("k")[0], Value::bulk("vacant"));
+    let (mut number, mut version, mut token) = (0, 0, 0);
+    for (end, why) in ENDS {
+        party.connection.call(cmd!["SESSION.NEXT", party.id, number, 0]);
+        token_of(&stage.run("LOCK.ACQUIRE k alice 600000"));
+        let held = party.next_change(number);
+        assert_eq!((held.owner.as_deref(), held.why), (Some("alice"), None), "before {end}");
+        assert!(held.version > version && held.token > Some(token), "before {end}");
+        token = held.token.expect("a token");
+        assert!(!stage.run(end).is_error(), "{end}");
+        let gone = party.next_change(held.number);
+        assert_eq!((gone.state.as_str(), gone.owner), ("vacant", None), "{end}");
+        let said = gone.why.expect("it says why");
+        assert!(why.split(" or ").any(|why| why == said), "{end}: {said:?}, not {why}");
+        (number, version) = (gone.number, gone.version);
+        stage.run("DEL k other");
+    }
+    let unread = party.connection.call(cmd!["SESSION.NEXT", party.id, number, 0]);
+    assert_eq!(changes(&unread).len(), 0);
+    expect_unharmed(&stage.server);
+}
+
+/// A holder that observes its lock hears that it lost it, and who has it now.
+fn a_lock_that_changes_hands_is_told_of_in_one(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    let mut bound = Party::open(&stage, 60_000);
+    party.observe("k");
+    let alices = bound.bind(&mut stage, "k", "alice");
+    let mut number = party.next_change(0).number;
+    let [mut bob, mut carol, dave] = ["bob", "carol", "dave"].map(|owner| stage.wait("k", owner));
+    let mut erin = stage.wait("k", "erin");
+    let mut expect = |owner: &str, why: &str| {
+        let change = party.next_change(number);
+        assert_eq!((change.owner.as_deref(), change.why.as_deref()), (Some(owner), Some(why)));
+        number = change.number;
+    };
+    bound.close();
+    assert!(stage.granted(&mut bob) > alices);
+    expect("bob", "gone");
+    stage.run("DEL k");
+    stage.granted(&mut carol);
+    expect("carol", "deleted");
+    // Dave never hears of it.
+    stage.at_once(&["LOCK.RELEASE k carol", &format!("CLIENT KILL ID {}", dave.id)]);
+    stage.granted_unseen();
+    stage.granted(&mut erin);
+    expect("erin", "taken-back");
+    stage.release("k", "erin");
+    stage.check();
+}
+
+fn a_slow_reader_costs_one_change_for_each_lock(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    for key in ["k", "l", "m"] {
+        party.observe(key);
+    }
+    let mut latest = 0;
+    for round in 0..200 {
+        for key in ["k", "l", "m"] {
+            latest = stage.hold(key, "alice", LONG);
+            stage.release(key, "alice");
+        }
+        if round % 3 == 0 {
+            // It reads, and does not acknowledge: now on this connection, now on another.
+            let told = changes(&party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 0]));
+            assert!(told.iter().all(|it| it.state == "vacant"), "{told:?}");
+            if round % 2 == 0 {
+                party.connection = stage.server.connect();
+            }
+        }
+        assert_eq!(stage.counted("unread_outcomes"), 3, "after round {round}");
+    }
+    assert_eq!(stage.hold("k", "bob", LONG).max(latest), stage.token("k"));
+    let told = changes(&party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 0]));
+    let of_k: Vec<_> = told.iter().filter(|it| it.key == "k").collect();
+    assert_eq!((of_k.len(), of_k[0].owner.as_deref()), (1, Some("bob")));
+    assert_eq!(of_k[0].why.as_deref(), Some("released"));
+    stage.release("k", "bob");
+    stage.check();
+}
+
+const MANY: usize = 1_000;
+
+fn a_thousand_observers_hear_of_a_change(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut crowd: Vec<_> = (0..MANY).map(|_| Party::open(&stage, 60_000)).collect();
+    for party in &mut crowd {
+        party.observe("k");
+        party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 60_000]);
+    }
+    observe::wait_for_blocked_clients(&mut stage.eye, MANY as i64);
+    assert_eq!(stage.run("LOCK.INFO k").field("observers").integer(), MANY as i64);
+    assert_eq!(stage.counted("observers"), MANY as i64);
+    let token = stage.hold("k", "alice", LONG);
+    for party in &mut crowd {
+        let told = changes(&party.connection.receive(SOON).expect("it is told"));
+        let [told] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((told.token, told.owner.as_deref()), (Some(token), Some("alice")));
+    }
+    assert_eq!((stage.counted("changes"), stage.counted("changes_told")), (1, MANY as i64));
+    assert_eq!(stage.counted("caught_panics"), 0);
+    stage.release("k", "alice");
+    drop(crowd);
+    stage.check_server();
+}
+
+/// Terms grow over a failover, and the old primary tells nobody anything more.
+fn after_a_failover_a_new_session_hears_of_a_later_term(kind: Kind) {
+    let mut stage = Stage::of_twins(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    let first = stage.hold("k", "alice", LONG);
+    assert_eq!(party.observe("k")[2].integer(), first);
+    let mut new = stage.replica.connect();
+    wait::until("the replica has it", SOON, || match new.run("EXISTS k") {
+        Value::Integer(1) => Ok(()),
+        other => Err(other.to_string()),
+    });
+    party.park(&mut stage, 0);
+    new.run("REPLICAOF NO ONE");
+    stage.run(&format!("REPLICAOF 127.0.0.1 {}", stage.replica.port()));
+    let told = party.connection.receive_or_closed();
+    assert!(told.is_none_or(|told| told.is_error()));
+    wait_for(&mut stage, "observers", 0);
+    let mut party = Party::on(new, 60_000);
+    let held = party.observe("k");
+    assert_eq!((held[0].text(), held[2].integer()), ("held".into(), first));
+    let mut other = stage.replica.connect();
+    assert_eq!(other.run("LOCK.FORCERELEASE k"), Value::Integer(1));
+    let second = token_of(&other.run("LOCK.ACQUIRE k bob 600000"));
+    let change = party.next_change(0);
+    assert!(second > first);
+    assert_eq!((change.token, change.why.as_deref()), (Some(second), Some("forced")));
+    expect_unharmed(&stage.replica);
+}
+
+/// Observers are waiters: they have limits, and a drain sends them away.
+fn observers_are_limited_and_drained(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut parties = [0; 3].map(|_| Party::open(&stage, 60_000));
+    stage.run("CONFIG SET kvlock.max-waiters-per-key 2");
+    let [one, two, three] = &mut parties;
+    assert_eq!(one.observe("k")[0], Value::bulk("vacant"));
+    assert_eq!(two.observe("k")[0], Value::bulk("vacant"));
+    assert_eq!(three.observe("k").code(), "QUEUEFULL");
+    assert_eq!(one.observe("k")[0], Value::bulk("vacant"), "it has its place");
+    assert_eq!(three.observe("l")[0], Value::bulk("vacant"));
+    let foreign = one.connection.call(cmd!["LOCK.OBSERVE", "k", "SESSION", "0".repeat(32)]);
+    assert_eq!(foreign.code(), "NOSESSION");
+    // In a script, too: it never blocks.
+    let script = "return redis.call('LOCK.OBSERVE', KEYS[1], 'SESSION', ARGV[1])";
+    let told = one.connection.call(cmd!["EVAL", script, 1, "m", one.id]);
+    assert_eq!(told[0], Value::bulk("vacant"));
+    stage.run("CONFIG SET kvlock.drain yes");
+    assert_eq!(three.observe("n").code(), "TRYAGAIN");
+    wait_for(&mut stage, "observers", 0);
+    let told = two.connection.call(cmd!["SESSION.NEXT", two.id, 0, 0]);
+    let entry = &told[1][0];
+    assert!(entry[3].is_nil() && entry[5].text().starts_with("TRYAGAIN "), "{told}");
+    stage.run("CONFIG SET kvlock.drain no");
+    assert_eq!(two.observe("k")[0], Value::bulk("vacant"));
+    stage.check();
+}
+
+/// While nothing may be written, what is deleted all the same is told of when that is over.
+fn a_lease_that_ends_in_a_pause_is_told_of_after_it(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    party.observe("k");
+    stage.hold("k", "alice", LONG);
+    let number = party.next_change(0).number;
+    stage.let_the_lease_end_after("CLIENT PAUSE 100000 WRITE");
+    observe::wait_for_next_cron(&mut stage.eye);
+    let unread = party.connection.call(cmd!["SESSION.NEXT", party.id, number, 0]);
+    assert_eq!(changes(&unread).len(), 0, "{unread}");
+    stage.run("CLIENT UNPAUSE");
+    assert_eq!(party.next_change(number).state, "vacant");
+    stage.check();
+}
+
+on_each_server!(
+    however_a_holder_goes_its_observers_hear_why,
+    a_lock_that_changes_hands_is_told_of_in_one,
+    a_slow_reader_costs_one_change_for_each_lock,
+    a_thousand_observers_hear_of_a_change,
+    after_a_failover_a_new_session_hears_of_a_later_term,
+    observers_are_limited_and_drained,
+    a_lease_that_ends_in_a_pause_is_told_of_after_it,
+);

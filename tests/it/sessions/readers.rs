@@ -1,0 +1,130 @@
+//! One reader at a time, of one user; what it was sent and may not have got is sent again.
+
+use super::{Party, told, words};
+use crate::stage::{LONG, SOON, Stage};
+use harness::{Kind, Value, cmd, observe, on_each_server};
+
+fn a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    for owner in ["bob", "carol"] {
+        party.queue("k", owner);
+    }
+    stage.release("k", "alice");
+    stage.granted_unseen();
+    stage.run("LOCK.CANCEL k carol");
+    let all = party.read(0);
+    assert_eq!(words(&all), [("bob", "granted"), ("carol", "cancelled")]);
+    assert_eq!(party.read(0), [], "the same connection was told");
+    party.reconnect(&mut stage);
+    assert_eq!(party.read(0), all);
+    party.reconnect(&mut stage);
+    assert_eq!(party.read(1), all[1..]);
+    stage.check();
+}
+
+fn a_later_reader_takes_over_from_one_that_is_blocked(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    party.queue("k", "bob");
+    party.park(&mut stage, 0);
+    let mut later = Party { connection: stage.server.connect(), id: party.id.clone() };
+    later.park(&mut stage, 0);
+    assert_eq!(party.connection.receive(SOON).unwrap().code(), "UNBLOCKED");
+    // The end of the earlier connection is not the later one's.
+    party.reconnect(&mut stage);
+    assert_eq!(stage.counted("sessions_away"), 0);
+    stage.release("k", "alice");
+    stage.granted_unseen();
+    assert_eq!(words(&later.hear()), [("bob", "granted")]);
+    assert_eq!(stage.counted("readers_replaced"), 1);
+    stage.check();
+}
+
+/// In the turn in which the first is answered, before its reply is written.
+fn a_takeover_in_the_turn_of_a_grant_loses_nothing(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    party.queue("k", "bob");
+    party.park(&mut stage, 0);
+    let next = format!("SESSION.NEXT {} 0 0", party.id);
+    let replies = stage.at_once(&["LOCK.RELEASE k alice", &next]);
+    stage.granted_unseen();
+    assert_eq!(words(&told(&replies[1])), [("bob", "granted")]);
+    assert_eq!(party.connection.receive(SOON).unwrap().code(), "UNBLOCKED");
+    stage.check();
+}
+
+fn two_reads_may_be_sent_at_once(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    stage.hold("l", "alice", LONG);
+    party.queue("k", "bob");
+    party.queue("l", "carol");
+    let id = party.connection.client_id();
+    let next = format!("SESSION.NEXT {} 0 60000\r\n", party.id);
+    party.connection.send_raw([next.as_bytes(), next.as_bytes()].concat().as_slice());
+    observe::wait_until_blocked(&mut stage.eye, id);
+    stage.release("k", "alice");
+    assert_eq!(words(&party.hear()), [("bob", "granted")]);
+    stage.release("l", "alice");
+    assert_eq!(words(&party.hear()), [("carol", "granted")]);
+    stage.granted_unseen();
+    stage.granted_unseen();
+    stage.check();
+}
+
+fn a_session_is_its_users_alone(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    stage.run("ACL SETUSER eve on nopass ~* &* +@all");
+    let mut party = Party::open(&stage, 60_000);
+    stage.hold("k", "alice", LONG);
+    let mut eve = stage.server.connect();
+    eve.run("AUTH eve x");
+    let id = party.id.clone();
+    for line in [
+        format!("SESSION.NEXT {id} 0 0"),
+        format!("LOCK.WAIT k eve 1000 0 SESSION {id}"),
+        format!("SEM.WAIT pool eve 1 1000 0 SESSION {id}"),
+        format!("LATCH.WAIT gate eve 0 SESSION {id}"),
+    ] {
+        let reply = eve.run(&line);
+        assert_eq!(reply.code(), "NOSESSION", "{line}");
+        assert!(!reply.to_string().contains(&id), "{reply}");
+    }
+    assert_eq!(eve.call(cmd!["SESSION.CLOSE", id]), Value::Integer(0));
+    // Operators see it, and not enough to use it.
+    let listed = eve.run("SESSION.LIST")[0].clone();
+    assert_eq!(listed.field("user"), &Value::bulk("default"));
+    assert_eq!(listed.field("id").text(), party.id[..8]);
+    party.queue("k", "bob");
+    let mut own = Party::on(eve, 60_000);
+    assert_eq!(own.read(0), []);
+    assert_ne!(own.id, party.id);
+    stage.check();
+}
+
+fn a_reader_that_waits_in_vain_is_answered_in_time(kind: Kind) {
+    let mut stage = Stage::new(&kind);
+    let mut party = Party::open(&stage, 60_000);
+    for _ in 0..3 {
+        let before = party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 0])[0].integer();
+        let after = party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 100]);
+        assert_eq!(told(&after), []);
+        assert!(after[0].integer() >= before + 100, "{before} and {after}");
+    }
+    stage.check();
+}
+
+on_each_server!(
+    a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent,
+    a_later_reader_takes_over_from_one_that_is_blocked,
+    a_takeover_in_the_turn_of_a_grant_loses_nothing,
+    two_reads_may_be_sent_at_once,
+    a_session_is_its_users_alone,
+    a_reader_that_waits_in_vain_is_answered_in_time,
+);

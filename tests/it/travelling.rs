@@ -1,0 +1,93 @@
+//! A lock that is held alone travels as a whole, as `DUMP` would tell of it: what arrives is what
+//! `HSET` and `PEXPIREAT` would have made.
+
+use crate::stage::{LONG, SOON, Stage, hash};
+use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server};
+
+/// Owners as short and as long as they may be, and about as long as what the servers keep in a
+/// small form, or write the length of in one byte.
+const LENGTHS: [usize; 6] = [1, 63, 64, 65, 255, 1_024];
+
+/// Takes locks, and hands some over: of each kind one for an owner of each length.
+fn some_locks(stage: &mut Stage) -> Vec<String> {
+    let mut keys = Vec::new();
+    for length in LENGTHS {
+        let owner = "o".repeat(length);
+        let [taken, handed, passed, again] =
+            ["taken", "handed", "passed", "again"].map(|key| format!("{key}{length}"));
+        stage.hold(&taken, &owner, LONG);
+        stage.hold(&handed, "alice", LONG);
+        let mut waiter = stage.wait(&handed, &owner);
+        stage.release(&handed, "alice");
+        stage.granted(&mut waiter);
+        // On from that owner, once more, and to one who has something to say.
+        stage.hold(&passed, &owner, LONG);
+        for (before, next) in [(owner.as_str(), "bob"), ("bob", "carol")] {
+            let mut waiter = stage.wait(&passed, next);
+            stage.release(&passed, before);
+            stage.granted(&mut waiter);
+        }
+        let mut dave = stage.server.connect();
+        let id = dave.client_id();
+        dave.send(cmd!["LOCK.WAIT", passed.as_str(), "dave", LONG, 0, "VALUE", "here"]);
+        observe::wait_until_blocked(&mut stage.eye, id);
+        stage.release(&passed, "carol");
+        stage.granted_unseen();
+        assert_eq!(dave.receive(SOON).unwrap()[1], Value::Integer(1));
+        // One of Redisson's, which has no token.
+        stage.eye.call(cmd!["HSET", again.as_str(), "redisson", "1"]);
+        stage.eye.call(cmd!["PEXPIRE", again.as_str(), LONG]);
+        let mut waiter = stage.wait(&again, &owner);
+        stage.eye.call(cmd!["LOCK.RELEASE", again.as_str(), "redisson"]);
+        stage.granted(&mut waiter);
+        stage.eye.call(cmd!["LOCK.ACQUIRE", again.as_str(), owner.as_str(), 2 * LONG]);
+        keys.extend([taken, handed, passed, again]);
+    }
+    keys
+}
+
+/// What a server has at a key: its form, its fields, its end; and to the byte, where the form has
+/// an order.
+fn there(connection: &mut Connection, key: &str) -> Vec<String> {
+    let form = connection.call(cmd!["OBJECT", "ENCODING", key]).text();
+    let end = connection.call(cmd!["PEXPIRETIME", key]).integer().to_string();
+    let fields = format!("{:?}", hash(connection, key));
+    let dump = connection.call(cmd!["DUMP", key]);
+    let dump = if form == "listpack" { format!("{:?}", dump.bytes()) } else { String::new() };
+    vec![form, end, fields, dump]
+}
+
+fn what_arrives_is_what_is_here(kind: Kind) {
+    let options = |options: Options| {
+        let options = options.append_only("always").config("aof-use-rdb-preamble", "no");
+        options.config("sanitize-dump-payload", "yes")
+    };
+    let mut stage = Stage::with_both(&kind, options);
+    let keys = some_locks(&mut stage);
+    stage.check();
+    let all = |server: &Server| {
+        let mut connection = server.connect();
+        keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
+    };
+    let ours = all(&stage.server);
+    for (key, ours) in keys.iter().zip(&ours) {
+        assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
+    }
+    assert_eq!(all(&stage.replica), ours);
+    stage.server.kill9();
+    let reader = options(Server::options().kind(&kind)).without_module().dir(stage.server.dir());
+    assert_eq!(all(&reader.start()), ours);
+}
+
+fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
+    let mut stage = Stage::of_versions(&Kind::named("redis-7.0"), &kind);
+    let keys = some_locks(&mut stage);
+    stage.check();
+    for key in &keys {
+        let (ours, theirs) = (there(&mut stage.eye, key), there(&mut stage.replica.connect(), key));
+        // The end of a dump is its version.
+        assert_eq!(ours[..3], theirs[..3], "{key}");
+    }
+}
+
+on_each_server!(what_arrives_is_what_is_here, a_replica_of_a_newer_version_has_the_same);
