@@ -33,7 +33,7 @@ const PROMPT: Duration = Duration::from_secs(2);
 /// How much later than asked for a server may say that the time to wait is over.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long to wait for what a wait that was given up leaves to be done.
+/// How long to wait for what is left to be done at the end.
 const SETTLING: Duration = Duration::from_secs(2);
 
 /// Ten years.
@@ -121,11 +121,16 @@ impl Job {
             }
             came = self.signals.end() => return Ok(ended_by(came.map_err(of_the_system)?)),
         };
-        loop {
-            if let Some(exit) = self.once(&client, limit, terms).await? {
-                return Ok(exit);
+        let exit = loop {
+            match self.once(&client, limit, terms).await {
+                Ok(None) => {}
+                Ok(Some(exit)) => break Ok(exit),
+                Err(failure) => break Err(failure),
             }
-        }
+        };
+        // What was granted when the wait was given up is somebody else's; no session is left behind.
+        let _late = client.shutdown(SETTLING).await;
+        exit
     }
 
     /// Acquires it, runs the command, and gives it back. `None`: a candidate is to begin again.
@@ -141,8 +146,6 @@ impl Job {
                 guard.unwrap_or(Err(Error::Timeout))
             }
             came = self.signals.end() => {
-                // The wait is given up; somebody else gets what was granted in this moment.
-                let _late = timeout(SETTLING, client.settled()).await;
                 return Ok(Some(ended_by(came.map_err(of_the_system)?)));
             }
         };
@@ -151,14 +154,9 @@ impl Job {
             Err(error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_))) => {
                 return Err(Failure::of(&self.name, &error));
             }
-            Err(error) => {
-                // It may have been granted all the same.
-                let _late = timeout(SETTLING, client.settled()).await;
-                return Err(Failure::of(&self.server.name, &error));
-            }
+            Err(error) => return Err(Failure::of(&self.server.name, &error)),
         };
         let Some(guard) = guard else {
-            let _late = timeout(SETTLING, client.settled()).await;
             return Ok(Some(self.not_acquired()));
         };
         if let Held::Leads(leads) = &guard {
@@ -169,14 +167,13 @@ impl Job {
         if let Ok((_, Outcome::Lost(_), asked)) = outcome {
             // It has been said. What the server still has of it is given up in the background.
             drop(guard);
-            let _late = timeout(SETTLING, client.settled()).await;
             return Ok(match (&self.value, asked) {
                 (None, _) => Some(Exit::Code(LOST)),
                 (Some(_), Some(came)) => Some(ended_by(came)),
                 (Some(_), None) => None,
             });
         }
-        let released = self.release(guard, since, client).await;
+        let released = self.release(guard, since).await;
         let (exit, outcome, asked) = outcome?;
         // The keeper did it, while we were stopped.
         let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
@@ -239,7 +236,7 @@ impl Job {
     }
 
     /// Gives the lock back, which is held since then. `false` if it had been lost.
-    async fn release(&mut self, guard: Held, since: Instant, client: &Client) -> bool {
+    async fn release(&mut self, guard: Held, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
         let mut release = pin!(guard.release_in(rest));
         let released = tokio::select! {
@@ -258,7 +255,6 @@ impl Job {
                 false
             }
             Err(error) => {
-                let _late = timeout(SETTLING, client.settled()).await;
                 say(&format!(
                     "{}: the lock could not be released, and ends with its lease: {error}",
                     self.server.name

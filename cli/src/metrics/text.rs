@@ -4,7 +4,7 @@ use crate::watched::{Entry, Figures, Histogram};
 use std::fmt::Write as _;
 
 /// What grows, and is called `…_total`.
-const COUNTERS: [(&str, &str); 25] = [
+const COUNTERS: [(&str, &str); 28] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
     ("downgraded", "Locks that their one holder went on sharing"),
@@ -29,11 +29,14 @@ const COUNTERS: [(&str, &str); 25] = [
     ("not_replicated", "Changes that the server did not pass on to replicas and files"),
     ("readers_replaced", "Readers of sessions that were replaced by a later one"),
     ("sessions_gone", "Sessions that ended because nobody read for too long"),
+    ("changes", "Changes of locks that were observed"),
+    ("changes_told", "How many times an observer was to be told of one"),
+    ("bound_released", "Bound locks and semaphores released because their session was gone"),
     ("caught_panics", "Bugs that were caught before they could harm the server"),
 ];
 
 /// What is so now.
-const GAUGES: [(&str, &str); 9] = [
+const GAUGES: [(&str, &str); 12] = [
     ("waiters", "How many wait, blocked or through sessions"),
     ("blocked", "How many wait as blocked clients"),
     ("waiters_peak", "The most that ever waited at once"),
@@ -42,6 +45,9 @@ const GAUGES: [(&str, &str); 9] = [
     ("sessions_away", "Sessions whose reader's connection was lost"),
     ("session_waits", "Waits through sessions"),
     ("unread_outcomes", "Outcomes that are kept until their readers acknowledge them"),
+    ("observers", "Observations of locks by sessions"),
+    ("observed_keys", "Locks that are observed"),
+    ("bound", "Locks and semaphores that are bound to sessions"),
     ("waiters_memory_bytes", "What waiting costs in memory, estimated"),
 ];
 

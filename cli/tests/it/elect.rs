@@ -5,6 +5,7 @@ use super::{FUNCTIONS, SOON, Stage};
 use harness::{Value, observe, wait};
 use nix::sys::signal::Signal;
 use serde_json::{Value as Json, json};
+use std::time::{Duration, Instant};
 
 /// Works until it is told to end in order, with USR1.
 const WORK: &str = "trap 'exit 7' USR1; ready; while :; do idle; done";
@@ -165,9 +166,11 @@ fn a_leader_ends_in_time_though_the_server_hangs() {
     let program = stage.elect("a", WORK);
     let command = stage.process("a");
     stage.server.signal(Signal::SIGSTOP);
+    let asked = Instant::now();
     program.signal(Signal::SIGTERM);
     // Nobody answers that it has resigned.
     let done = program.done();
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}: {done:?}", asked.elapsed());
     assert!(done.code() == 143 || done.code() == 7, "{done:?}");
     assert!(!command.is_alive());
     stage.server.signal(Signal::SIGCONT);

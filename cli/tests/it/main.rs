@@ -14,6 +14,7 @@ mod cluster;
 mod elect;
 mod loss;
 mod metrics;
+mod older;
 mod process;
 mod run;
 mod sentinel;

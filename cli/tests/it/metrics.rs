@@ -1,5 +1,6 @@
 //! `kvlock metrics`: once, and over HTTP.
 
+use super::older::Older;
 use super::{SOON, Stage, Started, granted};
 use harness::wait;
 use std::io::{Read as _, Write as _};
@@ -46,9 +47,12 @@ fn figures_are_printed_once() {
     let names: std::collections::BTreeSet<_> =
         heads.iter().filter_map(|head| head.split(' ').next()).collect();
     assert_eq!(names.len(), heads.len(), "{page}");
+    // And the program knows what each is: whether it grows, and in which unit.
+    assert!(!page.contains(" untyped"), "{page}");
     // Without being asked to it names no lock.
     let done = stage.start(&["metrics"]).done();
-    assert!(!done.out.contains("kvlock_lock_"), "{done:?}");
+    done.assert_code(0);
+    assert!(value(&done.out, "kvlock_up") == "1" && !done.out.contains("kvlock_lock_"), "{done:?}");
 }
 
 #[test]
@@ -60,6 +64,29 @@ fn a_right_that_is_missing_is_named() {
     assert!(done.err.contains("no LOCK.PROFILE") && done.err.lines().count() == 1, "{done:?}");
     assert!(done.out.is_empty(), "{done:?}");
     stage.start(&["metrics"]).done().assert_code(0);
+    stage.control.run("ACL SETUSER default -info");
+    for task in [&["metrics"][..], &["metrics", "--locks", "5"]] {
+        let done = stage.start(task).done();
+        done.assert_code(125);
+        assert!(done.err.contains("denies") && done.err.lines().count() == 1, "{done:?}");
+        assert!(done.err.contains("info") && done.out.is_empty(), "{done:?}");
+    }
+}
+
+#[test]
+fn of_an_older_module_it_prints_what_there_is() {
+    let older = Older::start();
+    let done = older.kvlock(&["metrics"]).done();
+    done.assert_code(0);
+    assert_eq!(
+        (value(&done.out, "kvlock_up"), value(&done.out, "kvlock_granted_total")),
+        ("1", "7")
+    );
+    assert!(!done.out.contains("seconds"), "{done:?}");
+    let done = older.kvlock(&["metrics", "--locks", "5"]).done();
+    done.assert_code(125);
+    assert!(done.err.contains("the module is older") && done.err.lines().count() == 1, "{done:?}");
+    assert!(done.out.is_empty(), "{done:?}");
 }
 
 /// The program serving, and where.

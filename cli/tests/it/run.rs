@@ -19,6 +19,20 @@ fn forty_at_a_time_lose_no_increment() {
     assert!(stage.is_free());
 }
 
+/// They would stay until their time is over, and fill the server.
+#[test]
+fn those_that_waited_and_those_that_were_bound_leave_no_session() {
+    let mut stage = Stage::set();
+    let all: Vec<Started> = (0..4).map(|_| stage.run(&["--bound"], "sleep 0.2")).collect();
+    stage.run(&["--wait", "0.05"], "true").done().assert_code(124);
+    for one in all {
+        one.done().assert_code(0);
+    }
+    assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions"), 0);
+    let closed = observe::info_field(&mut stage.control, "cmdstat_session.close");
+    assert!(closed.is_some(), "there was none");
+}
+
 #[test]
 fn the_exit_code_is_that_of_the_command() {
     let mut stage = Stage::set();

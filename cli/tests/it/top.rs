@@ -1,5 +1,6 @@
 //! `kvlock top` on a terminal that `script(1)` makes.
 
+use super::older::Older;
 use super::process::Process;
 use super::{SOON, Stage, Started};
 use harness::{Connection, cmd, observe, wait};
@@ -7,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};
+use tempfile::TempDir;
 
 /// A terminal of so many lines and columns on which it runs.
 struct Terminal {
@@ -16,14 +18,18 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn of(stage: &Stage, (rows, columns): (u16, u16)) -> Self {
+    fn of(stage: &Stage, size: (u16, u16)) -> Self {
+        Self::at(&stage.server.url(), &stage.folder, size)
+    }
+
+    fn at(url: &str, folder: &TempDir, (rows, columns): (u16, u16)) -> Self {
         let command = format!(
             "stty rows {rows} cols {columns}; stty -g >before; echo $$ >pid; \"$kvlock\" top --every 100ms; \
              echo \"code:$?\"; stty -g >after"
         );
         let mut script = Command::new("script");
         script.args(["--quiet", "--command", &command, "/dev/null"]);
-        script.current_dir(&stage.folder).env("KVLOCK_URL", stage.server.url());
+        script.current_dir(folder).env("KVLOCK_URL", url);
         script.env("kvlock", env!("CARGO_BIN_EXE_kvlock")).env("TERM", "xterm-256color");
         let mut script = Started::with_input(script, Stdio::piped());
         let keys = script.child.stdin.take().unwrap();
@@ -157,6 +163,20 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
+fn of_an_older_module_it_shows_what_there_is() {
+    let (older, folder) = (Older::start(), TempDir::with_prefix("kvlock-cli-").unwrap());
+    let mut terminal = Terminal::at(&older.url(), &folder, (24, 80));
+    terminal.shows("no times", |it| it.contains("waited unknown  held unknown"));
+    terminal.press("s");
+    terminal.shows("no sessions", |it| it.contains("this server has no SESSION.LIST"));
+    terminal.press("q");
+    wait::until("it has ended", SOON, || {
+        let shown = terminal.screen().contents();
+        if shown.contains("code:0") { Ok(()) } else { Err(shown) }
+    });
+}
+
+#[test]
 fn without_a_terminal_or_the_right_it_says_so() {
     let mut stage = Stage::set();
     let done = stage.start(&["top"]).done();
@@ -166,4 +186,8 @@ fn without_a_terminal_or_the_right_it_says_so() {
     let done = stage.start(&["top"]).done();
     done.assert_code(125);
     assert!(done.err.contains("LOCK.LIST") && done.out.is_empty(), "{done:?}");
+    stage.control.run("ACL SETUSER default -info");
+    let done = stage.start(&["top"]).done();
+    done.assert_code(125);
+    assert!(done.err.contains("denies") && done.err.lines().count() == 1, "{done:?}");
 }
