@@ -4,9 +4,14 @@
 //! | `proto` | |
 //! |---|---|
 //! | `crate` | `kvlock::Client`, as its documentation shows it |
+//! | `watched` | the same with leases of `lease_ms` |
+//! | `bound` | locks that are bound to a session of `lease_ms`, with leases of ten minutes |
+//! | `election` | who leads: an acquisition is a campaign, a release a resignation |
 //! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
-//! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them |
+//! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them; `bound=yes`: bound ones |
+//!
+//! With `mode=observe` it sees how `tasks` observers hear of who leads (`observers.rs`).
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -16,27 +21,42 @@
 )]
 
 mod commands;
+mod election;
+mod observers;
 mod watchdog;
 
 use driver::{Args, Session};
-use kvlock::{Client, Guard};
+use kvlock::{Client, Guard, Lock};
 use std::time::Duration;
+
+/// What is believed to be longer than anything takes.
+const LONG: Duration = Duration::from_secs(600);
 
 struct ByCrate {
     client: Client,
     args: Args,
+    how: fn(Lock, &Args) -> Lock,
     /// Guards that must not be dropped: their leases are to end by themselves.
     abandoned: Vec<Guard>,
 }
 
-#[tokio::main]
+// The load has one core, and releaser and waiter are one process here but in nothing else: a runtime
+// of many threads would work off the reply to the releaser, and all that follows from it, before the
+// grant that has come with it, whichever was first.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();
+    if args.text("mode") == "observe" {
+        observers::run(&args).await;
+    }
     match args.text("proto") {
-        "crate" => {
-            let sessions = sessions(&args).await;
-            driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await;
+        "crate" if args.is_no("release") => {
+            run(args, |lock, args| lock.fixed_lease(time(args))).await;
         }
+        "crate" => run(args, |lock, _| lock).await,
+        "watched" => run(args, |lock, args| lock.lease(time(args))).await,
+        "bound" => run(args, |lock, _| lock.lease(LONG).bound()).await,
+        "election" => election::run(args).await,
         "redis-rs" => commands::run(args, true).await,
         "redis-rs-default" => commands::run(args, false).await,
         "watchdog" => watchdog::run(&args).await,
@@ -44,30 +64,37 @@ async fn main() {
     }
 }
 
-async fn sessions(args: &Args) -> Vec<ByCrate> {
+/// The lease, or the ttl of sessions.
+fn time(args: &Args) -> Duration {
+    Duration::from_millis(args.number("lease_ms"))
+}
+
+async fn connect(args: &Args) -> Vec<Client> {
+    let builder = Client::builder();
+    let builder =
+        if args.text("proto") == "bound" { builder.session_ttl(time(args)) } else { builder };
     let mut clients = Vec::new();
     for _ in 0..args.number("clients") {
-        clients.push(Client::connect(args.text("url")).await.unwrap());
+        clients.push(builder.clone().connect(args.text("url")).await.unwrap());
     }
-    (0..args.number("tasks"))
-        .map(|task| {
-            let client = clients.get(args.client_of(task)).unwrap().clone();
-            ByCrate { client, args: args.clone(), abandoned: Vec::new() }
-        })
-        .collect()
+    clients
+}
+
+async fn run(args: Args, how: fn(Lock, &Args) -> Lock) {
+    let clients = connect(&args).await;
+    let session = |task| {
+        let client = clients.get(args.client_of(task)).unwrap().clone();
+        ByCrate { client, args: args.clone(), how, abandoned: Vec::new() }
+    };
+    let sessions = (0..args.number("tasks")).map(session).collect();
+    driver::drive(args, env!("CARGO_PKG_VERSION"), sessions).await;
 }
 
 impl Session for ByCrate {
     type Held = Guard;
 
     async fn acquire(&mut self, key: &str) -> Guard {
-        let lock = self.client.lock(key);
-        let lock = if self.args.is_no("release") {
-            lock.fixed_lease(Duration::from_millis(self.args.number("lease_ms")))
-        } else {
-            lock
-        };
-        lock.acquire().await.unwrap()
+        (self.how)(self.client.lock(key), &self.args).acquire().await.unwrap()
     }
 
     async fn release(&mut self, guard: Guard) {

@@ -1,5 +1,6 @@
 //! What it costs a process to keep many locks: it acquires them and goes on holding.
 
+use crate::LONG;
 use driver::Args;
 use kvlock::{Client, Guard};
 use tokio::task::JoinSet;
@@ -10,6 +11,7 @@ const AT_ONCE: usize = 100;
 /// Prints `ready`, and at the next line of input how many of the locks were lost.
 pub(crate) async fn run(args: &Args) {
     let client = Client::connect(args.text("url")).await.unwrap();
+    let bound = args.is_yes("bound");
     let each = args.number::<usize>("tasks") / AT_ONCE;
     let mut acquiring = JoinSet::new();
     for task in 0..AT_ONCE {
@@ -17,7 +19,9 @@ pub(crate) async fn run(args: &Args) {
         acquiring.spawn(async move {
             let mut guards = Vec::new();
             for number in 0..each {
-                guards.push(client.lock(format!("{task}:{number}")).acquire().await.unwrap());
+                let lock = client.lock(format!("{task}:{number}"));
+                let lock = if bound { lock.lease(LONG).bound() } else { lock };
+                guards.push(lock.acquire().await.unwrap());
             }
             guards
         });

@@ -11,6 +11,7 @@ pub(crate) enum Needs {
     Redis,
     Etcd,
     Postgres,
+    ZooKeeper,
 }
 
 /// Where a load generator comes from.
@@ -98,8 +99,47 @@ pub(crate) const ALL: &[Contender] = &[
         program: Program::Ours("by-crate"),
         proto: "crate",
         needs: Needs::Module,
-        sends: &["lock.acquire", "lock.wait", "lock.release", "lock.renew", "lock.cancel"],
+        sends: &[
+            "lock.acquire",
+            "lock.wait",
+            "lock.release",
+            "lock.renew",
+            "lock.cancel",
+            "session.next",
+        ],
         waiters: 1_000,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock crate, bound",
+        about: "locks bound to its session",
+        program: Program::Ours("by-crate"),
+        proto: "crate",
+        needs: Needs::Module,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock bound",
+        about: "`Lock::bound` of the crate, a session of 2 s",
+        program: Program::Ours("by-crate"),
+        proto: "bound",
+        needs: Needs::Module,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock watched",
+        about: "the crate's watchdog, leases of 2 s",
+        program: Program::Ours("by-crate"),
+        proto: "watched",
+        needs: Needs::Module,
+        ..LIBRARY
+    },
+    Contender {
+        name: "kvlock election",
+        about: "`Election` of the crate",
+        program: Program::Ours("by-crate"),
+        proto: "election",
+        needs: Needs::Module,
         ..LIBRARY
     },
     Contender {
@@ -189,6 +229,28 @@ pub(crate) const ALL: &[Contender] = &[
         needs: Needs::Etcd,
         processes: 2,
         ..LIBRARY
+    },
+    Contender {
+        name: "ZooKeeper",
+        about: "`InterProcessMutex` of Curator, Java",
+        program: Program::Peer("zookeeper"),
+        proto: "zookeeper",
+        needs: Needs::ZooKeeper,
+        ..LIBRARY
+    },
+    Contender {
+        name: "etcd election",
+        about: "`concurrency.Election`, Go",
+        program: Program::Peer("go"),
+        proto: "etcd-election",
+        needs: Needs::Etcd,
+        ..LIBRARY
+    },
+    Contender {
+        name: "SET NX poller",
+        about: "`SET NX PX` every 100 ms, raw",
+        proto: "poller",
+        ..RAW
     },
     Contender {
         name: "PostgreSQL",

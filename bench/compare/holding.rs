@@ -1,6 +1,6 @@
 //! What it costs to keep locks.
 
-use crate::contender::{Contender, Needs, named};
+use crate::contender::{Contender, Needs};
 use crate::figures::Figures;
 use crate::machine::Used;
 use crate::measure::{Clients, Part, Plan};
@@ -91,9 +91,8 @@ fn pipeline(
     }
 }
 
-/// One process keeps so many locks with the crate's watchdog, for one round of renewals.
-pub(crate) fn watchdog(locks: usize) -> Measured {
-    let contender = named("kvlock crate");
+/// One process keeps so many locks with the crate, for one round of the watchdog's renewals.
+pub(crate) fn watchdog(contender: &'static Contender, locks: usize) -> Measured {
     let backend = Backend::start(contender.needs, Setting::Memory);
     backend.pin();
     let plan = Plan::uncontended(contender, locks, RENEWAL_S);
@@ -101,6 +100,9 @@ pub(crate) fn watchdog(locks: usize) -> Measured {
     let mut arguments = plan.arguments(&part, &backend.url(), locks);
     // What is said last counts.
     arguments.push("proto=watchdog".to_owned());
+    if contender.name.ends_with("bound") {
+        arguments.push("bound=yes".to_owned());
+    }
     let idle = backend.look();
     let mut process = Process::start(contender, &arguments);
     let version = process.ready()?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The processor time that some processes have used so far, in microseconds.
@@ -64,6 +65,16 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     family
 }
 
+/// The memory of these processes in bytes; each has its share of what they have in common.
+pub(crate) fn resident(pids: &[u32]) -> f64 {
+    let kilobytes = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    pids.iter().filter_map(kilobytes).sum::<f64>() * 1024.0
+}
+
 fn threads(pid: u32) -> Vec<u32> {
     let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     folder.flatten().filter_map(|entry| entry.file_name().to_string_lossy().parse().ok()).collect()
@@ -71,8 +82,15 @@ fn threads(pid: u32) -> Vec<u32> {
 
 /// Where the server runs and where the load: the last core is the server's alone.
 pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
-    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    static ALL: OnceLock<usize> = OnceLock::new();
+    let all = *ALL.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
     if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
+}
+
+/// Whatever is started from now on sees as many cores as the load has: a runtime that began more
+/// threads than that would have to wake one of them through the other.
+pub(crate) fn pin_children() {
+    pin(&[std::process::id()], &cores().1);
 }
 
 /// Keeps these processes on these cores, with threads that they have and will have.
@@ -117,6 +135,7 @@ pub(crate) fn describe() -> BTreeMap<String, String> {
         ("Node", first_line("node".as_ref(), "--version")),
         ("Python", first_line("python3".as_ref(), "--version")),
         ("kvlock at", kvlock()),
+        ("day", first_line("date".as_ref(), "+%F")),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))

@@ -4,7 +4,11 @@
 //! compare                     all scenarios, as many rounds as fit into 15 minutes, at most 5
 //! compare --quick             one short round of less, in two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
+//! compare --whom 'kvlock;BLPOP' only these contenders; likewise
+//! compare --cells '1 waiter'  only what has that name; likewise
 //! compare --rounds 1          so many rounds at most
+//! compare --minutes 5         no round that would end later
+//! compare --publish           in the published results, the scenarios measured replace their like
 //! compare --render            tables and pictures from the committed results
 //! ```
 //!
@@ -14,7 +18,7 @@
 //! | `scenario.rs` | what is measured of whom |
 //! | `measure.rs` | one measurement: a fresh server, load generators, one stretch of time |
 //! | `process.rs`, `server.rs`, `machine.rs` | what is started, and the processor time it takes |
-//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs` | from what happened to figures |
+//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs` | from what happened to figures |
 //! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
 #![allow(
     clippy::print_stdout,
@@ -27,6 +31,7 @@
 )]
 
 mod contender;
+mod dying;
 mod family;
 mod figures;
 mod holding;
@@ -47,62 +52,105 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A round is begun only if it will end before that.
-const BUDGET: Duration = Duration::from_secs(15 * 60 - 10);
-
 struct Options {
     quick: bool,
     render: bool,
+    publish: bool,
     only: Option<Vec<String>>,
+    whom: Option<Vec<String>>,
+    cells: Option<Vec<String>>,
     rounds: usize,
+    /// A round is begun only if it will end before that.
+    minutes: f64,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options = Self { quick: false, render: false, only: None, rounds: 5 };
+        let mut options = Self {
+            quick: false,
+            render: false,
+            publish: false,
+            only: None,
+            whom: None,
+            cells: None,
+            rounds: 5,
+            minutes: 14.8,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--quick" => (options.quick, options.rounds) = (true, 1),
                 "--render" => options.render = true,
+                "--publish" => options.publish = true,
                 "--rounds" => options.rounds = words.next().and_then(|n| n.parse().ok()).unwrap(),
-                "--only" => {
-                    let list = words.next().expect("--only 1,2,…");
-                    options.only = Some(list.split(',').map(str::to_owned).collect());
-                }
+                "--minutes" => options.minutes = words.next().and_then(|n| n.parse().ok()).unwrap(),
+                "--only" => options.only = list(words.next(), ','),
+                "--whom" => options.whom = list(words.next(), ';'),
+                "--cells" => options.cells = list(words.next(), ';'),
                 _ => {
-                    println!(
-                        "usage: scripts/bench [--quick] [--only 1,2,…] [--rounds N] | --render"
-                    );
+                    println!("{USAGE}");
                     std::process::exit(2);
                 }
             }
         }
+        // Ratios are those of one run: a scenario is published with all who are in it, or not at all.
+        assert!(
+            !options.publish
+                || (options.whom.is_none() && options.cells.is_none() && !options.quick),
+            "--publish needs whole scenarios"
+        );
         options
     }
 
     /// What is not the whole is kept apart from the published results.
     fn folder(&self) -> PathBuf {
-        let root = harness::kind::workspace();
-        match (self.quick, &self.only) {
-            (false, None) => root.join("bench/results"),
+        let is_part = [&self.only, &self.whom, &self.cells].iter().any(|list| list.is_some());
+        match (self.quick, is_part) {
+            (false, false) => published(),
             (true, _) => server::brought("").join("../quick"),
-            (false, Some(_)) => server::brought("").join("../part"),
+            (false, true) => server::brought("").join("../part"),
         }
     }
+
+    fn asks_for(&self, cell: &Cell) -> bool {
+        let is_in = |list: &Option<Vec<String>>, name: &str| {
+            list.as_ref().is_none_or(|list| list.iter().any(|listed| listed == name))
+        };
+        is_in(&self.only, cell.scenario)
+            && is_in(&self.whom, cell.contender.name)
+            && is_in(&self.cells, &cell.name)
+    }
+}
+
+const USAGE: &str = "usage: scripts/bench [--quick] [--only 1,2,…] [--whom 'kvlock;BLPOP;…'] \
+    [--cells '1 waiter;10 waiters'] [--rounds N] [--minutes M] [--publish] | --render";
+
+/// Names have commas in them; numbers have not.
+fn list(words: Option<String>, between: char) -> Option<Vec<String>> {
+    Some(words.expect("a list").split(between).map(str::to_owned).collect())
+}
+
+fn published() -> PathBuf {
+    harness::kind::workspace().join("bench/results")
 }
 
 fn main() {
     let options = Options::read();
-    let (root, folder) = (harness::kind::workspace(), options.folder());
+    let (root, mut folder) = (harness::kind::workspace(), options.folder());
     if options.render {
         let results = publish::read(&folder);
         publish::write(&results, &folder);
         publish::fill_documents(&results, root);
         return;
     }
-    let results = measure(&options);
-    if folder.ends_with("bench/results") {
+    machine::pin_children();
+    let mut results = measure(&options);
+    if options.publish {
+        folder = published();
+        results = results::merged(publish::read(&folder), results);
+        publish::write(&results, &folder);
+    }
+    if folder == published() {
         publish::fill_documents(&results, root);
     }
     println!("{}", table::provenance(&results));
@@ -112,11 +160,8 @@ fn main() {
 
 fn measure(options: &Options) -> Results {
     let effort = Effort { quick: options.quick, seconds: if options.quick { 0.25 } else { 0.6 } };
-    let asked = |cell: &Cell| {
-        options.only.as_ref().is_none_or(|only| only.iter().any(|o| o == cell.scenario))
-    };
     let mut cells = scenario::all(effort);
-    cells.retain(asked);
+    cells.retain(|cell| options.asks_for(cell));
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut results = Results {
         command: ["scripts/bench"]
@@ -128,8 +173,9 @@ fn measure(options: &Options) -> Results {
         ..Results::default()
     };
     let begun = Instant::now();
-    let mut round_took = Duration::ZERO;
-    while results.rounds < options.rounds && begun.elapsed() + round_took < BUDGET {
+    let (mut round_took, budget) =
+        (Duration::ZERO, Duration::from_secs_f64(60.0 * options.minutes));
+    while results.rounds < options.rounds && begun.elapsed() + round_took < budget {
         round_took = round(&cells, &mut results);
         results.rounds += 1;
         results.minutes = begun.elapsed().as_secs_f64() / 60.0;
@@ -181,8 +227,7 @@ fn one(cell: &Cell, results: &mut Results) {
         Ok((figures, version)) => {
             eprintln!("{:.1} s", begun.elapsed().as_secs_f64());
             // The raw load generator is as old as the rest.
-            let named = cell.has_version();
-            if named && !version.is_empty() && *scenario == "1" {
+            if cell.has_version() && !version.is_empty() {
                 results.versions.insert(contender.name.to_owned(), version);
             }
             results.row(scenario, name, contender.name).add(figures);

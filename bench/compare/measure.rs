@@ -21,6 +21,10 @@ pub(crate) enum Mode {
     Crowd,
     /// The lock, by a blocked client and through a session in turn.
     Pairs,
+    /// Something by each task, until its process is killed.
+    Keep,
+    /// What others hear of two who lead in turn.
+    Observe,
 }
 
 /// What is measured. All parts contend for the same locks.
@@ -119,6 +123,8 @@ impl Plan {
             Mode::Permit => "permit",
             Mode::Crowd => "crowd",
             Mode::Pairs => "pairs",
+            Mode::Keep => "keep",
+            Mode::Observe => "observe",
         };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![

@@ -40,6 +40,7 @@ pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
     let server = match contender.needs {
         Needs::Etcd => brought("etcd").join("run"),
         Needs::Postgres => brought("postgres").join("run"),
+        Needs::ZooKeeper => brought("zookeeper").join("server"),
         Needs::Module | Needs::SilentModule | Needs::Redis => place.clone(),
     };
     let Some(missing) = [&place, &server].into_iter().find(|program| !program.exists()) else {
@@ -81,6 +82,11 @@ impl Process {
     pub(crate) fn go(&mut self, start: u64, end: u64) {
         // If it is gone, its records are missing, and that is reported.
         let _gone = writeln!(self.input, "go {start} {end}");
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&self) -> Result<String, String> {
+        self.lines.recv_timeout(END).map_err(|_| "it says nothing".to_owned())
     }
 
     /// The lines that it prints before it ends.

@@ -12,9 +12,26 @@ pub(crate) struct Results {
     pub(crate) machine: BTreeMap<String, String>,
     /// The version of each contender's library.
     pub(crate) versions: BTreeMap<String, String>,
+    /// The scenarios that were measured later than the rest, and how.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) later: BTreeMap<String, Origin>,
     /// Who was not measured, and why.
     pub(crate) absent: BTreeMap<String, String>,
     pub(crate) rows: Vec<Row>,
+}
+
+/// How a scenario was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    pub(crate) command: String,
+    pub(crate) rounds: usize,
+    pub(crate) minutes: f64,
+    /// The commit, and the day.
+    pub(crate) at: String,
+    pub(crate) on: String,
+    pub(crate) processor: String,
+    /// The share of the machine that others used.
+    pub(crate) elsewhere: Option<f64>,
 }
 
 /// The figures of one contender in one cell of a scenario.
@@ -80,6 +97,13 @@ impl Results {
         &mut self.rows[place]
     }
 
+    /// The share of the machine that others used meanwhile, in the median of the rows.
+    pub(crate) fn elsewhere(&self, scenario: Option<&str>) -> Option<f64> {
+        let asked = |row: &&Row| scenario.is_none_or(|scenario| row.scenario == scenario);
+        let shares = self.rows.iter().filter(asked).filter_map(|row| row.median("elsewhere_share"));
+        Spread::of(shares.collect()).map(|spread| spread.median)
+    }
+
     pub(crate) fn find(&self, scenario: &str, cell: &str, contender: &str) -> Option<&Row> {
         self.in_cell(scenario, cell).into_iter().find(|row| row.contender == contender)
     }
@@ -113,4 +137,29 @@ impl Row {
 
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// What stood there, with the scenarios of `newer` instead of their like.
+pub(crate) fn merged(mut old: Results, newer: Results) -> Results {
+    let fact = |name: &str| newer.machine.get(name).cloned().unwrap_or_default();
+    let (at, on) = (fact("kvlock at"), fact("day"));
+    for scenario in newer.rows.iter().map(|row| &row.scenario) {
+        let origin = Origin {
+            command: newer.command.clone(),
+            rounds: newer.rounds,
+            minutes: newer.minutes,
+            at: at.clone(),
+            on: on.clone(),
+            processor: fact("processor"),
+            elsewhere: newer.elsewhere(Some(scenario)),
+        };
+        old.later.insert(scenario.clone(), origin);
+    }
+    old.rows.retain(|row| !newer.rows.iter().any(|new| new.scenario == row.scenario));
+    old.absent.retain(|name, _| !newer.rows.iter().any(|new| new.contender == *name));
+    old.absent.extend(newer.absent);
+    old.versions.extend(newer.versions);
+    old.rows.extend(newer.rows);
+    old.rows.sort_by_key(|row| row.scenario.parse::<u32>().unwrap_or(0));
+    old
 }

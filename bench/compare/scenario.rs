@@ -4,7 +4,7 @@ use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
 use crate::measure::{Clients, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
-use crate::{family, holding, waiting};
+use crate::{dying, family, holding, waiting};
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     mixed(&mut cells, effort);
     family::add(&mut cells, effort);
     in_turn(&mut cells, effort);
+    dying::elections(&mut cells, effort);
+    dying::locks(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -104,11 +106,13 @@ fn takes_long(cell: &Cell) -> bool {
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
     match cell.scenario {
         "7" | "11" if cell.name.starts_with("1,000,000") => true,
-        "2" | "3" | "4" => library && who != "kvlock crate",
+        "2" | "4" => library && !["kvlock crate", "PostgreSQL"].contains(&who),
+        "3" => library && who != "kvlock crate",
         "5" => cell.name.starts_with("1,000,000") || library,
         // A round of the watchdog takes ten seconds.
         "6" => cell.name.starts_with("1,000,000") || library,
         "7" | "9" => library,
+        "12" | "13" => false,
         // A thousand readers that leave take the scripts seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
         _ if BEYOND.contains(&who) => true,
@@ -219,7 +223,7 @@ fn contended(cells: &mut Cells, effort: Effort) {
 
 fn many_locks(cells: &mut Cells, effort: Effort) {
     let libraries = ["kvlock crate", "Redisson", "redsync", "rueidislock"];
-    for who in WAITING.iter().copied().chain(libraries) {
+    for who in WAITING.iter().copied().chain(libraries).chain(BEYOND.iter().copied()) {
         if effort.quick && who == "Redisson" {
             continue;
         }
@@ -290,7 +294,9 @@ fn held(cells: &mut Cells, effort: Effort) {
             cells.add("6", name, who, move || holding::raw(contender::named(who), locks));
         }
         if locks == 100_000 && !effort.quick {
-            cells.add("6", name, "kvlock crate", move || holding::watchdog(locks));
+            for who in ["kvlock crate", "kvlock crate, bound"] {
+                cells.add("6", name, who, move || holding::watchdog(contender::named(who), locks));
+            }
         }
     }
 }
@@ -305,7 +311,7 @@ fn waited_for(cells: &mut Cells, effort: Effort) {
         if effort.quick && waiters > 100 {
             continue;
         }
-        for who in WAITING.iter().chain(LIBRARIES) {
+        for who in WAITING.iter().chain(LIBRARIES).chain(BEYOND) {
             let contender = contender::named(who);
             if contender.waiters >= waiters && !(effort.quick && contender.waiters < 1_000) {
                 cells.add("7", name, who, move || {

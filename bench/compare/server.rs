@@ -29,6 +29,8 @@ pub(crate) enum Backend {
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) used: Used,
+    /// The memory of its processes, what they share counted once, in bytes.
+    pub(crate) resident: f64,
     /// The fields of `INFO`, as far as they are numbers.
     info: HashMap<String, f64>,
     /// Calls and microseconds of each command.
@@ -89,6 +91,7 @@ impl Backend {
             Needs::Redis => Self::redis(Server::options().without_module(), setting),
             Needs::Etcd => Self::Other(Other::etcd()),
             Needs::Postgres => Self::Other(Other::postgres()),
+            Needs::ZooKeeper => Self::Other(Other::zookeeper()),
         }
     }
 
@@ -150,14 +153,15 @@ impl Backend {
     }
 
     pub(crate) fn look(&self) -> Snapshot {
-        let used = Used::of(&self.pids());
+        let pids = self.pids();
+        let (used, resident) = (Used::of(&pids), machine::resident(&pids));
         let snapshot = match self {
             Self::Redis { server, .. } => {
                 Snapshot::read(&server.connect().call(cmd!["INFO", "everything"]).text())
             }
             Self::Other(_) => Snapshot::default(),
         };
-        Snapshot { used, ..snapshot }
+        Snapshot { used, resident, ..snapshot }
     }
 }
 
@@ -185,6 +189,15 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
+    /// Its ticks are as short as sessions of two seconds let them be and a little shorter: it looks once
+    /// a tick for sessions that are over.
+    fn zookeeper() -> Self {
+        let (folder, port) = (TempDir::with_prefix("kvlock-zookeeper-").unwrap(), free_port());
+        let mut command = ending_with_us(&brought("zookeeper").join("server"), None);
+        command.arg(port.to_string()).arg(folder.path().join("data")).arg("500");
+        Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
+    }
+
     /// It refuses to run as root: then it runs as nobody.
     fn postgres() -> Self {
         let folder = TempDir::with_prefix("kvlock-postgres-").unwrap();
@@ -197,7 +210,7 @@ impl Other {
             Command::new("cp").arg("-a").arg(empty.path().join("data")).arg(&data).status();
         assert!(copied.is_ok_and(|status| status.success()), "cannot copy the empty database");
         let mut command = ending_with_us(&bin.join("postgres"), user);
-        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-c", "max_connections=300"]);
+        command.arg("-D").arg(&data).args(["-h", "127.0.0.1", "-c", "max_connections=1100"]);
         command.arg("-k").arg(folder.path()).arg("-p").arg(port.to_string());
         command.current_dir(folder.path());
         let url = format!("postgres://bench@127.0.0.1:{port}/postgres");

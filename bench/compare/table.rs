@@ -1,7 +1,7 @@
 //! Figures as Markdown: ratios first, then medians with the smallest and the largest of the rounds.
 
 use crate::contender::{self, Contender};
-use crate::results::{Results, Row, Spread};
+use crate::results::{Origin, Results, Row, Spread};
 use std::fmt::Write as _;
 
 /// The table of a scenario.
@@ -157,11 +157,49 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("hand-offs of each", "hand_offs"),
         ],
     },
+    Layout {
+        scenario: "12",
+        ratio: None,
+        columns: &[
+            ("until the next leads p50, ms", "hand_off_p50_ms"),
+            ("p99, ms", "hand_off_p99_ms"),
+            ("hand-overs", "hand_offs"),
+            ("until the next leads p50, ms", "killed_p50_ms"),
+            ("largest, ms", "killed_max_ms"),
+            ("kills", "kills"),
+            ("last has heard p50, ms", "last_p50_ms"),
+            ("largest, ms", "last_max_ms"),
+            ("half have heard p50, ms", "half_p50_ms"),
+            ("memory each, bytes", "memory_bytes"),
+            ("resident", "resident_bytes"),
+            ("connections each", "connections"),
+            ("changes", "changes"),
+            ("server's core, share", "server_share"),
+        ],
+    },
+    Layout {
+        scenario: "13",
+        ratio: None,
+        columns: &[
+            ("first granted, ms", "first_ms"),
+            ("last, ms", "last_ms"),
+            ("kept: share of the server's core", "server_share"),
+            ("of the holder's core", "load_share"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.
 pub(crate) fn scenario(results: &Results, layout: &Layout) -> String {
     let mut text = String::new();
+    if let Some(origin) = results.later.get(layout.scenario) {
+        let Origin { command, rounds, minutes, at, on, processor, elsewhere } = origin;
+        let of_others = elsewhere.map_or_else(String::new, |share| {
+            format!("; other programs used {:.0} % of the machine meanwhile", 100.0 * share)
+        });
+        writeln!(text, "`{command}`, {rounds} rounds in {minutes:.0} minutes, at {at} on {on}, {processor}{of_others}.\n")
+            .unwrap();
+    }
     for cell in results.cells(layout.scenario) {
         writeln!(text, "**{cell}**\n\n{}", one(results, layout, cell)).unwrap();
     }
@@ -311,10 +349,7 @@ pub(crate) fn client(results: &Results) -> String {
 
 /// Where, with what and how the figures were measured.
 pub(crate) fn provenance(results: &Results) -> String {
-    let mut elsewhere: Vec<f64> =
-        results.rows.iter().filter_map(|row| row.median("elsewhere_share")).collect();
-    elsewhere.sort_by(f64::total_cmp);
-    let elsewhere = elsewhere.get(elsewhere.len() / 2).copied().unwrap_or(f64::NAN);
+    let elsewhere = results.elsewhere(None).unwrap_or(f64::NAN);
     let mut text = format!(
         "`{}`, {} rounds in {:.0} minutes. Figures are medians of the rounds (smallest–largest). \
          Other programs used {:.0} % of the machine meanwhile.{}\n\n| | |\n|---|---|\n",

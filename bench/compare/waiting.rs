@@ -36,12 +36,12 @@ pub(crate) fn measure(contender: &'static Contender, waiters: usize, seconds: f6
     let mut figures = Figures::new();
     let mut put = |name: &str, value: f64| figures.insert(name.to_owned(), value);
     let each = waiters as f64;
-    for (name, field) in [
-        ("memory_bytes", "used_memory"),
-        ("resident_bytes", "used_memory_rss"),
-        ("connections", "connected_clients"),
-    ] {
-        put(name, (before.info(field) - idle.info(field)) / each);
+    put("resident_bytes", (before.resident - idle.resident) / each);
+    if before.is_redis() {
+        for (name, field) in [("memory_bytes", "used_memory"), ("connections", "connected_clients")]
+        {
+            put(name, (before.info(field) - idle.info(field)) / each);
+        }
     }
     let sent = contender.sends.iter().map(|name| after.calls(name) - before.calls(name));
     put("commands_per_s", sent.sum::<f64>() / seconds / each);

@@ -13,11 +13,13 @@
 //! | `blpop` | `LPUSH` and `BLPOP`: the cheapest hand-off that the server has |
 //! | `ping` | two `PING`s |
 //! | `plain` | `SET`, `GET`, `HSET`, `DEL` of somebody who locks nothing |
+//! | `poller` | `SET NX PX` tried again every 100 ms, renewed while it is held: `poller.rs` |
 //! | `counter` | a semaphore without leases: scripts that count down and up |
 //!
 //! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
 //! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
-//! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`).
+//! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`,
+//! observers are told who leads (`poller.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
@@ -33,6 +35,7 @@ mod floors;
 mod lua;
 mod native;
 mod pipeline;
+mod poller;
 mod session;
 mod wire;
 
@@ -44,6 +47,7 @@ async fn main() {
     match args.text("mode") {
         "crowd" => return crowd::run(&args),
         "pairs" => return crowd::pairs::run(&args),
+        "observe" => poller::observe(&args).await,
         _ => {}
     }
     if args.number::<usize>("depth") > 1 {
@@ -57,6 +61,7 @@ async fn main() {
         "kvlock" => run::<native::Native>(args).await,
         "lua" => run::<lua::Lua>(args).await,
         "blpop" => run::<floors::List>(args).await,
+        "poller" => run::<poller::Poller>(args).await,
         "plain" => run::<floors::Plain>(args).await,
         "set-cad" | "set-del" | "ping" => run::<floors::Simple>(args).await,
         other => panic!("no such protocol: {other}"),

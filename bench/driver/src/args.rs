@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// What `compare` asks for.
 ///
@@ -18,19 +19,17 @@ use std::str::FromStr;
 /// | `lease_ms` | the lease |
 /// | `warm_ms` | how long each task warms up, on a lock of its own |
 /// | `release` | `no`: the lease is left to end |
+/// | `mode` | `keep`: each task acquires once and keeps what it has; prints when the first and the last had it |
+/// | `at_once` | how many tasks acquire at the same time what they keep |
 /// | `yields` | `yes`: who released waits until another task has the lock, then wants it again |
 #[derive(Clone, Debug)]
-pub struct Args(HashMap<String, String>);
+pub struct Args(Arc<HashMap<String, String>>);
 
 impl Args {
     /// Those of this process.
     pub fn read() -> Self {
-        Self(
-            std::env::args()
-                .skip(1)
-                .filter_map(|arg| arg.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned())))
-                .collect(),
-        )
+        let named = |arg: String| arg.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()));
+        Self(Arc::new(std::env::args().skip(1).filter_map(named).collect()))
     }
 
     /// The value of that name; without it the process ends.

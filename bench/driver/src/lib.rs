@@ -11,6 +11,12 @@
 //!      │◄── <task> <wanted> <got> <releasing> <released>      one line per cycle
 //!      │◄──── done ──────────────────┤   and it exits, whatever is still waiting
 //! ```
+//!
+//! With `mode=keep` each task acquires once, and keeps what it has until the process is killed:
+//!
+//! ```text
+//!      │◄──── <first> <last> ────────┤   when the first task had its lock, and the last
+//! ```
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -21,6 +27,7 @@
 )]
 
 mod args;
+pub mod observe;
 mod run;
 
 pub use args::Args;

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 
 /// When a cycle began, had the lock, gave it back, and was done; 0 for what has not happened.
 type Cycle = [u64; 4];
@@ -24,19 +24,28 @@ struct Task<S> {
     cycles: Arc<Mutex<Vec<Cycle>>>,
     /// Who got the lock last, of all tasks of this process.
     newest_owner: Arc<AtomicUsize>,
+    /// Who is told when it got what it keeps.
+    kept: mpsc::UnboundedSender<u64>,
+    /// How many acquire at the same time what they keep.
+    turns: Arc<Semaphore>,
 }
 
 /// Runs one task for each session as `args` say, prints the records, and ends the process.
 pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> ! {
     let (go, started) = watch::channel(Span::default());
     let (warm, mut warmed) = mpsc::unbounded_channel();
+    let (kept, mut keeping) = mpsc::unbounded_channel();
     let newest_owner = Arc::new(AtomicUsize::new(usize::MAX));
+    let keeps = args.text("mode") == "keep";
+    let at_once = if keeps { args.number("at_once") } else { 0 };
+    let turns = Arc::new(Semaphore::new(at_once));
     let mut records = Vec::new();
     for (number, session) in sessions.into_iter().enumerate() {
         let cycles = Arc::new(Mutex::new(Vec::new()));
         records.push(Arc::clone(&cycles));
         let (args, newest_owner) = (args.clone(), Arc::clone(&newest_owner));
-        let task = Task { number, session, args, cycles, newest_owner };
+        let (kept, turns) = (kept.clone(), Arc::clone(&turns));
+        let task = Task { number, session, args, cycles, newest_owner, kept, turns };
         tokio::spawn(task.live(warm.clone(), started.clone()));
     }
     drop(warm);
@@ -48,6 +57,15 @@ pub async fn drive<S: Session>(args: Args, version: &str, sessions: Vec<S>) -> !
     let mut words = line.split(' ').skip(1).map(|word| word.parse().unwrap());
     let span = Span { start: words.next().unwrap(), end: words.next().unwrap() };
     go.send_replace(span);
+    if keeps {
+        let mut moments = Vec::new();
+        while moments.len() < records.len() {
+            keeping.recv_many(&mut moments, records.len()).await;
+        }
+        let [first, last] = [moments.iter().min(), moments.iter().max()].map(Option::unwrap);
+        println!("{first} {last}");
+        std::future::pending::<()>().await;
+    }
     until(span.end).await;
     // What follows must not compete with tasks that go on.
     print(&records);
@@ -82,7 +100,21 @@ impl<S: Session> Task<S> {
         drop(warm);
         let span = *started.wait_for(|span| span.end > 0).await.unwrap();
         until(span.start).await;
+        if self.args.text("mode") == "keep" {
+            return self.keep().await;
+        }
         self.cycle_until(span.end).await;
+    }
+
+    /// Until the process is killed.
+    async fn keep(&mut self) {
+        let keys = self.args.number::<usize>("keys");
+        let key = format!("{}:{}", self.args.text("key"), self.number % keys);
+        let turn = self.turns.acquire().await;
+        let _held = self.session.acquire(&key).await;
+        drop(turn);
+        self.kept.send(now()).unwrap();
+        std::future::pending::<()>().await;
     }
 
     async fn cycle_until(&mut self, end: u64) {

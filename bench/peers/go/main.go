@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,10 +29,11 @@ type library struct {
 }
 
 var libraries = map[string]library{
-	"redsync":     {"github.com/go-redsync/redsync/v4", connectRedsync},
-	"rueidislock": {"github.com/redis/rueidis", connectRueidislock},
-	"etcd":        {"go.etcd.io/etcd/client/v3", connectEtcd},
-	"postgres":    {"github.com/jackc/pgx/v5", connectPostgres},
+	"redsync":       {"github.com/go-redsync/redsync/v4", connectRedsync},
+	"rueidislock":   {"github.com/redis/rueidis", connectRueidislock},
+	"etcd":          {"go.etcd.io/etcd/client/v3", connectEtcd},
+	"etcd-election": {"go.etcd.io/etcd/client/v3", connectElection},
+	"postgres":      {"github.com/jackc/pgx/v5", connectPostgres},
 }
 
 var arguments = map[string]string{}
@@ -53,6 +55,9 @@ func main() {
 	if !found {
 		panic("no such library: " + arguments["proto"])
 	}
+	if arguments["mode"] == "observe" {
+		observe(version(chosen.module))
+	}
 	clients := make([]func() session, number("clients"))
 	for i := range clients {
 		clients[i] = chosen.connect()
@@ -70,6 +75,9 @@ func main() {
 	line := must(bufio.NewReader(os.Stdin).ReadString('\n'))
 	must(fmt.Sscanf(line, "go %d %d", &startsAt, &endsAt))
 	close(start)
+	if arguments["mode"] == "keep" {
+		printKept(len(tasks))
+	}
 	sleepUntil(endsAt)
 	printRecords(tasks)
 	os.Exit(0)
@@ -78,7 +86,20 @@ func main() {
 var (
 	startsAt, endsAt int64
 	newestOwner      atomic.Int64
+	// When each task had what it keeps.
+	kept = make(chan int64)
 )
+
+// printKept prints when the first task had its lock, and the last; all keep what they have until
+// the process is killed.
+func printKept(tasks int) {
+	moments := make([]int64, tasks)
+	for i := range moments {
+		moments[i] = <-kept
+	}
+	fmt.Println(slices.Min(moments), slices.Max(moments))
+	select {}
+}
 
 type task struct {
 	number  int
@@ -101,6 +122,11 @@ func (t *task) live(warm *sync.WaitGroup, start chan struct{}) {
 	sleepUntil(startsAt)
 
 	key := fmt.Sprintf("%s:%d", arguments["key"], t.number%number("keys"))
+	if arguments["mode"] == "keep" {
+		t.session.acquire(key)
+		kept <- now()
+		return
+	}
 	hold := time.Duration(number("hold_us")) * time.Microsecond
 	abandons, yields := arguments["release"] == "no", arguments["yields"] == "yes"
 	for now() < endsAt {

@@ -11,11 +11,24 @@ import (
 
 type etcdSession struct{ session *concurrency.Session }
 
-// A session is an owner there, so each task has one; they share the connection.
-func connectEtcd() func() session {
-	client := must(clientv3.New(clientv3.Config{
+func dialEtcd() *clientv3.Client {
+	return must(clientv3.New(clientv3.Config{
 		Endpoints: []string{arguments["url"]}, DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 	}))
+}
+
+func newSession(client *clientv3.Client) *concurrency.Session {
+	return must(concurrency.NewSession(client, concurrency.WithTTL(number("lease_ms")/1_000)))
+}
+
+// A session is an owner there, so each task has one; they share the connection. What a process
+// keeps, it keeps with one.
+func connectEtcd() func() session {
+	client := dialEtcd()
+	if arguments["mode"] == "keep" {
+		kept := newSession(client)
+		return func() session { return etcdSession{kept} }
+	}
 	return func() session { return etcdSession{must(concurrency.NewSession(client))} }
 }
 

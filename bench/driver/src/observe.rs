@@ -1,0 +1,69 @@
+//! Observers of an election, and two candidates who lead in turn: how long until all have heard.
+
+use crate::{Args, now};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
+
+/// Between two changes: the next candidate is in line then, and nothing else is under way.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// One who leads from time to time.
+pub trait Candidate {
+    /// Stands for election until it leads, under that number.
+    fn lead(&mut self, number: u64) -> impl Future<Output = ()>;
+
+    /// Lets the next one lead, and returns when the server has said so.
+    fn resign(&mut self) -> impl Future<Output = ()>;
+}
+
+/// What an observer says: the number of the leader it has heard of, and when that was.
+pub type Heard = (u64, u64);
+
+/// Prints `ready`, and a line for each change: when the last of the observers had heard of it, and
+/// when half of them had, in nanoseconds from the moment at which the leader before began to resign.
+pub async fn observe<C: Candidate>(
+    args: &Args,
+    version: &str,
+    [mut leader, mut next]: [C; 2],
+    mut heard: UnboundedReceiver<Heard>,
+) -> ! {
+    leader.lead(0).await;
+    let observers: usize = args.number("tasks");
+    all(&mut heard, observers, 0).await;
+    println!("ready {version}");
+    let go = tokio::task::spawn_blocking(|| std::io::stdin().lines().next().unwrap().unwrap());
+    let go = go.await.unwrap();
+    let end: u64 = go.rsplit(' ').next().unwrap().parse().unwrap();
+    for number in 1.. {
+        if now() >= end {
+            break;
+        }
+        let resign = async {
+            sleep(PAUSE).await;
+            let begun = now();
+            leader.resign().await;
+            begun
+        };
+        let ((), begun) = tokio::join!(next.lead(number), resign);
+        let mut moments = all(&mut heard, observers, number).await;
+        moments.sort_unstable();
+        let since = |place: usize| moments.get(place).map_or(0, |moment| moment - begun);
+        println!("{} {}", since(observers - 1), since(observers / 2));
+        std::mem::swap(&mut leader, &mut next);
+    }
+    println!("done");
+    std::process::exit(0);
+}
+
+/// When each of them heard of that leader.
+async fn all(heard: &mut UnboundedReceiver<Heard>, observers: usize, number: u64) -> Vec<u64> {
+    let mut moments = Vec::new();
+    while moments.len() < observers {
+        let (of, moment) = heard.recv().await.unwrap();
+        if of == number {
+            moments.push(moment);
+        }
+    }
+    moments
+}
