@@ -48,7 +48,7 @@ install_packages() {
     [ "$(id -u)" = 0 ] || command -v sudo >/dev/null || die "install these first: ${packages[*]}"
     say "installing ${packages[*]}"
     "${sudo[@]}" apt-get -q update
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install "${packages[@]}"
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 --no-install-recommends install "${packages[@]}"
 }
 
 # The Debian mirror that this machine uses.
