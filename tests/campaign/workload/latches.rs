@@ -73,7 +73,8 @@ impl Task<'_> {
         let call = self.round.recorder.sent(key, &self.owner, Request::CountDown);
         let outcome = match latch.count_down_as(&self.owner).await {
             Ok(Some(left)) => Outcome::Released { left },
-            Ok(None) => Outcome::Refused,
+            // Sent again after a cut, it finds no latch if it was the last to count before.
+            Ok(None) => Outcome::Unknown,
             Err(trouble) => self.failed("count down", &trouble),
         };
         self.round.recorder.answered(call, outcome);
