@@ -239,8 +239,21 @@ impl Server {
 
     /// Somebody sets the date.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
+        // A lease that was over and runs again, because the date goes back, is bound no more.
+        self.look_at_bonds(sim);
         self.clock.ahead_us += by_us;
         self.wind(sim);
+    }
+
+    fn look_at_bonds(&mut self, sim: &Sim) {
+        let now = self.at(sim);
+        let may_write = self.primary && !self.is_paused(sim) && !self.lacks_replicas(sim);
+        let data = &self.data;
+        let holds = |(key, owner): (Key, Owner), token| {
+            let lock = data.lock(key).filter(|lock| lock.token().value() == token);
+            lock.is_some_and(|lock| lock.holders(now.unix()).contains(&owner))
+        };
+        self.ledger.look_at_bonds(sim, holds, may_write, now);
     }
 
     /// The regular round: `cron` in `module/src/module.rs`.
@@ -251,13 +264,7 @@ impl Server {
         if set_back {
             self.table.look_at_all_soon(None, now);
         }
-        let may_write = self.primary && !self.is_paused(sim) && !self.lacks_replicas(sim);
-        let data = &self.data;
-        let holds = |(key, owner): (Key, Owner), token| {
-            let lock = data.lock(key).filter(|lock| lock.token().value() == token);
-            lock.is_some_and(|lock| lock.holders(now.unix()).contains(&owner))
-        };
-        self.ledger.look_at_bonds(sim, holds, may_write, now);
+        self.look_at_bonds(sim);
         if self.table.waiters() > 0 || self.table.session_count().0 > 0 {
             self.plan(sim, now);
         } else if self.lost.is_empty() {
