@@ -176,7 +176,7 @@ impl One<'_> {
         }
         let injected = catch_unwind(AssertUnwindSafe(|| self.inject(&round, time)));
         round.over.store(true, Ordering::SeqCst);
-        let mut violations = end(&runtime, tasks, &ways);
+        let mut violations = end(&runtime, tasks, ways);
         if injected.is_err() {
             violations.push("Stuck: it did not go on: see the panic above".to_owned());
         } else {
@@ -196,7 +196,6 @@ impl One<'_> {
             report.keep(self.suite, &lines);
         }
         violations.into_iter().for_each(|violation| report.violation(violation));
-        drop(ways);
         runtime.shutdown_background();
     }
 
@@ -274,8 +273,9 @@ impl Moment<'_> {
     }
 }
 
-/// All tasks end, and what they have left to be done is done.
-fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: &[Way]) -> Vec<String> {
+/// All tasks end, and what they have left to be done is done. Then the clients go, which would keep
+/// sessions open for a while.
+fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String> {
     let ended = runtime.block_on(async {
         // All of them: nobody is at work any more when it is looked what they have left.
         let all = async {
@@ -287,7 +287,7 @@ fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: &[Way]) -> Vec<String> {
         };
         let ended = tokio::time::timeout(STUCK, all).await;
         let settled = tokio::time::timeout(STUCK, async {
-            for way in ways {
+            for way in &ways {
                 way.settled().await;
             }
         });
