@@ -231,6 +231,7 @@ mod api;
 pub mod blocking;
 mod engine;
 mod net;
+mod sync;
 mod wire;
 
 pub use api::builder::Builder;

@@ -6,9 +6,10 @@ use crate::api::observer::Observer;
 use crate::engine::lease::Lease;
 use crate::engine::limit::Limit;
 use crate::engine::settings::check_value;
+use crate::sync::{self, Mutex};
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// An election, by its name: how to stand for it, and how to see who leads.
@@ -143,7 +144,7 @@ impl Election {
         let lock = if self.value.is_empty() { lock } else { lock.saying(self.value.clone()) };
         let guard = lock.acquire_by(limit).await?;
         Ok(guard.map(|guard| {
-            *self.standing() = Arc::downgrade(guard.lease());
+            *sync::lock(&self.standing) = Arc::downgrade(guard.lease());
             Leadership::of(guard)
         }))
     }
@@ -205,7 +206,7 @@ impl Election {
     /// ```
     #[must_use]
     pub fn is_leader(&self) -> bool {
-        let lease = self.standing().upgrade();
+        let lease = sync::lock(&self.standing).upgrade();
         lease.is_some_and(|lease| !lease.is_lost() && lease.is_alive())
     }
 
@@ -239,9 +240,5 @@ impl Election {
     pub async fn observe(&self) -> Result<Observer, Error> {
         self.lock.check()?;
         Observer::of(self.lock.inner(), self.lock.name()).await
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Weak<Lease>> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! Until when what is bound to a session may be believed: one answer for all of it.
 
 use crate::engine::clock::Moment;
-use crate::engine::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
 /// Until when a session lasts at least.

@@ -1,11 +1,11 @@
-//! What the crate tells about itself: spans and events of `tracing`, and counters if the feature `metrics` is
-//! on. Names and meanings stand in the crate's documentation.
+//! What the crate tells about itself: spans and events of `tracing`, and counters and histograms if the
+//! feature `metrics` is on. Names and meanings stand in the crate's documentation.
 
 use crate::engine::held_lock::HeldLock;
 use crate::engine::loss::Loss;
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tracing::Instrument;
 
 #[cfg(feature = "metrics")]
@@ -14,12 +14,20 @@ macro_rules! count {
         metrics::counter!($name).increment($by)
     };
 }
+#[cfg(feature = "metrics")]
+macro_rules! record {
+    ($name:literal, $time:expr) => {
+        metrics::histogram!($name).record($time)
+    };
+}
 #[cfg(not(feature = "metrics"))]
 macro_rules! count {
-    ($name:literal, $by:expr) => {{
-        let _: u64 = $by;
-    }};
+    ($name:literal, $what:expr) => {
+        let _ = $what;
+    };
 }
+#[cfg(not(feature = "metrics"))]
+use count as record;
 
 fn readable(key: &[u8]) -> impl std::fmt::Display + '_ {
     key.escape_ascii()
@@ -99,4 +107,24 @@ pub(crate) fn lost(held_lock: &HeldLock, why: Loss) {
     tracing::warn!(
         key = %readable(&held_lock.key), owner = %held_lock.owner, token = %held_lock.token, %why, "lost"
     );
+}
+
+/// Runs from when it was made.
+#[derive(Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Of who asked for a lock then, and has it now.
+    pub(crate) fn acquired(&self) {
+        record!("kvlock_client_wait_seconds", self.0.elapsed());
+    }
+
+    /// Of who had it since then, and no longer has.
+    pub(crate) fn ended(&self) {
+        record!("kvlock_client_hold_seconds", self.0.elapsed());
+    }
 }

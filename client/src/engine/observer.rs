@@ -14,13 +14,14 @@ use crate::engine::limit::{pause_after, sleep_until_news};
 use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::net::router::Route;
+use crate::sync::{Mutex, lock};
 use crate::wire::error::Error;
 use crate::wire::observed::{Departure, Holder, Seen, observed};
 use crate::wire::reply::Token;
 use crate::wire::request::{self, Mode};
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -311,10 +312,6 @@ impl Running {
         node.commands().call(&request, context.settings.reply_timeout).await?;
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,13 +11,14 @@
 use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::outcome;
 use crate::wire::request;
 use futures_util::future::join_all;
 use redis::{Cmd, ErrorKind, RedisError, Value};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -242,8 +243,4 @@ impl<U: Use> Drop for Ends<U> {
 
 fn unused() -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

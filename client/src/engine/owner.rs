@@ -1,11 +1,12 @@
 //! Owners that several acquisitions share.
 
 use crate::engine::lease::Lease;
+use crate::sync::{Mutex, lock};
 use crate::wire::request::Mode;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{MutexGuard, Notify};
 use uuid::Uuid;
 
@@ -74,7 +75,7 @@ impl Owner {
     }
 
     pub(crate) fn slot(&self, mode: Mode, key: &Arc<[u8]>) -> OwnerSlot {
-        let mut slots = self.slots();
+        let mut slots = lock(&self.slots);
         let visited = slots.entry((mode, key.clone())).or_default();
         visited.visitors += 1;
         OwnerSlot { owner: self.clone(), mode, key: key.clone(), slot: visited.slot.clone() }
@@ -82,11 +83,7 @@ impl Owner {
 
     /// What it holds in that mode, or believed to, under this name.
     pub(crate) fn lease(&self, mode: Mode, key: &Arc<[u8]>) -> Option<Arc<Lease>> {
-        self.slots().get(&(mode, key.clone()))?.slot.lease()
-    }
-
-    fn slots(&self) -> std::sync::MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots).get(&(mode, key.clone()))?.slot.lease()
     }
 }
 
@@ -98,11 +95,7 @@ impl fmt::Debug for Owner {
 
 impl Slot {
     fn lease(&self) -> Option<Arc<Lease>> {
-        self.held().lease.upgrade().filter(|lease| lease.is_alive())
-    }
-
-    fn held(&self) -> std::sync::MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held).lease.upgrade().filter(|lease| lease.is_alive())
     }
 }
 
@@ -131,7 +124,7 @@ impl OwnerSlot {
         loop {
             let mut waits = pin!(self.slot.waits.notified());
             waits.as_mut().enable();
-            if self.slot.held().waiting {
+            if lock(&self.slot.held).waiting {
                 return;
             }
             waits.await;
@@ -148,12 +141,12 @@ impl OwnerSlot {
     }
 
     pub(crate) fn holds(&self, lease: &Arc<Lease>) {
-        self.slot.held().lease = Arc::downgrade(lease);
+        lock(&self.slot.held).lease = Arc::downgrade(lease);
     }
 
     /// From now on, until it is dropped, this owner waits for others.
     pub(crate) fn waiting(&self) -> Waiting<'_> {
-        self.slot.held().waiting = true;
+        lock(&self.slot.held).waiting = true;
         self.slot.waits.notify_waiters();
         Waiting(&self.slot)
     }
@@ -161,7 +154,7 @@ impl OwnerSlot {
 
 impl Drop for OwnerSlot {
     fn drop(&mut self) {
-        let mut slots = self.owner.slots();
+        let mut slots = lock(&self.owner.slots);
         let name = (self.mode, self.key.clone());
         if let Some(slot) = slots.get_mut(&name) {
             slot.visitors -= 1;
@@ -176,6 +169,6 @@ pub(crate) struct Waiting<'a>(&'a Slot);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.held().waiting = false;
+        lock(&self.0.held).waiting = false;
     }
 }

@@ -7,11 +7,11 @@
 use crate::engine::clock::{Clock, Moment};
 use crate::engine::lease::{Lease, Turn, WatchdogAction};
 use crate::engine::observe;
-use crate::engine::sync::{Mutex, Ordering, lock};
 use crate::net::link::{after, left};
 use crate::net::node::Node;
 use crate::net::replicas::Renewals;
 use crate::net::router::Route;
+use crate::sync::{Mutex, Ordering, lock};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use futures_util::future::join_all;

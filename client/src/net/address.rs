@@ -219,19 +219,8 @@ fn invalid(what: &str) -> Error {
 }
 
 impl fmt::Debug for Address {
-    /// Without what may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Place::Server(server) => f.debug_tuple("Server").field(server.addr()).finish(),
-            Place::Sentinels { sentinels, name, .. } => {
-                let sentinels: Vec<_> = sentinels.iter().map(ConnectionInfo::addr).collect();
-                f.debug_struct("Sentinels").field("name", name).field("at", &sentinels).finish()
-            }
-            Place::Cluster(nodes) => {
-                let nodes: Vec<_> = nodes.iter().map(ConnectionInfo::addr).collect();
-                f.debug_tuple("Cluster").field(&nodes).finish()
-            }
-        }
+        write!(f, "Address({self})")
     }
 }
 
@@ -241,23 +230,16 @@ impl fmt::Display for Address {
         match &self.0 {
             Place::Server(server) => write!(f, "{}", server.addr()),
             Place::Sentinels { sentinels, name, .. } => {
-                write!(f, "{name} behind Sentinels at ")?;
-                write_all(f, sentinels)
+                write!(f, "{name} behind Sentinels at {}", listed(sentinels))
             }
-            Place::Cluster(nodes) => {
-                f.write_str("the cluster at ")?;
-                write_all(f, nodes)
-            }
+            Place::Cluster(nodes) => write!(f, "the cluster at {}", listed(nodes)),
         }
     }
 }
 
-fn write_all(f: &mut fmt::Formatter<'_>, servers: &[ConnectionInfo]) -> fmt::Result {
-    for (index, server) in servers.iter().enumerate() {
-        let comma = if index > 0 { ", " } else { "" };
-        write!(f, "{comma}{}", server.addr())?;
-    }
-    Ok(())
+fn listed(servers: &[ConnectionInfo]) -> String {
+    let servers: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+    servers.join(", ")
 }
 
 impl From<ConnectionInfo> for Address {
@@ -274,29 +256,18 @@ impl FromStr for Address {
     }
 }
 
-impl TryFrom<&str> for Address {
-    type Error = Error;
+macro_rules! from_text {
+    ($($text:ty),*) => { $(
+        impl TryFrom<$text> for Address {
+            type Error = Error;
 
-    fn try_from(text: &str) -> Result<Self, Error> {
-        Self::parse(text)
-    }
+            fn try_from(text: $text) -> Result<Self, Error> {
+                Self::parse(text.as_ref())
+            }
+        }
+    )* };
 }
-
-impl TryFrom<String> for Address {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        Self::parse(&text)
-    }
-}
-
-impl TryFrom<&String> for Address {
-    type Error = Error;
-
-    fn try_from(text: &String) -> Result<Self, Error> {
-        Self::parse(text)
-    }
-}
+from_text!(&str, String, &String);
 
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {

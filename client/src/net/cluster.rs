@@ -18,11 +18,12 @@ use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
 use crate::net::server::{Server, address};
 use crate::net::slots::{SLOTS, View, read_redirect, read_view, slot_of};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -339,7 +340,7 @@ impl Cluster {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "simulation")]
 use crate::net::simulated;
+use crate::sync::{Mutex, lock};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::{TcpSettings, socket2::SockRef};
 use redis::{
@@ -17,8 +18,8 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -73,7 +74,7 @@ impl Connection {
 
     /// Has a task of its own read and write from now on.
     pub(crate) fn drive(&self) {
-        let mut driver = self.driver();
+        let mut driver = lock(&self.driver);
         if let Driver::Waiting(work) = std::mem::replace(&mut *driver, Driver::Away) {
             *driver = Driver::Task(tokio::spawn(work).abort_handle());
         }
@@ -82,7 +83,7 @@ impl Connection {
     /// Does something, and reads and writes meanwhile, unless somebody else does that. Dropped before
     /// it is done, the connection is of no use any more.
     pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
-        let mut driver = std::mem::replace(&mut *self.driver(), Driver::Away);
+        let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);
         let done = poll_fn(|context| {
             if let Driver::Waiting(work) = &mut driver
@@ -93,12 +94,8 @@ impl Connection {
             what.as_mut().poll(context)
         });
         let done = done.await;
-        *self.driver() = driver;
+        *lock(&self.driver) = driver;
         done
-    }
-
-    fn driver(&self) -> MutexGuard<'_, Driver> {
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a command, and waits for its answer.
@@ -116,7 +113,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Driver::Task(task) = &*self.driver() {
+        if let Driver::Task(task) = &*lock(&self.driver) {
             task.abort();
         }
     }

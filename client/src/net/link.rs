@@ -5,9 +5,10 @@
 
 use crate::net::connector::Connector;
 use crate::net::live::Live;
+use crate::sync::{Mutex, lock};
 use crate::wire::error::Error;
 use redis::{Cmd, RedisError, Value};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -69,7 +70,7 @@ impl Link {
         // Somebody else's runtime may end, but not ours.
         for _ in 0..2 {
             let dial = {
-                let mut last = self.last();
+                let mut last = lock(&self.last);
                 if let Some(live) = last.as_ref().and_then(Dial::live) {
                     return Ok(live);
                 }
@@ -98,11 +99,7 @@ impl Link {
 
     /// The runtime that the last connection lives on.
     pub(crate) fn runtime(&self) -> Option<Handle> {
-        self.last().as_ref().map(|dial| dial.runtime.clone())
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Dial>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last).as_ref().map(|dial| dial.runtime.clone())
     }
 }
 

@@ -8,13 +8,14 @@ use crate::net::address::At;
 use crate::net::connection::Connection;
 use crate::net::live::{Live, PrimaryEpoch};
 use crate::net::server::{Server, address};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use futures_util::StreamExt;
 use redis::{ConnectionInfo, ErrorKind, RedisError, Value};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -260,7 +261,7 @@ impl Sentinels {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

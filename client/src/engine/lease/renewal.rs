@@ -3,7 +3,7 @@
 use super::{Lease, LeaseSpec, Phase, ShareId, State, Turn};
 use crate::engine::clock::Moment;
 use crate::engine::loss::Loss;
-use crate::engine::sync::Ordering;
+use crate::sync::Ordering;
 use crate::wire::error::Error;
 use std::time::Duration;
 
