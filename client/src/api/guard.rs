@@ -324,13 +324,15 @@ impl Guard {
         if self.is_lost() {
             return Err(Error::Lost);
         }
-        let inner = &self.inner;
-        let to = inner.renewals.route_of(&self.lease.held_lock.key).await?;
-        let sent = inner.now();
-        let (length, before) = self.lease.change(&turn, self.share, sent, lease);
-        let lower = token.map(|token| self.lease.raise(&turn, token));
-        let outcome = renew(inner, &self.lease, &turn, to, sent, length).await;
-        if let (Err(trouble), Some(before)) = (&outcome, before)
+        let (inner, mut undo) = (&self.inner, None);
+        let change = |sent| {
+            let (length, before) = self.lease.change(&turn, self.share, sent, lease);
+            let lower = token.map(|token| self.lease.raise(&turn, token));
+            undo = before.map(|before| (sent, before, lower));
+            length
+        };
+        let outcome = renew(inner, &self.lease, &turn, None, change).await.map(drop);
+        if let (Err(trouble), Some((sent, before, lower))) = (&outcome, undo)
             && !trouble.leaves_outcome_unknown()
         {
             self.lease.change_back(&turn, self.share, sent, before);

@@ -2,17 +2,17 @@
 
 use crate::api::guard::Guard;
 use crate::engine::hold;
-use crate::engine::loss::Loss;
 use crate::engine::settings::check_value;
 use crate::wire::error::Error;
 use crate::wire::reply::Token;
-use std::time::Duration;
+use std::ops::Deref;
 
 /// The time in which a candidate leads: from its election until this is resigned or dropped, or it is
 /// lost. Only who leads, or did until just now, has one.
 ///
-/// It is a [`Guard`] of the lock of that name, which the server tells when it is lost: all that is
-/// said there of leases, losses and tokens holds here.
+/// It is a [`Guard`] of the lock of that name, to which it dereferences: [`lost`](Guard::lost),
+/// [`run_until_lost`](Guard::run_until_lost) and all else that can be asked there can be asked here.
+/// The server tells when it is taken away, so that this is known within a round trip.
 ///
 /// # Examples
 ///
@@ -36,92 +36,9 @@ impl Leadership {
 
     /// The term: larger than that of every leader before. Send it along with what the leader does,
     /// and let who takes it refuse a smaller one; see [`Token`].
-    ///
-    /// ```no_run
-    /// # fn example(leadership: &kvlock::Leadership) {
-    /// println!("term {}", leadership.term());
-    /// # }
-    /// ```
     #[must_use]
     pub fn term(&self) -> Token {
         self.guard.token()
-    }
-
-    /// Who leads, as the server knows it; see [`Guard::owner`].
-    ///
-    /// ```no_run
-    /// # fn example(leadership: &kvlock::Leadership) {
-    /// println!("LOCK.INFO will show {}", leadership.owner());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        self.guard.owner()
-    }
-
-    /// How long it surely leads if the lease is not renewed; see [`Guard::lease_left`].
-    ///
-    /// ```no_run
-    /// # fn example(leadership: &kvlock::Leadership) {
-    /// println!("{:?} to go", leadership.lease_left());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn lease_left(&self) -> Duration {
-        self.guard.lease_left()
-    }
-
-    /// Whether it leads no more. Once `true` it stays so. Reads the clock, and asks nobody.
-    ///
-    /// ```no_run
-    /// # fn example(leadership: &kvlock::Leadership) {
-    /// if leadership.is_lost() {
-    ///     return;
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.guard.is_lost()
-    }
-
-    /// Waits until it leads no more, and says why: a [`margin`](crate::Builder::margin) before
-    /// another one can lead, or within a round trip after it was taken away.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(leadership: kvlock::Leadership) {
-    /// println!("stopping: {}", leadership.lost().await);
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> Loss {
-        self.guard.lost().await
-    }
-
-    /// Does the work, but drops it as soon as it leads no more; see [`Guard::run_until_lost`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](Error::Lost) if that was before the work was done.
-    ///
-    /// # Cancel safety
-    ///
-    /// As cancel safe as the work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(leadership: kvlock::Leadership) -> Result<(), kvlock::Error> {
-    /// leadership.run_until_lost(async { /* … */ }).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        self.guard.run_until_lost(work).await
     }
 
     /// Says something else of itself to those who observe, up to 1,024 bytes; the term stays.
@@ -168,5 +85,13 @@ impl Leadership {
     /// ```
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }

@@ -4,10 +4,10 @@ use crate::api::guard::Guard;
 use crate::api::lock::Lock;
 use crate::engine::context::Context;
 use crate::engine::limit::Limit;
-use crate::engine::loss::Loss;
 use crate::wire::error::Error;
 use crate::wire::info::{self, SemaphoreInfo};
 use crate::wire::request::{self, Mode};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -262,7 +262,7 @@ impl Semaphore {
 
     async fn acquire_in(&self, mode: Mode, limit: Limit) -> Result<Option<Permits>, Error> {
         let guard = self.lock.clone().in_mode(mode).acquire_by(limit).await?;
-        Ok(guard.map(|guard| Permits { count: guard.lease().held_lock.mode.once(), guard }))
+        Ok(guard.map(|guard| Permits { guard }))
     }
 
     /// What the server knows about it at this moment.
@@ -290,7 +290,9 @@ impl Semaphore {
 
 /// Permits that are held, until this is released or dropped, or they are lost.
 ///
-/// Dropping it gives them back in the background, as [`Guard`] does.
+/// It is a [`Guard`] of them, to which it dereferences: [`is_lost`](Guard::is_lost),
+/// [`run_until_lost`](Guard::run_until_lost) and all else that can be asked there can be asked here. Only a
+/// [token](Guard::token) they have none: it is 0. Dropping it gives them back in the background.
 ///
 /// # Examples
 ///
@@ -307,150 +309,38 @@ impl Semaphore {
 #[must_use = "dropping permits gives them back"]
 pub struct Permits {
     guard: Guard,
-    count: u32,
 }
 
 impl Permits {
     /// How many.
-    ///
-    /// ```no_run
-    /// # fn example(permits: &kvlock::Permits) {
-    /// assert_eq!(permits.count(), 1);
-    /// # }
-    /// ```
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.count
+        self.guard.lease().held_lock.mode.once()
     }
 
-    /// The name of the semaphore.
-    ///
-    /// ```no_run
-    /// # fn example(permits: &kvlock::Permits) {
-    /// assert_eq!(permits.key(), b"licences");
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        self.guard.key()
-    }
-
-    /// Who holds them, as the server knows it.
-    ///
-    /// ```no_run
-    /// # fn example(permits: &kvlock::Permits) {
-    /// println!("held by {}", permits.owner());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        self.guard.owner()
-    }
-
-    /// How long they are ours for certain; see [`Guard::lease_left`].
-    ///
-    /// ```no_run
-    /// # fn example(permits: &kvlock::Permits) {
-    /// println!("{:?} left", permits.lease_left());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn lease_left(&self) -> Duration {
-        self.guard.lease_left()
-    }
-
-    /// Whether they are lost; see [`Guard::is_lost`].
-    ///
-    /// ```no_run
-    /// # fn example(permits: &kvlock::Permits) {
-    /// if permits.is_lost() {
-    ///     return;
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.guard.is_lost()
-    }
-
-    /// Waits until they are lost, and says why; see [`Guard::lost`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(permits: kvlock::Permits) {
-    /// permits.lost().await;
-    /// # }
-    /// ```
-    pub async fn lost(&self) -> Loss {
-        self.guard.lost().await
-    }
-
-    /// Does the work, but stops as soon as they are lost; see [`Guard::run_until_lost`].
-    ///
-    /// # Errors
-    ///
-    /// [`Lost`](Error::Lost) if they were lost before the work was done.
-    ///
-    /// # Cancel safety
-    ///
-    /// As cancel safe as the work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(permits: kvlock::Permits) -> Result<(), kvlock::Error> {
-    /// permits.run_until_lost(async { /* … */ }).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        self.guard.run_until_lost(work).await
-    }
-
-    /// Sets the lease; see [`Guard::extend`].
+    /// Sets the lease, as [`Guard::extend`] does.
     ///
     /// # Errors
     ///
     /// Those of [`Guard::extend`].
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`Guard::extend`].
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(mut permits: kvlock::Permits) -> Result<(), kvlock::Error> {
-    /// # use std::time::Duration;
-    /// permits.extend(Duration::from_secs(120)).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         self.guard.extend(lease).await
     }
 
-    /// Gives them back, and waits until the server has them; see [`Guard::release`].
+    /// Gives them back, and waits until the server has them, as [`Guard::release`] does.
     ///
     /// # Errors
     ///
     /// Those of [`Guard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped, they are given back in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(permits: kvlock::Permits) -> Result<(), kvlock::Error> {
-    /// permits.release().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn release(self) -> Result<(), Error> {
         self.guard.release().await
+    }
+}
+
+impl Deref for Permits {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }

@@ -5,7 +5,6 @@ use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
 use crate::engine::observe;
-use crate::net::replicas::RenewalRoute;
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};
@@ -13,17 +12,34 @@ use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sends a renewal, and takes in what comes of it.
+/// Renews it for that long, and takes in what comes of it, with what the owner says of itself from then on.
+/// Says when that was sent.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
     turn: &Turn,
-    to: RenewalRoute,
-    sent: Moment,
-    length: Duration,
-) -> Result<(), Error> {
-    let request = lease.renewal(length)?;
-    renew_by(inner, lease, turn, to, sent, length, &request).await
+    value: Option<&[u8]>,
+    length: impl FnOnce(Moment) -> Duration,
+) -> Result<Moment, Error> {
+    let to = inner.renewals.route_of(&lease.held_lock.key).await?;
+    let sent = inner.now();
+    let length = length(sent);
+    let request = request::with_value(lease.renewal(length)?, value);
+    let sending = |via, redirected| {
+        if redirected {
+            lease.refused(turn);
+        }
+        lease.renewing(turn, sent, length, via);
+        // Should this be dropped, the watchdog knows what is to be expected.
+        inner.watchdog.watch(lease);
+    };
+    let patience = inner.settings.reply_timeout;
+    let answer = inner.renewals.send_one(to, &request, patience, sending).await;
+    if let Err(trouble) = lease.answered(turn, sent, length, answer, inner.now()) {
+        lease.not_renewed(turn, length, inner.now());
+        return Err(trouble);
+    }
+    if lease.is_lost() { Err(Error::Lost) } else { Ok(sent) }
 }
 
 /// Sets what the owner says of itself, and renews with it. Sent again, it says the same.
@@ -38,43 +54,14 @@ pub(crate) async fn proclaim(
         if lease.is_lost() || !lease.is_alive() {
             return Err(Error::Lost);
         }
-        let to = inner.renewals.route_of(&lease.held_lock.key).await?;
-        let sent = inner.now();
-        let length = lease.longest(sent).unwrap_or_default();
-        let request = request::with_value(lease.renewal(length)?, Some(value));
-        let outcome = renew_by(inner, lease, &turn, to, sent, length, &request).await;
+        let all_want = |sent| lease.longest(sent).unwrap_or_default();
+        let outcome = renew(inner, lease, &turn, Some(value), all_want).await;
         drop(turn);
         inner.watchdog.watch(lease);
         if !(std::mem::take(&mut again) && matches!(outcome, Err(Error::Connection(_)))) {
-            return outcome;
+            return outcome.map(drop);
         }
     }
-}
-
-async fn renew_by(
-    inner: &Arc<Context>,
-    lease: &Arc<Lease>,
-    turn: &Turn,
-    to: RenewalRoute,
-    sent: Moment,
-    length: Duration,
-    request: &Cmd,
-) -> Result<(), Error> {
-    let sending = |via, redirected| {
-        if redirected {
-            lease.refused(turn);
-        }
-        lease.renewing(turn, sent, length, via);
-        // Should this be dropped, the watchdog knows what is to be expected.
-        inner.watchdog.watch(lease);
-    };
-    let patience = inner.settings.reply_timeout;
-    let answer = inner.renewals.send_one(to, request, patience, sending).await;
-    if let Err(trouble) = lease.answered(turn, sent, length, answer, inner.now()) {
-        lease.not_renewed(turn, length, inner.now());
-        return Err(trouble);
-    }
-    if lease.is_lost() { Err(Error::Lost) } else { Ok(()) }
 }
 
 /// Takes one guard's share out of a lease, and tells the server.

@@ -90,11 +90,8 @@ impl Addition<'_> {
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
         let Some(turn) = &self.turn else { return Err(Error::Lost) };
-        let to = inner.renewals.route_of(&lease.held_lock.key).await?;
-        let sent = inner.now();
-        let length = lease.longest(sent).unwrap_or_default().max(first.length);
-        hold::renew(inner, lease, turn, to, sent, length).await?;
-        Ok(sent)
+        let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);
+        hold::renew(inner, lease, turn, None, all_want).await
     }
 }
 

@@ -156,15 +156,23 @@ impl FromRedisValue for Waiter {
     }
 }
 
-impl Read for LockSummary {
-    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
-        let mut fields = Fields::read(value, what)?;
-        Ok(Self {
-            key: fields.take("key")?,
-            owner: fields.take("owner")?,
-            waiters: fields.take("waiters")?,
-            longest_wait: fields.take("longest-wait")?,
-        })
+/// Reads a type from fields of these names.
+macro_rules! fields {
+    ($($of:ident { $($field:ident: $name:literal),* })*) => { $(
+        impl Read for $of {
+            fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+                let mut fields = Fields::read(value, what)?;
+                Ok(Self { $($field: fields.take($name)?),* })
+            }
+        }
+    )* };
+}
+
+fields! {
+    LockSummary { key: "key", owner: "owner", waiters: "waiters", longest_wait: "longest-wait" }
+    SemaphoreInfo { permits: "permits", used: "used", holders: "holders", waiters: "waiters" }
+    LatchInfo {
+        count: "count", participants: "participants", lifetime_left: "lifetime-left", waiters: "waiters"
     }
 }
 
@@ -176,24 +184,12 @@ impl FromRedisValue for LockSummary {
 
 /// The answer of `LATCH.INFO`.
 pub(crate) fn latch(value: Value) -> Result<LatchInfo, ParsingError> {
-    let mut fields = Fields::read(value, "latch info")?;
-    Ok(LatchInfo {
-        count: fields.take("count")?,
-        participants: fields.take("participants")?,
-        lifetime_left: fields.take("lifetime-left")?,
-        waiters: fields.take("waiters")?,
-    })
+    Read::read(value, "latch info")
 }
 
 /// The answer of `SEM.INFO`.
 pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
-    let mut fields = Fields::read(value, "semaphore info")?;
-    Ok(SemaphoreInfo {
-        permits: fields.take("permits")?,
-        used: fields.take("used")?,
-        holders: fields.take("holders")?,
-        waiters: fields.take("waiters")?,
-    })
+    Read::read(value, "semaphore info")
 }
 
 /// The answer of `LOCK.INFO`.
