@@ -254,7 +254,9 @@ pub use wire::command::{
     AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, ReleaseOptions,
 };
 pub use wire::error::Error;
-pub use wire::info::{LatchInfo, LockInfo, LockState, LockSummary, SemaphoreInfo, Waiter};
+pub use wire::info::{
+    LatchInfo, LockInfo, LockProfile, LockState, LockSummary, SemaphoreInfo, Waiter,
+};
 pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
 

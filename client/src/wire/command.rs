@@ -1,6 +1,6 @@
 //! The commands as methods of a connection.
 
-use crate::wire::info::{self, LockInfo, LockSummary};
+use crate::wire::info::{self, LockInfo, LockProfile, LockSummary};
 use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
@@ -101,8 +101,9 @@ pub trait AsyncLockCommands {
     /// # let _ = granted;
     /// # Ok(()) }
     /// ```
-    lock_acquire_options(key, owner, lease: Duration, options: AcquireOptions) -> Option<Grant> =
-        request::acquire(options.mode, key, owner, lease, options.holds), reply::grant;
+    lock_acquire_options(key, owner, lease: Duration, options: AcquireOptions<'_>) -> Option<Grant> =
+        request::acquire(options.mode, key, owner, lease, options.holds)
+            .map(|cmd| request::with_value(cmd, options.value)), reply::grant;
 
     /// Takes the lock, in line behind those who came earlier, if need be.
     ///
@@ -180,8 +181,9 @@ pub trait AsyncLockCommands {
     /// # let _ = grant;
     /// # Ok(()) }
     /// ```
-    lock_wait_options(key, owner, lease: Duration, timeout: Option<Duration>, options: AcquireOptions) -> Option<Grant> =
-        request::wait(options.mode, key, owner, lease, timeout, options.holds, None), reply::grant;
+    lock_wait_options(key, owner, lease: Duration, timeout: Option<Duration>, options: AcquireOptions<'_>) -> Option<Grant> =
+        request::wait(options.mode, key, owner, lease, timeout, options.holds, None)
+            .map(|cmd| request::with_value(cmd, options.value)), reply::grant;
 
     /// Gives back one hold; the last one frees the lock or hands it to the first in line.
     ///
@@ -309,6 +311,16 @@ pub trait AsyncLockCommands {
     lock_renew_with_token(key, owner, lease: Duration, token: Token) -> Option<Duration> =
         request::renew_with_token(key, owner, lease, token.value()), reply::lease;
 
+    /// [`lock_renew`](Self::lock_renew), and from then on the owner, who holds it alone, says something else
+    /// of itself: up to 1,024 bytes. See [`AcquireOptions::value`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid value`.
+    lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
+        request::renew(Mode::Alone, key, owner, lease)
+            .map(|cmd| request::with_value(cmd, Some(value))), reply::lease;
+
     /// Takes this owner out of the queue.
     ///
     /// `true` if it was in line: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
@@ -421,6 +433,29 @@ pub trait AsyncLockCommands {
     /// ```
     lock_list(count: u32) -> Vec<LockSummary> =
         request::list(count), info::list;
+
+    /// The locks and semaphores that cost most waiting since the server began to count, the most expensive
+    /// first, and has it begin anew if it is to `reset`.
+    ///
+    /// For people, as [`lock_list`](Self::lock_list) is, and asked of one node likewise.
+    ///
+    /// # Errors
+    ///
+    /// `ERR` if `count` is not 1 to 1,000; those of the trait's documentation.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use kvlock::AsyncLockCommands;
+    ///
+    /// # async fn example(mut con: redis::aio::MultiplexedConnection) -> redis::RedisResult<()> {
+    /// for lock in con.lock_profile(10, false).await? {
+    ///     println!("{}: {:?} waited", lock.key.escape_ascii(), lock.waited);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    lock_profile(count: u32, reset: bool) -> Vec<LockProfile> =
+        Ok(request::profile(count, reset)), info::profile;
 
     /// Takes the lock away from whoever holds it, and hands it to the first in line.
     ///

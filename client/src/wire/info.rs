@@ -156,6 +156,25 @@ impl FromRedisValue for Waiter {
     }
 }
 
+/// What it cost to wait for a lock or semaphore, as `LOCK.PROFILE` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LockProfile {
+    /// The name of the lock or semaphore.
+    pub key: Vec<u8>,
+    /// How long those who got it had waited, added up.
+    pub waited: Duration,
+    /// How long the one who waited longest had.
+    pub longest_wait: Duration,
+    /// How many got it after they had waited.
+    pub hand_offs: u64,
+    /// How long it was held alone by those who then released it to somebody who waited, added up.
+    pub held: Duration,
+    /// How much more may have been waited than is counted here.
+    pub missed: Duration,
+}
+
 /// Reads a type from fields of these names.
 macro_rules! fields {
     ($($of:ident { $($field:ident: $name:literal),* })*) => { $(
@@ -170,6 +189,10 @@ macro_rules! fields {
 
 fields! {
     LockSummary { key: "key", owner: "owner", waiters: "waiters", longest_wait: "longest-wait" }
+    LockProfile {
+        key: "key", waited: "waited", longest_wait: "longest-wait", hand_offs: "hand-offs", held: "held",
+        missed: "missed"
+    }
     SemaphoreInfo { permits: "permits", used: "used", holders: "holders", waiters: "waiters" }
     LatchInfo {
         count: "count", participants: "participants", lifetime_left: "lifetime-left", waiters: "waiters"
@@ -195,6 +218,11 @@ pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
 /// The answer of `LOCK.INFO`.
 pub(crate) fn info(value: Value) -> Result<LockInfo, ParsingError> {
     LockInfo::from_redis_value(value)
+}
+
+/// The answer of `LOCK.PROFILE`.
+pub(crate) fn profile(value: Value) -> Result<Vec<LockProfile>, ParsingError> {
+    Read::read(value, "profile")
 }
 
 /// The answer of `LOCK.LIST`.

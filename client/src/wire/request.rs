@@ -237,6 +237,15 @@ pub(crate) fn list(count: u32) -> RedisResult<Cmd> {
     Ok(cmd)
 }
 
+pub(crate) fn profile(count: u32, reset: bool) -> Cmd {
+    let mut cmd = redis::cmd("LOCK.PROFILE");
+    cmd.arg("COUNT").arg(count);
+    if reset {
+        cmd.arg("RESET");
+    }
+    cmd
+}
+
 pub(crate) fn force_release(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
     Ok(start("LOCK.FORCERELEASE", key))
 }
@@ -390,6 +399,8 @@ mod tests {
         assert_eq!(typed(next("id", 7, SECOND)), "SESSION.NEXT id 7 1000");
         assert_eq!(typed(Ok(close_session("id"))), "SESSION.CLOSE id");
         assert_eq!(typed(list(10)), "LOCK.LIST COUNT 10");
+        assert_eq!(typed(Ok(profile(10, false))), "LOCK.PROFILE COUNT 10");
+        assert_eq!(typed(Ok(profile(10, true))), "LOCK.PROFILE COUNT 10 RESET");
         assert_eq!(typed(force_release("k")), "LOCK.FORCERELEASE k");
     }
 

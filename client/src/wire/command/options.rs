@@ -14,18 +14,19 @@ use crate::wire::request::{GiveBack, Mode};
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing until they are given to a command"]
-pub struct AcquireOptions {
+pub struct AcquireOptions<'a> {
     pub(super) mode: Mode,
     pub(super) holds: Option<u32>,
+    pub(super) value: Option<&'a [u8]>,
 }
 
-impl Default for AcquireOptions {
+impl Default for AcquireOptions<'_> {
     fn default() -> Self {
-        Self { mode: Mode::Alone, holds: None }
+        Self { mode: Mode::Alone, holds: None, value: None }
     }
 }
 
-impl AcquireOptions {
+impl<'a> AcquireOptions<'a> {
     /// Together with others who share it: the read lock of a read-write lock.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
@@ -37,6 +38,13 @@ impl AcquireOptions {
     /// again. A first acquire has 1, the reentry after it 2.
     pub fn holds(mut self, holds: u32) -> Self {
         self.holds = Some(holds);
+        self
+    }
+
+    /// What the owner says of itself, as who leads does: up to 1,024 bytes. `LOCK.INFO` and those who
+    /// observe the lock show it.
+    pub fn value(mut self, value: &'a [u8]) -> Self {
+        self.value = Some(value);
         self
     }
 }

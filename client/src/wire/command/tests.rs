@@ -58,6 +58,29 @@ fn a_method_sends_its_command_and_reads_its_reply() {
 }
 
 #[test]
+fn an_owner_may_say_something_of_itself() {
+    let mut con = answering(Value::Nil);
+    let (lease, says) = (Duration::from_secs(1), AcquireOptions::default().value(b"a:1"));
+    assert_eq!(now(con.lock_acquire_options("k", "a", lease, says)), Ok(None));
+    assert_eq!(now(con.lock_wait_options("k", "a", lease, None, says)), Ok(None));
+    assert_eq!(now(con.lock_renew_with_value("k", "a", lease, b"a:2")), Ok(None));
+    for (sent, value) in con.sent.iter().zip(["a:1", "a:1", "a:2"]) {
+        assert!(sent.ends_with(format!("VALUE\r\n$3\r\n{value}\r\n").as_bytes()));
+    }
+}
+
+#[test]
+fn what_waiting_cost_is_read() {
+    let fields = [("waited", 9), ("longest-wait", 5), ("hand-offs", 2), ("held", 4), ("missed", 0)];
+    let fields = fields.map(|(name, of)| (Value::SimpleString(name.into()), Value::Int(of)));
+    let key = (Value::SimpleString("key".into()), Value::BulkString(b"k".into()));
+    let mut con =
+        answering(Value::Array(vec![Value::Map([key].into_iter().chain(fields).collect())]));
+    let [cost] = &*now(con.lock_profile(1, false)).unwrap() else { panic!("one") };
+    assert_eq!((&*cost.key, cost.waited, cost.hand_offs), (&b"k"[..], Duration::from_millis(9), 2));
+}
+
+#[test]
 fn an_invalid_duration_is_refused_and_nothing_is_sent() {
     let mut con = answering(Value::Nil);
     let refused = now(con.lock_wait("k", "alice", Duration::from_secs(1), Some(Duration::ZERO)));
