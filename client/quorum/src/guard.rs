@@ -45,36 +45,18 @@ impl QuorumGuard {
 
     /// The fencing token: the largest of those that the first majority has given, known to a
     /// majority by now. Larger than that of every grant of this lock before.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
-    /// println!("update … where token <= {}", guard.token());
-    /// # }
-    /// ```
     #[must_use]
     pub fn token(&self) -> Token {
         self.held.token
     }
 
     /// The name of the lock.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
-    /// println!("{}", guard.key().escape_ascii());
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.held.key
     }
 
     /// How many servers hold it for us, as far as we know.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
-    /// println!("at {} servers", guard.servers());
-    /// # }
-    /// ```
     #[must_use]
     pub fn servers(&self) -> usize {
         self.held.count()
@@ -82,12 +64,6 @@ impl QuorumGuard {
 
     /// How long the lock is surely held if nothing is renewed: until the end of the majority-th best
     /// of the servers, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock_quorum::QuorumGuard) {
-    /// println!("{:?} to go", guard.lease_left());
-    /// # }
-    /// ```
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.held.left()
@@ -114,14 +90,6 @@ impl QuorumGuard {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock_quorum::QuorumGuard) {
-    /// guard.lost().await;
-    /// # }
-    /// ```
     pub async fn lost(&self) {
         self.held.lost().await;
     }
@@ -135,14 +103,6 @@ impl QuorumGuard {
     /// # Cancel safety
     ///
     /// As cancel safe as the work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock_quorum::QuorumGuard) -> Result<(), kvlock_quorum::Error> {
-    /// guard.run_until_lost(async { /* … */ }).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         let (mut lost, mut work) = (pin!(self.lost()), pin!(work));
         poll_fn(|context| {
@@ -168,14 +128,6 @@ impl QuorumGuard {
     /// # Cancel safety
     ///
     /// Dropped, the lock is released in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock_quorum::QuorumGuard) -> Result<(), kvlock_quorum::Error> {
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.held.patience;

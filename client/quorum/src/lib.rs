@@ -221,12 +221,6 @@ impl Quorum {
     /// How long each server may take to answer a try, or to let us connect: 500 ms by default. What
     /// takes longer does not count, and is undone. Make it small compared with the lease; a server
     /// that hangs delays an acquire by this at most, and only if it is needed for the majority.
-    ///
-    /// ```no_run
-    /// # fn example(quorum: kvlock_quorum::Quorum) {
-    /// let quorum = quorum.server_timeout(std::time::Duration::from_millis(50));
-    /// # }
-    /// ```
     #[must_use]
     pub fn server_timeout(mut self, timeout: Duration) -> Self {
         self.patience = timeout;
@@ -234,12 +228,6 @@ impl Quorum {
     }
 
     /// The lock of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
-    ///
-    /// ```no_run
-    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock::Error> {
-    /// let guard = quorum.lock("orders:42").acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> QuorumLock {
         QuorumLock::new(self.servers.clone(), self.patience, name.as_ref())
     }

@@ -55,36 +55,18 @@ impl QuorumLock {
     /// Another lease, renewed as well: 10 ms to ten years, and no more than the servers'
     /// `kvlock.max-lease-ms`. It says how long others wait when the holder dies, and how long a
     /// majority may be out of reach before the holder has to stop.
-    ///
-    /// ```no_run
-    /// # fn example(quorum: kvlock_quorum::Quorum) {
-    /// let lock = quorum.lock("orders:42").lease(std::time::Duration::from_secs(10));
-    /// # }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, renewed: true };
         self
     }
 
     /// A lease that is not renewed: it ends by itself, unless the lock is released before.
-    ///
-    /// ```no_run
-    /// # fn example(quorum: kvlock_quorum::Quorum) {
-    /// let lock = quorum.lock("orders:42").fixed_lease(std::time::Duration::from_secs(10));
-    /// # }
-    /// ```
     pub fn fixed_lease(mut self, lease: Duration) -> Self {
         self.term = Term { length: lease, renewed: false };
         self
     }
 
     /// The name.
-    ///
-    /// ```no_run
-    /// # fn example(quorum: kvlock_quorum::Quorum) {
-    /// assert_eq!(quorum.lock("orders:42").key(), b"orders:42");
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -107,14 +89,6 @@ impl QuorumLock {
     /// been is released in the background. A server that cannot be reached holds it for the rest of
     /// a first lease, which is 2 s or four times the
     /// [`server_timeout`](crate::Quorum::server_timeout), if that is more.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
-    /// let guard = quorum.lock("orders:42").acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         match self.acquire_by(None).await? {
             Some(guard) => Ok(guard),
@@ -156,16 +130,6 @@ impl QuorumLock {
     /// # Cancel safety
     ///
     /// As that of [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let guard = quorum.lock("orders:42").acquire_within(Duration::from_secs(1)).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_by(Instant::now().checked_add(timeout)).await
     }

@@ -44,12 +44,6 @@ impl Builder {
     ///
     /// It says how long others wait when a holder dies, and how long the server may be out of reach
     /// before a holder has to stop. It is renewed every third of it.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().lease(Duration::from_secs(10));
-    /// # let _ = builder;
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -59,12 +53,6 @@ impl Builder {
     /// default, and never more than a quarter of the lease.
     ///
     /// Make it as long as the work under a lock needs to stop.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().margin(Duration::from_secs(2));
-    /// # let _ = builder;
-    /// ```
     pub fn margin(mut self, margin: Duration) -> Self {
         self.margin = margin;
         self
@@ -83,11 +71,6 @@ impl Builder {
     ///
     /// Confirm where a quarantine keeps grants over failovers: a primary that was replaced, and goes on
     /// granting for a few seconds, would grant what it has offered once more when the two seconds are over.
-    ///
-    /// ```
-    /// let builder = kvlock::Client::builder().confirm(true);
-    /// # let _ = builder;
-    /// ```
     pub fn confirm(mut self, confirm: bool) -> Self {
         self.settings.confirm = confirm;
         self
@@ -99,12 +82,6 @@ impl Builder {
     ///
     /// Make it longer than the longest pause of the process, and than a restart of the server: bound
     /// locks are lost when it is over, less the [`margin`](Self::margin).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().session_ttl(Duration::from_secs(2));
-    /// # let _ = builder;
-    /// ```
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self
@@ -119,12 +96,6 @@ impl Builder {
 
     /// How long the server may take to answer, or to let us connect: 5 s by default. By no more than
     /// this an acquire passes the limit that it was given, whatever goes wrong.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().reply_timeout(Duration::from_secs(1));
-    /// # let _ = builder;
-    /// ```
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.settings.reply_timeout = timeout;
         self
@@ -132,12 +103,6 @@ impl Builder {
 
     /// How long a waiting acquire puts up with a server that cannot be reached, is loading, or is
     /// being replaced, before it gives the error: 30 s by default. Zero gives it at once.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().patience(Duration::from_secs(120));
-    /// # let _ = builder;
-    /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
@@ -155,12 +120,6 @@ impl Builder {
     /// more than 25 batches of 500 wait for each other's timeouts. Several clients share that load.
     /// What it does and does not guarantee:
     /// [Failover](crate#failover).
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().min_replicas(1, Duration::from_millis(200));
-    /// # let _ = builder;
-    /// ```
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
         let replicas = Replicas { at_least, timeout, all: false };
         self.settings.replicas = (at_least > 0).then_some(replicas);
@@ -187,12 +146,6 @@ impl Builder {
     ///
     /// Takes the place of [`min_replicas`](Self::min_replicas), and does with what falls short the
     /// same. The user needs the right to `WAIT` and `ROLE`.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// let builder = kvlock::Client::builder().all_replicas(2, Duration::from_millis(200));
-    /// # let _ = builder;
-    /// ```
     pub fn all_replicas(mut self, there_are: u32, timeout: Duration) -> Self {
         let at_least = there_are.max(1);
         self.settings.replicas = Some(Replicas { at_least, timeout, all: true });

@@ -80,14 +80,6 @@ impl Client {
     /// # Errors
     ///
     /// [`Config`](Error::Config) if the address is none.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kvlock::Error> {
-    /// let client = kvlock::Client::connect_lazy("redis://127.0.0.1/")?;
-    /// # Ok(()) }
-    /// ```
     pub fn connect_lazy<A: TryInto<Address>>(address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -172,14 +164,6 @@ impl Client {
 
     /// The election of that name: any bytes, 1 to 65,536 of them. It is the lock of that name, with a
     /// value and observers. Nothing is sent yet.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// let leadership = client.election("scheduler").value("10.0.0.7:80").campaign().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.lock(name))
     }
@@ -200,14 +184,6 @@ impl Client {
     }
 
     /// The count-down latch of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// client.latch("batch:7").wait().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.inner.clone(), name.as_ref())
     }
@@ -306,14 +282,6 @@ impl Client {
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(one: kvlock::Client, other: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// assert_ne!(one.run_id().await?, other.run_id().await?, "these are the same server");
-    /// # Ok(()) }
-    /// ```
     pub async fn run_id(&self) -> Result<String, Error> {
         let inner = &self.inner;
         inner.check_module().await?;
@@ -410,14 +378,6 @@ impl Builder {
     /// # Errors
     ///
     /// Those of [`Client::connect_lazy`], and if a setting is out of range.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> Result<(), kvlock::Error> {
-    /// let client = kvlock::Client::builder().confirm(true).connect_lazy("redis://127.0.0.1/")?;
-    /// # Ok(()) }
-    /// ```
     pub fn connect_lazy<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
     where
         Error: From<A::Error>,

@@ -48,37 +48,18 @@ impl Election {
 
     /// What the candidate says of itself once it leads, such as where it is to be reached: up to
     /// 1,024 bytes. [Observers](Self::observe) see it, and so does `LOCK.INFO`.
-    ///
-    /// ```no_run
-    /// # fn example(client: kvlock::Client) {
-    /// let election = client.election("scheduler").value("10.0.0.7:80");
-    /// # }
-    /// ```
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
     /// Another lease than the client's: for so long nobody leads after a leader has died.
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # fn example(client: kvlock::Client) {
-    /// let election = client.election("scheduler").lease(Duration::from_secs(5));
-    /// # }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
     }
 
     /// The name.
-    ///
-    /// ```no_run
-    /// # fn example(client: kvlock::Client) {
-    /// assert_eq!(client.election("scheduler").key(), b"scheduler");
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.lock.key()
@@ -117,11 +98,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign).
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`campaign`](Self::campaign).
+    /// Those of [`campaign`](Self::campaign); cancel safe as that.
     ///
     /// # Examples
     ///

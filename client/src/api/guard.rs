@@ -105,48 +105,24 @@ impl Guard {
     }
 
     /// The fencing token of the grant. Re-entering and renewing keep it.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// println!("update … where token <= {}", guard.token());
-    /// # }
-    /// ```
     #[must_use]
     pub fn token(&self) -> Token {
         self.lease.token()
     }
 
     /// The name of the lock.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// println!("{}", guard.key().escape_ascii());
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.lease.held_lock.key
     }
 
     /// The owner, as the server knows it: `<client uuid>:<n>`.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// println!("LOCK.INFO will show {}", guard.owner());
-    /// # }
-    /// ```
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.lease.held_lock.owner
     }
 
     /// How many guards of this [`Owner`](crate::Owner) hold it; 1 without re-entrance.
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// assert_eq!(guard.holds(), 1);
-    /// # }
-    /// ```
     #[must_use]
     pub fn holds(&self) -> usize {
         self.lease.holds()
@@ -156,12 +132,6 @@ impl Guard {
     ///
     /// This is less than what the server knows, by the time that the last renewal may have been
     /// under way, 1 % for clocks that differ, and the [`margin`](crate::Builder::margin).
-    ///
-    /// ```no_run
-    /// # fn example(guard: kvlock::Guard) {
-    /// println!("{:?} to go", guard.lease_left());
-    /// # }
-    /// ```
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.lease.left()

@@ -57,15 +57,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// let was_open = batch.set(3).await?;
-    /// # let _ = was_open;
-    /// # Ok(()) }
-    /// ```
     pub async fn set(&self, count: u32) -> Result<bool, Error> {
         self.send_set(count, None).await
     }
@@ -81,16 +72,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// As that of [`set`](Self::set).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// use std::time::Duration;
-    ///
-    /// batch.set_for(3, Duration::from_secs(3600)).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn set_for(&self, count: u32, lifetime: Duration) -> Result<bool, Error> {
         self.send_set(count, Some(lifetime)).await
     }
@@ -138,14 +119,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not have counted. Call it again.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// batch.count_down_as("worker:1").await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
         let request = request::count_down(self.lock.key(), Some(participant.as_ref()));
         self.lock.look(&request, reply::holds_left).await
@@ -161,14 +134,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Cancel safe: nobody waits any more.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// batch.wait().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn wait(&self) -> Result<(), Error> {
         self.wait_by(Limit::Never).await.map(|_| ())
     }
@@ -182,17 +147,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Cancel safe: nobody waits any more.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let all_done = batch.wait_within(Duration::from_secs(10)).await?;
-    /// # let _ = all_done;
-    /// # Ok(()) }
-    /// ```
     pub async fn wait_within(&self, timeout: Duration) -> Result<bool, Error> {
         let end = Instant::now().checked_add(timeout);
         self.wait_by(end.map_or(Limit::Never, Limit::Until)).await
@@ -232,14 +186,6 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Cancel safe: it changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(batch: kvlock::Latch) -> Result<(), kvlock::Error> {
-    /// println!("{} to go", batch.info().await?.count);
-    /// # Ok(()) }
-    /// ```
     pub async fn info(&self) -> Result<LatchInfo, Error> {
         self.lock.look(&request::latch_info(self.lock.key()), info::latch).await
     }

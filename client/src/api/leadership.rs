@@ -51,14 +51,6 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(leadership: kvlock::Leadership) -> Result<(), kvlock::Error> {
-    /// leadership.proclaim("10.0.0.7:80, ready").await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn proclaim(&self, value: impl AsRef<[u8]>) -> Result<(), Error> {
         check_value(value.as_ref())?;
         hold::proclaim(self.guard.inner(), self.guard.lease(), value.as_ref()).await
@@ -75,14 +67,6 @@ impl Leadership {
     /// # Cancel safety
     ///
     /// Dropped, it resigns in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(leadership: kvlock::Leadership) -> Result<(), kvlock::Error> {
-    /// leadership.resign().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
     }

@@ -58,15 +58,6 @@ impl Lock {
 
     /// Another lease than the client's, renewed by the watchdog as well: 10 ms to ten years, and no
     /// more than the server's `kvlock.max-lease-ms`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// # use std::time::Duration;
-    /// let lock = client.lock("orders:42").lease(Duration::from_secs(5));
-    /// # Ok(()) }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.term = LeaseSpec { length: lease, watched: true };
         self
@@ -202,12 +193,6 @@ impl Lock {
     }
 
     /// The name.
-    ///
-    /// ```no_run
-    /// # fn example(client: kvlock::Client) {
-    /// assert_eq!(client.lock("orders:42").key(), b"orders:42");
-    /// # }
-    /// ```
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key

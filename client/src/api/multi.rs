@@ -45,15 +45,6 @@ impl MultiLock {
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are none, or one twice: it would wait for itself.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// let both = kvlock::MultiLock::new([client.lock("a"), client.lock("b")])?;
-    /// # let _ = both;
-    /// # Ok(()) }
-    /// ```
     pub fn new(locks: impl IntoIterator<Item = Lock>) -> Result<Self, Error> {
         let mut locks: Vec<Lock> = locks.into_iter().collect();
         locks.sort_by(|a, b| a.rank().cmp(&b.rank()));
@@ -76,14 +67,6 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As that of [`Lock::acquire`]: dropped, all that was acquired is released in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
-    /// let guard = both.acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         match self.acquire_by(Limit::Never).await? {
             Some(guard) => Ok(guard),
@@ -95,11 +78,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`acquire`](Self::acquire).
+    /// Those of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -118,21 +97,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(both: kvlock::MultiLock) -> Result<(), kvlock::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let guard = both.acquire_within(Duration::from_secs(1)).await?;
-    /// # Ok(()) }
-    /// ```
+    /// Those of [`acquire`](Self::acquire); cancel safe as that.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -208,13 +173,6 @@ impl MultiGuard {
     }
 
     /// The guards of the locks, in the order in which they were acquired.
-    ///
-    /// ```no_run
-    /// # fn example(guard: &kvlock::MultiGuard) {
-    /// let shortest = guard.guards().iter().map(kvlock::Guard::lease_left).min();
-    /// # let _ = shortest;
-    /// # }
-    /// ```
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
@@ -238,14 +196,6 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock::MultiGuard) {
-    /// guard.lost().await;
-    /// # }
-    /// ```
     pub async fn lost(&self) {
         if self.guards.is_empty() {
             return std::future::pending().await;
@@ -263,14 +213,6 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// As cancel safe as the work.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock::MultiGuard) -> Result<(), kvlock::Error> {
-    /// guard.run_until_lost(async { /* … */ }).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         crate::api::guard::run_until(self.lost(), || self.is_lost(), work).await
     }
@@ -285,14 +227,6 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// Dropped, those that are left are released in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(guard: kvlock::MultiGuard) -> Result<(), kvlock::Error> {
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn release(self) -> Result<(), Error> {
         let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
         let troubles = outcomes.into_iter().filter_map(Result::err);

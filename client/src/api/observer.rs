@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Who: [`Leadership::owner`](crate::Leadership::owner).
+    /// Who: [`Guard::owner`](crate::Guard::owner) of its leadership.
     pub owner: Vec<u8>,
     /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
     /// is 0 here.
@@ -60,12 +60,6 @@ impl Observer {
     }
 
     /// Who leads at this moment, as far as is known here; `None` if nobody does.
-    ///
-    /// ```no_run
-    /// # fn example(observer: kvlock::Observer) {
-    /// let address = observer.leader().map(|leader| leader.value);
-    /// # }
-    /// ```
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         let Holder { owner, token: term, value } = self.known().holder?;

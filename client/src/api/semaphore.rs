@@ -61,15 +61,6 @@ impl Semaphore {
     }
 
     /// Another lease than the client's; see [`Lock::lease`](crate::Lock::lease).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// # use std::time::Duration;
-    /// let permit = pool.lease(Duration::from_secs(5)).acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
@@ -94,15 +85,6 @@ impl Semaphore {
 
     /// Binds the permits to this client: they are free as soon as it is gone, see
     /// [`Lock::bound`](crate::Lock::bound).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// # use std::time::Duration;
-    /// let permit = pool.lease(Duration::from_secs(600)).bound().acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn bound(mut self) -> Self {
         self.lock = self.lock.bound();
         self
@@ -118,14 +100,6 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out. It can be repeated.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// pool.set(10).await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn set(&self, permits: u32) -> Result<(), Error> {
         self.send_set(permits, false).await.map(|_| ())
     }
@@ -135,20 +109,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`set`](Self::set).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// let is_new = pool.set_once(10).await?;
-    /// # let _ = is_new;
-    /// # Ok(()) }
-    /// ```
+    /// Those of [`set`](Self::set); cancel safe as that.
     pub async fn set_once(&self, permits: u32) -> Result<bool, Error> {
         self.send_set(permits, true).await
     }
@@ -168,14 +129,6 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As that of [`Lock::acquire`](crate::Lock::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// let permit = pool.acquire().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn acquire(&self) -> Result<Permits, Error> {
         self.acquire_by(Limit::Never).await?.ok_or(Error::Timeout)
     }
@@ -184,11 +137,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`acquire`](Self::acquire).
+    /// Those of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -208,21 +157,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
-    /// use std::time::Duration;
-    ///
-    /// let permit = pool.acquire_within(Duration::from_secs(1)).await?;
-    /// # Ok(()) }
-    /// ```
+    /// Those of [`acquire`](Self::acquire); cancel safe as that.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -233,11 +168,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// As that of [`acquire`](Self::acquire).
+    /// Those of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///

@@ -74,10 +74,6 @@ pub enum Error {
 
 impl Error {
     /// Whether the lock was held and is lost: stop, and let others have it.
-    ///
-    /// ```
-    /// assert!(kvlock::Error::Lost.is_lost());
-    /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Lost)

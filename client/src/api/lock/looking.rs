@@ -24,14 +24,6 @@ impl Lock {
     /// # Cancel safety
     ///
     /// Dropped, it may or may not be carried out.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// let was_held = client.lock("orders:42").force_release().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn force_release(&self) -> Result<bool, Error> {
         self.send_once(&request::force_release(&*self.key)?, reply::done).await
     }
@@ -62,11 +54,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
+    /// Those of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -85,19 +73,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
-    /// let somebody_is_at_it = client.lock("orders:42").is_locked().await?;
-    /// # Ok(()) }
-    /// ```
+    /// Those of [`info`](Self::info); cancel safe as that.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.info().await?.state == LockState::Held)
     }
@@ -109,11 +85,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
+    /// Those of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -141,11 +113,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
+    /// Those of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -163,11 +131,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: it changes nothing.
+    /// Those of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
