@@ -3,7 +3,7 @@
 use crate::api::lock::Lock;
 use crate::engine::claim::Claim;
 use crate::engine::context::Context;
-use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
+use crate::engine::limit::{Limit, Trouble, pause_before_asking};
 use crate::engine::wait::{Waited, wait};
 use crate::wire::error::Error;
 use crate::wire::info::{self, LatchInfo};
@@ -158,8 +158,7 @@ impl Latch {
     }
 
     async fn wait_until_open(&self, limit: Limit) -> Result<bool, Error> {
-        let inner = self.lock.inner();
-        let mut claim = Claim::new(inner, Mode::Latch, self.lock.name());
+        let mut claim = Claim::new(self.lock.inner(), Mode::Latch, self.lock.name());
         let (mut trouble, mut polls) = (Trouble::new(limit), 0);
         loop {
             match wait(&mut claim, Duration::ZERO, limit).await {
@@ -167,12 +166,7 @@ impl Latch {
                 Ok(_) if limit.is_over() => return Ok(false),
                 Ok(Waited::Over) => trouble.over(),
                 Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,
-                Err(error) => {
-                    if claim.was_in_line() >= REACHED {
-                        trouble.over();
-                    }
-                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
-                }
+                Err(error) => claim.bear(&mut trouble, error).await?,
             }
         }
     }

@@ -18,7 +18,7 @@ use crate::engine::claim::Claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId};
-use crate::engine::limit::{Limit, REACHED, Trouble, pause_before_asking};
+use crate::engine::limit::{Limit, Trouble, pause_before_asking};
 use crate::engine::observe::{self, Stopwatch};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::FIRST_LEASE;
@@ -98,13 +98,7 @@ impl Acquisition<'_> {
                     claim.undo().await;
                     return Err(error);
                 }
-                Err(error) => {
-                    if claim.was_in_line() >= REACHED {
-                        trouble.over();
-                    }
-                    let news = self.inner.router.switched();
-                    trouble.bear(error, self.inner.settings.patience, news).await?;
-                }
+                Err(error) => claim.bear(&mut trouble, error).await?,
             }
             waits = may_wait;
         }

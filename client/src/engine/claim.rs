@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
 use crate::engine::lease::{Lease, LeaseSpec};
-use crate::engine::limit::{pause_after, sleep_until_news};
+use crate::engine::limit::{REACHED, Trouble, pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::live::Live;
@@ -124,9 +124,12 @@ impl Claim {
         }
     }
 
-    /// How long what has failed just now was in line.
-    pub(crate) fn was_in_line(&mut self) -> Duration {
-        self.in_line.take().map_or(Duration::ZERO, |since| since.elapsed())
+    /// Pauses before the next try of what has failed just now, or gives the error back.
+    pub(crate) async fn bear(&mut self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
+        if self.in_line.take().is_some_and(|since| since.elapsed() >= REACHED) {
+            trouble.over();
+        }
+        self.inner.bear(trouble, error).await
     }
 
     /// Takes over what may yet arrive of an earlier hold of this owner.

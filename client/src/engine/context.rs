@@ -4,6 +4,7 @@ use crate::engine::bound::BoundSessions;
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
 use crate::engine::lease::LeasePolicy;
+use crate::engine::limit::Trouble;
 use crate::engine::observer::Observers;
 use crate::engine::session::Sessions;
 use crate::engine::settings::Settings;
@@ -107,8 +108,12 @@ impl Context {
         }
     }
 
-    /// Asks for something about a key that changes nothing, once more if the connection turns out to
-    /// be closed.
+    /// Pauses before the next try of what has failed, or gives the error back; see [`Trouble::bear`].
+    pub(crate) async fn bear(&self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
+        trouble.bear(error, self.settings.patience, self.router.switched()).await
+    }
+
+    /// Asks for something about a key that changes nothing.
     pub(crate) async fn look<T>(
         &self,
         key: &[u8],
@@ -116,11 +121,7 @@ impl Context {
         read: fn(Value) -> Result<T, ParsingError>,
     ) -> Result<T, Error> {
         let patience = self.settings.reply_timeout;
-        let mut answer = self.router.call(key, request, patience).await;
-        if matches!(answer, Err(Error::Connection(_))) {
-            answer = self.router.call(key, request, patience).await;
-        }
-        Ok(read(answer?)?)
+        Ok(read(twice(|| self.router.call(key, request, patience)).await?)?)
     }
 
     /// Asks all servers that keep locks for something that changes nothing.
@@ -131,10 +132,7 @@ impl Context {
     ) -> Result<Vec<T>, Error> {
         let patience = self.settings.reply_timeout;
         let ask = async |node: Arc<Node>| {
-            let mut answer = node.commands().call(request, patience).await;
-            if matches!(answer, Err(Error::Connection(_))) {
-                answer = node.commands().call(request, patience).await;
-            }
+            let answer = twice(|| node.commands().call(request, patience)).await;
             if let Err(trouble) = &answer {
                 self.router.learn(&node, trouble);
             }
@@ -179,6 +177,17 @@ impl Context {
             // Any other answer is that of a server that has let us in.
             _ => Ok(()),
         }
+    }
+}
+
+/// Asks once more if the connection turns out to be closed, as it may have been while nobody used it.
+async fn twice<T, A>(ask: impl Fn() -> A) -> Result<T, Error>
+where
+    A: Future<Output = Result<T, Error>>,
+{
+    match ask().await {
+        Err(Error::Connection(_)) => ask().await,
+        answer => answer,
     }
 }
 

@@ -234,10 +234,7 @@ impl Lock {
             match self.acquire_again(owner, &lease).await {
                 Ok(Some(guard)) => return Ok(Some(guard)),
                 Ok(None) => break,
-                Err(error) => {
-                    let inner = &self.inner;
-                    trouble.bear(error, inner.settings.patience, inner.router.switched()).await?;
-                }
+                Err(error) => self.inner.bear(&mut trouble, error).await?,
             }
         }
         let guard = self.acquire_first(limit, Some(owner.slot(self.mode, &self.key))).await?;
