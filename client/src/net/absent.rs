@@ -5,12 +5,41 @@ use crate::net::node::Node;
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, RedisError};
 use std::convert::Infallible;
+use std::future::Ready;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-#[derive(Debug)]
-pub(crate) enum Sentinels {}
+macro_rules! absent {
+    ($($of:ident { $($method:ident($($argument:ty),*) -> $answer:ty;)* })*) => { $(
+        #[derive(Debug)]
+        pub(crate) enum $of {}
+
+        impl $of { $(
+            pub(crate) fn $method(&self, $(_: $argument),*) -> $answer {
+                match *self {}
+            }
+        )* }
+    )* };
+}
+
+absent! {
+    Sentinels {
+        dial() -> Ready<Result<Live, Error>>;
+        switched() -> Ready<()>;
+    }
+    Cluster {
+        find(&[u8]) -> Ready<Result<Arc<Node>, Error>>;
+        owner_of(&[u8]) -> Option<Arc<Node>>;
+        owners() -> Ready<Result<Vec<Arc<Node>>, Error>>;
+        redirected(&Node, &RedisError) -> Option<(Arc<Node>, bool)>;
+        troubled(&Node) -> ();
+        look_soon() -> ();
+        keep_looking() -> Ready<Infallible>;
+        switched() -> Ready<()>;
+        runtime() -> Option<Handle>;
+    }
+}
 
 impl Sentinels {
     pub(crate) fn new(
@@ -21,58 +50,11 @@ impl Sentinels {
     ) -> Result<Self, Error> {
         Err(without("sentinel"))
     }
-
-    pub(crate) async fn dial(&self) -> Result<Live, Error> {
-        match *self {}
-    }
-
-    pub(crate) async fn switched(&self) {
-        match *self {}
-    }
 }
-
-#[derive(Debug)]
-pub(crate) enum Cluster {}
 
 impl Cluster {
     pub(crate) fn new(_: Vec<ConnectionInfo>, _: Duration, _: bool) -> Result<Self, Error> {
         Err(without("cluster"))
-    }
-
-    pub(crate) async fn find(&self, _: &[u8]) -> Result<Arc<Node>, Error> {
-        match *self {}
-    }
-
-    pub(crate) fn owner_of(&self, _: &[u8]) -> Option<Arc<Node>> {
-        match *self {}
-    }
-
-    pub(crate) async fn owners(&self) -> Result<Vec<Arc<Node>>, Error> {
-        match *self {}
-    }
-
-    pub(crate) fn redirected(&self, _: &Node, _: &RedisError) -> Option<(Arc<Node>, bool)> {
-        match *self {}
-    }
-
-    pub(crate) fn troubled(&self, _: &Node) {
-        match *self {}
-    }
-
-    pub(crate) fn look_soon(&self) {
-        match *self {}
-    }
-
-    pub(crate) async fn keep_looking(&self) -> Infallible {
-        match *self {}
-    }
-
-    pub(crate) async fn switched(&self) {
-        match *self {}
-    }
-
-    pub(crate) fn runtime(&self) -> Option<Handle> {
-        match *self {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the servers are, and connections to them.
 #![cfg_attr(
     not(all(feature = "cluster", feature = "sentinel")),
-    allow(dead_code, clippy::unused_async, reason = "of what only the missing ones use")
+    allow(dead_code, reason = "of what only the missing ones use")
 )]
 
 #[cfg(not(all(feature = "cluster", feature = "sentinel")))]
