@@ -222,6 +222,34 @@ async fn the_commands_alone_do_what_they_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_commands_say_what_a_holder_says_of_itself_and_what_waiting_cost() {
+    let server = Server::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let unlimited = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let connect = || client.get_multiplexed_async_connection_with_config(&unlimited);
+    let (mut con, mut waiting) = (connect().await.unwrap(), connect().await.unwrap());
+    let (lease, mut control) = (Duration::from_secs(60), server.connect());
+    let says = AcquireOptions::default().value(b"a:1");
+    let granted = con.lock_acquire_options("k", "ann", lease, says).await.unwrap();
+    assert!(granted.is_some());
+    assert_eq!(con.lock_info("k").await.unwrap().value.as_deref(), Some(&b"a:1"[..]));
+    assert_eq!(con.lock_renew_with_value("k", "ann", lease, b"a:2").await.unwrap(), Some(lease));
+    assert_eq!(con.lock_info("k").await.unwrap().value.as_deref(), Some(&b"a:2"[..]));
+    let bob = tokio::spawn(async move {
+        let says = AcquireOptions::default().value(b"b:1");
+        waiting.lock_wait_options("k", "bob", lease, None, says).await
+    });
+    observe::wait_for_waiters(&mut control, "k", 1);
+    con.lock_release("k", "ann").await.unwrap();
+    assert!(soon(bob).await.unwrap().unwrap().is_some());
+    assert_eq!(con.lock_info("k").await.unwrap().value.as_deref(), Some(&b"b:1"[..]));
+    let costs = con.lock_profile(10, true).await.unwrap();
+    let [cost] = &*costs else { panic!("{costs:?}") };
+    assert_eq!((&*cost.key, cost.hand_offs, cost.missed), (&b"k"[..], 1, Duration::ZERO));
+    assert_eq!(con.lock_profile(10, false).await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
     let server = Server::start();
     let client = redis::Client::open(server.url()).unwrap();
