@@ -48,7 +48,11 @@ impl Connection {
         let info = client.get_connection_info();
         let ConnectionAddr::Tcp(host, port) = info.addr() else {
             let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
-            return Ok(Self { shared, under_way: Arc::default(), driver: Driver::Away.into() });
+            return Ok(Self {
+                shared,
+                under_way: Arc::default(),
+                driver: Mutex::new(Driver::Away),
+            });
         };
         #[cfg(feature = "simulation")]
         if let Some(stream) = simulated::dial(host) {
@@ -69,7 +73,8 @@ impl Connection {
         let login = info.redis_settings();
         let (shared, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
-        Ok(Self { shared, under_way, driver: Driver::Waiting(Box::pin(driver)).into() })
+        let driver = Mutex::new(Driver::Waiting(Box::pin(driver)));
+        Ok(Self { shared, under_way, driver })
     }
 
     /// Has a task of its own read and write from now on.
