@@ -61,21 +61,17 @@ transcripts! {
     a_holder_may_raise_its_token
     a_lease_that_ends_hands_the_lock_on
     a_reader_that_is_gone_is_taken_back
-    a_second_wait_takes_the_place_over
     a_writer_may_go_on_as_a_reader
     a_writer_waits_for_the_last_reader_and_stops_later_ones
     during_a_quarantine_only_holders_are_served
     each_grant_has_a_larger_token
     each_place_of_a_session_has_one_outcome
     first_come_first_served
-    forced_release_takes_the_lock_from_anybody
-    holds_makes_a_repeated_command_harmless
     keys_that_go_unseen_are_looked_at_regularly
     limits_and_drain_turn_waiters_away
     many_share_a_lock
     one_poisoned_token_spoils_no_other_lock
     others_may_change_the_key
-    reentry_counts_and_never_shortens
     when_a_writer_leaves_the_queue_readers_behind_it_come_in
     who_is_away_is_passed_over_and_keeps_its_place
     without_a_floor_no_token_is_guessed
