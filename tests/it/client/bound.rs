@@ -34,7 +34,7 @@ async fn a_client_that_is_gone_frees_what_it_has_bound() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     // Dropped with no runtime left, a guard releases nothing.
     let guards = runtime.spawn(async move {
-        let client = client_of(&url, 500).await;
+        let client = client_of(&url, 2_000).await;
         let [k, l] = ["k", "l"].map(|key| client.lock(key).bound());
         let bound = [k.acquire().await.unwrap(), l.acquire().await.unwrap()];
         (bound, client.lock("m").acquire().await.unwrap())
@@ -59,7 +59,7 @@ async fn permits_of_a_client_that_is_gone_are_free() {
     let other = soon(stage.client.semaphore("s").lease(LEASE).acquire()).await.unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let permits = runtime.spawn(async move {
-        let client = client_of(&url, 500).await;
+        let client = client_of(&url, 2_000).await;
         client.semaphore("s").permits(2).bound().acquire().await.unwrap()
     });
     let permits = permits.await.unwrap();
@@ -94,9 +94,9 @@ async fn permits_are_bound_anew_and_given_back_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 300).await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
     let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
-    observe::let_pass(&mut stage.control, Duration::from_millis(1500));
+    observe::let_pass(&mut stage.control, Duration::from_secs(5));
     assert!(!guard.is_lost());
     assert_eq!((stage.renewals(), stage.bound()), (0, 1));
     let left = stage.control.run("PTTL k").integer();
@@ -110,7 +110,7 @@ async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_waited_for_is_bound_too() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 2_000).await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
     stage.taken("k");
     let lock = stage.client.lock("k").bound();
     let waits = tokio::spawn(async move { lock.acquire().await });
@@ -238,7 +238,7 @@ async fn what_a_restarted_server_has_forgotten_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_enters_again_is_bound_once() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 2_000).await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
     let owner = stage.client.owner();
     let lock = stage.client.lock("k").owner(&owner);
     let first = soon(lock.acquire()).await.unwrap();
@@ -273,7 +273,7 @@ async fn a_downgrade_leaves_a_lock_bound() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_bound_is_neither_handed_over_nor_left_to_its_lease() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 2_000).await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
     let lock = stage.client.lock("k").bound();
     let refused = soon(soon(lock.acquire()).await.unwrap().detach()).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
@@ -288,7 +288,7 @@ async fn a_lock_that_is_taken_over_is_bound_and_observed_if_wanted() {
     let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     let (owner, token) = (guard.owner().to_owned(), guard.token());
     soon(guard.detach()).await.unwrap();
-    let other = client_of(&stage.server.url(), 2_000).await;
+    let other = client_of(&stage.server.url(), 20_000).await;
     let guard = soon(other.lock("k").bound().observed().adopt(&owner, token)).await.unwrap();
     assert_eq!(stage.bound(), 1);
     observed(&mut stage);
@@ -302,7 +302,7 @@ async fn a_lock_that_is_taken_over_is_bound_and_observed_if_wanted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_bound_since_others_meddled_is_released() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 2_000).await;
+    stage.client = client_of(&stage.server.url(), 20_000).await;
     let lock = stage.client.lock("k").owner(&stage.client.owner());
     let first = soon(lock.acquire()).await.unwrap();
     for _ in 0..2 {
@@ -319,7 +319,7 @@ async fn what_cannot_be_bound_since_others_meddled_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_knows_when_the_runtime_that_kept_its_lock_has_gone() {
     let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 500).await;
+    stage.client = client_of(&stage.server.url(), 2_000).await;
     let unbound = soon(stage.client.lock("m").acquire()).await.unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let lock = stage.client.lock("k").bound();
