@@ -71,6 +71,9 @@ const STORM: Pace = Pace {
     rest: Duration::from_millis(50),
 };
 
+/// What makes a server of a quorum forget, or take leases for over.
+const FORGETS: [&str; 4] = [JUMP, KILLS[0], KILLS[1], KILLS[2]];
+
 type Start = fn(Setting) -> Box<dyn Topology>;
 
 /// How a suite is played.
@@ -138,7 +141,7 @@ fn rounds() -> Vec<Suite> {
     type Row = (&'static str, &'static str, Start, Setting, Promises, &'static [&'static str]);
     // name, rows of the scoreboard, topology, setting, promises, without these faults
     #[rustfmt::skip]
-    let table: [Row; 14] = [
+    let table: [Row; 15] = [
         ("single/default", "2, F6, F8", Single::start, Default, NO_OVERLAP, &[STEP]),
         ("pair/default", "15, F18", Pair::start, Default, NO_OVERLAP, &[]),
         ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NO_OVERLAP, &[]),
@@ -152,6 +155,7 @@ fn rounds() -> Vec<Suite> {
         ("cluster/all_replicas", "2", Nodes::start, AllReplicas, ALL, &[]),
         ("cluster/default", "2", Nodes::start, Default, NOTHING, &[]),
         ("five/quarantine", "2, F22", Five::start, Quarantine, NO_OVERLAP, &[JUMP]),
+        ("five/apart", "2, F22", Five::start_apart, Quarantine, NO_OVERLAP, &FORGETS),
         // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
         ("five/jumps", "F22", Five::start, Quarantine, NOTHING, &KILLS),
         ("five/forgetful", "F22", Five::start, Default, NOTHING, &[JUMP]),

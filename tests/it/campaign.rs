@@ -60,6 +60,11 @@ fn a_minority_forgets_hangs_and_is_far_away_and_no_two_hold_a_lock() {
 }
 
 #[test]
+fn clocks_of_a_quorum_are_hours_apart_and_no_two_hold_a_lock() {
+    right(&["five/apart", "--seconds", "5"]);
+}
+
+#[test]
 fn the_roles_of_a_pair_change_under_leases_of_a_tenth_of_a_second() {
     holds_on("pair/default");
 }
@@ -83,6 +88,11 @@ fn masters_are_killed_under_load() {
 #[test]
 fn replicas_take_over_in_order_under_load() {
     with_masters("cluster/all_replicas", "failover on demand");
+}
+
+#[test]
+fn slots_move_under_load() {
+    with_masters("cluster/all_replicas", "slots moved there and back");
 }
 
 #[test]

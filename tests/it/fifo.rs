@@ -1,11 +1,7 @@
 //! Who waits first is served first.
 
 use crate::asking::{LONG, acquire, arrival, token};
-use harness::checker::{Limits, assert_correct};
-use harness::history::{Outcome, Recorder, Request};
-use harness::{Connection, Kind, Server, Value, cmd, lines, observe, on_each_server};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 const WAITERS: usize = 50;
 
@@ -89,62 +85,3 @@ on_each_server!(
     fifty_waiters_are_served_in_order_when_nobody_releases,
     leaving_the_middle_of_the_line_moves_nobody_else,
 );
-
-/// One client of a crowd: takes the lock in any way, renews it, gives it back or lets it end.
-fn turn(connection: &mut Connection, recorder: &Recorder, key: &str, owner: &str, number: u64) {
-    let lease = Duration::from_millis(40);
-    let timeout = (!number.is_multiple_of(3)).then_some(Duration::from_millis(300));
-    let mut ask = |request: Request| recorder.call(connection, key, owner, &request);
-    if !matches!(ask(Request::Acquire { lease, timeout }), Outcome::Granted { .. }) {
-        return;
-    }
-    if number.is_multiple_of(4) {
-        ask(Request::Renew { lease });
-    }
-    // One in ten lets its lease end.
-    if !number.is_multiple_of(10) {
-        ask(Request::Release);
-    }
-}
-
-fn what_a_crowd_sees_is_explained_by_a_lock(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let recorder = Recorder::new();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (eye, recorder, over) = (server.connect(), &recorder, &over);
-        scope.spawn(move || lines::watch(eye, &["busy", "rare"], recorder, over));
-        let client = |client: u8| {
-            let server = &server;
-            scope.spawn(move || {
-                let mut connection = server.connect_resp(2 + client % 2);
-                for number in 0..150 {
-                    let key = if number % 5 == 0 { "rare" } else { "busy" };
-                    turn(
-                        &mut connection,
-                        recorder,
-                        key,
-                        &format!("{client}:{number}"),
-                        u64::from(client) + number,
-                    );
-                }
-            })
-        };
-        let clients: Vec<_> = (0..8).map(client).collect();
-        clients.into_iter().for_each(|client| client.join().unwrap());
-        over.store(true, Ordering::Relaxed);
-    });
-    let calls = recorder.calls();
-    let granted = calls
-        .iter()
-        .filter(|call| matches!(call.answer, Some((_, Outcome::Granted { .. }))))
-        .count();
-    assert!(granted > 300, "only {granted} grants");
-    let queued = calls.iter().filter(|call| call.queued.is_some()).count();
-    assert!(queued > 100, "only {queued} were seen in line");
-    // Far more than it takes, far less than any timeout here would hide.
-    assert_correct(&calls, &Limits { prompt: Duration::from_secs(2), ..Limits::default() });
-    server.assert_alive();
-}
-
-on_each_server!(what_a_crowd_sees_is_explained_by_a_lock);

@@ -22,6 +22,9 @@ const LEASES_MS: [u64; 3] = [1500, 2000, 2500];
 /// The longest lease and a second.
 const QUARANTINE_MS: u64 = 3500;
 
+/// How far clocks may be ahead, in milliseconds, where servers do not forget.
+const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
+
 /// How long each server may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -29,6 +32,8 @@ pub(crate) struct Five {
     pub(crate) servers: Vec<Server>,
     pub(crate) proxies: Vec<Proxy>,
     clocks: Vec<Clock>,
+    /// How far each clock is ahead when nothing is done to it.
+    apart_ms: [i64; SERVERS],
     ahead_ms: [AtomicI64; SERVERS],
 }
 
@@ -36,7 +41,21 @@ impl Five {
     /// With a quarantine whoever is back grants nothing until the leases are over that it knew of;
     /// else it grants at once.
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let clocks: Vec<Clock> = (0..SERVERS).map(|_| Clock::new()).collect();
+        Self::with_clocks(setting, [0; SERVERS])
+    }
+
+    /// The same with clocks that differ by hours.
+    pub(crate) fn start_apart(setting: Setting) -> Box<dyn Topology> {
+        Self::with_clocks(setting, APART_MS)
+    }
+
+    fn with_clocks(setting: Setting, apart_ms: [i64; SERVERS]) -> Box<dyn Topology> {
+        let clock = |ahead_ms| {
+            let clock = Clock::new();
+            clock.set(ahead_ms);
+            clock
+        };
+        let clocks: Vec<Clock> = apart_ms.map(clock).into();
         let start = |clock: &Clock| {
             let mut options = Server::options().clock(clock);
             if setting == Setting::Quarantine {
@@ -53,11 +72,11 @@ impl Five {
             proxy
         };
         let proxies = servers.iter().map(lead).collect();
-        Box::new(Self { servers, proxies, clocks, ahead_ms: Default::default() })
+        Box::new(Self { servers, proxies, clocks, apart_ms, ahead_ms: Default::default() })
     }
 
     pub(crate) fn set_clock(&self, server: usize, ahead_ms: i64) {
-        self.clocks[server].set(ahead_ms);
+        self.clocks[server].set(self.apart_ms[server] + ahead_ms);
         self.ahead_ms[server].store(ahead_ms, Ordering::SeqCst);
     }
 

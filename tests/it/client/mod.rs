@@ -5,7 +5,6 @@ mod blocking;
 mod bound;
 mod cancel;
 mod cluster;
-mod crowd;
 mod election;
 mod family;
 mod handover;

@@ -1,16 +1,14 @@
 //! Locks in a real cluster of three masters, while slots move.
 //!
-//! What a single key sees of the cluster is in `clustered.rs`; here it is many keys, under traffic,
-//! and every step of a migration.
+//! What a single key sees of the cluster is in `clustered.rs`; here it is many keys,
+//! and every step of a migration. Under load it is the campaign that moves slots.
 
 mod atomic;
 mod bound;
-mod client;
 mod floors;
 mod importing;
 mod publish;
 mod reshard;
-mod traffic;
 mod turns;
 
 use crate::asking::SOON;
@@ -46,10 +44,6 @@ impl Pair {
 
     fn away(&self) -> &Server {
         &self.cluster.nodes()[self.away]
-    }
-
-    fn ports(&self) -> Vec<u16> {
-        self.cluster.nodes().iter().map(Server::port).collect()
     }
 
     /// One slot is about to move from home to away: nothing in it has yet.

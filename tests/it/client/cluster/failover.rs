@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::client::sentinel::{cut_off, settle};
-use load::Load;
+use moves::{all_are_served, waiters};
 use nix::sys::signal::Signal;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,21 +95,17 @@ async fn a_master_that_hangs_is_left_with_all_that_was_asked_of_it() {
     assert_eq!(there.call(cmd!["EXISTS", key]), Value::Integer(0));
 }
 
-fn keys() -> Vec<String> {
-    (0..12).map(|number| format!("k{number}")).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
+async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
     let cluster = Cluster::start(3, 1);
-    let clients = [
-        client_with(&cluster, Duration::from_secs(10)).await,
-        client_with(&cluster, Duration::from_secs(10)).await,
-    ];
-    let load = Load::start(&clients, &keys());
+    let client = client(&cluster).await;
+    let mut locks = Vec::new();
+    for key in a_key_of_each(&cluster) {
+        let holder = soon(client.lock(&key).acquire()).await.unwrap();
+        locks.push((waiters(&cluster, &key, 10).await, holder, key));
+    }
     for node in cluster.nodes() {
         meanwhile(|| {
-            load.wait_for_progress();
             if is_master(node) {
                 cluster.fail_over(node);
                 cluster.wait_until_agreed();
@@ -117,11 +113,16 @@ async fn all_six_nodes_are_restarted_one_after_the_other_under_load() {
             node.shut_down();
             node.restart();
             cluster.wait_until_agreed();
-            load.wait_for_progress();
+            for (.., key) in &locks {
+                observe::wait_for_waiters(&mut cluster.node_for(key).connect(), key, 10);
+            }
         });
     }
-    assert_eq!(load.end().await.losses, 0, "a restart in order loses nothing");
-    keys().iter().for_each(|key| wait_until_free(&cluster, key));
+    for (waiters, holder, key) in locks {
+        assert!(!holder.is_lost(), "a restart in order loses nothing");
+        all_are_served(waiters, holder).await;
+        wait_until_free(&cluster, &key);
+    }
 }
 
 /// Nobody takes over, and for a while no node serves anything.

@@ -1,7 +1,6 @@
 //! Locks on several independent servers, of which a majority must grant them.
 
 mod clocks;
-mod contention;
 mod failures;
 mod identity;
 mod loss;
