@@ -186,7 +186,7 @@ impl Round<'_> {
                 _ => return self.garble(wire),
             }
         }
-        if wire.protocol() == 2 && self.random.percent(1) {
+        if self.random.percent(1) {
             self.send(wire, harness::cmd!["RESET"]);
         }
     }

@@ -29,6 +29,8 @@ impl Subject {
             .config("repl-backlog-size", "16kb")
             // A table for each command that was ever used: what is lost would not show beside it.
             .config("latency-tracking", "no")
+            // A bit far away makes a string of as much as that, and then each reload takes seconds.
+            .config("proto-max-bulk-len", "1mb")
             .start();
         let mut connection = server.connect();
         let options = OPTIONS

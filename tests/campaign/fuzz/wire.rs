@@ -57,10 +57,6 @@ impl Wire {
         Ok(wire)
     }
 
-    pub(super) fn protocol(&self) -> u8 {
-        self.protocol
-    }
-
     /// Whether more is waiting to be sent, or answered, than makes sense.
     pub(super) fn is_full(&self) -> bool {
         self.outbox.len() > BOX || self.sent > self.replies + AHEAD
@@ -115,7 +111,10 @@ impl Wire {
         {
             at += length;
             self.replies += 1;
-            if std::mem::take(&mut self.greets) && value.is_error() {
+            let refused = std::mem::take(&mut self.greets) && value.is_error();
+            // A mutated `LOCK.PROFILE RESET` is one, too.
+            let reset = matches!(&value, Value::Status(word) if word == "RESET");
+            if refused || reset {
                 self.protocol = 2;
             }
             if let Value::Array(opened) = &value
