@@ -50,6 +50,7 @@ impl<P> Table<P> {
         cause: Cause,
     ) -> Change<P> {
         self.goes(at.key, cause);
+        self.pass_over(at.key);
         if cause == Cause::Release
             && !at.must_guess(self.believe(stored))
             && self.is_redissons_turn(at)
@@ -60,7 +61,8 @@ impl<P> Table<P> {
     }
 
     /// Gives a lock that nobody holds to the first waiter, if there is one: to hold it alone, or
-    /// to share it with those behind that want the same. `stored` is the token in the hash.
+    /// to share it with those behind that want the same. Those who are away were passed over.
+    /// `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -72,7 +74,6 @@ impl<P> Table<P> {
         {
             return None;
         }
-        self.pass_over(at.key);
         let queue = self.queues.find(at.key)?;
         let (head, want) = self.front(queue)?;
         let head = if Bug::Lifo.is_planted() { self.queues.tail(queue)? } else { head };

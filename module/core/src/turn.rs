@@ -91,7 +91,6 @@ impl<P> Table<P> {
 
     /// Whether it is Redisson's turn at a lock that would go to the first waiter.
     pub(crate) fn is_redissons_turn(&mut self, at: &Situation<'_>) -> bool {
-        self.pass_over(at.key);
         let queue = self.queues.find(at.key);
         queue.and_then(|id| self.front(id)).is_some()
             && !self.quarantine.is_on(at.now)

@@ -18,6 +18,10 @@ pub(crate) struct Ctx<'a> {
     lent: PhantomData<&'a ()>,
 }
 
+/// Some numbers of clients that have a connection, each at a place of its own: asked for by name, the
+/// server makes a string each time. Numbers start at 1, and none is given to another client.
+static CONNECTIONS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
 static NOT_REPLICATED: AtomicU64 = AtomicU64::new(0);
 
 /// How many changes the server did not pass on to replicas and files. Loading checks that it knows
@@ -118,12 +122,21 @@ impl Ctx<'_> {
     /// Says whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
     /// the server made for a module's call.
     fn has_connection(&self) -> bool {
+        let id = self.client_id();
+        let place = usize::try_from(id).ok().and_then(|id| CONNECTIONS.get(id % CONNECTIONS.len()));
+        if place.is_some_and(|known| known.load(Ordering::Relaxed) == id) {
+            return true;
+        }
         // `GetClientInfoById` finds the stand-in too, on Valkey 9.1. This one does not.
         let user = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive.
-        let user = unsafe { user(self.raw, self.client_id()) };
+        let user = unsafe { user(self.raw, id) };
         // SAFETY: the context has no automatic memory, so the name is ours.
-        unsafe { Text::from_raw(user) }.is_some()
+        let has_one = unsafe { Text::from_raw(user) }.is_some();
+        if let Some(place) = place.filter(|_| has_one) {
+            place.store(id, Ordering::Relaxed);
+        }
+        has_one
     }
 
     /// Says whether this server is a primary.
