@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{
-    Found, Go, KeyRef, LockKey, Now, OWNER_BYTES_MAX, RESERVED_FIELDS, Searches, Share, UnixMillis,
-};
+use kvlock_core::{Found, Go, KeyRef, LockKey, Now, Searches, Share, UnixMillis};
 
 use crate::redis::{Cursor, Key};
 
 /// How many steps a list takes at most: calls that show some fields.
 const LIST_STEPS: usize = 10_000;
+
+/// How many are taken to find the last lease to end.
+const LAST_END_STEPS: usize = 256;
 
 /// What is remembered of those who hold keys together. Nothing depends on it: it saves work.
 #[derive(Debug, Default)]
@@ -68,30 +69,80 @@ impl Holders {
         let before = self.listed.take().filter(|(listed, _)| listed.borrow() == at);
         let is_part = before.is_some();
         let mut cursor = before.map_or_else(Cursor::new, |(_, cursor)| cursor);
-        let mut listed = Listed::default();
-        for _ in 0..LIST_STEPS {
-            let more = key.scan(&mut cursor, &mut |field, value| {
-                if RESERVED_FIELDS.contains(&field) {
-                    return;
-                }
-                match Share::read(value).filter(|_| field.len() <= OWNER_BYTES_MAX) {
-                    None => listed.has_others = true,
-                    Some(share) if share.is_live(now) && listed.living.len() < most => {
-                        listed.living.insert(field.into(), share);
-                    }
-                    Some(_) => {}
-                }
-            });
-            if !more {
-                listed.is_all = !is_part;
-                return listed;
+        let mut living = BTreeMap::new();
+        let extent = show_living(key, &mut cursor, now, LIST_STEPS, |owner, share| {
+            if living.len() < most {
+                living.insert(owner.into(), share);
             }
-            if listed.living.len() >= most {
-                listed.is_all = true;
-                return listed;
-            }
+            living.len() < most
+        });
+        if extent == Extent::Part {
+            self.listed = Some((at.keep(), cursor));
         }
-        self.listed = Some((at.keep(), cursor));
-        listed
+        let is_all = extent == Extent::Enough || extent == Extent::All && !is_part;
+        Listed { living, is_all, has_others: extent == Extent::Others }
+    }
+}
+
+/// How much was seen of those who hold a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// Up to the end.
+    All,
+    /// As many as were wanted.
+    Enough,
+    /// What some steps have shown.
+    Part,
+    /// There is a field that can be no share.
+    Others,
+}
+
+/// Shows the living who hold a key, from a place on, as long as `show` wants more.
+fn show_living(
+    key: &Key<'_>,
+    cursor: &mut Cursor,
+    now: UnixMillis,
+    steps: usize,
+    mut show: impl FnMut(&[u8], Share) -> bool,
+) -> Extent {
+    let (mut others, mut wants_more) = (false, true);
+    for _ in 0..steps {
+        let more = key.scan(cursor, &mut |field, value| match Share::of_field(field, value) {
+            Some(None) => others = true,
+            Some(Some(share)) if share.is_live(now) => wants_more = show(field, share),
+            Some(Some(_)) | None => {}
+        });
+        match (others, more, wants_more) {
+            (true, ..) => return Extent::Others,
+            (_, false, _) => return Extent::All,
+            (.., false) => return Extent::Enough,
+            (.., true) => {}
+        }
+    }
+    Extent::Part
+}
+
+/// When the last of those leases ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastEnd {
+    /// All have ended.
+    Nobody,
+    /// Then, and not before.
+    At(UnixMillis),
+    /// Too many hold the key to look at all of them, or one of them is no share.
+    Unknown,
+}
+
+/// Finds the last lease to end where not too many hold a key.
+pub(crate) fn last_end(key: &Key<'_>, now: UnixMillis) -> LastEnd {
+    let mut last = None::<UnixMillis>;
+    let extent = show_living(key, &mut Cursor::new(), now, LAST_END_STEPS, |_, share| {
+        last = last.max(Some(share.until));
+        true
+    });
+    match last {
+        _ if extent != Extent::All => LastEnd::Unknown,
+        None => LastEnd::Nobody,
+        Some(last) => LastEnd::At(last),
     }
 }

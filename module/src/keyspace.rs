@@ -139,15 +139,8 @@ fn read_holds<'a>(
 /// The same, as [`Depth::Holds`] tells it. Only where the owner goes on sharing the lock, the next token must be
 /// above this one.
 fn without_token(seen: Observed<'_>) -> Observed<'_> {
-    match seen {
-        Observed::Held(holding) if holding.shared == 0 => {
-            Observed::Held(Holding { token: None, ..holding })
-        }
-        Observed::Held(_)
-        | Observed::Shared(_)
-        | Observed::Free { .. }
-        | Observed::NotALock { .. } => seen,
-    }
+    let Observed::Held(holding @ Holding { shared: 0, .. }) = seen else { return seen };
+    Observed::Held(Holding { token: None, ..holding })
 }
 
 /// Reads a hash whose fields may be those of many, or of one in both modes.

@@ -7,10 +7,10 @@ use kvlock_core::{
 
 use crate::clock;
 use crate::floor::Place;
+use crate::holders::{LastEnd, last_end};
 use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Grant, Server, Waiting};
-use crate::sharers::{self, LastEnd};
 
 /// Leases that begin one after the other end so: nobody is told that it is a moment sooner.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
@@ -187,7 +187,7 @@ impl Server {
         let Some(key) = case.ctx.open_to_write(case.name) else { return };
         case.read(Some(&key), &self.words, None);
         let Observed::Shared(sharing) = case.at.seen else { return };
-        match sharers::last_end(&key, case.at.now.unix()) {
+        match last_end(&key, case.at.now.unix()) {
             LastEnd::Unknown => return,
             LastEnd::Nobody if self.table.is_in_line(case.at.key) => return,
             LastEnd::Nobody => key.delete(),
@@ -304,16 +304,8 @@ fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let Observed::Shared(Sharing { own: Some(own), until: Some(until), .. }) = seen else {
         return false;
     };
-    let gives_way = match change {
-        Change::Leave => true,
-        Change::Share(sharers) => sharers.own.is_some_and(|now| now.until < own.until),
-        Change::None
-        | Change::Take { .. }
-        | Change::Update { .. }
-        | Change::Free
-        | Change::GiveWay
-        | Change::HandOff(_)
-        | Change::Beside { .. } => false,
-    };
+    let is_shorter = |sharers: &Sharers<P>| sharers.own.is_some_and(|now| now.until < own.until);
+    let gives_way = matches!(change, Change::Leave)
+        || matches!(change, Change::Share(sharers) if is_shorter(sharers));
     gives_way && own.until >= *until && !Bug::LongestOutlivesItself.is_planted()
 }

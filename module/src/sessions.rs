@@ -133,11 +133,6 @@ impl Server {
 /// One outcome as a reply.
 fn entry(number: u64, outcome: &Outcome) -> Reply {
     let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
-    let kind_of = match kind {
-        Kind::Lock | Kind::Changes => "lock",
-        Kind::Semaphore => "semaphore",
-        Kind::Latch => "latch",
-    };
     let owner = match (ending, kind) {
         (Ending::Changed(changed), _) => standing(&changed.news).owner,
         // There is nothing to be told of who observes.
@@ -146,7 +141,7 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
     };
     let name = Reply::Bytes(name.to_vec());
     let mut items = Vec::with_capacity(9);
-    items.extend([Reply::Number(number), Reply::Word(kind_of), name, owner]);
+    items.extend([Reply::Number(number), Reply::Word(kind.word()), name, owner]);
     match ending {
         Ending::Granted(granted) => {
             let token = (*kind == Kind::Lock).then_some(granted.token.value());

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{Bug, Go, Observed, RESERVED_FIELDS, Share, Sharing, UnixMillis, Wanted};
+use kvlock_core::{Bug, Go, Observed, Share, Sharing, UnixMillis, Wanted};
 
 use crate::operate::Case;
-use crate::redis::{Cursor, Key, Text};
+use crate::redis::{Key, Text};
 use crate::server::Server;
 
 /// How often a search goes on at once when it found some of the dead.
@@ -19,9 +19,6 @@ pub(crate) const ROUNDS_MAX: usize = 8;
 /// How many times somebody joins or renews between two sweeps, on average: so that they find more
 /// fields than are added.
 const SWEEP_EVERY: u64 = 32;
-
-/// How many steps are taken to find the last lease to end.
-const LAST_END_STEPS: usize = 256;
 
 /// What a search came to.
 enum Outcome {
@@ -131,39 +128,4 @@ impl Server {
         self.holders.swept += u64::try_from(dead.len()).unwrap_or(0);
         key.unset(dead.iter().map(Text::lend));
     }
-}
-
-/// When the last of the leases in a shared lock ends.
-pub(crate) enum LastEnd {
-    /// All have ended.
-    Nobody,
-    /// Then, and not before.
-    At(UnixMillis),
-    /// Too many share it to look at all of them, or one of them is no share.
-    Unknown,
-}
-
-/// Finds the last lease to end in a shared lock of not too many.
-pub(crate) fn last_end(key: &Key<'_>, now: UnixMillis) -> LastEnd {
-    let (mut cursor, mut last, mut is_lock) = (Cursor::new(), None::<UnixMillis>, true);
-    for _ in 0..LAST_END_STEPS {
-        let more = key.scan(&mut cursor, &mut |field, value| {
-            if RESERVED_FIELDS.contains(&field) {
-                return;
-            }
-            match Share::read(value) {
-                None => is_lock = false,
-                Some(share) if share.is_live(now) => last = last.max(Some(share.until)),
-                Some(_) => {}
-            }
-        });
-        if !more {
-            return match last {
-                _ if !is_lock => LastEnd::Unknown,
-                None => LastEnd::Nobody,
-                Some(last) => LastEnd::At(last),
-            };
-        }
-    }
-    LastEnd::Unknown
 }

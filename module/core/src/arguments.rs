@@ -1,5 +1,6 @@
 //! Reading the arguments of commands, as bytes that anybody may have sent. Numbers are strict
-//! decimals; no refusal repeats what was sent.
+//! decimals. The first that is not as it should be is refused; no refusal repeats what was sent.
+#![expect(clippy::missing_errors_doc, reason = "said above, and by `Refusal`")]
 
 use std::fmt;
 
@@ -70,37 +71,21 @@ impl fmt::Display for Refusal {
 pub type Read<T> = Result<T, Refusal>;
 
 /// Reads an owner.
-///
-/// # Errors
-///
-/// If it cannot be one.
 pub fn owner(arg: &[u8]) -> Read<&[u8]> {
     name("owner", arg)
 }
 
 /// Reads the name of somebody.
-///
-/// # Errors
-///
-/// If it cannot be one.
 pub fn name<'a>(what: &'static str, arg: &'a [u8]) -> Read<&'a [u8]> {
     if is_owner(arg) { Ok(arg) } else { Err(Refusal::Name(what)) }
 }
 
 /// Reads a lease of 1 to `most` milliseconds.
-///
-/// # Errors
-///
-/// If it is out of range.
 pub fn lease(arg: &[u8], most: u64) -> Read<Millis> {
     number("lease-ms", arg, 1, most).map(Millis)
 }
 
 /// Reads a timeout; 0 is none.
-///
-/// # Errors
-///
-/// If it is out of range.
 pub fn timeout(arg: &[u8]) -> Read<Option<Millis>> {
     let timeout = number("timeout-ms", arg, 0, TEN_YEARS_MS)?;
     Ok((timeout > 0).then_some(Millis(timeout)))
@@ -108,18 +93,20 @@ pub fn timeout(arg: &[u8]) -> Read<Option<Millis>> {
 
 /// Takes `SHARED` off the options: it may come first or last.
 pub fn want<A: AsRef<[u8]>>(options: &[A]) -> (Want, &[A]) {
+    let (is_shared, others) = without(b"SHARED", options);
+    (if is_shared { Want::Shared } else { Want::Exclusive }, others)
+}
+
+/// Takes a word off the options, if it comes first or last.
+fn without<'a, A: AsRef<[u8]>>(word: &[u8], options: &'a [A]) -> (bool, &'a [A]) {
     match options {
-        [first, rest @ ..] if is(first, b"SHARED") => (Want::Shared, rest),
-        [rest @ .., last] if is(last, b"SHARED") => (Want::Shared, rest),
-        all => (Want::Exclusive, all),
+        [first, rest @ ..] if is(first, word) => (true, rest),
+        [rest @ .., last] if is(last, word) => (true, rest),
+        all => (false, all),
     }
 }
 
 /// Reads the `HOLDS n` of an acquire, if it is there.
-///
-/// # Errors
-///
-/// If something else is there, or the number is out of range.
 pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
     match options {
         [] => Ok(None),
@@ -129,10 +116,6 @@ pub fn holds<A: AsRef<[u8]>>(options: &[A]) -> Read<Option<u64>> {
 }
 
 /// Reads how much a release gives back.
-///
-/// # Errors
-///
-/// If it is neither `ALL` nor `HOLDS n`, or the number is out of range.
 pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     match options {
         [] => Ok(Release::One),
@@ -146,10 +129,6 @@ pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
 
 /// Reads the arguments that acquiring a lock and waiting for it have in common: all but key and
 /// timeout.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn acquire<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     lease_arg: &[u8],
@@ -162,10 +141,6 @@ pub fn acquire<'a, A: AsRef<[u8]>>(
 }
 
 /// Reads the arguments of a renewal: for how long, and the least that the token is to be.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn renewal<A: AsRef<[u8]>>(
     owner_arg: &[u8],
     lease_arg: &[u8],
@@ -185,10 +160,6 @@ pub fn renewal<A: AsRef<[u8]>>(
 }
 
 /// Reads how many permits a semaphore is to have, and whether only if it has none yet.
-///
-/// # Errors
-///
-/// If the number is out of range, or something else than `NX` follows.
 pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u64, bool)> {
     let permits = number("permits", permits, 0, Permits::MAX)?;
     match options {
@@ -199,10 +170,6 @@ pub fn permits_to_set<A: AsRef<[u8]>>(permits: &[u8], options: &[A]) -> Read<(u6
 }
 
 /// Reads the arguments that acquiring permits and waiting for them have in common.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn permits<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
@@ -218,10 +185,6 @@ pub fn permits<'a, A: AsRef<[u8]>>(
 }
 
 /// Reads the arguments of acquiring permits: how many may also be `ALL`, which is none here.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn permits_or_all<'a, A: AsRef<[u8]>>(
     owner_arg: &'a [u8],
     permits_arg: &[u8],
@@ -239,17 +202,9 @@ pub fn permits_or_all<'a, A: AsRef<[u8]>>(
 }
 
 /// Reads the count of a latch, how long it lives, and whether it replaces one that counts.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<Millis>, bool)> {
     let count = number("count", count, 1, Latch::COUNT_MAX)?;
-    let (replace, options) = match options {
-        [first, rest @ ..] if is(first, b"REPLACE") => (true, rest),
-        [rest @ .., last] if is(last, b"REPLACE") => (true, rest),
-        all => (false, all),
-    };
+    let (replace, options) = without(b"REPLACE", options);
     let lifetime = match options {
         [] => None,
         [word, n] if is(word, b"PX") => Some(number("lifetime-ms", n.as_ref(), 1, TEN_YEARS_MS)?),
@@ -259,10 +214,6 @@ pub fn latch<A: AsRef<[u8]>>(count: &[u8], options: &[A]) -> Read<(u64, Option<M
 }
 
 /// Reads `WORD count`, if it is there.
-///
-/// # Errors
-///
-/// If something else is there, or the count is out of range.
 pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> {
     match options {
         [] => Ok(None),
@@ -276,55 +227,33 @@ pub fn count<A: AsRef<[u8]>>(word: &[u8], options: &[A]) -> Read<Option<usize>> 
 
 /// Reads how many to show, and whether to begin anew after that: `COUNT count` and `RESET`, each if
 /// it is there, in any order.
-///
-/// # Errors
-///
-/// If something else is there, or the count is out of range.
 pub fn profile<A: AsRef<[u8]>>(options: &[A]) -> Read<(Option<usize>, bool)> {
-    match options {
-        [first, rest @ ..] if is(first, b"RESET") => Ok((count(b"COUNT", rest)?, true)),
-        [rest @ .., last] if is(last, b"RESET") => Ok((count(b"COUNT", rest)?, true)),
-        all => Ok((count(b"COUNT", all)?, false)),
-    }
+    let (reset, options) = without(b"RESET", options);
+    Ok((count(b"COUNT", options)?, reset))
 }
 
 /// Reads `WORD count` and `OTHER count`, each if it is there, in any order.
-///
-/// # Errors
-///
-/// If something else is there, or a count is out of range.
 pub fn counts<A: AsRef<[u8]>>(
     word: &[u8],
     other: &[u8],
     options: &[A],
 ) -> Read<(Option<usize>, Option<usize>)> {
+    let (first, second) = options.split_at(options.len().min(2));
     match options {
-        [first, _, rest @ ..] if is(first, other) => {
-            let shown = options.get(..2).map_or(Ok(None), |pair| count(other, pair))?;
-            Ok((count(word, rest)?, shown))
+        [name, ..] if is(name, other) => {
+            let shown = count(other, first)?;
+            Ok((count(word, second)?, shown))
         }
-        [_, _, rest @ ..] => {
-            let shown = options.get(..2).map_or(Ok(None), |pair| count(word, pair))?;
-            Ok((shown, count(other, rest)?))
-        }
-        all => Ok((count(word, all)?, None)),
+        _ => Ok((count(word, first)?, count(other, second)?)),
     }
 }
 
 /// Reads how long a session lives when nobody reads.
-///
-/// # Errors
-///
-/// If it is out of range.
 pub fn ttl(arg: &[u8]) -> Read<Millis> {
     number("ttl-ms", arg, 100, MINUTE_MS).map(Millis)
 }
 
 /// Reads what a reader acknowledges, how long it waits, and how much it takes at most.
-///
-/// # Errors
-///
-/// For the first of them that is not as it should be.
 pub fn next<A: AsRef<[u8]>>(
     ack: &[u8],
     timeout: &[u8],
@@ -336,11 +265,7 @@ pub fn next<A: AsRef<[u8]>>(
     Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
 }
 
-/// Takes `WORD text` off the options for each of these words, wherever it stands among them.
-///
-/// # Errors
-///
-/// If one is there twice, or without its text.
+/// Takes `WORD text` off the options for each of these words, wherever it stands among them, once.
 pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     words: [&[u8]; N],
     options: &[A],
@@ -359,20 +284,12 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     Ok((found, others))
 }
 
-/// Takes `SESSION id` off the options, wherever it stands among them.
-///
-/// # Errors
-///
-/// If it is there twice, or without an id.
+/// Takes `SESSION id` off the options, wherever it stands among them, once.
 pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)> {
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }
 
 /// Reads what a holder says of itself, if it says something. Those who share a lock do not.
-///
-/// # Errors
-///
-/// If it is too long, or the lock is to be shared.
 pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]>> {
     match value.map(AsRef::as_ref) {
         Some(_) if want == Want::Shared => Err(Refusal::SharedValue),
@@ -381,11 +298,7 @@ pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]
     }
 }
 
-/// Takes `BOUND` off the options, wherever it stands among them but for the place of a number.
-///
-/// # Errors
-///
-/// If it is there twice.
+/// Takes `BOUND` off the options, once, wherever it stands among them but for the place of a number.
 pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
     let (mut bound, mut others) = (0_usize, Vec::new());
     let mut rest = options.iter();

@@ -165,15 +165,15 @@ impl<P> Table<P> {
         bindings.looks.insert((look, place));
     }
 
-    /// The same with what an acquire or a wait has answered at once.
+    /// The same with what an acquire or a wait has answered at once, if it is to be bound.
     pub fn bind_granted(
         &mut self,
         at: &Situation<'_>,
         request: &Acquire<'_>,
         reply: AcquireReply,
-        session: SessionId,
+        session: impl Into<Option<SessionId>>,
     ) {
-        if let AcquireReply::Granted { token, .. } = reply {
+        if let (AcquireReply::Granted { token, .. }, Some(session)) = (reply, session.into()) {
             self.bind((at.key, request.owner), (token, request.lease), session, at.now);
         }
     }
@@ -184,9 +184,9 @@ impl<P> Table<P> {
         at: &SemaphoreAt<'_>,
         request: &Acquire<'_>,
         reply: TakeReply,
-        session: SessionId,
+        session: impl Into<Option<SessionId>>,
     ) {
-        if let TakeReply::Holds(_) = reply {
+        if let (TakeReply::Holds(_), Some(session)) = (reply, session.into()) {
             self.bind((at.key, request.owner), (Token::NONE, request.lease), session, at.now);
         }
     }

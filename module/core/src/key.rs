@@ -19,6 +19,16 @@ pub enum Kind {
 impl Kind {
     /// All of them.
     pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Latch, Self::Semaphore, Self::Changes];
+
+    /// What clients call the key of which something is waited for.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Lock | Self::Changes => "lock",
+            Self::Semaphore => "semaphore",
+            Self::Latch => "latch",
+        }
+    }
 }
 
 /// What is waited for, kept: a database number, a key, and what it is.

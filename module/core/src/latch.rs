@@ -15,7 +15,7 @@ use crate::planted::Bug;
 use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
-use crate::waiting::WaitedFor;
+use crate::waiting::{At, WaitedFor};
 
 /// The value of the field of each participant that has counted. Not a number, as nothing here but the
 /// holds of an owner: see [`crate::Token::text`].
@@ -68,15 +68,7 @@ impl Latch {
 }
 
 /// A latch at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct LatchAt<'a> {
-    /// Which one.
-    pub key: KeyRef<'a>,
-    /// What its key says.
-    pub seen: Latch,
-    /// What time it is.
-    pub now: Now,
-}
+pub type LatchAt<'a> = At<'a, Latch>;
 
 /// What to write to the key of a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

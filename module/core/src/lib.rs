@@ -125,4 +125,4 @@ pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText}
 pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
-pub use waiting::{Join, WaitedFor};
+pub use waiting::{At, Join, WaitedFor};

@@ -10,7 +10,8 @@
 //! Each of those who share a lock has a lease of its own, in its field. The key expires when the
 //! last of these leases ends.
 
-use crate::parse::{in_two, strict_decimal};
+use crate::lock::RESERVED_FIELDS;
+use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
 use crate::planted::Bug;
 use crate::types::{HOLDS_MAX, UnixMillis};
 
@@ -89,6 +90,14 @@ impl Share {
         let holds = strict_decimal(holds).filter(|holds| (1..=HOLDS_MAX).contains(holds))?;
         let until = strict_decimal(until).map(UnixMillis)?;
         (until <= Self::ENDLESS).then_some(Self { holds, until })
+    }
+
+    /// Reads a field of a key that many may hold: what its owner has, if it can be that. `None` if the
+    /// key keeps the field for itself.
+    #[must_use]
+    pub fn of_field(field: &[u8], value: &[u8]) -> Option<Option<Self>> {
+        let is_owners = !RESERVED_FIELDS.contains(&field);
+        is_owners.then(|| Self::read(value).filter(|_| field.len() <= OWNER_BYTES_MAX))
     }
 
     /// The value of the field.

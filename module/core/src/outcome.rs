@@ -84,18 +84,9 @@ impl<P> Change<P> {
 
     /// The same change, or [`Change::None`] if it would change nothing.
     pub(crate) fn or_none(self) -> Self {
-        match self {
-            Self::Update { holds: None, token: None, until: None, value: None } => Self::None,
-            Self::None
-            | Self::Take { .. }
-            | Self::Update { .. }
-            | Self::Free
-            | Self::GiveWay
-            | Self::HandOff(_)
-            | Self::Share(_)
-            | Self::Leave
-            | Self::Beside { .. } => self,
-        }
+        let nothing =
+            matches!(self, Self::Update { holds: None, token: None, until: None, value: None });
+        if nothing { Self::None } else { self }
     }
 }
 

@@ -26,10 +26,8 @@ impl<P> Table<P> {
         let queue = self.queues.find(key)?;
         let (first, _) = self.front(queue)?;
         let waiter = self.queues.waiter(first)?;
-        match waiter.want {
-            Want::Permits(permits) => Some((&waiter.owner, permits)),
-            Want::Exclusive | Want::Shared | Want::Zero | Want::Changes(_) => None,
-        }
+        let Want::Permits(permits) = waiter.want else { return None };
+        Some((&waiter.owner, permits))
     }
 
     /// Sets how many permits there are; with `only_new` not if that was done before.

@@ -194,13 +194,6 @@ impl<P> Table<P> {
 }
 
 fn grant_of(outcome: &Outcome) -> Option<(LockKey, Rc<[u8]>, Granted)> {
-    match outcome.ending {
-        Ending::Granted(granted) => Some((outcome.key.clone(), Rc::clone(&outcome.owner), granted)),
-        Ending::Open
-        | Ending::TimedOut
-        | Ending::Cancelled
-        | Ending::Replaced
-        | Ending::Dismissed(_)
-        | Ending::Changed(_) => None,
-    }
+    let Ending::Granted(granted) = outcome.ending else { return None };
+    Some((outcome.key.clone(), Rc::clone(&outcome.owner), granted))
 }

@@ -14,9 +14,7 @@ use std::hash::BuildHasher;
 use foldhash::quality::RandomState;
 
 use crate::key::{KeyRef, Kind};
-use crate::lock::RESERVED_FIELDS;
 use crate::mode::Share;
-use crate::parse::OWNER_BYTES_MAX;
 use crate::planted::Bug;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
@@ -146,17 +144,15 @@ pub struct Found {
 
 impl Found {
     fn see(&mut self, pass: &mut Pass, field: &[u8], value: &[u8], now: UnixMillis) {
-        if RESERVED_FIELDS.contains(&field) {
-            return;
-        }
-        match Share::read(value).filter(|_| field.len() <= OWNER_BYTES_MAX) {
-            None => self.has_others = true,
-            Some(share) if share.is_live(now) => {
+        match Share::of_field(field, value) {
+            None => {}
+            Some(None) => self.has_others = true,
+            Some(Some(share)) if share.is_live(now) => {
                 self.living.get_or_insert_with(|| (field.into(), share.until));
                 self.held = self.held.saturating_add(share.holds);
                 pass.see(share.until);
             }
-            Some(share) => {
+            Some(Some(share)) => {
                 self.dead.insert(field.into(), share.holds);
             }
         }

@@ -13,7 +13,7 @@ use crate::mode::Share;
 use crate::outcome::HandOff;
 use crate::parse::{in_two, strict_decimal};
 use crate::types::{Now, UnixMillis};
-use crate::waiting::WaitedFor;
+use crate::waiting::{At, WaitedFor};
 
 /// What a key says of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,16 +69,8 @@ impl Permits {
     }
 }
 
-/// A semaphore at one moment.
-#[derive(Clone, Copy, Debug)]
-pub struct SemaphoreAt<'a> {
-    /// Which one.
-    pub key: KeyRef<'a>,
-    /// What its key says, to the owner that asks or to the first waiter.
-    pub seen: Semaphore,
-    /// What time it is.
-    pub now: Now,
-}
+/// A semaphore at one moment, as it is for the owner that asks or for the first waiter.
+pub type SemaphoreAt<'a> = At<'a, Semaphore>;
 
 /// What to write to the key of a semaphore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -54,16 +54,10 @@ impl<P> Change<P> {
         if matches!(self, Self::None) {
             self = Self::Update { holds: None, token: None, until: None, value: None };
         }
-        match &mut self {
-            Self::Take { value, .. } => *value = Some(said.into()).filter(|_| !said.is_empty()),
-            Self::Update { value, .. } => *value = Some(said.into()),
-            Self::None
-            | Self::Free
-            | Self::GiveWay
-            | Self::HandOff(_)
-            | Self::Share(_)
-            | Self::Leave
-            | Self::Beside { .. } => {}
+        if let Self::Take { value, .. } = &mut self {
+            *value = Some(said.into()).filter(|_| !said.is_empty());
+        } else if let Self::Update { value, .. } = &mut self {
+            *value = Some(said.into());
         }
         self
     }

@@ -29,6 +29,17 @@ pub struct Join<'a> {
     pub timeout: Option<Millis>,
 }
 
+/// Everything known about a latch or a semaphore at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a, S> {
+    /// Which key.
+    pub key: KeyRef<'a>,
+    /// What is there.
+    pub seen: S,
+    /// What time it is.
+    pub now: Now,
+}
+
 /// What can be waited for, as it is at a moment.
 pub trait WaitedFor {
     /// Its key, the moment, and when it is to be looked at next if nobody says otherwise.

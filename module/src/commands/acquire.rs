@@ -81,9 +81,7 @@ pub(super) fn run(
     let need = need(request);
     let outcome = server.on_lock(ctx, key, Some(owner), need, |table, at| {
         let (reply, change) = table.acquire(at, request);
-        if let Some(session) = bound {
-            table.bind_granted(at, request, reply, session);
-        }
+        table.bind_granted(at, request, reply, bound);
         (reply, change.saying(says.filter(|_| is_granted(reply))))
     });
     if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {

@@ -10,6 +10,13 @@ use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
 use crate::server::Server;
 use crate::{clock, sessions};
 
+/// A key, and what more is shown of it.
+pub(super) const SHOWS: &[ArgSpec] = &[
+    ArgSpec::Key,
+    ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
+    ArgSpec::OptionalNumber { word: c"HOLDERS", name: c"count" },
+];
+
 pub(crate) struct LockInfo;
 
 impl Operation for LockInfo {
@@ -18,11 +25,7 @@ impl Operation for LockInfo {
         flags: c"readonly fast",
         summary: c"Says who holds a lock, for how long, and who waits for it.",
         complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
-        args: &[
-            ArgSpec::Key,
-            ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
-            ArgSpec::OptionalNumber { word: c"HOLDERS", name: c"count" },
-        ],
+        args: SHOWS,
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {

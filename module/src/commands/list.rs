@@ -1,6 +1,6 @@
 //! `LOCK.LIST [COUNT count]`, `LOCK.PROFILE [COUNT count] [RESET]`
 
-use kvlock_core::{Cost, Kind, LockKey, Observed, arguments};
+use kvlock_core::{Cost, LockKey, Observed, arguments};
 
 use super::info::number;
 use super::{Answer, Operation, SHOWN};
@@ -73,14 +73,9 @@ impl Operation for LockProfile {
 }
 
 fn entry(key: &LockKey, cost: Cost) -> Reply {
-    let kind = match key.kind {
-        Kind::Lock | Kind::Changes => "lock",
-        Kind::Semaphore => "semaphore",
-        Kind::Latch => "latch",
-    };
     Reply::Map(vec![
         ("key", Reply::Bytes(key.name.to_vec())),
-        ("kind", Reply::Word(kind)),
+        ("kind", Reply::Word(key.kind.word())),
         ("waited", Reply::Number(cost.waited.0)),
         ("longest-wait", Reply::Number(cost.longest.0)),
         ("hand-offs", Reply::Number(cost.hand_offs)),

@@ -21,7 +21,7 @@ use kvlock_core::Dismissal;
 use kvlock_core::arguments::Refusal;
 
 use crate::module::DRAINING;
-use crate::redis::{Arg, Args, Command, CommandSpec, Ctx, Registry, Reply};
+use crate::redis::{Arg, Command, CommandSpec, Ctx, Registry, Reply};
 use crate::server::{self, Server};
 
 /// How many locks or sessions are shown unless the caller says so.
@@ -42,12 +42,12 @@ trait Operation: 'static {
 impl<O: Operation> Command for O {
     const SPEC: CommandSpec = O::SPEC;
 
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply {
+    fn run(ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Reply {
         let answer = server::with_unless_busy(|server| {
             if O::SPEC.writes() && !server.may_serve() {
                 return READ_ONLY;
             }
-            O::run(server, ctx, args.all()).unwrap_or_else(|trouble| trouble)
+            O::run(server, ctx, args).unwrap_or_else(|trouble| trouble)
         });
         answer.unwrap_or(BUSY)
     }

@@ -6,7 +6,7 @@ use kvlock_core::{
 };
 
 use super::acquire::bound_to;
-use super::info::{number, quarantine, queue};
+use super::info::{SHOWS, number, quarantine, queue};
 use super::wait::{How, enqueue};
 use super::{Answer, MISMATCH, NOT_A_LOCK, Operation, TOO_MANY_PERMITS, UNSET, release, renew};
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
@@ -73,36 +73,27 @@ impl Operation for SemAcquire {
             arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
         let at = (*key, Kind::Semaphore, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;
-        if let Some(permits) = permits {
-            return Ok(take(server, ctx, *key, *owner, permits, &request, bound));
-        }
-        let all = Some(Permits::MAX);
-        let outcome = server.on_semaphore(ctx, *key, Some(*owner), all, |server, at| {
-            let (outcome, change) = server.table.drain_permits(at, &request);
-            if let Some(session) = bound {
-                server.table.bind_taken(at, &request, outcome, session);
-            }
-            (outcome, change)
-        });
-        Ok(taken(outcome))
+        Ok(take(server, ctx, *key, *owner, permits, &request, bound))
     }
 }
 
-/// Takes permits without waiting.
+/// Takes so many permits without waiting; if it does not say, all that are free.
 fn take(
     server: &mut Server,
     ctx: &Ctx<'_>,
     key: Arg<'_>,
     owner: Arg<'_>,
-    permits: u64,
+    permits: Option<u64>,
     request: &Acquire<'_>,
     bound: Option<SessionId>,
 ) -> Reply {
-    taken(server.on_semaphore(ctx, key, Some(owner), Some(permits), |server, at| {
-        let (outcome, change) = server.table.take_permits(at, permits, request);
-        if let Some(session) = bound {
-            server.table.bind_taken(at, request, outcome, session);
-        }
+    let most = permits.unwrap_or(Permits::MAX);
+    taken(server.on_semaphore(ctx, key, Some(owner), Some(most), |server, at| {
+        let (outcome, change) = match permits {
+            Some(permits) => server.table.take_permits(at, permits, request),
+            None => server.table.drain_permits(at, request),
+        };
+        server.table.bind_taken(at, request, outcome, bound);
         (outcome, change)
     }))
 }
@@ -151,15 +142,15 @@ impl Operation for SemWait {
         let timeout = arguments::timeout(timeout.bytes())?;
         let how = How::find(server, ctx, session, bound)?;
         if how == How::Not {
-            return Ok(take(server, ctx, *key, *owner, permits, &request, None));
+            return Ok(take(server, ctx, *key, *owner, Some(permits), &request, None));
         }
         let at = KeyRef::semaphore(ctx.db(), key.bytes());
         let bound = how.bound_to(server, bound, at, request.owner)?;
         let joined = server.on_semaphore(ctx, *key, Some(*owner), Some(permits), |server, at| {
             let (outcome, change) =
                 server.table.wait_for_permits(at, permits, &request, how.session());
-            if let (WaitReply::Now(reply), Some(session)) = (outcome, bound) {
-                server.table.bind_taken(at, &request, reply, session);
+            if let WaitReply::Now(reply) = outcome {
+                server.table.bind_taken(at, &request, reply, bound);
             }
             let (owner, lease, want) = (request.owner, request.lease, Want::Permits(permits));
             let join = Join { owner, want, lease, timeout };
@@ -229,11 +220,7 @@ impl Operation for SemInfo {
         flags: c"readonly fast",
         summary: c"Says how many permits a semaphore has, who holds them and who waits.",
         complexity: c"O(1), with WAITERS or HOLDERS O(count), and O(1) for each dead holder",
-        args: &[
-            ArgSpec::Key,
-            ArgSpec::OptionalNumber { word: c"WAITERS", name: c"count" },
-            ArgSpec::OptionalNumber { word: c"HOLDERS", name: c"count" },
-        ],
+        args: SHOWS,
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {

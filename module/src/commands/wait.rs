@@ -51,12 +51,12 @@ impl Operation for LockWait {
         let need = acquire::need(&request);
         let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
             let (outcome, change) = table.wait(at, &request, how.session());
-            if let (WaitReply::Now(reply), Some(session)) = (outcome, bound) {
-                table.bind_granted(at, &request, reply, session);
+            let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
+            if let WaitReply::Now(reply) = outcome {
+                table.bind_granted(at, &request, reply, bound);
             }
             let Acquire { owner, want, lease, .. } = request;
             let join = Join { owner, want, lease, timeout };
-            let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
             let change = change.saying(says.filter(|_| granted));
             let enqueue = |via| {
                 let (waiter, replaced) = enqueue(table, at, &join, via, bound);

@@ -102,28 +102,27 @@ impl Ctx<'_> {
     /// Says whether the caller has a user, or the client that a script acts for. Nothing is called:
     /// that there is no such command is found out after that.
     pub(super) fn acts_for_a_user(&self) -> bool {
-        let call = required!(RedisModule_Call);
-        // SAFETY: the context is alive; there are no arguments, "C" is to act as the caller's user.
-        let raw = unsafe { call(self.raw, c"kvlock.nothing".as_ptr(), c"C".as_ptr()) };
-        let unknown = std::io::Error::last_os_error().kind() == std::io::ErrorKind::NotFound;
-        if !raw.is_null() {
-            drop(CallReply(raw));
-        }
-        unknown
+        // "C" is to act as the caller's user.
+        self.is_unknown(c"kvlock.nothing", c"C")
     }
 
     /// Says whether the server knows a command by this name, rather than having it renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
+        // No arguments are too few for each command that we ask for: none is executed.
+        !self.is_unknown(name, c"")
+    }
+
+    /// Says whether the server comes to see that there is no such command, called like that.
+    fn is_unknown(&self, name: &CStr, how: &CStr) -> bool {
         let call = required!(RedisModule_Call);
-        // SAFETY: the context is alive; there are no arguments. That is too few for each command
-        // that we ask for: none is executed.
-        let raw = unsafe { call(self.raw, name.as_ptr(), c"".as_ptr()) };
-        let unknown = std::io::Error::last_os_error().kind() == std::io::ErrorKind::NotFound;
-        if !raw.is_null() {
-            drop(CallReply(raw));
-            return true;
+        // SAFETY: the context is alive; there are no arguments.
+        let raw = unsafe { call(self.raw, name.as_ptr(), how.as_ptr()) };
+        let error = std::io::Error::last_os_error().kind();
+        if raw.is_null() {
+            return error == std::io::ErrorKind::NotFound;
         }
-        !unknown
+        drop(CallReply(raw));
+        false
     }
 
     /// Says whether what was answered in this turn to a client that is being closed was not sent. Not

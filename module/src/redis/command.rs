@@ -18,18 +18,7 @@ pub(crate) trait Command: 'static {
     const SPEC: CommandSpec;
 
     /// What it does. The arguments do not contain the command's own name.
-    fn run(ctx: &Ctx<'_>, args: &Args<'_>) -> Reply;
-}
-
-/// The arguments of a call, without the command's own name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Args<'a>(&'a [Arg<'a>]);
-
-impl<'a> Args<'a> {
-    /// All of them.
-    pub(crate) fn all(&self) -> &'a [Arg<'a>] {
-        self.0
-    }
+    fn run(ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Reply;
 }
 
 /// What the server and its users are told of a command.
@@ -205,7 +194,7 @@ unsafe extern "C" fn call<C: Command>(
         // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
         // `argc` of them until this callback returns.
         let args = unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) };
-        Some(C::run(&ctx, &Args(args.get(1..).unwrap_or_default())))
+        Some(C::run(&ctx, args.get(1..).unwrap_or_default()))
     });
     let reply = match reply {
         Some(reply) => reply,
@@ -310,46 +299,40 @@ fn arg_spec(
     match arg {
         ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
         ArgSpec::Text(name) => plain(name, TEXT),
-        ArgSpec::OptionalText(name) => {
-            raw::RedisModuleCommandArg { flags: OPTIONAL, ..plain(name, TEXT) }
-        }
+        ArgSpec::OptionalText(name) => optional(plain(name, TEXT)),
         ArgSpec::Number(name) => plain(name, NUMBER),
         ArgSpec::NumberOrWord { name, word } => {
-            let [first, second, _] = options;
-            *first = plain(name, NUMBER);
-            *second = raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(c"all", WORD) };
-            let subargs = options.as_mut_ptr();
-            raw::RedisModuleCommandArg { subargs, ..plain(c"amount", ONE_OF) }
+            one_of(plain(name, NUMBER), behind(word, c"all", WORD), options)
         }
-        ArgSpec::OptionalWord { word, name } => raw::RedisModuleCommandArg {
-            token: word.as_ptr(),
-            flags: OPTIONAL,
-            ..plain(name, WORD)
-        },
-        ArgSpec::OptionalNumber { word, name } => raw::RedisModuleCommandArg {
-            token: word.as_ptr(),
-            flags: OPTIONAL,
-            ..plain(name, NUMBER)
-        },
-        ArgSpec::NamedText { word, name } => {
-            raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(name, TEXT) }
-        }
-        ArgSpec::OptionalNamedText { word, name } => raw::RedisModuleCommandArg {
-            token: word.as_ptr(),
-            flags: OPTIONAL,
-            ..plain(name, TEXT)
-        },
+        ArgSpec::OptionalWord { word, name } => optional(behind(word, name, WORD)),
+        ArgSpec::OptionalNumber { word, name } => optional(behind(word, name, NUMBER)),
+        ArgSpec::NamedText { word, name } => behind(word, name, TEXT),
+        ArgSpec::OptionalNamedText { word, name } => optional(behind(word, name, TEXT)),
         ArgSpec::OptionalWordOrNumber { word, other, name } => {
-            let [first, second, _] = options;
-            *first = raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(c"all", WORD) };
-            *second = raw::RedisModuleCommandArg { token: other.as_ptr(), ..plain(name, NUMBER) };
-            raw::RedisModuleCommandArg {
-                flags: OPTIONAL,
-                subargs: options.as_mut_ptr(),
-                ..plain(c"amount", ONE_OF)
-            }
+            let (word, number) = (behind(word, c"all", WORD), behind(other, name, NUMBER));
+            optional(one_of(word, number, options))
         }
     }
+}
+
+fn optional(arg: raw::RedisModuleCommandArg) -> raw::RedisModuleCommandArg {
+    raw::RedisModuleCommandArg { flags: OPTIONAL, ..arg }
+}
+
+/// An argument that begins with a word, or is nothing else.
+fn behind(word: &CStr, name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg {
+    raw::RedisModuleCommandArg { token: word.as_ptr(), ..plain(name, kind) }
+}
+
+fn one_of(
+    first: raw::RedisModuleCommandArg,
+    second: raw::RedisModuleCommandArg,
+    options: &mut [raw::RedisModuleCommandArg; 3],
+) -> raw::RedisModuleCommandArg {
+    let [one, other, _] = &mut *options;
+    (*one, *other) = (first, second);
+    let subargs = options.as_mut_ptr();
+    raw::RedisModuleCommandArg { subargs, ..plain(c"amount", ONE_OF) }
 }
 
 fn plain(name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg {

@@ -72,30 +72,6 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
-    // SAFETY: handed on as it was given.
-    unsafe { load(ctx, argv, argc) }
-}
-
-/// The server unloads the module.
-///
-/// # Safety
-///
-/// To be called by the server only, with its context.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
-    // SAFETY: the context lives until this callback returns.
-    guard(Entry::Unload, (), || Module::unload(&unsafe { Ctx::new(ctx) }));
-    OK
-}
-
-/// # Safety
-///
-/// As for [`RedisModule_OnLoad`].
-unsafe fn load(
-    ctx: *mut raw::RedisModuleCtx,
-    argv: *mut *mut raw::RedisModuleString,
-    argc: c_int,
-) -> c_int {
     const API: c_int = raw::REDISMODULE_APIVER_1.cast_signed();
     // The allocator is the server's and not there yet: the name must not be allocated.
     let mut name = [0_u8; 32];
@@ -124,6 +100,18 @@ unsafe fn load(
             ERR
         }
     }
+}
+
+/// The server unloads the module.
+///
+/// # Safety
+///
+/// To be called by the server only, with its context.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    // SAFETY: the context lives until this callback returns.
+    guard(Entry::Unload, (), || Module::unload(&unsafe { Ctx::new(ctx) }));
+    OK
 }
 
 /// # Safety

@@ -44,7 +44,7 @@ mod scan;
 mod text;
 mod timer;
 
-pub(crate) use command::{ArgSpec, Args, Command, CommandSpec};
+pub(crate) use command::{ArgSpec, Command, CommandSpec};
 pub(crate) use config::{ConfigKind, ConfigSpec};
 pub(crate) use ctx::{Ctx, not_replicated};
 pub(crate) use events::{KeyEvent, ServerEvent};
