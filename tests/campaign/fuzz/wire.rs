@@ -57,6 +57,10 @@ impl Wire {
         Ok(wire)
     }
 
+    pub(super) fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
     /// Whether more is waiting to be sent, or answered, than makes sense.
     pub(super) fn is_full(&self) -> bool {
         self.outbox.len() > BOX || self.sent > self.replies + AHEAD
