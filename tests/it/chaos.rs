@@ -96,6 +96,11 @@ fn it_sees_one_permit_too_many() {
 }
 
 #[test]
+fn it_sees_a_repetition_take_more_permits() {
+    sees("drain-takes-twice", "Surprise: r");
+}
+
+#[test]
 fn it_sees_a_large_request_overtaken_by_small_ones() {
     sees("permits-overtake", "Fifo");
 }

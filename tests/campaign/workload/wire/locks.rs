@@ -172,6 +172,7 @@ impl<'a> Worker<'a> {
             0..=3 => return self.meddle(),
             4..=5 if is_wild_lock => return self.force_release(),
             6..=8 if is_wild_lock => return self.delete_and_acquire(),
+            9..=16 if self.kind == KeyKind::Semaphore => return self.take_all_twice(),
             _ => {}
         }
         let lease = self.lease();
@@ -372,6 +373,39 @@ impl<'a> Worker<'a> {
 
     fn goes_on_sharing(&mut self) -> bool {
         self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
+    }
+
+    /// Takes all permits, and again when another has given one back: the repetition takes nothing. One
+    /// transaction: nobody comes between, and nothing is left of it.
+    fn take_all_twice(&mut self) {
+        let (key, all) =
+            (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);
+        let all = [all, cmd!["HOLDS", 1]].concat();
+        let commands = [
+            cmd!["MULTI"],
+            cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS],
+            all.clone(),
+            cmd!["SEM.RELEASE", key, "another", "ALL"],
+            all,
+            cmd!["SEM.RELEASE", key, self.owner, "ALL"],
+            cmd!["EXEC"],
+        ];
+        commands.iter().for_each(|command| self.side.connection().send(command));
+        let mut last = Value::Nil;
+        for _ in &commands {
+            match self.side.connection().receive(SOON) {
+                Ok(reply) => last = reply,
+                Err(_) => return self.side.reconnect(),
+            }
+        }
+        let Value::Array(replies) = last else { return };
+        if let [Value::Integer(1), Value::Integer(taken), _, again, _] = &replies[..] {
+            self.client.scene.notes.add("semaphore: all taken twice", 1);
+            if *again != Value::Integer(*taken) {
+                let what = format!("{key}: {taken} were all, and {again} when taken again");
+                self.client.scene.notes.surprise(what);
+            }
+        }
     }
 
     /// Goes from holding the lock alone to sharing it, and asks what token that has.
