@@ -222,6 +222,7 @@ async fn nobody_who_settles_waits_for_those_in_line() {
     assert!(stage.is_free("other") && !waiter.is_finished());
     waiter.abort();
     stage.control.run("LOCK.RELEASE k somebody");
+    drop(soon(waiter).await);
     stage.assert_nothing_is_left().await;
 }
 

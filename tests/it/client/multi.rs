@@ -90,6 +90,7 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
     assert!(!stage.is_free("a") && !stage.is_free("b"));
     waiter.abort();
     stage.control.run("DEL c");
+    drop(soon(waiter).await);
     stage.assert_nothing_is_left().await;
 }
 
