@@ -1,9 +1,8 @@
-//! Transcripts of the table: what each command answers, what it writes, and how everything stands
-//! after it. They are in `data/`, one idea a file, and are meant to be read.
+//! Transcripts of the table: what each command answers, what it writes, and which locks stand otherwise
+//! than before, but for the time that has passed. They are in `data/`, one idea a file, and are meant to be read.
 //!
 //! ```text
 //! command argument=value …
-//! ----
 //! what it came to, up to the next empty line
 //! ```
 //!
@@ -105,7 +104,6 @@ fn play(transcript: &str) -> String {
         }
         // What it came to the last time.
         lines.by_ref().find(|line| line.is_empty());
-        played += "----\n";
         played += &stage.run(line);
         played += "\n";
     }

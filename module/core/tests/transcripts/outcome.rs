@@ -1,10 +1,16 @@
-//! What comes of a command on the stage, and how everything stands then.
+//! What comes of a command on the stage, and what stands otherwise then.
 
-use kvlock_core::{Cause, Change, Counters, HandOff, UnixMillis, Want};
+use kvlock_core::{Cause, Change, Counters, HandOff, MonoMillis, Now, UnixMillis, Want};
 
 use crate::stage::{Client, Grant, Stage};
 use crate::words;
 use kvlock_core_reference::sim::{Asked, Name, first_look, key_ref};
+
+/// With these nothing changes in how a lock stands because time goes by.
+const DATES: [Now; 2] = {
+    let end = Now { unix_us: u64::MAX, mono: MonoMillis(u64::MAX) };
+    [Now { unix_us: 0, mono: MonoMillis(0) }, end]
+};
 
 impl Stage {
     pub(crate) fn carry_out(&mut self, lock: &Name, caller: &str, change: Change<Client>) {
@@ -39,37 +45,49 @@ impl Stage {
         self.tell(Some(client), &told);
     }
 
-    /// How everything stands, and what was counted since.
-    pub(crate) fn standing(&self, before: &Counters) -> String {
-        let mut all = String::new();
-        let now = self.clock.now();
-        for lock in &self.names {
-            let seen = words::seen(&self.space.observe(lock, Asked::NOBODY), now);
-            all += &format!("{}: {seen}\n", words::key(lock));
-            for (owner, (holds, until)) in self.space.shares(lock) {
-                let left = UnixMillis(until).since(now.unix()).0;
-                all += &format!("  shared by {owner}, holds {holds}, {left} left\n");
-            }
-            for (place, waiter) in (1..).zip(self.table.queue_of(key_ref(lock))) {
-                let owner = String::from_utf8_lossy(waiter.owner);
-                let waited = now.mono.since(waiter.since).0;
-                let ends = waiter.client.and_then(|client| client.ends);
-                let left = match ends {
-                    Some(end) => format!("{} left", end.since(now.mono).0),
-                    None => "no limit".to_owned(),
-                };
-                let by = match (waiter.client, waiter.session) {
-                    (Some(client), _) if *client.name == *owner => String::new(),
-                    (Some(client), _) => format!(" ({})", client.name),
-                    (None, name) => format!(" (session {})", self.session_named(name)),
-                };
-                let want = if waiter.want == Want::Shared { " to share" } else { "" };
-                all += &format!("  {place}. {owner}{by}{want}, waited {waited}, {left}\n");
+    /// What stands otherwise than it was last said, and what was counted since.
+    pub(crate) fn news(&mut self, before: &Counters) -> String {
+        let (now, mut all) = (self.clock.now(), String::new());
+        for lock in self.names.clone() {
+            let stands = self.stands(&lock, DATES);
+            if self.said.insert(lock.clone(), stands.clone()) != Some(stands) {
+                all += &self.stands(&lock, [now, now]);
             }
         }
-        if let Some(look) = first_look(&self.table) {
-            all += &format!("next look in {}\n", look.since(now.unix()).0);
+        let look = first_look(&self.table);
+        if std::mem::replace(&mut self.look_said, look) != look {
+            all += &match look {
+                Some(look) => format!("next look in {}\n", look.since(now.unix()).0),
+                None => "no look planned\n".to_owned(),
+            };
         }
         all + &words::counted(before, self.table.counters())
+    }
+
+    /// How a lock stands: what is left is counted from the first of these, what has passed until the second.
+    fn stands(&self, lock: &Name, [from, till]: [Now; 2]) -> String {
+        let seen = self.space.observe(lock, Asked::NOBODY);
+        let mut all = format!("{}: {}\n", words::key(lock), words::seen(&seen, from));
+        for (owner, (holds, until)) in self.space.shares(lock) {
+            let left = UnixMillis(until).since(from.unix()).0;
+            all += &format!("  shared by {owner}, holds {holds}, {left} left\n");
+        }
+        for (place, waiter) in (1..).zip(self.table.queue_of(key_ref(lock))) {
+            let owner = String::from_utf8_lossy(waiter.owner);
+            let waited = till.mono.since(waiter.since).0;
+            let ends = waiter.client.and_then(|client| client.ends);
+            let left = match ends {
+                Some(end) => format!("{} left", end.since(from.mono).0),
+                None => "no limit".to_owned(),
+            };
+            let by = match (waiter.client, waiter.session) {
+                (Some(client), _) if *client.name == *owner => String::new(),
+                (Some(client), _) => format!(" ({})", client.name),
+                (None, name) => format!(" (session {})", self.session_named(name)),
+            };
+            let want = if waiter.want == Want::Shared { " to share" } else { "" };
+            all += &format!("  {place}. {owner}{by}{want}, waited {waited}, {left}\n");
+        }
+        all
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kvlock_core::{
     Acquire, Cause, Change, Dismissal, GrantId, Join, Limits, Millis, MonoMillis, Reading, Release,
-    Table, Token, Via, WaitReply, WaiterId, Want,
+    Table, Token, UnixMillis, Via, WaitReply, WaiterId, Want,
 };
 
 use crate::{Args, words};
@@ -42,6 +42,9 @@ pub(crate) struct Stage {
     pub(crate) readings: BTreeMap<String, Reading>,
     /// By the name of the client: grants whose reply is on its way.
     pub(crate) grants: BTreeMap<String, Grant>,
+    /// How each lock was last said to stand, and when the first look was.
+    pub(crate) said: BTreeMap<Name, String>,
+    pub(crate) look_said: Option<UnixMillis>,
     /// What happened in this step.
     pub(crate) log: String,
 }
@@ -59,11 +62,13 @@ impl Stage {
             waiting: BTreeMap::new(),
             readings: BTreeMap::new(),
             grants: BTreeMap::new(),
+            said: BTreeMap::new(),
+            look_said: None,
             log: String::new(),
         }
     }
 
-    /// Carries out one command; returns what it came to and how everything stands then.
+    /// Carries out one command; returns what it came to and what stands otherwise.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let before = *self.table.counters();
         let (command, mut args) = Args::parse(line);
@@ -80,7 +85,7 @@ impl Stage {
         self.tell_readers();
         self.table.check().expect("the invariants hold");
         let happened = std::mem::take(&mut self.log);
-        happened + &self.standing(&before)
+        happened + &self.news(&before)
     }
 
     /// What a client asks for. Whoever is owed the lock gets it first.
