@@ -24,14 +24,12 @@
 //! O(n log n). An owner's own calls on one lock are taken to follow each other, as the client does it.
 
 mod grants;
+#[cfg(test)]
+mod histories;
 mod holds;
 mod idle;
 mod latches;
 mod permits;
-#[cfg(test)]
-mod planted;
-#[cfg(test)]
-mod planted_family;
 mod queue;
 
 use crate::history::{Call, Request};
