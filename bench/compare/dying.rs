@@ -129,7 +129,7 @@ fn killed_holder(contender: &'static Contender, locks: usize) -> Measured {
     Ok((figures.map(|(name, value)| (name.to_owned(), value)).into(), version))
 }
 
-/// Long enough for so many to get in line; at a moment that has nothing to do with renewals.
+/// Long enough for that number of waiters to get in line; at a moment that has nothing to do with renewals.
 fn in_line(tasks: usize) {
     let any = driver::now() % 700;
     sleep(Duration::from_millis(1_000 + tasks as u64 / 20 + any));

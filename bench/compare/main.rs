@@ -6,7 +6,7 @@
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
 //! compare --cells '1 waiter'  only what has that name; likewise
-//! compare --rounds 1          so many rounds at most
+//! compare --rounds 1          one round at most
 //! compare --minutes 5         no round that would end later
 //! compare --publish           in the published results, the scenarios measured replace their like
 //! compare --render            tables and pictures from the committed results

@@ -100,7 +100,7 @@ impl Plan {
         }
     }
 
-    /// One contender, as so many processes that want the same lock.
+    /// One contender, as that number of processes that want the same lock.
     pub(crate) fn contended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::OwnEach };
         let plan = Self::uncontended(contender, tasks, seconds);

@@ -59,7 +59,7 @@ impl Wire {
         }
     }
 
-    /// Reads so many replies, and looks at nothing but the first byte of the first. It copies
+    /// Reads `replies` replies, and looks at nothing but the first byte of the first. It copies
     /// nothing: the load must cost less than the server's work.
     pub(crate) async fn skip_replies(&mut self, replies: usize) -> u8 {
         self.buffer.reserve(PIPELINE);

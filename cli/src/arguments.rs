@@ -179,8 +179,8 @@ pub(crate) struct Run {
     /// Share the lock with others who do, as readers; whoever runs without this runs alone
     #[arg(short, long)]
     pub(crate) shared: bool,
-    /// Take N of TOTAL permits of the semaphore of that name, instead of a lock: no more than so many
-    /// run at a time. Who comes first says how many there are
+    /// Take N of TOTAL permits of the semaphore of that name, instead of a lock: at most TOTAL are
+    /// taken at a time. The first to come says how many there are
     #[arg(short, long, value_name = "N/TOTAL", value_parser = share, conflicts_with = "shared")]
     pub(crate) permits: Option<Share>,
     /// For how long the lock stays taken if this machine dies; renewed while the command runs
@@ -208,7 +208,7 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-/// So many of so many permits.
+/// N of TOTAL permits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     pub(crate) wanted: u32,

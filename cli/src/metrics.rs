@@ -20,7 +20,7 @@ pub(crate) fn metrics(address: &Address, task: &Metrics) -> Result<ExitCode, Fai
     }
 }
 
-/// All figures of a server, and of so many of its locks.
+/// All figures of a server, and of a limited number of its locks.
 fn measured(address: &Address, locks: u32) -> Result<String, Failure> {
     let mut server = Watched::connect(address)?;
     let figures = server.figures()?;

@@ -190,7 +190,7 @@ impl Job {
         let code = self.task.conflict_exit_code;
         if code != 0 {
             let why = match self.task.permits {
-                Some(_) => "not so many permits are free",
+                Some(_) => "not enough permits are free",
                 None => "another owner holds the lock",
             };
             say(&format!("{}: {why}", self.name));

@@ -115,8 +115,8 @@ impl Figures {
 pub(crate) struct Histogram {
     pub(crate) count: u64,
     pub(crate) sum_us: u64,
-    /// How many there are of up to so many milliseconds, and of more than the bucket before; none is
-    /// what is longer than all.
+    /// By upper limit in milliseconds: how many are above the limit before, up to this one; no entry
+    /// for those above all.
     pub(crate) buckets: BTreeMap<u64, u64>,
 }
 

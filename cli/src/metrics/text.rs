@@ -172,7 +172,7 @@ fn sample(page: &mut String, what: (&str, &str, &str), labels: &str, value: &str
     let _infallible = writeln!(page, "{}{labels} {value}", what.0);
 }
 
-/// A number in units of which it has so many, without rounding.
+/// A number of parts of a unit, in that unit, without rounding.
 fn scaled(number: u64, per: u32) -> String {
     let per = u64::from(per);
     let (whole, rest) = (number / per, number % per);

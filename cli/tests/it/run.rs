@@ -219,7 +219,7 @@ fn no_more_commands_than_there_are_permits_run_at_a_time() {
     let two_process = stage.process("two");
     let done = stage.run(&["--permits", "1/2", "--nonblock"], "true").done();
     done.assert_code(124);
-    assert_eq!(done.err, "kvlock: k: not so many permits are free\n");
+    assert_eq!(done.err, "kvlock: k: not enough permits are free\n");
     assert_eq!(stage.control.run("SEM.INFO k").field("used"), &Value::Integer(2));
     let both = stage.run(&["--permits", "2/2"], "echo ${KVLOCK_TOKEN-none} >both");
     harness::wait::until("it waits", super::SOON, || {
