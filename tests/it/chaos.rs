@@ -18,6 +18,7 @@ fn ten_seconds_of_it_break_no_rule() {
         "semaphore: grants",
         "latch: waiters released",
         "quiet: grants",
+        "quiet: semaphores replaced",
         "waits through a session",
         "moments in which locks were left to scripts",
         "scripts: grants",
@@ -98,6 +99,16 @@ fn it_sees_one_permit_too_many() {
 #[test]
 fn it_sees_a_repetition_take_more_permits() {
     sees("drain-takes-twice", "Surprise: r");
+}
+
+#[test]
+fn it_sees_a_reader_left_in_line() {
+    sees("one-reader-only", "Surprise: r");
+}
+
+#[test]
+fn it_sees_one_semaphore_taken_for_another() {
+    sees("remembers-for-ever", "Surprise: scratch-semaphore");
 }
 
 #[test]

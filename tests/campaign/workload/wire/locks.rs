@@ -57,7 +57,9 @@ pub(super) struct Worker<'a> {
     pub(super) owner: String,
     kind: KeyKind,
     /// It wants to share the lock.
-    shared: bool,
+    pub(super) shared: bool,
+    /// Of a hundred waits, how many go through a session if there is one.
+    pub(super) through_sessions: u64,
 }
 
 /// Something to wait for.
@@ -101,6 +103,7 @@ impl<'a> Worker<'a> {
             owner: String::new(),
             kind: KeyKind::Lock,
             shared: false,
+            through_sessions: 60,
         }
     }
 
@@ -130,7 +133,13 @@ impl<'a> Worker<'a> {
     }
 
     /// What asks for that many holds or permits, and for how many that makes if that is to be said.
-    fn asks(&self, count: u64, lease: u64, timeout: Option<u64>, makes: Option<u64>) -> Asks {
+    pub(super) fn asks(
+        &self,
+        count: u64,
+        lease: u64,
+        timeout: Option<u64>,
+        makes: Option<u64>,
+    ) -> Asks {
         let mut words = Vec::new();
         if self.kind == KeyKind::Semaphore {
             words.extend(cmd![count]);
@@ -148,7 +157,7 @@ impl<'a> Worker<'a> {
         (request, command)
     }
 
-    fn gives_back(&self, words: Vec<Vec<u8>>) -> Asks {
+    pub(super) fn gives_back(&self, words: Vec<Vec<u8>>) -> Asks {
         let request = match self.kind {
             KeyKind::Semaphore => Request::ReleasePermits,
             _ if self.shared => Request::ReleaseShare,
@@ -162,7 +171,7 @@ impl<'a> Worker<'a> {
         (Request::Renew { lease: ms(lease) }, command)
     }
 
-    fn call(&mut self, (request, command): &Asks) -> Ending {
+    pub(super) fn call(&mut self, (request, command): &Asks) -> Ending {
         self.client.call(&self.key, &self.owner, request, command)
     }
 
@@ -263,7 +272,8 @@ impl<'a> Worker<'a> {
         let (key, owner, scene) = (self.key.clone(), self.owner.clone(), self.client.scene);
         let mailbox = self.random.pick(scene.mailboxes);
         let may_be_used = mailbox.is_open() && !other.is_some_and(|other| other.is_in(mailbox));
-        let through = (may_be_used && self.random.percent(60)).then_some(mailbox);
+        let through =
+            (may_be_used && self.random.percent(self.through_sessions)).then_some(mailbox);
         let client = if beside { &mut self.side } else { &mut self.client };
         client.connection();
         let call = scene.recorder.sent(&key, &owner, wish.request.clone());
@@ -315,12 +325,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Notes who is in line, as the server says; says whether this one is.
+    /// Says whether it is in line.
     fn look_for_place(&mut self) -> bool {
+        self.line().contains(&self.owner)
+    }
+
+    /// The owners in line, as the server says, which is noted.
+    pub(super) fn line(&mut self) -> Vec<String> {
         let recorder = self.client.scene.recorder;
         let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
         let info = self.side.ask(cmd![command, self.key, "WAITERS", 1000]);
-        lines::note(&info, &self.key, asked, recorder).contains(&self.owner)
+        lines::note(&info, &self.key, asked, recorder)
     }
 
     /// Counts a grant, by what it is of.
@@ -381,24 +396,13 @@ impl<'a> Worker<'a> {
         let (key, all) =
             (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);
         let all = [all, cmd!["HOLDS", 1]].concat();
-        let commands = [
-            cmd!["MULTI"],
+        let replies = self.transaction(&[
             cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS],
             all.clone(),
             cmd!["SEM.RELEASE", key, "another", "ALL"],
             all,
             cmd!["SEM.RELEASE", key, self.owner, "ALL"],
-            cmd!["EXEC"],
-        ];
-        commands.iter().for_each(|command| self.side.connection().send(command));
-        let mut last = Value::Nil;
-        for _ in &commands {
-            match self.side.connection().receive(SOON) {
-                Ok(reply) => last = reply,
-                Err(_) => return self.side.reconnect(),
-            }
-        }
-        let Value::Array(replies) = last else { return };
+        ]);
         if let [Value::Integer(1), Value::Integer(taken), _, again, _] = &replies[..] {
             self.client.scene.notes.add("semaphore: all taken twice", 1);
             if *again != Value::Integer(*taken) {
@@ -406,6 +410,23 @@ impl<'a> Worker<'a> {
                 self.client.scene.notes.surprise(what);
             }
         }
+    }
+
+    /// What these commands are answered in one transaction; nothing if it was not carried out.
+    pub(super) fn transaction(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
+        let all = [&[cmd!["MULTI"]], commands, &[cmd!["EXEC"]]].concat();
+        all.iter().for_each(|command| self.side.connection().send(command));
+        let mut last = Value::Nil;
+        for _ in &all {
+            match self.side.connection().receive(SOON) {
+                Ok(reply) => last = reply,
+                Err(_) => {
+                    self.side.reconnect();
+                    return Vec::new();
+                }
+            }
+        }
+        if let Value::Array(replies) = last { replies } else { Vec::new() }
     }
 
     /// Goes from holding the lock alone to sharing it, and asks what token that has.
@@ -507,7 +528,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Releases what it may still hold, until the server says that it is done.
-    fn clean_up(&mut self) {
+    pub(super) fn clean_up(&mut self) {
         for shared in [false, true] {
             if shared == self.shared || self.kind == KeyKind::Shared {
                 self.shared = shared;
@@ -517,7 +538,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Asks until the server says that it is done, or has nothing to do.
-    pub(super) fn insist(&mut self, asks: &Asks) {
+    fn insist(&mut self, asks: &Asks) {
         loop {
             self.client.reconnect();
             match self.call(asks) {

@@ -72,7 +72,7 @@ pub(crate) enum KeyKind {
     Semaphore,
     /// A latch.
     Latch,
-    /// A lock of two clients: nobody comes by by whom the one that waits would be noticed.
+    /// A lock of two or three clients: no other comes by and wakes those that wait.
     Quiet,
 }
 
@@ -113,7 +113,8 @@ pub(crate) fn keys(round: u64) -> Vec<String> {
         let kinds = KINDS.iter().enumerate();
         kinds.map(move |(number, kind)| format!("r{round}-{db}-{}-{number}", kind.name()))
     };
-    [WILD, CALM].into_iter().flat_map(of).chain([format!("r{round}-{CALM}-quiet")]).collect()
+    let quiet = (0..quiet::THREADS).map(|number| format!("r{round}-{CALM}-quiet-{number}"));
+    [WILD, CALM].into_iter().flat_map(of).chain(quiet).collect()
 }
 
 impl Lock {
@@ -165,10 +166,9 @@ fn work(round: &Round, pair: Two, number: usize, random: Random) {
         return scripts::work(&scene, number, random);
     }
     let _at_work = AtWork::new(&round.lines.at_work);
-    if number == MAILBOXES + SCRIPTS {
-        quiet::work(&scene, random);
-    } else {
-        locks::work(&scene, number, random);
+    match number - (MAILBOXES + SCRIPTS) {
+        quiet if quiet < quiet::THREADS => quiet::work(&scene, quiet, &random),
+        _ => locks::work(&scene, number, random),
     }
 }
 

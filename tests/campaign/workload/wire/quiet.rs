@@ -1,62 +1,124 @@
-//! Two clients with a lock of their own: one has it, the other waits, and nobody else comes by. What
-//! the server forgets to do by itself is not done there, and is seen.
+//! Clients with a lock of their own: one holds it, another waits, or two that share it do, and no other
+//! client comes by. What the server forgets to do by itself is not done there, and is seen.
 
 use super::client::Ending;
-use super::locks::{How, LONG_MS, Wish, Worker, ms};
-use super::{KeyKind, Scene};
-use harness::history::{Outcome, Request};
+use super::locks::{LONG_MS, Wish, Worker};
+use super::{KeyKind, Lock, PERMITS, Scene};
+use harness::history::Outcome;
 use harness::random::Random;
-use harness::{cmd, lines};
+use harness::{Value, cmd};
 
-pub(super) fn work(scene: &Scene<'_>, random: Random) {
-    let mut worker = Worker::new(scene, random);
-    let Some(lock) = scene.locks.iter().find(|lock| lock.kind == KeyKind::Quiet) else { return };
-    worker.go_to_lock(lock);
+/// How many threads there are: the waiters of the second want to share the lock.
+pub(super) const THREADS: usize = 2;
+
+/// How often the holder looks for the waiters in line: their connections may be gone.
+const LOOKS: usize = 100;
+
+pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
+    let mut keys = scene.locks.iter().filter(|lock| lock.kind == KeyKind::Quiet);
+    let Some(lock) = keys.nth(number) else { return };
+    let shared = number > 0;
+    let lock = Lock { kind: if shared { KeyKind::Shared } else { KeyKind::Lock }, ..lock.clone() };
+    let worker = |part| {
+        let mut worker = Worker::new(scene, random.part(part));
+        worker.go_to_lock(&lock);
+        if shared {
+            // All are granted it in one turn of the server: no session is away.
+            worker.through_sessions = 0;
+        }
+        worker
+    };
+    let mut holder = worker(0);
+    let mut waiters: Vec<_> = (1..=1 + u64::from(shared)).map(worker).collect();
     for turn in 0.. {
         if scene.is_over() {
             return;
         }
-        hand_over(&mut worker, [format!("holder:{turn}"), format!("waiter:{turn}")]);
+        (holder.owner, holder.shared) = (format!("holder:{turn}"), false);
+        for (number, waiter) in waiters.iter_mut().enumerate() {
+            (waiter.owner, waiter.shared) = (format!("waiter-{number}:{turn}"), shared);
+        }
+        match holder.call(&holder.asks(1, LONG_MS, None, None)) {
+            Ending::Done(_) => hand_over(&mut holder, &mut waiters),
+            Ending::Refused => {}
+            Ending::Failed | Ending::Unknown => holder.clean_up(),
+        }
     }
 }
 
-fn hand_over(worker: &mut Worker<'_>, [holder, waiter]: [String; 2]) {
-    let key = worker.key.clone();
-    let lease = ms(LONG_MS);
-    let acquire = Request::Acquire { lease, timeout: None };
-    let command = cmd!["LOCK.ACQUIRE", key, holder, LONG_MS];
-    worker.owner.clone_from(&holder);
-    match worker.client.call(&key, &holder, &acquire, &command) {
-        Ending::Done(_) => worker.granted(),
-        Ending::Refused => return,
-        Ending::Failed | Ending::Unknown => return give_back(worker),
+/// All wait for what the holder has. Each keeps what it is granted until all have been granted it.
+fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
+    let mut waits = Vec::new();
+    for waiter in waiters.iter_mut() {
+        let (request, command) = waiter.asks(1, LONG_MS, Some(0), None);
+        let wish =
+            Wish { request, command, timeout: 0, may_be_lost: false, may_be_repeated: false };
+        waits.push((waiter.begin(&wish, true, None), wish.request));
     }
-    worker.owner = waiter;
-    let wish = Wish {
-        request: Request::Acquire { lease, timeout: Some(ms(0)) },
-        command: cmd!["LOCK.WAIT", key, worker.owner, LONG_MS, 0],
-        timeout: 0,
-        may_be_lost: false,
-        may_be_repeated: false,
-    };
-    let waiting = worker.begin(&wish, true, None);
-    let recorder = worker.client.scene.recorder;
-    let asked = recorder.now();
-    let info = worker.client.ask(cmd!["LOCK.INFO", key, "WAITERS", 10]);
-    let in_line = lines::note(&info, &key, asked, recorder).contains(&worker.owner);
-    let waiter = std::mem::replace(&mut worker.owner, holder);
-    give_back(worker);
-    worker.owner = waiter;
-    // A waiter whose connection is closed has nothing, unless it was just granted it.
-    let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
-    let is_blocked = matches!(waiting.how, How::Blocked);
-    let ending = worker.finish(waiting, &wish.request, lost);
-    if ending != Ending::Failed || is_blocked {
-        give_back(worker);
+    let mut line = Vec::new();
+    for _ in 0..LOOKS {
+        line = holder.line();
+        if waiters.iter().all(|waiter| line.contains(&waiter.owner)) {
+            break;
+        }
     }
+    replace_a_semaphore(holder);
+    give_back(holder);
+    let (mut shares, mut holders) = (false, Vec::new());
+    for (waiter, (wait, request)) in waiters.iter_mut().zip(waits) {
+        let in_line = line.contains(&waiter.owner);
+        if shares && in_line && holder.line().contains(&waiter.owner) {
+            let (key, owner) = (&waiter.key, &waiter.owner);
+            let what = format!("{key}: {owner} is in line, and the one before it shares the lock");
+            waiter.client.scene.notes.surprise(what);
+        }
+        match waiter.finish(wait, &request, Outcome::Unknown) {
+            Ending::Done(_) => {
+                waiter.client.scene.granted("quiet: grants");
+                shares = in_line;
+            }
+            Ending::Unknown => {}
+            // What a session that is gone was granted is taken back, at some time.
+            Ending::Refused | Ending::Failed => continue,
+        }
+        holders.push(waiter);
+    }
+    holders.into_iter().for_each(give_back);
 }
 
 fn give_back(worker: &mut Worker<'_>) {
-    let release = cmd!["LOCK.RELEASE", worker.key, worker.owner, "ALL"];
-    worker.insist(&(Request::Release, release));
+    let release = worker.gives_back(cmd!["ALL"]);
+    if matches!(worker.call(&release), Ending::Failed | Ending::Unknown) {
+        worker.clean_up();
+    }
+}
+
+/// All permits of a semaphore are held, and a try of another finds that out. Then a semaphore takes its
+/// place whose holders have expired: a try is granted. One transaction: nobody comes between, and
+/// nothing is left of it. While any client waits the server hears of each key that is replaced.
+fn replace_a_semaphore(holder: &mut Worker<'_>) {
+    let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
+    let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];
+    let replies = holder.transaction(&[
+        cmd!["LOCK.INFO", holder.key, "WAITERS", 1],
+        cmd!["SEM.SET", key, PERMITS],
+        cmd!["SEM.ACQUIRE", key, "one", PERMITS, LONG_MS],
+        one_more.clone(),
+        cmd!["HSET", other, "lock-mode", format!("semaphore {PERMITS} {PERMITS}")],
+        cmd!["HSET", other, "expired", format!("{PERMITS} 1")],
+        cmd!["COPY", other, key, "REPLACE"],
+        one_more,
+        cmd!["DEL", key, other],
+    ]);
+    let [info @ Value::Array(_), _, all, Value::Nil, _, _, copied, then, _] = &replies[..] else {
+        return;
+    };
+    let is_heard = !info.field("queue").elements().is_empty();
+    if is_heard && *all == Value::Integer(PERMITS.cast_signed()) && *copied == Value::Integer(1) {
+        holder.client.scene.notes.add("quiet: semaphores replaced", 1);
+        if *then != Value::Integer(1) {
+            let what = format!("{key}: {then} to a try, and all that hold it have expired");
+            holder.client.scene.notes.surprise(what);
+        }
+    }
 }
