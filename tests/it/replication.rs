@@ -27,6 +27,16 @@ impl Scribe {
         self.read = lines.len();
     }
 
+    /// Of each line what is written is behind `=>`.
+    fn all(&mut self, table: &str) {
+        for row in table.lines() {
+            let (line, expected) = row.split_once("=>").expect("what it writes");
+            let expected: Vec<_> =
+                Some(expected.trim()).filter(|it| !it.is_empty()).into_iter().collect();
+            self.writes(line.trim(), &expected);
+        }
+    }
+
     fn writes(&mut self, line: &str, expected: &[&str]) {
         let reply = self.stage.run(line);
         assert!(!reply.is_error(), "{line}: {reply}");
@@ -37,41 +47,111 @@ impl Scribe {
 fn one_command_is_one_transaction_of_core_commands(kind: Kind) {
     let mut scribe = Scribe::new(&kind);
     // The floor of the tokens goes with the first grant.
-    scribe.writes(
-        "LOCK.ACQUIRE k alice 600000",
-        &["{RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}"],
+    scribe.all(
+        "LOCK.ACQUIRE k alice 600000 => {RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL; SET kvlock:floor #}
+         LOCK.WAIT l alice 600000 0 => RESTORE l # alice 1 fencing-token t# REPLACE ABSTTL
+         LOCK.ACQUIRE k alice 1000 => HSET k alice 2
+         LOCK.ACQUIRE k alice 900000 => {HSET k alice 3; PEXPIREAT k #}
+         LOCK.ACQUIRE k alice 1000 HOLDS 3 =>
+         LOCK.ACQUIRE k alice 990000 HOLDS 3 => PEXPIREAT k #
+         LOCK.RELEASE k alice => HSET k alice 2
+         LOCK.RELEASE k alice HOLDS 2 =>
+         LOCK.RENEW k alice 600000 => PEXPIREAT k #
+         LOCK.RELEASE k alice ALL => DEL k
+         LOCK.FORCERELEASE k =>
+         LOCK.FORCERELEASE l => DEL l
+         LOCK.RELEASE k alice =>
+         LOCK.RENEW k alice 1000 =>
+         LOCK.CANCEL k alice =>
+         LOCK.INFO k =>
+         LOCK.LIST =>",
     );
-    scribe.writes(
-        "LOCK.WAIT l alice 600000 0",
-        &["RESTORE l # alice 1 fencing-token t# REPLACE ABSTTL"],
-    );
-    scribe.writes("LOCK.ACQUIRE k alice 1000", &["HSET k alice 2"]);
-    scribe.writes("LOCK.ACQUIRE k alice 900000", &["{HSET k alice 3; PEXPIREAT k #}"]);
-    scribe.writes("LOCK.ACQUIRE k alice 1000 HOLDS 3", &[]);
-    scribe.writes("LOCK.ACQUIRE k alice 990000 HOLDS 3", &["PEXPIREAT k #"]);
-    scribe.writes("LOCK.RELEASE k alice", &["HSET k alice 2"]);
-    scribe.writes("LOCK.RELEASE k alice HOLDS 2", &[]);
-    scribe.writes("LOCK.RENEW k alice 600000", &["PEXPIREAT k #"]);
-    scribe.writes("LOCK.RELEASE k alice ALL", &["DEL k"]);
-    scribe.writes("LOCK.FORCERELEASE k", &[]);
-    scribe.writes("LOCK.FORCERELEASE l", &["DEL l"]);
-    for refused in ["RELEASE k alice", "RENEW k alice 1000", "CANCEL k alice", "INFO k", "LIST"] {
-        scribe.writes(&format!("LOCK.{refused}"), &[]);
-    }
     // A lock of Redisson gets its token with the first reentry.
-    scribe.stage.run("HSET k redisson 1");
-    scribe.writes("PEXPIRE k 600000", &["HSET k redisson 1", "PEXPIREAT k #"]);
-    scribe.writes("LOCK.ACQUIRE k bob 1000", &[]);
-    scribe.writes("LOCK.ACQUIRE k redisson 1000", &["HSET k redisson 2 fencing-token t#"]);
-    // What a transaction or a script does is one as a whole.
-    for line in ["MULTI", "LOCK.RELEASE k redisson ALL", "SET x y", "LOCK.ACQUIRE k bob 600000"] {
-        scribe.stage.run(line);
-    }
-    scribe.writes("EXEC", &["{DEL k; SET x y; RESTORE k # bob 1 fencing-token t# REPLACE ABSTTL}"]);
-    scribe.writes(
-        "EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k",
-        &["{PEXPIREAT k #; DEL k}"],
+    scribe.all(
+        "HSET k redisson 1 => HSET k redisson 1
+         PEXPIRE k 600000 => PEXPIREAT k #
+         LOCK.ACQUIRE k bob 1000 =>
+         LOCK.ACQUIRE k redisson 1000 => HSET k redisson 2 fencing-token t#",
     );
+    // What a transaction or a script does is one as a whole.
+    scribe.all(
+        "MULTI =>
+         LOCK.RELEASE k redisson ALL =>
+         SET x y =>
+         LOCK.ACQUIRE k bob 600000 =>
+         EXEC => {DEL k; SET x y; RESTORE k # bob 1 fencing-token t# REPLACE ABSTTL}
+         EVAL \"redis.call('LOCK.RENEW', 'k', 'bob', 600000) return redis.call('LOCK.RELEASE', 'k', 'bob')\" 1 k => {PEXPIREAT k #; DEL k}",
+    );
+}
+
+fn effects_of_sharing_are_core_commands_in_one_transaction(kind: Kind) {
+    let mut scribe = Scribe::new(&kind);
+    scribe.all(
+        "LOCK.ACQUIRE k alice 600000 SHARED => {HSET k lock-mode shared fencing-token t# alice 1 #; PEXPIREAT k #; SET kvlock:floor #}
+         LOCK.ACQUIRE k bob 900000 SHARED => {HSET k bob 1 #; PEXPIREAT k #}
+         LOCK.ACQUIRE k carol 60000 SHARED => HSET k carol 1 #
+         LOCK.RENEW k carol 70000 => HSET k carol 1 #
+         LOCK.ACQUIRE k carol 1000 SHARED => HSET k carol 2 #
+         LOCK.RELEASE k carol SHARED => HSET k carol 1 #
+         LOCK.RELEASE k bob SHARED => {HDEL k bob; PEXPIREAT k #}
+         LOCK.RELEASE k carol SHARED => HDEL k carol
+         LOCK.RELEASE k alice SHARED => DEL k
+         LOCK.ACQUIRE k alice 600000 => RESTORE k # alice 1 fencing-token t# REPLACE ABSTTL
+         LOCK.ACQUIRE k alice 60000 SHARED => HSET k lock-mode exclusive 1
+         LOCK.ACQUIRE k alice 900000 SHARED => {HSET k lock-mode exclusive 2; PEXPIREAT k #}
+         LOCK.RELEASE k alice SHARED ALL => HDEL k lock-mode
+         LOCK.ACQUIRE k alice 60000 SHARED => HSET k lock-mode exclusive 1
+         LOCK.RELEASE k alice => {DEL k; HSET k lock-mode shared fencing-token t# alice 1 #; PEXPIREAT k #}",
+    );
+    // The last who shares it hands it over, and all who follow come in, at once.
+    let stage = &mut scribe.stage;
+    let mut writer = stage.wait("k", "writer");
+    let mut readers = ["bob", "carol"].map(|owner| stage.wait_to_share("k", owner, LONG));
+    let begun = "HSET k lock-mode shared fencing-token t# bob 1 # carol 1 #; PEXPIREAT k #";
+    scribe.writes(
+        "LOCK.RELEASE k alice SHARED",
+        &["RESTORE k # writer 1 fencing-token t# REPLACE ABSTTL"],
+    );
+    (0..4).for_each(|_| scribe.stage.granted_unseen());
+    scribe.stage.granted(&mut writer);
+    scribe.writes("LOCK.RELEASE k writer", &[&format!("{{DEL k; {begun}}}")]);
+    let tokens = readers.each_mut().map(|reader| scribe.stage.granted_elsewhere(reader));
+    assert_eq!(tokens[0], tokens[1]);
+    scribe.stage.check();
+}
+
+fn effects_of_semaphores_and_latches_are_core_commands_in_one_transaction(kind: Kind) {
+    let mut scribe = Scribe::new(&kind);
+    scribe.all(
+        "SEM.SET s 3 => HSET s lock-mode semaphore 3 0
+         SEM.SET s 3 =>
+         SEM.SET s 9 NX =>
+         SEM.ACQUIRE s alice 2 600000 => HSET s lock-mode semaphore 3 2 alice 2 #
+         SEM.ACQUIRE s alice 2 1000 HOLDS 2 =>
+         SEM.ACQUIRE s bob 2 1000 =>
+         SEM.ACQUIRE s bob 1 600000 => HSET s lock-mode semaphore 3 3 bob 1 #
+         SEM.RENEW s bob 700000 => HSET s lock-mode semaphore 3 3 bob 1 #
+         SEM.RELEASE s alice => HSET s lock-mode semaphore 3 2 alice 1 #
+         SEM.RELEASE s alice => {HDEL s alice; HSET s lock-mode semaphore 3 1}
+         SEM.SET s 2 => HSET s lock-mode semaphore 2 1
+         LATCH.SET l 3 => HSET l lock-mode latch 3
+         LATCH.SET l 5 =>
+         LATCH.COUNTDOWN l => HSET l lock-mode latch 2
+         LATCH.COUNTDOWN l bob => HSET l lock-mode latch 1 bob counted
+         LATCH.COUNTDOWN l bob =>
+         LATCH.SET l 1 REPLACE PX 600000 => {DEL l; HSET l lock-mode latch 1; PEXPIREAT l #}
+         LATCH.COUNTDOWN l bob => DEL l
+         LATCH.WAIT l bob 0 =>
+         LATCH.SET l 2 PX 600000 => {HSET l lock-mode latch 2; PEXPIREAT l #}",
+    );
+    let mut carol = scribe.stage.server.connect();
+    carol.send(cmd!["SEM.WAIT", "s", "carol", 2, LONG, 0]);
+    observe::wait_for_blocked_clients(&mut scribe.stage.eye, 1);
+    let handed_over =
+        "{HDEL s bob; HSET s lock-mode semaphore 2 0; HSET s lock-mode semaphore 2 2 carol 2 #}";
+    scribe.writes("SEM.RELEASE s bob", &[handed_over]);
+    assert_eq!(carol.receive(SOON).unwrap(), Value::Integer(2));
+    expect_same_data(&scribe.stage.server, &scribe.stage.replica);
 }
 
 fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
@@ -281,6 +361,8 @@ on_each_server!(
     a_server_that_has_renamed_what_is_replicated_refuses_the_module,
     waiting_for_replicas_covers_a_grant_that_was_waited_for,
     one_command_is_one_transaction_of_core_commands,
+    effects_of_sharing_are_core_commands_in_one_transaction,
+    effects_of_semaphores_and_latches_are_core_commands_in_one_transaction,
     a_hand_off_is_one_transaction_of_core_commands,
     replicas_are_told_what_the_file_says_and_times_are_absolute,
     a_server_without_the_module_reads_the_append_only_file,

@@ -58,15 +58,6 @@ fn a_lock_whose_fields_are_over_is_free_redis_8() {
     a_lock_whose_fields_are_over_is_free(Kind::named("redis-8"));
 }
 
-/// Puts a client in line for permits, and returns its connection.
-fn wait_for_permits(stage: &mut Stage, key: &str, permits: usize) -> Connection {
-    let mut waiter = stage.server.connect();
-    let id = waiter.client_id();
-    waiter.send(cmd!["SEM.WAIT", key, "waiter", permits, LONG, 0]);
-    observe::wait_until_blocked(&mut stage.eye, id);
-    waiter
-}
-
 fn the_dead_of_a_large_semaphore_are_found_while_a_small_one_is_busy(kind: Kind) {
     let mut stage = Stage::new(&kind);
     let (far, over) = (far(&mut stage), now(&mut stage) - 1000);
@@ -74,38 +65,13 @@ fn the_dead_of_a_large_semaphore_are_found_while_a_small_one_is_busy(kind: Kind)
     put_holders(&mut stage, "large", "alive", 40_000, far);
     put_holders(&mut stage, "large", "dead", 200, over);
     stage.run("SEM.SET small 1");
-    let mut waiter = wait_for_permits(&mut stage, "large", 200);
+    let mut waiter = stage.blocked(cmd!["SEM.WAIT", "large", "waiter", 200, LONG, 0]);
     wait::until("the waiter is served", SOON, || {
         stage.run("SEM.ACQUIRE small one 1 1");
         stage.run("SEM.ACQUIRE small other 1 1");
         if waiter.has_unread() { Ok(()) } else { Err(stage.run("SEM.INFO large").to_string()) }
     });
     assert_eq!(waiter.receive(SOON).unwrap(), Value::Integer(200));
-    expect_same_data(&stage.server, &stage.replica);
-}
-
-fn who_got_permits_of_the_dead_and_dies_makes_way_for_the_next(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    for living in [0, 1] {
-        let key = format!("k{living}");
-        stage.eye.call(cmd!["SEM.SET", key, 1 + living]);
-        for holder in 0..living {
-            stage.eye.call(cmd!["SEM.ACQUIRE", key, format!("living-{holder}"), 1, LONG]);
-        }
-        stage.eye.call(cmd!["SEM.ACQUIRE", key, "alice", 1, 300]);
-        let mut waiters: Vec<_> = (0..3)
-            .map(|n| {
-                let mut waiter = stage.server.connect();
-                let id = waiter.client_id();
-                waiter.send(cmd!["SEM.WAIT", key, format!("waiter-{n}"), 1, 100, 0]);
-                observe::wait_until_blocked(&mut stage.eye, id);
-                waiter
-            })
-            .collect();
-        for waiter in &mut waiters {
-            assert_eq!(waiter.receive(SOON).unwrap(), Value::Integer(1), "{living} live");
-        }
-    }
     expect_same_data(&stage.server, &stage.replica);
 }
 
@@ -119,7 +85,11 @@ fn replace_what_is_known(stage: &mut Stage, db: u32, replacement: &str, wait: bo
     stage.select(db);
     stage.run("SEM.SET k 1");
     stage.run("SEM.ACQUIRE k alice 1 600000");
-    let waiter = if wait { wait_for_permits(stage, "k", 1) } else { stage.server.connect() };
+    let waiter = if wait {
+        stage.blocked(cmd!["SEM.WAIT", "k", "waiter", 1, LONG, 0])
+    } else {
+        stage.server.connect()
+    };
     assert_eq!(stage.run("SEM.ACQUIRE k bob 1 1000"), Value::Nil);
     let other = if replacement.starts_with("SWAPDB") { "k" } else { "other" };
     stage.select(if other == "k" { 1 } else { 0 });
@@ -180,7 +150,7 @@ fn large_semaphores_in_which_nobody_dies_are_searched_once(kind: Kind) {
         let key = format!("large-{n}");
         stage.eye.call(cmd!["HSET", key, "lock-mode", "semaphore 1100 1100"]);
         put_holders(&mut stage, &key, "alive", 1_100, far);
-        waiters.push(wait_for_permits(&mut stage, &key, 1));
+        waiters.push(stage.blocked(cmd!["SEM.WAIT", key, "waiter", 1, LONG, 0]));
     }
     let mut before = 0;
     wait::until("nobody is looked for", SOON, || {
@@ -223,7 +193,6 @@ fn a_holder_among_thousands_of_dead_is_not_overlooked_by_who_asks(kind: Kind) {
 }
 
 on_each_server!(
-    who_got_permits_of_the_dead_and_dies_makes_way_for_the_next,
     the_dead_of_a_large_semaphore_are_found_while_a_small_one_is_busy,
     what_was_known_of_a_semaphore_is_not_believed_of_another,
     who_waits_for_a_semaphore_gets_what_another_in_its_place_has,

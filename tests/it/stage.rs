@@ -52,7 +52,11 @@ impl Stage {
     /// With a replica that has the module too, loads what it is sent beside what it has, and may
     /// become the primary.
     pub(crate) fn of_twins(kind: &Kind) -> Self {
-        Self::start(plain(kind), plain(kind).config("repl-diskless-load", "swapdb"))
+        let stage = Self::start(plain(kind), plain(kind).config("repl-diskless-load", "swapdb"));
+        // Servers load from a file instead where a module does not say that it bears the other.
+        let log = stage.replica.log();
+        assert!(log.contains("to parser"), "{log}");
+        stage
     }
 
     /// With a replica of another kind.
@@ -104,6 +108,16 @@ impl Stage {
         let reply = self.eye.call(cmd!["LOCK.ACQUIRE", key, owner, lease_ms]);
         self.grants += 1;
         token_of(&reply)
+    }
+
+    /// Sends that on a connection of its own, and returns when it is blocked.
+    pub(crate) fn blocked(&mut self, command: Vec<Vec<u8>>) -> Connection {
+        let mut connection = self.server.connect();
+        connection.call(cmd!["SELECT", self.db]);
+        let id = connection.client_id();
+        connection.send(command);
+        observe::wait_until_blocked(&mut self.eye, id);
+        connection
     }
 
     /// Puts a client in line, without limit; returns when it is the last there.

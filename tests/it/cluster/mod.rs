@@ -1,7 +1,6 @@
 //! Locks in a real cluster of three masters, while slots move.
 //!
-//! What a single key sees of the cluster is in `clustered.rs`; here it is many keys,
-//! and every step of a migration. Under load it is the campaign that moves slots.
+//! Here it is every step of a migration; under load it is the campaign that moves slots.
 
 mod atomic;
 mod bound;

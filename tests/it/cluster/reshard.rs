@@ -3,7 +3,8 @@
 
 use super::{MOVED_SLOTS, Pair, floor_of_slot, key_of_slot, keys_in_slot};
 use crate::asking::{LONG, acquire, arrival, error, release, token, wait_in_line};
-use harness::{Connection, Kind, Server, Value, cmd, on_each_server};
+use harness::resp::split;
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 /// A lock that is held and waited for while its slot moves.
 struct Contended {
@@ -36,10 +37,7 @@ impl Contended {
     /// It has arrived with its holder, nobody at the source was granted anything, and all who
     /// waited there are told; then it works as ever.
     fn has_moved(&mut self, from: &Server, to: &Server) {
-        for waiter in &mut self.waiters {
-            let told = error(&arrival(waiter));
-            assert!(told.starts_with("MOVED ") || told.starts_with("TRYAGAIN "), "{told}");
-        }
+        self.waiters.iter_mut().for_each(sent_away);
         assert_eq!(keys_in_slot(from, self.slot), 0, "a key was left behind");
         assert_eq!(keys_in_slot(to, self.slot), 2, "the lock and its floor");
         let mut there = to.connect();
@@ -64,6 +62,12 @@ impl Contended {
     }
 }
 
+/// A waiter whose lock moves away is told so, and by nobody that it has it.
+fn sent_away(waiter: &mut Connection) {
+    let told = error(&arrival(waiter));
+    assert!(told.starts_with("MOVED ") || told.starts_with("TRYAGAIN "), "{told}");
+}
+
 fn locks_move_with_their_slots_there_and_back(kind: Kind) {
     let pair = Pair::start(&kind);
     let (home, away) = (pair.home(), pair.away());
@@ -82,4 +86,44 @@ fn locks_move_with_their_slots_there_and_back(kind: Kind) {
     }
 }
 
-on_each_server!(locks_move_with_their_slots_there_and_back);
+/// The slot goes without its keys being moved first.
+fn who_waits_for_anything_is_sent_away_when_its_slot_moves(kind: Kind) {
+    let pair = Pair::start(&kind);
+    let (mut control, mut there) = (pair.home().connect(), pair.away().connect());
+    let of_slot =
+        |line: &str| split(&line.replace('@', &format!("{{{}}}", key_of_slot(5)))).unwrap();
+    for line in [
+        "LOCK.ACQUIRE @lock alice 600000 SHARED",
+        "LATCH.SET @latch 2",
+        "SEM.SET @pool 1",
+        "SEM.ACQUIRE @pool alice 1 600000",
+    ] {
+        assert!(!control.call(of_slot(line)).is_error(), "{line}");
+    }
+    let waits =
+        ["LOCK.WAIT @lock bob 1000 0", "LATCH.WAIT @latch bob 0", "SEM.WAIT @pool bob 1 1000 0"];
+    let mut waiters = waits.map(|line| {
+        let mut waiter = pair.home().connect();
+        let id = waiter.client_id();
+        waiter.send(of_slot(line));
+        observe::wait_until_blocked(&mut control, id);
+        waiter
+    });
+    pair.cluster.reshard(pair.home(), pair.away(), MOVED_SLOTS);
+    waiters.iter_mut().for_each(sent_away);
+    assert_eq!(keys_in_slot(pair.home(), 5), 0);
+    for (line, reply) in [
+        ("LOCK.ACQUIRE @lock bob 1000", Value::Nil),
+        ("LOCK.RELEASE @lock alice SHARED", Value::Integer(0)),
+        ("LATCH.COUNTDOWN @latch", Value::Integer(1)),
+        ("SEM.ACQUIRE @pool bob 1 1000", Value::Nil),
+        ("SEM.RELEASE @pool alice", Value::Integer(0)),
+    ] {
+        assert_eq!(there.call(of_slot(line)), reply, "{line}");
+    }
+}
+
+on_each_server!(
+    locks_move_with_their_slots_there_and_back,
+    who_waits_for_anything_is_sent_away_when_its_slot_moves,
+);
