@@ -50,47 +50,6 @@ async fn a_client_that_is_gone_frees_what_it_has_bound() {
     drop(guards);
 }
 
-/// Several at once, from a semaphore whose other permits stay held.
-#[tokio::test(flavor = "multi_thread")]
-async fn permits_of_a_client_that_is_gone_are_free() {
-    let mut stage = Stage::set().await;
-    let url = stage.server.url();
-    stage.client.semaphore("s").set(3).await.unwrap();
-    let other = soon(stage.client.semaphore("s").lease(LEASE).acquire()).await.unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let permits = runtime.spawn(async move {
-        let client = client_of(&url, 2_000).await;
-        client.semaphore("s").permits(2).bound().acquire().await.unwrap()
-    });
-    let permits = permits.await.unwrap();
-    assert_eq!((permits.count(), stage.bound()), (2, 1));
-    runtime.shutdown_background();
-    let two = soon(stage.client.semaphore("s").permits(2).acquire()).await.unwrap();
-    assert!(!other.is_lost());
-    drop((permits, two, other));
-    soon(stage.client.settled()).await;
-}
-
-/// A server that was started anew is told again, and how many there are.
-#[tokio::test(flavor = "multi_thread")]
-async fn permits_are_bound_anew_and_given_back_at_once() {
-    let mut stage = Stage::of(Server::options().append_only("always").start()).await;
-    stage.client = client_of(&stage.server.url(), 5_000).await;
-    stage.client.semaphore("s").set(2).await.unwrap();
-    let pool = stage.client.semaphore("s").bound();
-    let permits = soon(pool.permits(2).acquire()).await.unwrap();
-    stage.server.kill9();
-    stage.server.restart();
-    stage.control = stage.server.connect();
-    wait::until("they are bound again", SOON, || match stage.bound() {
-        1 => Ok(()),
-        other => Err(other.to_string()),
-    });
-    assert!(!permits.is_lost());
-    soon(permits.release()).await.unwrap();
-    assert_eq!(stage.bound(), 0);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let mut stage = Stage::set().await;
@@ -221,19 +180,6 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     stage.assert_nothing_is_left().await;
 }
 
-/// One that has forgotten the lock, too, says so.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_restarted_server_has_forgotten_is_lost() {
-    let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 20_000).await;
-    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
-    stage.server.kill9();
-    stage.server.restart();
-    stage.control = stage.server.connect();
-    assert_eq!(soon(guard.lost()).await, Loss::Gone);
-    stage.wait_until_free("k");
-}
-
 /// Of an owner that shares it with itself, all holds are bound, and the last release frees it.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_enters_again_is_bound_once() {
@@ -313,21 +259,6 @@ async fn what_cannot_be_bound_since_others_meddled_is_released() {
     assert!(first.is_lost());
     drop(first);
     stage.wait_until_free("k");
-}
-
-/// Nobody is left to keep it, and the clock alone tells its holder.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_holder_knows_when_the_runtime_that_kept_its_lock_has_gone() {
-    let mut stage = Stage::set().await;
-    stage.client = client_of(&stage.server.url(), 2_000).await;
-    let unbound = soon(stage.client.lock("m").acquire()).await.unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let lock = stage.client.lock("k").bound();
-    let guard = runtime.spawn(async move { lock.acquire().await.unwrap() }).await.unwrap();
-    runtime.shutdown_background();
-    assert_eq!(soon(guard.lost()).await, Loss::Expired);
-    drop((guard, unbound));
-    stage.assert_nothing_is_left().await;
 }
 
 /// Left to their time, they would count as those of a client that has died.

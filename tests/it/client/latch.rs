@@ -1,7 +1,7 @@
 //! What Redisson's own tests ask of its count-down latch, and what it does not do.
 
 use super::{SOON, Stage, soon};
-use harness::{Value, cmd, observe};
+use harness::{Value, cmd};
 use kvlock::{Client, Error};
 use std::time::Duration;
 
@@ -45,21 +45,6 @@ async fn who_waits_goes_on_when_all_have_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_participant_counts_once() {
-    let mut stage = Stage::set().await;
-    let latch = stage.client.latch("l");
-    soon(latch.set(2)).await.unwrap();
-    for _ in 0..3 {
-        assert_eq!(soon(latch.count_down_as("one")).await.unwrap(), Some(1));
-    }
-    let info = soon(latch.info()).await.unwrap();
-    assert_eq!((info.count, info.participants, info.lifetime_left), (1, 1, None));
-    assert_eq!(soon(latch.count_down_as("two")).await.unwrap(), Some(0));
-    assert_eq!(soon(latch.count_down_as("two")).await.unwrap(), None);
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_latch_that_outlives_its_lifetime_is_open() {
     let mut stage = Stage::set().await;
     let latch = stage.client.latch("l");
@@ -91,25 +76,6 @@ async fn a_wait_that_is_dropped_is_forgotten_and_one_that_is_cut_goes_on() {
     wait_for_waiters(&mut stage, 1);
     stage.control.run("LATCH.COUNTDOWN l");
     soon(cut).await.unwrap().unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_wait_on_one_connection() {
-    let mut stage = Stage::set().await;
-    let client = stage.client.clone();
-    soon(client.latch("l").set(1)).await.unwrap();
-    let mut waiters = tokio::task::JoinSet::new();
-    for _ in 0..6 {
-        let latch = client.latch("l");
-        waiters.spawn(async move { latch.wait().await });
-    }
-    wait_for_waiters(&mut stage, 6);
-    assert_eq!(observe::info_number(&mut stage.control, "blocked_clients"), 1);
-    soon(client.latch("l").count_down()).await.unwrap();
-    while let Some(done) = soon(waiters.join_next()).await {
-        done.unwrap().unwrap();
-    }
     stage.assert_nothing_is_left().await;
 }
 

@@ -5,10 +5,6 @@ use super::{Stage, calls, soon};
 use harness::{Server, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -99,45 +95,4 @@ async fn an_acquire_that_timed_out_costs_one_release() {
     stage.control.run("CLIENT UNPAUSE");
     stage.assert_nothing_is_left().await;
     assert_eq!(calls(&mut stage.control, "lock.release"), before + 1);
-}
-
-/// Something that answers as a server does to those who may not block: a wait is refused at once.
-/// Counts the waits.
-fn refusing() -> (u16, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, waits) = (listener.local_addr().unwrap().port(), Arc::<AtomicUsize>::default());
-    let counts = waits.clone();
-    std::thread::spawn(move || {
-        for mut client in listener.incoming().flatten() {
-            let counts = counts.clone();
-            std::thread::spawn(move || {
-                let mut bytes = [0; 4096];
-                while let Ok(length @ 1..) = client.read(&mut bytes) {
-                    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
-                    for command in text.split("*").skip(1) {
-                        counts.fetch_add(command.matches("LOCK.WAIT").count(), Ordering::SeqCst);
-                        let answer: &[u8] = match command {
-                            _ if command.contains("LOCK.") => b"*-1\r\n",
-                            _ if command.contains("SESSION.OPEN") => b"*2\r\n$2\r\nid\r\n:1\r\n",
-                            _ if command.contains("SESSION.NEXT") => continue,
-                            _ => b"+OK\r\n",
-                        };
-                        client.write_all(answer).unwrap_or_default();
-                    }
-                }
-            });
-        }
-    });
-    (port, waits)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_is_not_let_wait_asks_now_and_then() {
-    let (port, waits) = refusing();
-    let client = unconnected(&format!("redis://127.0.0.1:{port}/"));
-    let lock = client.lock("k");
-    let acquired = timeout(Duration::from_secs(1), lock.acquire()).await;
-    assert!(acquired.is_err(), "{acquired:?}");
-    let waits = waits.load(Ordering::SeqCst);
-    assert!((2..100).contains(&waits), "{waits}");
 }

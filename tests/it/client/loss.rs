@@ -104,18 +104,6 @@ async fn lost_is_final() {
     stage.assert_nothing_is_left().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn work_that_ends_in_time_gives_its_result() {
-    let stage = Stage::set().await;
-    let guard = stage.client.lock("k").acquire().await.unwrap();
-    let result = guard.run_until_lost(async {
-        tokio::task::yield_now().await;
-        42
-    });
-    assert_eq!(soon(result).await.unwrap(), 42);
-    guard.release().await.unwrap();
-}
-
 async fn taken_away(how: &str) -> (Stage, Guard) {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").lease(Duration::from_secs(3)).acquire().await.unwrap();
@@ -139,14 +127,6 @@ async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_of_what_was_taken_away_says_so() {
-    let (mut stage, guard) = taken_away("LOCK.FORCERELEASE k").await;
-    stage.control.run("LOCK.ACQUIRE k next 600000");
-    assert!(guard.release().await.unwrap_err().is_lost());
-    assert_eq!(stage.owner_of("k").as_deref(), Some("next"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").acquire().await.unwrap();
@@ -163,23 +143,5 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     let lost = stage.client.lock("k").acquire().await.unwrap();
     stage.control.run("LOCK.FORCERELEASE k");
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_locks_are_kept_by_few_commands_at_a_time() {
-    let mut stage = Stage::set().await;
-    let client =
-        Client::builder().lease(Duration::from_secs(6)).connect(stage.server.url()).await.unwrap();
-    let mut guards = Vec::new();
-    for number in 0..3000 {
-        guards.push(client.lock(format!("k{number}")).acquire().await.unwrap());
-    }
-    // Each several times.
-    stage.wait_for_renewals(4 * 3000);
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
     stage.assert_nothing_is_left().await;
 }

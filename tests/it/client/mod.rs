@@ -6,7 +6,6 @@ mod bound;
 mod cancel;
 mod cluster;
 mod election;
-mod family;
 mod handover;
 mod input;
 mod latch;

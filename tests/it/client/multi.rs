@@ -81,20 +81,6 @@ async fn one_that_is_lost_is_the_loss_of_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_is_dropped_leaves_nothing() {
-    let mut stage = Stage::set().await;
-    stage.taken("c");
-    let all = all_of(&stage.client, &["a", "b", "c"]);
-    let waiter = tokio::spawn(async move { all.acquire().await });
-    observe::wait_for_waiters(&mut stage.control, "c", 1);
-    assert!(!stage.is_free("a") && !stage.is_free("b"));
-    waiter.abort();
-    stage.control.run("DEL c");
-    drop(soon(waiter).await);
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn locks_of_different_servers_are_one() {
     let mut stage = Stage::set().await;
     let elsewhere = Server::start();

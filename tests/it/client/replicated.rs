@@ -1,8 +1,7 @@
 //! Grants and renewals that replicas have to confirm.
 
-use super::sentinel::{cut_off, settle};
+use super::sentinel::settle;
 use super::{SOON, Stage, soon};
-use harness::sentinel::Watched;
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
@@ -97,33 +96,6 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     stage.assert_nothing_is_left().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_grant_dies_with_the_primary() {
-    let watched = Watched::start(1);
-    let builder = Client::builder().patience(Duration::from_secs(60));
-    let strict = builder.clone().min_replicas(1, AMPLE).reply_timeout(2 * AMPLE);
-    let strict = strict.connect(watched.url()).await.unwrap();
-    let client = builder.min_replicas(1, PATIENCE).connect(watched.url()).await.unwrap();
-    let (primary, replica) = (&watched.servers()[0], &watched.servers()[1]);
-    let guard = soon(strict.lock("k").acquire()).await.unwrap();
-    cut_off(primary, replica);
-    assert_short(soon(client.lock("l").acquire()).await);
-    primary.kill9();
-    replica.signal(Signal::SIGCONT);
-    let primary = tokio::task::block_in_place(|| watched.wait_for_successor(primary));
-    let mut there = primary.connect();
-    assert_eq!(there.call(cmd!["HGET", "k", guard.owner()]), Value::bulk("1"));
-    assert_eq!(there.run("EXISTS l"), Value::Integer(0));
-    assert!(!guard.is_lost());
-    // Nobody is left to confirm.
-    let told = soon(client.lock("l").try_acquire()).await;
-    assert!(told.is_err(), "{told:?}");
-    wait::until("it is given back", SOON, || match there.run("EXISTS l").integer() {
-        0 => Ok(()),
-        _ => Err("held".to_owned()),
-    });
-}
-
 /// A client that wants all replicas to confirm.
 async fn strict(server: &Server, there_are: u32, lease: Duration, patience: Duration) -> Client {
     let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE);
@@ -183,26 +155,6 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     second.restart();
     settle(&server, &second);
     soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_one_of_all_replicas_does_not_confirm_is_lost() {
-    let server = Server::start();
-    let (first, second) = (add_replica(&server), add_replica(&server));
-    wait_until_told_of(&server, 2);
-    let client = strict(&server, 1, Duration::from_secs(3), AMPLE).await;
-    let guard = soon(client.lock("k").acquire()).await.unwrap();
-    let pool = client.semaphore("pool");
-    soon(pool.set_once(1)).await.unwrap();
-    let permit = soon(pool.acquire()).await.unwrap();
-    second.signal(Signal::SIGSTOP);
-    soon(guard.lost()).await;
-    soon(permit.lost()).await;
-    second.signal(Signal::SIGCONT);
-    settle(&server, &first);
-    settle(&server, &second);
-    let next = strict(&server, 2, SOON, AMPLE).await;
-    soon(next.lock("m").acquire()).await.unwrap().release().await.unwrap();
 }
 
 /// `WAIT` has an error of its own for that, which says nothing of what to do.

@@ -1,31 +1,10 @@
 //! What Redisson's own tests ask of its `RLock`.
 
-use super::{SOON, Stage, soon};
-use harness::{Server, Value, cmd, observe, wait};
-use kvlock::{Client, LockState};
+use super::{Stage, soon};
+use harness::observe;
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(400);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn three_lines_take_and_release_a_lock() {
-    let mut stage = Stage::set().await;
-    let guard = stage.client.lock("orders:42").acquire().await.unwrap();
-    assert_eq!(stage.owner_of("orders:42").as_deref(), Some(guard.owner()));
-    let info = stage.client.lock("orders:42").info().await.unwrap();
-    assert_eq!((info.state, info.holds, info.token), (LockState::Held, 1, Some(guard.token())));
-    guard.release().await.unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_dropped_guard_is_released_in_the_background() {
-    let mut stage = Stage::set().await;
-    drop(stage.client.lock("k").acquire().await.unwrap());
-    soon(stage.client.settled()).await;
-    assert!(stage.is_free("k"));
-    stage.assert_nothing_is_left().await;
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_does_not_wait() {
@@ -50,40 +29,6 @@ async fn a_wait_ends_with_its_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_ends_with_the_release() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let lock = stage.client.lock("k");
-    let waiter = tokio::spawn(async move { lock.acquire_within(SOON).await });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    stage.control.run("LOCK.RELEASE k somebody");
-    let guard = soon(waiter).await.unwrap().unwrap().expect("granted");
-    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
-    // The short lease of the offer becomes the full one.
-    wait::until("the full lease", SOON, || match stage.control.run("PTTL k").integer() {
-        20_001.. => Ok(()),
-        left => Err(left.to_string()),
-    });
-    guard.release().await.unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_clients_exclude_each_other() {
-    let mut stage = Stage::set().await;
-    let other = Client::connect(stage.server.url()).await.unwrap();
-    let mine = stage.client.lock("k").acquire().await.unwrap();
-    assert!(other.lock("k").try_acquire().await.unwrap().is_none());
-    let token = mine.token();
-    let waiter = tokio::spawn(async move { other.lock("k").acquire().await });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    mine.release().await.unwrap();
-    let theirs = soon(waiter).await.unwrap().unwrap();
-    assert!(theirs.token() > token);
-    theirs.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn the_watchdog_keeps_a_lock_and_stops_with_the_guard() {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").lease(SHORT).acquire().await.unwrap();
@@ -95,16 +40,6 @@ async fn the_watchdog_keeps_a_lock_and_stops_with_the_guard() {
     // The next owner's lease is left alone.
     stage.control.run("LOCK.ACQUIRE k next 150");
     stage.wait_until_free("k");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fixed_lease_ends_by_itself() {
-    let mut stage = Stage::set().await;
-    let guard = stage.client.lock("k").fixed_lease(SHORT).acquire().await.unwrap();
-    soon(guard.lost()).await;
-    assert!(guard.is_lost() && guard.lease_left().is_zero());
-    stage.wait_until_free("k");
-    assert!(guard.release().await.unwrap_err().is_lost());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,26 +79,6 @@ async fn long_leases_are_set_by_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_release_hands_the_lock_on_and_the_holder_learns_of_it() {
-    let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k").lease(Duration::from_secs(3));
-    assert!(!lock.force_release().await.unwrap());
-    let first = lock.acquire().await.unwrap();
-    let waiter = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await }
-    });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    assert!(lock.force_release().await.unwrap());
-    let second = soon(waiter).await.unwrap().unwrap();
-    assert!(second.token() > first.token());
-    soon(first.lost()).await;
-    assert!(first.release().await.unwrap_err().is_lost());
-    assert_eq!(stage.owner_of("k").as_deref(), Some(second.owner()));
-    second.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_can_be_asked_about_a_lock_is_answered() {
     let stage = Stage::set().await;
     let lock = stage.client.lock("k").lease(Duration::from_secs(10));
@@ -182,27 +97,6 @@ async fn what_can_be_asked_about_a_lock_is_answered() {
     assert_eq!((guard.key(), lock.key()), (&b"k"[..], &b"k"[..]));
     guard.release().await.unwrap();
     assert!(!lock.is_held_by(&me).await.unwrap());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_lock_of_a_killed_holder_goes_to_the_next_when_its_lease_ends() {
-    let mut stage = Stage::set().await;
-    // Somebody who neither renews nor releases.
-    stage.control.call(cmd!["LOCK.ACQUIRE", "k", "dead", 500]);
-    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
-    assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
-    guard.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn names_are_bytes() {
-    let mut stage = Stage::set().await;
-    let name: &[u8] = b"\x00\xff\r\n k";
-    let guard = stage.client.lock(name).acquire().await.unwrap();
-    assert_eq!(stage.control.call(cmd!["EXISTS", name]), Value::Integer(1));
-    assert_eq!(guard.key(), name);
-    guard.release().await.unwrap();
-    stage.assert_nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,12 +124,4 @@ async fn thousands_of_short_cycles_leave_nothing() {
     stage.assert_nothing_is_left().await;
     // Ours, the client's, and at most one per lock that was waited for.
     assert!(connections(&mut stage) <= 2 + 5);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_of_redis_rs_will_do() {
-    let server = Server::start();
-    let redis = redis::Client::open(server.url()).unwrap();
-    let client = Client::from_redis(&redis).unwrap();
-    client.lock("k").acquire().await.unwrap().release().await.unwrap();
 }

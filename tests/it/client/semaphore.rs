@@ -1,6 +1,6 @@
 //! What Redisson's own tests ask of its semaphores, and what theirs do not do.
 
-use super::{SOON, Stage, soon};
+use super::{Stage, soon};
 use harness::{Value, cmd, observe};
 use kvlock::{Client, Error};
 use std::time::Duration;
@@ -78,38 +78,6 @@ async fn permits_that_are_drained_are_renewed_and_come_back_from_the_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_wants_many_is_not_overtaken_by_who_wants_few() {
-    let mut stage = Stage::set().await;
-    let pool = stage.client.semaphore("s");
-    soon(pool.set(2)).await.unwrap();
-    let one = soon(pool.acquire()).await.unwrap();
-    let others = Client::connect(stage.server.url()).await.unwrap();
-    let all = others.semaphore("s").permits(2);
-    let many = tokio::spawn(async move { all.acquire().await });
-    let waiting = |count| {
-        move |eye: &mut harness::Connection| {
-            harness::wait::until("so many wait", SOON, || {
-                match eye.run("SEM.INFO s").field("waiters").integer() {
-                    seen if seen == count => Ok(()),
-                    seen => Err(seen.to_string()),
-                }
-            });
-        }
-    };
-    waiting(1)(&mut stage.control);
-    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
-    let few = pool.clone();
-    let few = tokio::spawn(async move { few.acquire().await });
-    waiting(2)(&mut stage.control);
-    soon(one.release()).await.unwrap();
-    let many = soon(many).await.unwrap().unwrap();
-    waiting(1)(&mut stage.control);
-    soon(many.release()).await.unwrap();
-    soon(soon(few).await.unwrap().unwrap().release()).await.unwrap();
-    assert_all_are_free(&mut stage).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_dies() {
     let mut stage = Stage::set().await;
     let builder = Client::builder().lease(SHORT).margin(Duration::from_millis(50));
@@ -134,29 +102,6 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permits_can_be_added_and_taken_away() {
-    let mut stage = Stage::set().await;
-    let pool = stage.client.semaphore("s");
-    soon(pool.set(1)).await.unwrap();
-    let one = soon(pool.acquire()).await.unwrap();
-    let other = pool.clone();
-    let waiter = tokio::spawn(async move { other.acquire().await });
-    harness::wait::until("one waits", SOON, || {
-        match stage.control.run("SEM.INFO s").field("waiters") {
-            Value::Integer(1) => Ok(()),
-            seen => Err(seen.to_string()),
-        }
-    });
-    soon(pool.set(2)).await.unwrap();
-    let two = soon(waiter).await.unwrap().unwrap();
-    soon(pool.set(1)).await.unwrap();
-    soon(one.release()).await.unwrap();
-    assert!(soon(pool.try_acquire()).await.unwrap().is_none());
-    soon(two.release()).await.unwrap();
-    assert_all_are_free(&mut stage).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_is_told() {
     let mut stage = Stage::set().await;
     let pool = stage.client.semaphore("s");
@@ -172,25 +117,5 @@ async fn what_cannot_be_is_told() {
     stage.taken("k");
     assert!(matches!(soon(stage.client.semaphore("k").set(1)).await, Err(Error::NotALock)));
     stage.control.call(cmd!["DEL", "k"]);
-    assert_all_are_free(&mut stage).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn acquires_that_are_dropped_at_any_point_leave_nothing() {
-    let mut stage = Stage::set().await;
-    let pool = stage.client.semaphore("s");
-    soon(pool.set(2)).await.unwrap();
-    for round in 0..150_u32 {
-        let (pool, other) = (pool.clone().permits(1 + round % 2), pool.clone());
-        let first = tokio::spawn(async move { pool.acquire().await });
-        let second = tokio::spawn(async move { other.acquire().await });
-        for _ in 0..round % 25 {
-            tokio::task::yield_now().await;
-        }
-        first.abort();
-        second.abort();
-        // They are dropped when they have ended, and not when they are told to.
-        drop((soon(first).await, soon(second).await));
-    }
     assert_all_are_free(&mut stage).await;
 }

@@ -90,24 +90,6 @@ async fn a_lock_that_died_with_the_primary_is_lost_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_goes_on_waiting_at_the_new_primary() {
-    let watched = Watched::start(1);
-    let client = client(&watched).await;
-    let mut eye = watched.primary().connect();
-    eye.run("LOCK.ACQUIRE k somebody 600000");
-    settle(watched.primary(), &watched.servers()[1]);
-    let lock = client.lock("k");
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut eye, "k", 1);
-    let primary = tokio::task::block_in_place(|| watched.fail_over());
-    let mut eye = primary.connect();
-    observe::wait_for_waiters(&mut eye, "k", 1);
-    assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
-    let guard = soon(waiter).await.unwrap().unwrap();
-    soon(guard.release()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn sentinels_are_asked_over_one_connection_however_many_wait() {
     let watched = Watched::start(1);
     let client = client(&watched).await;

@@ -21,28 +21,46 @@ async fn set(lease: Duration) -> (Stage, Proxy) {
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// What a reset is around: how many holds there are before it and after it, and the command.
+const AROUND: [(&str, u64, u64, &str); 5] = [
+    ("acquire", 0, 1, "LOCK.ACQUIRE"),
+    ("try", 0, 1, "LOCK.ACQUIRE"),
+    ("re-enter", 1, 2, "LOCK.ACQUIRE"),
+    ("release one", 2, 1, "LOCK.RELEASE"),
+    ("release", 1, 0, "LOCK.RELEASE"),
+];
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_an_acquire_counts_it_once() {
+async fn a_reset_around_an_acquire_or_a_release_counts_it_once() {
     let (mut stage, proxy) = set(LONG).await;
-    for moment in EVERY {
-        proxy.cut("LOCK.ACQUIRE", moment);
-        let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
-        assert!(proxy.has_cut());
-        assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(1));
-        soon(guard.release()).await.unwrap();
-        assert!(stage.is_free("k"), "{moment:?}");
+    for ((what, before, after, command), moment) in
+        AROUND.into_iter().flat_map(|around| EVERY.map(|moment| (around, moment)))
+    {
+        let me = stage.client.owner();
+        let lock = stage.client.lock("k").owner(&me);
+        let mut guards = Vec::new();
+        for _ in 0..before {
+            guards.push(soon(lock.acquire()).await.unwrap());
+        }
+        proxy.cut(command, moment);
+        match what {
+            "try" => guards.push(soon(lock.try_acquire()).await.unwrap().expect("it is free")),
+            _ if after > before => guards.push(soon(lock.acquire()).await.unwrap()),
+            _ => soon(guards.pop().unwrap().release()).await.unwrap(),
+        }
+        assert!(proxy.has_cut(), "{what}, {moment:?}");
+        assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), after, "{what}, {moment:?}");
+        for guard in guards {
+            soon(guard.release()).await.unwrap();
+        }
+        assert!(stage.is_free("k"), "{what}, {moment:?}");
     }
     stage.assert_nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
-    let (mut stage, proxy) = set(LONG).await;
-    for moment in EVERY {
-        proxy.cut("LOCK.ACQUIRE", moment);
-        let guard = soon(stage.client.lock("k").try_acquire()).await.unwrap().expect("it is free");
-        soon(guard.release()).await.unwrap();
-    }
+async fn a_connection_that_was_closed_meanwhile_is_not_used() {
+    let (mut stage, _proxy) = set(LONG).await;
     stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
     let guard = soon(stage.client.lock("k").try_acquire()).await.unwrap().expect("it is free");
     stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
@@ -64,16 +82,6 @@ async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_try_that_is_dropped_and_arrives_late_is_released() {
-    let (mut stage, proxy) = set(LONG).await;
-    proxy.freeze(true);
-    let within = stage.client.lock("k").acquire_within(Duration::from_millis(150)).await;
-    assert!(within.is_err(), "{within:?}");
-    proxy.freeze(false);
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_counted_from_before_it_was_asked_for() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").fixed_lease(LONG);
@@ -83,44 +91,6 @@ async fn a_lease_is_counted_from_before_it_was_asked_for() {
     // 1 % and the margin are less than the pause was.
     assert!(guard.lease_left() + before.elapsed() < LONG, "{guard:?} after {:?}", before.elapsed());
     assert!(before.elapsed() > Duration::from_millis(1500));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_a_reentry_counts_it_once() {
-    let (mut stage, proxy) = set(LONG).await;
-    for moment in EVERY {
-        let me = stage.client.owner();
-        let lock = stage.client.lock("k").owner(&me);
-        let outer = soon(lock.acquire()).await.unwrap();
-        proxy.cut("LOCK.ACQUIRE", moment);
-        let inner = soon(lock.acquire()).await.unwrap();
-        assert!(proxy.has_cut());
-        assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 2, "{moment:?}");
-        soon(inner.release()).await.unwrap();
-        assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 1, "{moment:?}");
-        soon(outer.release()).await.unwrap();
-        assert!(stage.is_free("k"), "{moment:?}");
-    }
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_a_release_counts_it_once() {
-    let (mut stage, proxy) = set(LONG).await;
-    for moment in EVERY {
-        let me = stage.client.owner();
-        let lock = stage.client.lock("k").owner(&me);
-        let outer = soon(lock.acquire()).await.unwrap();
-        let inner = soon(lock.acquire()).await.unwrap();
-        proxy.cut("LOCK.RELEASE", moment);
-        soon(inner.release()).await.unwrap();
-        assert!(proxy.has_cut());
-        assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 1, "{moment:?}");
-        proxy.cut("LOCK.RELEASE", moment);
-        soon(outer.release()).await.unwrap();
-        assert!(stage.is_free("k"), "{moment:?}");
-    }
-    stage.assert_nothing_is_left().await;
 }
 
 /// Asked again it could set a latch that has been set, and counted down, since.
@@ -340,33 +310,6 @@ async fn a_waiter_sits_a_restart_out() {
     stage.control = stage.server.connect();
     let guard = soon(waiter).await.unwrap().unwrap();
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_sits_a_drain_out() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let lock = stage.client.lock("k");
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    stage.control.run("CONFIG SET kvlock.drain yes");
-    observe::wait_for_waiters(&mut stage.control, "k", 0);
-    stage.control.run("CONFIG SET kvlock.drain no");
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    stage.control.run("LOCK.RELEASE k somebody");
-    soon(soon(waiter).await.unwrap().unwrap().release()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_that_times_out_in_a_pause_holds_nothing_afterwards() {
-    let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k");
-    stage.control.run("CLIENT PAUSE 600000 WRITE");
-    let trouble = soon(lock.acquire_within(Duration::from_millis(200))).await.unwrap_err();
-    assert!(matches!(trouble, Error::Timeout), "{trouble:?}");
-    stage.control.run("CLIENT UNPAUSE");
-    // Carried out now, and released right behind, down the same connection.
     stage.assert_nothing_is_left().await;
 }
 

@@ -46,71 +46,6 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_counts_behind_others_of_the_client() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let first = tokio::spawn(begun(&stage.client, "k"));
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    let within = stage.client.lock("k");
-    assert!(soon(within.acquire_within(Duration::from_millis(50))).await.unwrap().is_none());
-    stage.control.run("LOCK.RELEASE k somebody");
-    soon(first).await.unwrap().unwrap().release().await.unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn any_number_of_locks_are_waited_for_on_one_connection() {
-    const MANY: usize = 300;
-    let mut stage = Stage::set().await;
-    let keys: Vec<String> = (0..MANY).map(|number| format!("k{number}")).collect();
-    keys.iter().for_each(|key| stage.taken(key));
-    let waiters: Vec<_> = keys.iter().map(|key| tokio::spawn(begun(&stage.client, key))).collect();
-    wait::until("all wait", SOON, || {
-        match observe::info_number(&mut stage.control, "kvlock_session_waits") {
-            seen if seen == MANY as i64 => Ok(()),
-            seen => Err(seen.to_string()),
-        }
-    });
-    assert_eq!(observe::info_number(&mut stage.control, "blocked_clients"), 1);
-    // One that is free needs no line.
-    soon(stage.client.lock("free").acquire()).await.unwrap().release().await.unwrap();
-    for key in &keys {
-        stage.control.call(cmd!["LOCK.RELEASE", &**key, "somebody"]);
-    }
-    for waiter in waiters {
-        soon(waiter).await.unwrap().unwrap().release().await.unwrap();
-    }
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_lets_go_soon_costs_one_command_to_wait_and_one_to_let_go() {
-    let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k");
-    // It had to be waited for before.
-    stage.taken("k");
-    let first = tokio::spawn(begun(&stage.client, "k"));
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    stage.control.run("LOCK.RELEASE k somebody");
-    let first = soon(first).await.unwrap().unwrap();
-    let asked = |stage: &mut Stage| {
-        ["lock.acquire", "lock.wait", "lock.renew", "lock.release", "lock.cancel"]
-            .map(|command| calls(&mut stage.control, command))
-    };
-    let before = asked(&mut stage);
-    let second = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    soon(first.release()).await.unwrap();
-    let second = soon(second).await.unwrap().unwrap();
-    assert!(second.lease_left() < Duration::from_secs(2), "believed for the offer: {second:?}");
-    soon(second.release()).await.unwrap();
-    let after = asked(&mut stage);
-    let more: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-    assert_eq!(more, [0, 1, 0, 2, 0]);
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     const ROUNDS: usize = 20;
     let mut stage = Stage::set().await;
@@ -248,21 +183,6 @@ async fn a_waiter_that_died_silently_costs_its_offer_and_not_a_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_nobody_holds_any_more_goes_to_a_dropped_waiters_neighbour() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let first = tokio::spawn(begun(&stage.client, "k"));
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    let second = tokio::spawn(begun(&stage.client, "k"));
-    first.abort();
-    stage.control.run("LOCK.RELEASE k somebody");
-    // One that was granted it before it was stopped holds it until it is dropped.
-    drop(soon(first).await);
-    soon(second).await.unwrap().unwrap().release().await.unwrap();
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_told() {
     let server = Server::options().module_config("max-waiters", 1).start();
     let mut stage = Stage::of(server).await;
@@ -277,22 +197,4 @@ async fn a_full_queue_is_told() {
     stage.control.run("LOCK.RELEASE b somebody");
     drop(soon(waiter).await);
     stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_connection_is_used_again_after_a_wait_that_was_given_up() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let connections =
-        |stage: &mut Stage| observe::info_number(&mut stage.control, "total_connections_received");
-    let mut before = None;
-    for _ in 0..5 {
-        let waiter = tokio::spawn(begun(&stage.client, "k"));
-        observe::wait_for_waiters(&mut stage.control, "k", 1);
-        waiter.abort();
-        assert!(waiter.await.unwrap_err().is_cancelled());
-        soon(stage.client.settled()).await;
-        let now = connections(&mut stage);
-        assert_eq!(*before.get_or_insert(now), now);
-    }
 }

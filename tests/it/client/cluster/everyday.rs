@@ -1,7 +1,6 @@
 //! What a client does when nothing happens to the cluster.
 
 use super::*;
-use kvlock::MultiLock;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_acquired_renewed_waited_for_and_released_wherever_it_is() {
@@ -88,29 +87,6 @@ async fn the_whole_family_works() {
         assert_eq!(soon(latch.count_down()).await.unwrap(), Some(0));
         soon(waiter).await.unwrap().unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn several_locks_of_several_nodes_are_one() {
-    let cluster = Cluster::start(3, 0);
-    let client = client(&cluster).await;
-    let keys = a_key_of_each(&cluster);
-    let all = MultiLock::new(keys.iter().map(|key| client.lock(key))).unwrap();
-    let guard = soon(all.acquire()).await.unwrap();
-    assert_eq!(guard.tokens().len(), 3);
-    for key in &keys {
-        assert!(soon(client.lock(key).try_acquire()).await.unwrap().is_none());
-    }
-    assert!(soon(all.try_acquire()).await.unwrap().is_none());
-    soon(guard.release()).await.unwrap();
-    keys.iter().for_each(|key| wait_until_free(&cluster, key));
-
-    // One is taken: none is.
-    let taken = soon(client.lock(&keys[1]).acquire()).await.unwrap();
-    assert!(soon(all.acquire_within(Duration::from_millis(100))).await.unwrap().is_none());
-    soon(client.settled()).await;
-    wait_until_free(&cluster, &keys[0]);
-    soon(taken.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

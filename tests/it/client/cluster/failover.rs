@@ -70,32 +70,6 @@ async fn a_lock_that_died_with_its_master_is_lost_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_master_that_hangs_is_left_with_all_that_was_asked_of_it() {
-    let cluster = Cluster::start(3, 1);
-    let client = client(&cluster).await;
-    let key = early_key(&cluster);
-    let master = cluster.node_for(&key);
-    let replica = cluster.replica_of(master);
-    let mut eye = master.connect();
-    eye.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
-    let lock = client.lock(&key);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut eye, &key, 1);
-    settle(master, replica);
-
-    // No connection is closed, and no answer comes.
-    master.signal(Signal::SIGSTOP);
-    meanwhile(|| cluster.wait_for_takeover(replica));
-    let mut there = replica.connect();
-    observe::wait_for_waiters(&mut there, &key, 1);
-    assert_eq!(there.call(cmd!["LOCK.RELEASE", key, "somebody"]), Value::Integer(0));
-    let guard = soon(waiter).await.unwrap().unwrap();
-    master.signal(Signal::SIGCONT);
-    soon(guard.release()).await.unwrap();
-    assert_eq!(there.call(cmd!["EXISTS", key]), Value::Integer(0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
     let cluster = Cluster::start(3, 1);
     let client = client(&cluster).await;

@@ -5,7 +5,6 @@
 
 mod everyday;
 mod failover;
-mod looks;
 mod moves;
 mod seeds;
 

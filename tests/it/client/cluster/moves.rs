@@ -2,7 +2,7 @@
 
 use super::*;
 use kvlock::Guard;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How many slots are moved; they are the lowest of their node.
 const MOVED: u32 = 100;
@@ -24,35 +24,16 @@ pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<W
 pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     let mut last = holder.token();
     soon(holder.release()).await.unwrap();
-    let mut waiters: futures_of::Set = waiters.into_iter().collect();
-    while let Some(guard) = soon(waiters.next()).await {
+    // Whoever is granted first comes first.
+    let mut set = JoinSet::new();
+    for waiter in waiters {
+        set.spawn(async move { waiter.await.unwrap().unwrap() });
+    }
+    while let Some(guard) = soon(set.join_next()).await {
+        let guard = guard.unwrap();
         assert!(guard.token() > last, "{} after {last}", guard.token());
         last = guard.token();
         soon(guard.release()).await.unwrap();
-    }
-}
-
-mod futures_of {
-    use super::{Guard, Waiter};
-    use tokio::task::JoinSet;
-
-    /// Whoever is granted first comes first.
-    pub(super) struct Set(JoinSet<Guard>);
-
-    impl FromIterator<Waiter> for Set {
-        fn from_iter<I: IntoIterator<Item = Waiter>>(waiters: I) -> Self {
-            let mut set = JoinSet::new();
-            for waiter in waiters {
-                set.spawn(async move { waiter.await.unwrap().unwrap() });
-            }
-            Self(set)
-        }
-    }
-
-    impl Set {
-        pub(super) async fn next(&mut self) -> Option<Guard> {
-            self.0.join_next().await.map(Result::unwrap)
-        }
     }
 }
 

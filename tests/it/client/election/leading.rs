@@ -4,7 +4,6 @@ use super::*;
 use crate::client::calls;
 use harness::Value;
 use kvlock::Error;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,19 +28,6 @@ async fn candidates_lead_in_order_and_terms_grow() {
     drop(next);
     stage.assert_nothing_is_left().await;
     assert!(!second.is_leader());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_wait_for_long_leads_at_once_or_not_at_all() {
-    let mut stage = Stage::set().await;
-    let (first, second) = (candidate(&stage, "a"), candidate(&stage, "b"));
-    let leader = soon(first.campaign_within(Duration::ZERO)).await.unwrap().unwrap();
-    for time in [Duration::ZERO, Duration::from_millis(50)] {
-        assert!(soon(second.campaign_within(time)).await.unwrap().is_none());
-    }
-    assert!(!second.is_leader());
-    leader.resign().await.unwrap();
-    stage.assert_nothing_is_left().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,34 +150,6 @@ async fn who_has_lost_it_stands_for_election_again() {
     assert_eq!(soon(leads).await.unwrap().unwrap(), "done");
     let terms = terms.lock().unwrap().clone();
     assert!(terms.len() == 3 && terms.is_sorted_by(|a, b| a < b), "{terms:?}");
-    stage.assert_nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn who_never_led_is_never_asked_to_work_nor_told_to_stop() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let (election, worked) = (candidate(&stage, "a"), Arc::<AtomicUsize>::default());
-    let (candidate, count) = (election.clone(), worked.clone());
-    let leads = tokio::spawn(async move {
-        let work = |_| {
-            count.fetch_add(1, Ordering::SeqCst);
-            std::future::pending::<()>()
-        };
-        candidate.lead(work).await
-    });
-    observe::wait_for_waiters(&mut stage.control, "k", 1);
-    stage.server.kill9();
-    stage.server.restart();
-    stage.control = stage.server.connect();
-    // Forgotten by the server, so it leads now; and one who gives up before that has not.
-    comes_true("it leads", || election.is_leader());
-    comes_true("it works", || worked.load(Ordering::SeqCst) == 1);
-    let other = super::candidate(&stage, "b");
-    let campaigns = in_line(&mut stage, &other);
-    campaigns.abort();
-    assert!(soon(campaigns).await.unwrap_err().is_cancelled() && !other.is_leader());
-    leads.abort();
     stage.assert_nothing_is_left().await;
 }
 

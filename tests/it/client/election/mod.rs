@@ -1,6 +1,5 @@
 //! Elections: candidates, leaders, and those who observe them.
 
-mod failover;
 mod leading;
 mod observing;
 mod trouble;

@@ -92,19 +92,6 @@ async fn a_leader_hears_at_once_that_it_leads_no_more_and_why() {
     soon(soon(campaigns).await.unwrap().resign()).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_observed_is_lost_at_once_too() {
-    let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k").lease(LONG);
-    let guard = soon(lock.clone().observed().acquire()).await.unwrap();
-    observed(&mut stage);
-    stage.control.run("LOCK.FORCERELEASE k");
-    assert_eq!(soon(guard.lost()).await, Loss::Forced);
-    let guard = soon(lock.observed().acquire()).await.unwrap();
-    stage.control.call(cmd!["HDEL", "k", guard.owner()]);
-    soon(guard.lost()).await;
-}
-
 /// Also by those who came in later, and by those who go on sharing it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_observed_for_all_who_want_it_so() {
@@ -138,19 +125,6 @@ async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     for guard in [first, second] {
         assert_eq!(soon(guard.lost()).await, Loss::Forced);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_leader_says_later_is_seen_with_the_same_term() {
-    let stage = Stage::set().await;
-    let leader = campaign(&candidate(&stage, "starting")).await;
-    let mut observer = observer(&stage.client).await;
-    assert_eq!(sees_value(&mut observer, "starting").await.term, leader.term());
-    soon(leader.proclaim("ready")).await.unwrap();
-    assert_eq!(sees_value(&mut observer, "ready").await.term, leader.term());
-    assert!(!leader.is_lost());
-    soon(leader.resign()).await.unwrap();
-    sees_vacant(&mut observer, Departure::Released).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

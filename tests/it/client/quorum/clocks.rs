@@ -42,20 +42,3 @@ async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
         stage.assert_nothing_is_left();
     }
 }
-
-/// What no algorithm of this kind can prevent: to those whose lease was over by that jump, the server
-/// has forgotten.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_jumps_ahead_at_one_of_a_bare_majority_lets_two_hold_it() {
-    let clocks: Vec<Clock> = (0..3).map(|_| Clock::new()).collect();
-    let (stage, other) = stage(&clocks).await;
-    stage.servers[2].kill9();
-    let first = stage.quorum.lock("k").fixed_lease(Duration::from_secs(600));
-    let first = soon(first.acquire()).await.unwrap();
-    stage.servers[2].restart();
-    clocks[1].set(HOUR_MS);
-    let second = soon(other.lock("k").acquire()).await.unwrap();
-    assert!(!first.is_lost() && !second.is_lost());
-    assert!(second.token() > first.token());
-    soon(second.release()).await.unwrap();
-}

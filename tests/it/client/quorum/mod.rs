@@ -150,17 +150,6 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fixed_lease_ends_by_itself() {
-    let stage = Stage::set(3).await;
-    let lock = stage.quorum.lock("k").fixed_lease(Duration::from_secs(1));
-    let guard = soon(lock.acquire()).await.unwrap();
-    soon(guard.lost()).await;
-    assert!(guard.is_lost() && guard.lease_left().is_zero());
-    assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
-    stage.assert_nothing_is_left();
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
     let stage = Stage::set(3).await;
     let (mut done, mut dropped) = (0, 0);
@@ -208,19 +197,6 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
         assert_no_majority(told, 1, count);
         stage.assert_nothing_is_left();
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn four_servers_need_three() {
-    let stage = Stage::set(4).await;
-    stage.taken_at([0, 1]);
-    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
-    // What it was granted at two of them is given back in the background.
-    soon(stage.quorum.settled()).await;
-    stage.connect(0).run("DEL k");
-    let guard = soon(stage.quorum.lock("k").try_acquire()).await.unwrap().expect("three are free");
-    assert_eq!(guard.servers(), 3);
-    soon(guard.release()).await.unwrap();
 }
 
 /// What each part of a lock at several servers is told of the others.
