@@ -1,7 +1,7 @@
 //! Bad arguments change nothing, and what they are never comes back in an error: for each argument of
 //! each command that `COMMAND DOCS` tells of.
 
-use crate::asking::{LONG, acquire, arrival, error, state, token, wait_in_line};
+use crate::asking::{LONG, acquire, arrival, error, state, token};
 use harness::docs::{self, Argument, Command};
 use harness::resp::split;
 use harness::{Connection, Server, Value, cmd, observe};
@@ -380,68 +380,6 @@ fn tokens_are_raised_to_a_day_ahead_at_most() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said() {
-    let mut refusing = Refusing::start();
-    for (line, code) in [
-        ("SEM.ACQUIRE sem bob ALLES 1000", "ERR invalid permits"),
-        ("SEM.ACQUIRE sem bob ALL 1000 HOLDS 2", "MISMATCH "),
-        ("SEM.WAIT sem bob ALL 1000 1000", "ERR invalid permits"),
-        ("SEM.ACQUIRE sem bob 4294967295 1000", "TOOMANY "),
-        ("SEM.ACQUIRE sem alice 4294967295 1000", "TOOMANY "),
-        ("SEM.ACQUIRE free bob ALL 1000", "UNSET "),
-        ("SEM.ACQUIRE free alice 1 1000", "UNSET "),
-        ("SEM.WAIT free alice 1 1000 0", "UNSET "),
-    ] {
-        refusing.refuses(&words_of(line), code);
-    }
-}
-
-#[test]
-fn names_are_bytes() {
-    let mut refusing = Refusing::start();
-    for connection in &mut refusing.connections {
-        for name in NAMES {
-            for (key, owner) in [(name, &b"owner"[..]), (b"key", name), (name, name)] {
-                let grant = connection.call(cmd!["LOCK.ACQUIRE", key, owner, LONG]);
-                assert_eq!(connection.call(cmd!["HGET", key, owner]), Value::bulk("1"), "{name:?}");
-                let info = connection.call(cmd!["LOCK.INFO", key]);
-                let seen = (info.field("owner"), info.field("token"));
-                assert_eq!(seen, (&Value::bulk(owner), &grant[0]), "{name:?}");
-                for (command, reply) in [
-                    (cmd!["LOCK.RENEW", key, owner, 5000], 5000),
-                    (cmd!["LOCK.RELEASE", key, owner], 0),
-                    (cmd!["SEM.SET", key, 2], 1),
-                    (cmd!["SEM.ACQUIRE", key, owner, 2, 1000], 2),
-                    (cmd!["SEM.RELEASE", key, owner], 1),
-                    (cmd!["DEL", key], 1),
-                    (cmd!["LATCH.SET", key, 2], 1),
-                    (cmd!["LATCH.COUNTDOWN", key, owner], 1),
-                    (cmd!["LATCH.COUNTDOWN", key, owner], 1),
-                    (cmd!["DEL", key], 1),
-                ] {
-                    assert_eq!(connection.call(command), Value::Integer(reply), "{name:?}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn waiters_have_any_name_too() {
-    let Refusing { server, connections: [mut a, mut b], .. } = Refusing::start();
-    for name in NAMES {
-        let mut waiter = server.connect();
-        let id = waiter.client_id();
-        waiter.send(cmd!["LOCK.WAIT", "lock", name, LONG, LONG]);
-        observe::wait_until_blocked(&mut a, id);
-        let info = b.call(cmd!["LOCK.INFO", "lock", "WAITERS", 1]);
-        assert_eq!(info.field("queue")[0][0], Value::bulk(name));
-        assert_eq!(a.call(cmd!["LOCK.CANCEL", "lock", name]), Value::Integer(1));
-        assert_eq!(arrival(&mut waiter), Value::Nil);
-    }
-}
-
-#[test]
 fn a_key_may_be_empty_or_a_megabyte() {
     let Refusing { server, connections: [mut a, mut b], .. } = Refusing::start();
     for key in [String::new(), "x".repeat(1 << 20)] {
@@ -458,16 +396,4 @@ fn a_key_may_be_empty_or_a_megabyte() {
         assert_eq!(b.run("LOCK.CANCEL lock bob"), Value::Integer(1));
         assert_eq!(arrival(&mut waiter), Value::Nil);
     }
-}
-
-#[test]
-fn an_argument_that_never_ends_blocks_nobody_else() {
-    let Refusing { server, connections: [mut a, mut b], .. } = Refusing::start();
-    let mut slow = server.connect();
-    slow.send_raw(b"*4\r\n$12\r\nLOCK.ACQUIRE\r\n$4\r\nfree\r\n$1000\r\nsecret");
-    token(&acquire(&mut a, "free", "bob"));
-    slow.reset();
-    wait_in_line(&mut b, &mut a, "free", "carol");
-    assert_eq!(a.run("LOCK.RELEASE free bob"), Value::Integer(0));
-    token(&arrival(&mut b));
 }

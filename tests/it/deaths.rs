@@ -5,49 +5,6 @@ use crate::stage::{LONG, SOON, Stage, Waiter, expect_closed, token_of};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::process::Command;
 
-/// Bob's connection ends in the turn of the release, before it or after it.
-fn ends_in_the_turn_of_the_grant(stage: &mut Stage, end: fn(Connection), before: bool) {
-    let ways = ["disconnects", "grants_taken_back", "handed_off_by_expiry"];
-    let counted = |stage: &mut Stage| ways.map(|way| stage.counted(way));
-    stage.hold("k", "alice", LONG);
-    let bob = stage.wait_with("k", "bob", 400, 0);
-    let mut carol = stage.wait("k", "carol");
-    let earlier = counted(stage);
-    stage.while_stopped(|stage| {
-        let release = b"LOCK.RELEASE k alice\r\n";
-        if before {
-            end(bob.connection);
-            stage.eye.send_raw(release);
-        } else {
-            stage.eye.send_raw(release);
-            end(bob.connection);
-        }
-    });
-    assert_eq!(stage.eye.receive(SOON).unwrap(), Value::Integer(0));
-    stage.granted(&mut carol);
-    let now = counted(stage);
-    let [left, taken_back, ended] = [0, 1, 2].map(|way| now[way] - earlier[way]);
-    assert_eq!(left + taken_back + ended, 1, "{ways:?}: {earlier:?}, now {now:?}");
-    if left == 0 {
-        stage.granted_unseen();
-    }
-    stage.release("k", "carol");
-    observe::wait_for_blocked_clients(&mut stage.eye, 0);
-}
-
-/// Most often it is out of the line by then, or its grant is taken back. But the end of a connection may
-/// arrive after the reply was written: then nobody can tell, and a dead waiter costs the lease that it
-/// asked for.
-fn a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    for end in [Connection::reset, Connection::close] {
-        for before in [true, false, true, false] {
-            ends_in_the_turn_of_the_grant(&mut stage, end, before);
-        }
-    }
-    stage.check();
-}
-
 /// The server has decided to close the client's connection, drops what is sent to it from then on, and
 /// tells nobody so.
 fn a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
@@ -118,33 +75,6 @@ fn raise_the_limit_of_files() {
     let raised =
         Command::new("prlimit").args(["--pid", &own, &format!("--nofile={most}:{most}")]).status();
     assert!(raised.expect("run prlimit").success());
-}
-
-fn thousands_of_waiters_can_leave_at_once(kind: Kind) {
-    raise_the_limit_of_files();
-    let mut stage = Stage::new(&kind);
-    for end in [Connection::reset, Connection::close] {
-        let before = stage.counted("disconnects");
-        stage.hold("k", "alice", LONG);
-        let crowd: Vec<_> = (0..MANY)
-            .map(|number| {
-                let mut one = stage.server.connect();
-                one.send(cmd!["LOCK.WAIT", "k", format!("owner{number}"), LONG, 0]);
-                one
-            })
-            .collect();
-        observe::wait_for_waiters(&mut stage.eye, "k", MANY);
-        let mut last = stage.wait("k", "last");
-        crowd.into_iter().for_each(end);
-        observe::wait_for_blocked_clients(&mut stage.eye, 1);
-        assert_eq!(stage.counted("disconnects"), before + MANY);
-        assert_eq!((stage.counted("waiters"), stage.counted("waiting_keys")), (1, 1));
-        stage.release("k", "alice");
-        stage.granted(&mut last);
-        stage.release("k", "last");
-        observe::wait_for_blocked_clients(&mut stage.eye, 0);
-    }
-    stage.check();
 }
 
 fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last(kind: Kind) {
@@ -250,11 +180,9 @@ fn a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
 }
 
 on_each_server!(
-    a_waiter_that_breaks_off_in_the_turn_of_its_grant_costs_its_lease_at_most,
     a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on,
     a_timeout_in_the_turn_of_a_grant_gives_one_reply,
     resets_of_all_clients_again_and_again_leave_nothing,
-    thousands_of_waiters_can_leave_at_once,
     thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
     a_waiter_evicted_to_save_memory_is_out_of_the_line,
     a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on,

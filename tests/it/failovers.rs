@@ -168,19 +168,6 @@ fn a_shutdown_that_waits_for_its_replica_while_leases_end_is_an_ordered_one(kind
     assert!(asker.receive(SOON).is_err());
 }
 
-fn a_shutdown_with_waiters_and_a_grant_on_its_way_is_an_ordered_one(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    stage.hold("k", "alice", LONG);
-    let mut bob = stage.wait("k", "bob");
-    let mut carol = stage.wait("k", "carol");
-    stage.eye.send_raw(b"LOCK.RELEASE k alice\r\nSHUTDOWN NOSAVE\r\n");
-    wait_for_the_end(&stage.server);
-    if let Some(reply) = bob.connection.receive_or_closed() {
-        token_of(&reply);
-    }
-    assert!(matches!(carol.connection.receive(SOON), Err(ReceiveError::Closed)));
-}
-
 fn a_shutdown_that_is_given_up_lets_grants_go_on(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.hold("k", "alice", LONG);
@@ -199,6 +186,5 @@ on_each_server!(
     a_failover_that_is_given_up_lets_grants_go_on,
     failovers_back_and_forth_with_leases_ending_all_the_time_harm_nobody,
     a_shutdown_that_waits_for_its_replica_while_leases_end_is_an_ordered_one,
-    a_shutdown_with_waiters_and_a_grant_on_its_way_is_an_ordered_one,
     a_shutdown_that_is_given_up_lets_grants_go_on,
 );

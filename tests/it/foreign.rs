@@ -1,8 +1,8 @@
 //! Somebody else changes a lock that is waited for, in ways that servers do differently or that text cannot
 //! tell. The others are in `transcripts/foreign_changes.txt` and `foreign_writes.txt`.
 
-use crate::stage::{LONG, SOON, Stage, hash, token_of};
-use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+use crate::stage::{LONG, SOON, Stage, hash};
+use harness::{Kind, Value, cmd, on_each_server, wait};
 
 fn a_lock_moved_to_another_database_is_released_here_and_held_there(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -56,33 +56,6 @@ fn a_lock_whose_owner_expires_as_a_field_goes_to_the_first_waiter(kind: Kind) {
     stage.check();
 }
 
-fn a_lease_that_was_made_longer_ends_at_its_new_end(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    // The server's own search for keys that have ended must not be needed.
-    stage.run("DEBUG SET-ACTIVE-EXPIRE 0");
-    for longer in ["PEXPIRE k 700", "LOCK.ACQUIRE k alice 700", "LOCK.RENEW k alice 700"] {
-        stage.hold("k", "alice", LONG);
-        let mut bob = stage.wait("k", "bob");
-        let replies = stage.at_once(&["LOCK.RENEW k alice 50", longer, "PEXPIRETIME k"]);
-        // The look that was planned for the old end finds the lock held.
-        let end = replies[2].integer();
-        expect_in_time(stage.granted(&mut bob), end, longer);
-        stage.release("k", "bob");
-    }
-    // Nor is it forgotten when nobody ever touches it.
-    stage.hold("k", "alice", 1500);
-    let mut bob = stage.wait("k", "bob");
-    let end = stage.run("PEXPIRETIME k").integer();
-    expect_in_time(stage.granted(&mut bob), end, "an acquire");
-    stage.check();
-}
-
-/// A token is the moment of its grant, in microseconds, when nothing else lifts it.
-fn expect_in_time(token: i64, end_ms: i64, after: &str) {
-    let late_ms = token / 1000 - end_ms;
-    assert!((0..1000).contains(&late_ms), "{late_ms} ms after the end of the lease, after {after}");
-}
-
 fn a_restored_key_counts_as_what_it_is(kind: Kind) {
     let mut stage = Stage::new(&kind);
     let daves = stage.hold("k", "dave", LONG);
@@ -114,34 +87,8 @@ fn a_restored_key_counts_as_what_it_is(kind: Kind) {
     stage.check();
 }
 
-fn a_lock_taken_in_the_moment_of_its_end_goes_to_one_only(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut rival = stage.server.connect();
-    for round in 0..20 {
-        let owner = format!("bob{round}");
-        stage.hold("k", "alice", LONG);
-        let mut bob = stage.wait("k", &owner);
-        stage.run("LOCK.RENEW k alice 20");
-        let mallorys = wait::until("somebody has the lock", SOON, || {
-            let reply = rival.run("LOCK.ACQUIRE k mallory 1000");
-            match reply {
-                Value::Nil if bob.connection.has_unread() => Ok(None),
-                Value::Nil => Err("nobody yet".to_owned()),
-                _ => Ok(Some(token_of(&reply))),
-            }
-        });
-        assert_eq!(mallorys, None, "a newcomer overtook");
-        stage.granted(&mut bob);
-        stage.release("k", &owner);
-    }
-    assert_eq!(observe::info_number(&mut stage.eye, "kvlock_handed_off"), 20);
-    stage.check();
-}
-
 on_each_server!(
-    a_lease_that_was_made_longer_ends_at_its_new_end,
     a_lock_moved_to_another_database_is_released_here_and_held_there,
-    a_lock_taken_in_the_moment_of_its_end_goes_to_one_only,
     a_lock_whose_owner_expires_as_a_field_goes_to_the_first_waiter,
     a_restored_key_counts_as_what_it_is,
 );

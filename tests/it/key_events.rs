@@ -1,7 +1,7 @@
 //! Keyspace events: as the core commands would give them, to those who asked for them only.
 
 use crate::stage::{LONG, SOON, Stage};
-use harness::{Connection, Kind, on_each_server, wait};
+use harness::{Connection, Kind, on_each_server};
 
 /// A connection that hears all key events.
 fn listen(stage: &mut Stage, asked: &str) -> Connection {
@@ -91,24 +91,7 @@ fn only_the_events_that_were_asked_for_are_told(kind: Kind) {
     stage.check();
 }
 
-fn a_listener_hears_of_the_end_of_a_lease_once(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut listener = listen(&mut stage, "Ex");
-    stage.hold("k", "alice", LONG);
-    let mut bob = stage.wait("k", "bob");
-    stage.run("LOCK.RENEW k alice 50");
-    stage.granted(&mut bob);
-    stage.run("LOCK.RENEW k bob 50");
-    wait::until("the lock is gone", SOON, || match stage.run("DBSIZE").integer() {
-        1 => Ok(()),
-        keys => Err(keys.to_string()),
-    });
-    assert_eq!(heard(&mut stage, &mut listener), ["expired k", "expired k"]);
-    stage.check();
-}
-
 on_each_server!(
     every_change_is_told_as_the_core_command_that_makes_it,
     only_the_events_that_were_asked_for_are_told,
-    a_listener_hears_of_the_end_of_a_lease_once,
 );

@@ -103,19 +103,6 @@ fn a_call_that_may_block_is_answered_at_once_all_the_same(kind: Kind) {
     stage.check();
 }
 
-/// The order in which modules are loaded changes nothing.
-fn a_module_that_was_there_first_calls_as_well(kind: Kind) {
-    let server = Server::options().kind(&kind).without_module();
-    let server = server.config("loadmodule", CALLER.display()).start();
-    let mut eye = server.connect();
-    assert!(eye.run("CALL.NOW E LOCK.ACQUIRE k bob 1000").is_error());
-    let path = harness::module_file::path();
-    eye.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
-    token_of(&eye.run("CALL.NOW ! LOCK.ACQUIRE k bob 600000"));
-    assert_eq!(eye.run("CALL.NOW ! LOCK.RELEASE k bob"), Value::Integer(0));
-    expect_unharmed(&server);
-}
-
 /// A command of ours opens a key whose time has come, and another module that hears of that calls a
 /// command of ours.
 fn a_call_from_within_a_command_is_told_to_try_again(kind: Kind) {
@@ -155,5 +142,4 @@ on_each_server!(
     a_release_called_by_another_module_serves_the_waiter,
     a_wait_called_from_a_timer_does_no_harm,
     a_call_that_may_block_is_answered_at_once_all_the_same,
-    a_module_that_was_there_first_calls_as_well,
 );

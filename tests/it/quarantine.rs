@@ -159,26 +159,10 @@ fn a_start_is_a_quarantine_unless_each_grant_was_on_the_disk(kind: Kind) {
     }
 }
 
-fn where_nobody_can_wait_it_is_as_if_the_lock_were_taken(kind: Kind) {
-    let server = options(&kind).start();
-    let control = &mut server.connect();
-    control.run("MULTI");
-    for line in ["LOCK.ACQUIRE k bob 1000", "LOCK.WAIT k bob 1000 0", "SET other x"] {
-        control.run(line);
-    }
-    let done = control.run("EXEC");
-    assert_eq!(done.elements()[..2], [Value::Nil, Value::Nil]);
-    let script = "return redis.call('LOCK.WAIT', KEYS[1], 'bob', 1000, 0)";
-    assert_eq!(control.call(cmd!["EVAL", script, 1, "k"]), Value::Nil);
-    assert_eq!(control.run("EXISTS k"), Value::Integer(0));
-    server.assert_alive();
-}
-
 on_each_server!(
     after_a_promotion_only_holders_are_served,
     who_waits_in_a_quarantine_is_served_in_order_when_it_is_over,
     a_start_is_a_quarantine_unless_each_grant_was_on_the_disk,
-    where_nobody_can_wait_it_is_as_if_the_lock_were_taken,
 );
 
 #[test]
@@ -244,55 +228,17 @@ fn a_replica_has_none_and_each_promotion_begins_another() {
 }
 
 #[test]
-fn a_server_that_is_demoted_in_a_quarantine_forgets_it() {
-    let (primary, replica) = pair(&Kind::chosen());
-    let control = &mut promote(&replica);
-    let mut waiter = replica.connect();
-    wait_in_line(&mut waiter, control, "k", "bob");
-    control.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
-    // Told so, or its connection is closed.
-    if let Some(told) = waiter.receive_or_closed() {
-        assert_eq!(told.code(), "UNBLOCKED", "{told}");
-    }
-    assert_eq!(left(control), 0);
-}
-
-#[test]
-fn a_module_that_comes_later_begins_with_what_it_is_told() {
-    let server = Server::options().without_module().start();
-    let control = &mut server.connect();
-    let path = harness::module_file::path();
-    let path = path.to_str().unwrap();
-    for (ms, on) in [(None, false), (Some("600000"), true)] {
-        let mut load = cmd!["MODULE", "LOAD", path];
-        load.extend(ms.into_iter().flat_map(|ms| cmd!["quarantine-ms", ms]));
-        assert_eq!(control.call(load), Value::Status("OK".into()));
-        assert_eq!(left(control) > 0, on);
-        assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
-    }
-}
-
-#[test]
 fn a_failover_in_a_cluster_begins_one() {
     let cluster = Cluster::start_with(&options(&Kind::chosen()), 3, 1);
     let home = cluster.node_for("k");
-    let id = cluster.id_of(home);
     set(&mut home.connect(), 0);
     token(&acquire(&mut home.connect(), "k", "alice"));
-    let replica = cluster
-        .nodes()
-        .iter()
-        .find(|node| {
-            let mut node = node.connect();
-            observe::info_field(&mut node, "master_port")
-                .is_some_and(|port| port == home.port().to_string())
-        })
-        .unwrap_or_else(|| panic!("{id} has a replica"));
+    let replica = cluster.replica_of(home);
     let control = &mut replica.connect();
     observe::wait_for_replica(&mut home.connect(), control);
     assert_eq!(left(control), 0);
     // Also a coordinated one: the server does not say which it was.
-    assert_eq!(control.run("CLUSTER FAILOVER"), Value::Status("OK".into()));
+    cluster.fail_over(home);
     wait::until("it has the slot", CHANGE, || match left(control) {
         0 => Err("no quarantine".to_owned()),
         _ => Ok(()),

@@ -92,31 +92,6 @@ fn a_grant_that_another_primary_has_confirmed_is_not_taken_back(kind: Kind) {
     stage.check_server();
 }
 
-fn a_promoted_replica_knows_the_locks_and_ends_their_leases(kind: Kind) {
-    let mut stage = Stage::of_twins(&kind);
-    // Not by way of a file, which servers refuse where a module does not say that it bears that.
-    let log = stage.replica.log();
-    assert!(log.contains("to parser"), "{log}");
-    let alices = stage.hold("k", "alice", LONG);
-    let daves = stage.hold("l", "dave", 2000);
-    let end = stage.run("PEXPIRETIME l").integer();
-    observe::wait_for_replica(&mut stage.eye, &mut stage.replica.connect());
-    let mut new = stage.replica.connect();
-    new.run("REPLICAOF NO ONE");
-    let [mut bob, mut carol] = [stage.replica.connect(), stage.replica.connect()];
-    bob.send(cmd!["LOCK.WAIT", "k", "bob", LONG, 0]);
-    carol.send(cmd!["LOCK.WAIT", "l", "carol", LONG, 0]);
-    observe::wait_for_waiters(&mut new, "k", 1);
-    let carols = token_of(&carol.receive(SOON).unwrap());
-    // A token is the moment of its grant, in microseconds, when nothing else lifts it.
-    assert!(carols > daves && carols >= end * 1000, "{carols} for a lease until {end}");
-    assert!(!bob.has_unread());
-    assert_eq!(new.run("LOCK.RELEASE k alice"), Value::Integer(0));
-    let bobs = token_of(&bob.receive(SOON).unwrap());
-    assert!(bobs > alices && bobs > carols);
-    expect_unharmed(&stage.replica);
-}
-
 fn a_replica_lets_no_lease_end(kind: Kind) {
     let primary = Server::options().kind(&kind).start();
     let replica = Server::options().kind(&kind).replica_of(&primary).start();
@@ -160,5 +135,4 @@ on_each_server!(
     a_demoted_primary_sends_its_waiters_away_and_writes_no_more,
     a_grant_on_its_way_when_the_role_changes_leaves_nothing_behind,
     a_grant_that_another_primary_has_confirmed_is_not_taken_back,
-    a_promoted_replica_knows_the_locks_and_ends_their_leases,
 );

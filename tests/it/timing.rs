@@ -54,24 +54,6 @@ fn a_wait_ends_when_its_time_is_over(kind: Kind) {
     }
 }
 
-/// What comes later in time may be over earlier.
-fn timeouts_end_in_their_own_order(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let mut control = server.connect();
-    acquire(&mut control, "k", "alice");
-    let start = |timeout: u64| {
-        let mut waiter = server.connect();
-        waiter.send(cmd!["LOCK.WAIT", "k", format!("o{timeout}"), LONG, timeout]);
-        waiter
-    };
-    let mut waiters = [900, 600, 300].map(start);
-    assert_eq!(arrival(&mut waiters[2]), Value::Nil);
-    assert!(!waiters[0].has_unread());
-    assert_eq!(arrival(&mut waiters[1]), Value::Nil);
-    assert_eq!(arrival(&mut waiters[0]), Value::Nil);
-    assert_eq!(control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
-}
-
 fn many_leases_that_end_at_one_moment_are_all_handed_off(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let mut control = server.connect();
@@ -146,6 +128,5 @@ on_each_server!(
     it_counts_how_long_they_waited_and_how_long_they_held,
     a_lease_is_handed_off_when_it_ends,
     a_wait_ends_when_its_time_is_over,
-    timeouts_end_in_their_own_order,
     many_leases_that_end_at_one_moment_are_all_handed_off,
 );

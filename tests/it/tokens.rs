@@ -2,7 +2,7 @@
 
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::clock::Clock;
-use harness::{Connection, Kind, Server, Value, cmd, module_file, observe, on_each_server, wait};
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 /// The clock goes back by an hour.
 const BACK_MS: i64 = -3_600_000;
@@ -93,21 +93,6 @@ fn tokens_grow_over_a_restart_with_a_snapshot(kind: Kind) {
     grows_over_restarts(&server, &clock, "SAVE");
 }
 
-/// The last half minute of grants is lost with the end of the file; the floor was ahead of them.
-fn tokens_grow_over_a_restart_with_an_older_snapshot(kind: Kind) {
-    let clock = Clock::new();
-    let server = Server::options().kind(&kind).clock(&clock).start();
-    let mut a = server.connect();
-    next_token(&mut a);
-    a.run("SAVE");
-    clock.set(20_000);
-    let last = next_token(&mut a);
-    server.kill9();
-    clock.set(BACK_MS);
-    server.restart();
-    assert!(next_token(&mut server.connect()) > last);
-}
-
 /// Whoever starts again is ahead of its clock, and reserves from there on. That, too, may be lost:
 /// the next one to start has only its clock to be above the one before.
 fn tokens_grow_over_restarts_in_a_row_of_which_the_last_has_lost_something(kind: Kind) {
@@ -123,25 +108,6 @@ fn tokens_grow_over_restarts_in_a_row_of_which_the_last_has_lost_something(kind:
         server.restart();
         let next = next_token(&mut server.connect());
         assert!(next > last, "{next} after {last}, restart {restart}");
-        last = next;
-    }
-}
-
-fn tokens_grow_over_a_reload_of_the_module(kind: Kind) {
-    let clock = Clock::new();
-    let server = Server::options().kind(&kind).clock(&clock).start();
-    let mut a = server.connect();
-    let mut last = next_token(&mut a);
-    for reload in 1..=3 {
-        wait::until("the module is unloaded", observe::PATIENCE, || {
-            let reply = a.run("MODULE UNLOAD kvlock");
-            if reply.is_error() { Err(reply.to_string()) } else { Ok(()) }
-        });
-        clock.set(BACK_MS * reload);
-        let path = module_file::path();
-        assert!(!a.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]).is_error());
-        let next = next_token(&mut a);
-        assert!(next > last, "{next} after {last}, reload {reload}");
         last = next;
     }
 }
@@ -221,9 +187,7 @@ on_each_server!(
     tokens_grow_over_all_that_ends_a_grant,
     tokens_grow_over_a_restart_with_an_append_only_file,
     tokens_grow_over_a_restart_with_a_snapshot,
-    tokens_grow_over_a_restart_with_an_older_snapshot,
     tokens_grow_over_restarts_in_a_row_of_which_the_last_has_lost_something,
-    tokens_grow_over_a_reload_of_the_module,
     tokens_grow_when_a_replica_with_a_slow_clock_is_promoted,
     tokens_grow_above_the_one_in_the_hash,
 );

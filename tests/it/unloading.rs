@@ -127,21 +127,6 @@ fn a_drained_module_can_be_replaced(kind: Kind) {
     expect_unharmed(&server);
 }
 
-fn a_drain_in_the_turn_of_a_grant_takes_nothing_from_the_granted(kind: Kind) {
-    let (server, mut eye) = start(&kind);
-    token_of(&eye.run("LOCK.ACQUIRE k alice 600000"));
-    let mut bob = wait_in_line(&server, &mut eye, "bob", 0);
-    let mut carol = wait_in_line(&server, &mut eye, "carol", 0);
-    eye.send_raw(b"LOCK.RELEASE k alice\r\nCONFIG SET kvlock.drain yes\r\n");
-    assert_eq!(eye.receive(SOON).unwrap(), Value::Integer(0));
-    assert_eq!(eye.receive(SOON).unwrap(), ok());
-    let token = token_of(&bob.receive(SOON).unwrap());
-    assert_eq!(carol.receive(SOON).unwrap().code(), "TRYAGAIN");
-    assert_eq!(eye.run("LOCK.INFO k").field("token"), &Value::Integer(token));
-    unload(&mut eye);
-    expect_unharmed(&server);
-}
-
 fn a_module_that_is_told_nonsense_says_so_and_does_no_harm(kind: Kind) {
     let server = Server::options().kind(&kind).without_module().start();
     let mut eye = server.connect();
@@ -199,7 +184,6 @@ on_each_server!(
     a_module_with_waiters_stays_and_goes_when_the_last_has_left,
     a_module_that_comes_back_knows_the_locks,
     a_drained_module_can_be_replaced,
-    a_drain_in_the_turn_of_a_grant_takes_nothing_from_the_granted,
     a_module_that_is_told_nonsense_says_so_and_does_no_harm,
     a_second_module_of_the_same_name_is_refused_and_the_first_goes_on,
 );

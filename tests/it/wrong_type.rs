@@ -1,6 +1,6 @@
 //! What is not a lock is refused and left as it is.
 
-use crate::asking::{LONG, acquire, error, release, state, token};
+use crate::asking::{LONG, release, state};
 use harness::{Connection, Server, Value};
 
 /// Commands that put something at `k` that is not a lock.
@@ -58,60 +58,8 @@ fn for_both_protocols(body: impl Fn(&mut Connection)) {
 
 #[test]
 fn what_is_not_a_lock_is_refused_and_left_alone() {
-    for_both_protocols(|connection| {
-        let long = format!("HSET k {} 1", "a".repeat(1_025));
-        for setup in NOT_LOCKS.into_iter().chain([long.as_str()]) {
-            connection.run("DEL k");
-            assert!(!connection.run(setup).is_error(), "{setup}");
-            let before = state(connection, "k");
-            for command in COMMANDS {
-                let text = error(&connection.run(command));
-                assert!(text.starts_with("WRONGTYPE "), "after {setup} {command} answers {text}");
-                assert_eq!(state(connection, "k"), before, "after {setup} {command} changes it");
-            }
-            assert_eq!(connection.run("LOCK.CANCEL k alice"), Value::Integer(0));
-            assert_eq!(state(connection, "k"), before, "CANCEL changes what {setup} made");
-        }
-    });
-}
-
-/// All fields with their values, and when the key expires.
-fn sorted(connection: &mut Connection) -> (Vec<String>, Value) {
-    let mut all = Vec::new();
-    for list in ["HKEYS k", "HVALS k"] {
-        all.extend(connection.run(list).elements().iter().map(Value::text));
-    }
-    all.sort();
-    (all, connection.run("PEXPIRETIME k"))
-}
-
-#[test]
-fn a_hash_with_a_thousand_fields_is_refused() {
-    for_both_protocols(|connection| {
-        for field in 0..1000 {
-            connection.run(&format!("HSET k f{field} 1"));
-        }
-        // (Its fields may change places inside: a server that has just grown a hash goes on with
-        // that at every look.)
-        let before = sorted(connection);
-        for command in COMMANDS {
-            assert_eq!(connection.run(command).code(), "WRONGTYPE", "{command}");
-        }
-        assert_eq!(sorted(connection), before);
-    });
-}
-
-#[test]
-fn a_remnant_with_only_the_token_is_a_free_lock_above_which_tokens_go_on() {
-    for_both_protocols(|connection| {
-        let stored = 4_400_000_000_000_000_i64;
-        connection.run(&format!("HSET k fencing-token t{stored}"));
-        assert_eq!(connection.run("LOCK.INFO k").field("state"), &Value::bulk("free"));
-        assert_eq!(release(connection, "k", "alice"), Value::Nil);
-        assert_eq!(connection.run("LOCK.FORCERELEASE k"), Value::Integer(0));
-        assert!(token(&acquire(connection, "k", "alice")) > stored);
-        assert_eq!(connection.run("HLEN k"), Value::Integer(2));
-    });
+    let long = format!("HSET k {} 1", "a".repeat(1_025));
+    refuses_all(&[&NOT_LOCKS[..], &[long.as_str()]].concat(), &COMMANDS);
 }
 
 #[test]
@@ -130,10 +78,7 @@ fn the_largest_count_is_not_exceeded() {
 
 #[test]
 fn what_is_not_a_latch_is_refused_and_left_alone() {
-    let of_anybody =
-        ["SET k 1", "SET k 1 REPLACE", "COUNTDOWN k", "COUNTDOWN k alice", "WAIT k w 10", "INFO k"];
     refuses_all(
-        "LATCH",
         &[
             "SET k v",
             "RPUSH k alice",
@@ -147,21 +92,27 @@ fn what_is_not_a_latch_is_refused_and_left_alone() {
             "HSET k lock-mode 'latch 1.5'",
             "HSET k lock-mode 'latch 99999999999999999999'",
         ],
-        &of_anybody,
+        &[
+            "LATCH.SET k 1",
+            "LATCH.SET k 1 REPLACE",
+            "LATCH.COUNTDOWN k",
+            "LATCH.COUNTDOWN k alice",
+            "LATCH.WAIT k w 10",
+            "LATCH.INFO k",
+        ],
     );
 }
 
 #[test]
 fn what_is_not_a_semaphore_is_refused_and_left_alone() {
     let of_owners = [
-        "ACQUIRE k alice 1 1000",
-        "ACQUIRE k alice ALL 1000",
-        "WAIT k alice 1 1000 0",
-        "RELEASE k alice",
-        "RENEW k alice 1000",
+        "SEM.ACQUIRE k alice 1 1000",
+        "SEM.ACQUIRE k alice ALL 1000",
+        "SEM.WAIT k alice 1 1000 0",
+        "SEM.RELEASE k alice",
+        "SEM.RENEW k alice 1000",
     ];
     refuses_all(
-        "SEM",
         &[
             "SET k v",
             "RPUSH k alice",
@@ -173,25 +124,30 @@ fn what_is_not_a_semaphore_is_refused_and_left_alone() {
             "HSET k lock-mode 'semaphore 1 -1'",
             "HSET k lock-mode 'semaphore 1 1 1'",
         ],
-        &[&["SET k 1", "INFO k"], &of_owners[..]].concat(),
+        &[&["SEM.SET k 1", "SEM.INFO k"], &of_owners[..]].concat(),
     );
     // A field that is none is in the way of its owner only.
-    refuses_all("SEM", &["HSET k lock-mode 'semaphore 1 0' alice 1"], &of_owners);
+    refuses_all(&["HSET k lock-mode 'semaphore 1 0' alice 1"], &of_owners);
 }
 
-fn refuses_all(family: &str, setups: &[&str], commands: &[&str]) {
+/// After each of the first each of the others is refused and changes nothing, of `k` and of the floor of
+/// the tokens, in whatever slot.
+fn refuses_all(setups: &[&str], commands: &[&str]) {
     for_both_protocols(|connection| {
         for setup in setups {
             connection.run("DEL k");
             assert!(!connection.run(setup).is_error(), "{setup}");
-            let before = state(connection, "k");
             for command in commands {
-                let reply = connection.run(&format!("{family}.{command}"));
-                assert_eq!(reply.code(), "WRONGTYPE", "after {setup} {command} answers {reply}");
-                assert_eq!(state(connection, "k"), before, "after {setup} {command} changes it");
+                for key in ["k", "kvlock:floor", "kvlock:floor:{7}"] {
+                    let before = state(connection, key);
+                    let reply = connection.run(&command.replacen(" k", &format!(" {key}"), 1));
+                    let what = format!("after {setup} {command}, of {key}");
+                    assert_eq!(reply.code(), "WRONGTYPE", "{what}: {reply}");
+                    assert_eq!(state(connection, key), before, "{what}");
+                }
             }
         }
-        let floor = connection.run(&format!("{family}.SET kvlock:floor 1"));
-        assert_eq!(floor.code(), "WRONGTYPE", "{floor}");
+        connection.run("SET k v");
+        assert_eq!(connection.run("LOCK.CANCEL k alice"), Value::Integer(0));
     });
 }

@@ -168,18 +168,6 @@ fn all_holds_are_released(kind: Kind) {
     stage.check();
 }
 
-fn redisson_is_told_of_each(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    party.bind(&mut stage, "k", "alice");
-    let mut listener = stage.server.connect();
-    listener.run("SUBSCRIBE redisson_lock__channel:{k}");
-    party.close();
-    let message = listener.receive(SOON).expect("a message");
-    assert_eq!(message[2], Value::bulk("0"));
-    stage.check();
-}
-
 on_each_server!(
     a_killed_client_leaves_nothing_behind,
     an_answered_reader_keeps_what_is_bound_for_its_time,
@@ -187,5 +175,4 @@ on_each_server!(
     what_was_bound_anew_stays,
     another_grant_is_not_released,
     all_holds_are_released,
-    redisson_is_told_of_each,
 );

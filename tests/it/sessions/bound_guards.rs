@@ -67,20 +67,6 @@ fn a_demoted_primary_releases_nothing_even_when_it_is_back(kind: Kind) {
     stage.check_server();
 }
 
-/// A restarted server knows of no session; a repetition through a new one binds the lock anew.
-fn after_a_restart_the_lease_counts_until_the_lock_is_bound_anew(kind: Kind) {
-    let mut stage = Stage::with_files(&kind);
-    let mut party = Party::open(&stage, 100);
-    let token = party.bind(&mut stage, "k", "alice");
-    stage.server.restart();
-    stage.eye = stage.server.connect();
-    let mut party = Party::open(&stage, 200);
-    let again = party.ask("LOCK.ACQUIRE", &["k", "alice"], &["BOUND", "HOLDS", "1"]);
-    assert_eq!(again, Value::Array(vec![Value::Integer(token), Value::Integer(1)]));
-    wait_for(&mut stage, "bound_released", 1);
-    assert_eq!(stage.run("EXISTS k"), Value::Integer(0));
-}
-
 /// A drain is no end of the clients: their locks stay.
 fn a_drained_module_leaves_what_is_bound(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -161,7 +147,6 @@ on_each_server!(
     nothing_bound_is_released_in_a_pause,
     nothing_bound_is_released_with_too_few_replicas,
     a_demoted_primary_releases_nothing_even_when_it_is_back,
-    after_a_restart_the_lease_counts_until_the_lock_is_bound_anew,
     a_drained_module_leaves_what_is_bound,
     a_server_that_stood_still_releases_when_it_goes_on,
     only_so_much_may_be_bound,

@@ -2,7 +2,7 @@
 
 use super::{Party, wait_for};
 use crate::stage::{LONG, SOON, Stage, expect_unharmed, token_of};
-use harness::{Kind, Value, cmd, observe, on_each_server, wait};
+use harness::{Kind, Value, cmd, observe, on_each_server};
 
 /// A change, as an observer hears of it.
 #[derive(Debug)]
@@ -159,60 +159,6 @@ fn a_slow_reader_costs_one_change_for_each_lock(kind: Kind) {
     stage.check();
 }
 
-const MANY: usize = 1_000;
-
-fn a_thousand_observers_hear_of_a_change(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut crowd: Vec<_> = (0..MANY).map(|_| Party::open(&stage, 60_000)).collect();
-    for party in &mut crowd {
-        party.observe("k");
-        party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 60_000]);
-    }
-    observe::wait_for_blocked_clients(&mut stage.eye, MANY as i64);
-    assert_eq!(stage.run("LOCK.INFO k").field("observers").integer(), MANY as i64);
-    assert_eq!(stage.counted("observers"), MANY as i64);
-    let token = stage.hold("k", "alice", LONG);
-    for party in &mut crowd {
-        let told = changes(&party.connection.receive(SOON).expect("it is told"));
-        let [told] = &told[..] else { panic!("{told:?}") };
-        assert_eq!((told.token, told.owner.as_deref()), (Some(token), Some("alice")));
-    }
-    assert_eq!((stage.counted("changes"), stage.counted("changes_told")), (1, MANY as i64));
-    assert_eq!(stage.counted("caught_panics"), 0);
-    stage.release("k", "alice");
-    drop(crowd);
-    stage.check_server();
-}
-
-/// Terms grow over a failover, and the old primary tells nobody anything more.
-fn after_a_failover_a_new_session_hears_of_a_later_term(kind: Kind) {
-    let mut stage = Stage::of_twins(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    let first = stage.hold("k", "alice", LONG);
-    assert_eq!(party.observe("k")[2].integer(), first);
-    let mut new = stage.replica.connect();
-    wait::until("the replica has it", SOON, || match new.run("EXISTS k") {
-        Value::Integer(1) => Ok(()),
-        other => Err(other.to_string()),
-    });
-    party.park(&mut stage, 0);
-    new.run("REPLICAOF NO ONE");
-    stage.run(&format!("REPLICAOF 127.0.0.1 {}", stage.replica.port()));
-    let told = party.connection.receive_or_closed();
-    assert!(told.is_none_or(|told| told.is_error()));
-    wait_for(&mut stage, "observers", 0);
-    let mut party = Party::on(new, 60_000);
-    let held = party.observe("k");
-    assert_eq!((held[0].text(), held[2].integer()), ("held".into(), first));
-    let mut other = stage.replica.connect();
-    assert_eq!(other.run("LOCK.FORCERELEASE k"), Value::Integer(1));
-    let second = token_of(&other.run("LOCK.ACQUIRE k bob 600000"));
-    let change = party.next_change(0);
-    assert!(second > first);
-    assert_eq!((change.token, change.why.as_deref()), (Some(second), Some("forced")));
-    expect_unharmed(&stage.replica);
-}
-
 /// Observers are waiters: they have limits, and a drain sends them away.
 fn observers_are_limited_and_drained(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -261,8 +207,6 @@ on_each_server!(
     however_a_holder_goes_its_observers_hear_why,
     a_lock_that_changes_hands_is_told_of_in_one,
     a_slow_reader_costs_one_change_for_each_lock,
-    a_thousand_observers_hear_of_a_change,
-    after_a_failover_a_new_session_hears_of_a_later_term,
     observers_are_limited_and_drained,
     a_lease_that_ends_in_a_pause_is_told_of_after_it,
 );

@@ -2,7 +2,7 @@
 
 use super::{Party, told, words};
 use crate::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, cmd, observe, on_each_server};
+use harness::{Kind, Value, cmd, on_each_server};
 
 fn a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -58,26 +58,6 @@ fn a_takeover_in_the_turn_of_a_grant_loses_nothing(kind: Kind) {
     stage.check();
 }
 
-fn two_reads_may_be_sent_at_once(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    stage.hold("l", "alice", LONG);
-    party.queue("k", "bob");
-    party.queue("l", "carol");
-    let id = party.connection.client_id();
-    let next = format!("SESSION.NEXT {} 0 60000\r\n", party.id);
-    party.connection.send_raw([next.as_bytes(), next.as_bytes()].concat().as_slice());
-    observe::wait_until_blocked(&mut stage.eye, id);
-    stage.release("k", "alice");
-    assert_eq!(words(&party.hear()), [("bob", "granted")]);
-    stage.release("l", "alice");
-    assert_eq!(words(&party.hear()), [("carol", "granted")]);
-    stage.granted_unseen();
-    stage.granted_unseen();
-    stage.check();
-}
-
 fn a_session_is_its_users_alone(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.run("ACL SETUSER eve on nopass ~* &* +@all");
@@ -108,23 +88,9 @@ fn a_session_is_its_users_alone(kind: Kind) {
     stage.check();
 }
 
-fn a_reader_that_waits_in_vain_is_answered_in_time(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    for _ in 0..3 {
-        let before = party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 0])[0].integer();
-        let after = party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 100]);
-        assert_eq!(told(&after), []);
-        assert!(after[0].integer() >= before + 100, "{before} and {after}");
-    }
-    stage.check();
-}
-
 on_each_server!(
     a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent,
     a_later_reader_takes_over_from_one_that_is_blocked,
     a_takeover_in_the_turn_of_a_grant_loses_nothing,
-    two_reads_may_be_sent_at_once,
     a_session_is_its_users_alone,
-    a_reader_that_waits_in_vain_is_answered_in_time,
 );
