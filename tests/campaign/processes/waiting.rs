@@ -52,16 +52,23 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, report: &Report) {
         if let Some((token, end)) = handed {
             let next = || second.held().filter(|grant| grant.token > token);
             let (next, waited) = end.await_next(scene.server.pid(), next);
-            done += 1;
-            report.add(STOPS, 1);
-            end.judge(next.token, &waited, AFTER_THE_OFFER, report);
-            let cost = i64::try_from(next.token - token).expect("a while");
-            report.time("what the stopped waiter cost", cost);
             first.signal(Signal::SIGCONT);
             served(first, next.token);
-            if believed_in(first, token) {
-                report
-                    .violation(format!("Late: {} believed in an offer that was over", first.name));
+            // It may have heard of the grant before it was stopped, and even have sent its release.
+            match told(first, token) {
+                Some(at) if at < end.at => report.add(NOT_IN_LINE, 1),
+                told => {
+                    done += 1;
+                    report.add(STOPS, 1);
+                    end.judge(next.token, &waited, AFTER_THE_OFFER, report);
+                    let cost = i64::try_from(next.token - token).expect("a while");
+                    report.time("what the stopped waiter cost", cost);
+                    if told.is_some() {
+                        let name = &first.name;
+                        report
+                            .violation(format!("Late: {name} believed in an offer that was over"));
+                    }
+                }
             }
         } else {
             report.add(NOT_IN_LINE, 1);
@@ -119,9 +126,12 @@ fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(
     })
 }
 
-fn believed_in(process: &Process, token: u64) -> bool {
-    let holds = |said: &Said| matches!(said, Said::Holds { grant, .. } if grant.token == token);
-    process.said().iter().any(holds)
+/// When it was told that it holds the lock with that token, if it was.
+fn told(process: &Process, token: u64) -> Option<u64> {
+    process.last(|said| match said {
+        Said::Holds { grant, from, .. } if grant.token == token => Some(*from),
+        _ => None,
+    })
 }
 
 /// Waits until it has the lock in its turn.
