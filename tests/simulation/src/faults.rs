@@ -3,7 +3,7 @@
 use crate::clock::{MS, SECOND};
 use crate::server::Memory;
 use crate::settings::{Keeping, Safeguard, Scene};
-use crate::sim::{Event, Sim, Who};
+use crate::sim::{AtServer, Event, Sim, Who};
 use crate::wire::{ClientId, ConnId, ServerId};
 use std::rc::Rc;
 
@@ -149,7 +149,7 @@ impl Sim {
         let server = self.latest.get();
         let until = self.now() + 10 * MS + self.below(1_500 * MS);
         self.servers.borrow_mut()[server].paused = Some(until);
-        self.at(until, Event::Unpause { server });
+        self.at(until, Event::At(server, AtServer::Unpause));
     }
 
     fn set_a_date(&self) {
@@ -220,7 +220,7 @@ impl Sim {
             _ => {
                 let paused = self.now() + 2_000 * MS;
                 self.servers.borrow_mut()[old].paused = Some(paused);
-                self.at(paused, Event::Unpause { server: old });
+                self.at(paused, Event::At(old, AtServer::Unpause));
                 let next = (old + 1 + self.below(2) as usize) % self.plan.servers;
                 self.later(self.below(300 * MS), Fault::Swap(old, next));
                 self.later(2_500 * MS, Fault::Settled);
@@ -406,7 +406,7 @@ impl Sim {
             replica.promoted(self);
         }
         primary.paused = Some(self.now());
-        self.at(self.now(), Event::Unpause { server: old });
+        self.at(self.now(), Event::At(old, AtServer::Unpause));
         drop(servers);
         for server in [old, 3 - old - next] {
             self.later(self.below(300 * MS), Fault::Follow(server));

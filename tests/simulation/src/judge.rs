@@ -52,58 +52,27 @@ impl fmt::Display for Violation {
     }
 }
 
-/// How much happened: a world in which nothing does proves nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is a number of what it is called")]
-pub struct Counts {
-    pub steps: u64,
-    pub faults: u64,
-    pub promotions: u64,
-    pub crashes: u64,
-    pub granted: u64,
-    pub handed_off: u64,
-    pub taken_back: u64,
-    pub believed: u64,
-    pub reentered: u64,
-    pub renewed: u64,
-    pub lost: u64,
-    pub writes: u64,
-    pub writes_refused: u64,
-    pub quorums: u64,
-    pub cancelled: u64,
-    pub moments: u64,
-    pub scripts: u64,
-    pub outcomes: u64,
-    pub bound: u64,
-    pub bound_released: u64,
+macro_rules! counts {
+    ($($name:ident)*) => {
+        /// How much happened: a world in which nothing does proves nothing.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each is a number of what it is called")]
+        pub struct Counts {
+            $(pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// Both together.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
 }
 
-impl Counts {
-    /// Both together.
-    pub fn add(&mut self, other: &Self) {
-        let Self { steps, faults, promotions, crashes, granted, handed_off, taken_back, .. } =
-            other;
-        self.steps += steps;
-        self.faults += faults;
-        self.promotions += promotions;
-        self.crashes += crashes;
-        self.granted += granted;
-        self.handed_off += handed_off;
-        self.taken_back += taken_back;
-        self.believed += other.believed;
-        self.reentered += other.reentered;
-        self.renewed += other.renewed;
-        self.lost += other.lost;
-        self.writes += other.writes;
-        self.writes_refused += other.writes_refused;
-        self.quorums += other.quorums;
-        self.cancelled += other.cancelled;
-        self.moments += other.moments;
-        self.scripts += other.scripts;
-        self.outcomes += other.outcomes;
-        self.bound += other.bound;
-        self.bound_released += other.bound_released;
-    }
+counts! {
+    steps faults promotions crashes granted handed_off taken_back believed reentered renewed lost writes
+    writes_refused quorums cancelled moments scripts outcomes bound bound_released
 }
 
 /// Somebody who may believe to hold a lock.

@@ -2,7 +2,7 @@
 //! broken. Nothing is known of the order between two of them.
 
 use crate::client::{Pipe, resp};
-use crate::sim::{Event, Sim};
+use crate::sim::{AtServer, Event, Sim};
 use crate::wire::{CallId, ClientId, ConnId, Reply, Request, ServerId};
 use std::collections::BTreeSet;
 
@@ -48,10 +48,6 @@ impl Network {
 
     pub(crate) fn client_of(&self, conn: ConnId) -> ClientId {
         self.conns[conn].client
-    }
-
-    pub(crate) fn server_of(&self, conn: ConnId) -> ServerId {
-        self.conns[conn].server
     }
 
     pub(crate) fn is_open(&self, conn: ConnId, end: End) -> bool {
@@ -143,7 +139,8 @@ impl Sim {
             let Conn { client, server, .. } = &net.conns[conn];
             format!("client {client} → server {server}, connection {conn}, {call}: {request:?}")
         });
-        self.deliver(&mut net, conn, End::Server, Event::Arrive { conn, call, request });
+        let event = Event::At(net.conns[conn].server, AtServer::Arrive { conn, call, request });
+        self.deliver(&mut net, conn, End::Server, event);
     }
 
     /// The same, and answers it before the server can.
@@ -153,7 +150,7 @@ impl Sim {
         let conn = &mut net.conns[conn];
         if let (Some(call), Some(pipe)) = (conn.unanswered.pop_last(), &conn.pipe) {
             conn.swallowed.insert(call);
-            pipe.answer(&resp::encode(reply, &self.names.borrow()));
+            pipe.answer(&resp::encode(reply));
         }
     }
 
@@ -189,7 +186,7 @@ impl Sim {
         conn.unanswered.remove(&call);
         conn.leases.remove(&call);
         if let (Some(pipe), false) = (&conn.pipe, conn.swallowed.remove(&call)) {
-            pipe.answer(&resp::encode(reply, &self.names.borrow()));
+            pipe.answer(&resp::encode(reply));
         }
     }
 
@@ -203,22 +200,22 @@ impl Sim {
         let pipe = net.conns[conn].pipe.take();
         pipe.iter().for_each(Pipe::close);
         net.conns[conn].leases.clear();
-        self.deliver(&mut net, conn, End::Server, Event::Gone { conn });
+        let event = Event::At(net.conns[conn].server, AtServer::Gone(conn));
+        self.deliver(&mut net, conn, End::Server, event);
     }
 
     /// Somebody between the two cuts it. What is under way arrives or does not; both ends hear of
     /// it some time.
     pub(crate) fn break_connection(&self, conn: ConnId) {
         let now = self.now();
-        let after = {
-            let mut net = self.net.borrow_mut();
-            let conn = &mut net.conns[conn];
+        let (server, after) = {
+            let conn = &mut self.net.borrow_mut().conns[conn];
             let under_way = conn.next[0].saturating_sub(now) + 1;
             conn.lost_after = now + self.below(under_way + 1);
-            conn.lost_after
+            (conn.server, conn.lost_after)
         };
         let late = if self.percent(10) { self.below(3_000_000) } else { self.below(5_000) };
-        self.at(after + 1 + late, Event::Gone { conn });
+        self.at(after + 1 + late, Event::At(server, AtServer::Gone(conn)));
         self.at(now + self.delay(), Event::Broken { conn });
     }
 

@@ -18,16 +18,8 @@ use std::rc::Rc;
 /// Something that happens at a certain time.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A request arrives at a server.
-    Arrive {
-        conn: ConnId,
-        call: CallId,
-        request: Request,
-    },
-    /// A server hears that a connection is gone.
-    Gone {
-        conn: ConnId,
-    },
+    /// Something happens at a server.
+    At(ServerId, AtServer),
     /// An answer arrives.
     Answer {
         conn: ConnId,
@@ -38,57 +30,11 @@ pub(crate) enum Event {
     Broken {
         conn: ConnId,
     },
-    /// A server's timer.
-    Timer {
-        server: ServerId,
-        number: u64,
-    },
-    /// A server's regular round.
-    Round {
-        server: ServerId,
-        number: u64,
-    },
-    /// A script of Redisson's tries to take a lock.
-    Script {
-        server: ServerId,
-        key: Key,
-    },
-    /// The replicas had their time to confirm.
-    Overdue {
-        server: ServerId,
-        number: u64,
-    },
-    /// A replica hears of a change, or of everything.
-    Copy {
-        from: ServerId,
-        to: ServerId,
-        link: u64,
-        offset: u64,
-        effect: Effect,
-    },
-    Sync {
-        from: ServerId,
-        to: ServerId,
-        link: u64,
-        offset: u64,
-        data: Box<Keyspace>,
-    },
-    /// A primary hears how far a replica is.
-    Ack {
-        from: ServerId,
-        to: ServerId,
-        link: u64,
-        offset: u64,
-    },
     /// A write arrives at the resource.
     Landing {
         key: Key,
         owner: Owner,
         token: u64,
-    },
-    /// The time of a pause of writes is over.
-    Unpause {
-        server: ServerId,
     },
     /// A client's next life begins.
     Life {
@@ -97,6 +43,46 @@ pub(crate) enum Event {
     /// The next fault, and what a fault leaves to be done later.
     Fault,
     Later(Fault),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum AtServer {
+    /// A request arrives.
+    Arrive {
+        conn: ConnId,
+        call: CallId,
+        request: Request,
+    },
+    /// It hears that a connection is gone.
+    Gone(ConnId),
+    /// Its timer, and its regular round, by their numbers.
+    Timer(u64),
+    Round(u64),
+    /// A script of Redisson's tries to take a lock.
+    Script(Key),
+    /// The replicas had their time to confirm.
+    Overdue(u64),
+    /// A replica hears of a change, or of everything.
+    Copy {
+        from: ServerId,
+        link: u64,
+        offset: u64,
+        effect: Effect,
+    },
+    Sync {
+        from: ServerId,
+        link: u64,
+        offset: u64,
+        data: Box<Keyspace>,
+    },
+    /// A primary hears how far a replica is.
+    Ack {
+        from: ServerId,
+        link: u64,
+        offset: u64,
+    },
+    /// The time of a pause of writes is over.
+    Unpause,
 }
 
 /// The process that an event is delivered to: while that is stopped, it waits.
@@ -248,19 +234,9 @@ impl Sim {
 
     fn whose(&self, event: &Event) -> Who {
         match event {
-            Event::Arrive { conn, .. } | Event::Gone { conn } => {
-                Who::Server(self.net.borrow().server_of(*conn))
-            }
+            Event::At(server, _) => Who::Server(*server),
             Event::Answer { conn, .. } | Event::Broken { conn } => {
                 Who::Client(self.net.borrow().client_of(*conn))
-            }
-            Event::Timer { server, .. }
-            | Event::Round { server, .. }
-            | Event::Script { server, .. }
-            | Event::Overdue { server, .. }
-            | Event::Unpause { server } => Who::Server(*server),
-            Event::Copy { to, .. } | Event::Sync { to, .. } | Event::Ack { to, .. } => {
-                Who::Server(*to)
             }
             Event::Landing { .. } | Event::Life { .. } | Event::Fault | Event::Later(_) => {
                 Who::Nobody
@@ -306,16 +282,7 @@ impl Sim {
             Event::Life { client } => self.begin_life(client),
             Event::Fault => self.next_fault(),
             Event::Later(fault) => self.finish(fault),
-            Event::Arrive { .. }
-            | Event::Gone { .. }
-            | Event::Timer { .. }
-            | Event::Round { .. }
-            | Event::Script { .. }
-            | Event::Overdue { .. }
-            | Event::Copy { .. }
-            | Event::Sync { .. }
-            | Event::Ack { .. }
-            | Event::Unpause { .. } => self.happen_at_server(event),
+            Event::At(server, event) => self.happen_at_server(server, event),
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Told {
 pub(crate) enum Ending {
     Granted { token: u64, holds: u64, at: u64 },
     Word(&'static str),
-    Error(Refusal),
+    Error(&'static str),
 }
 
 /// What is wanted of a lock.
@@ -120,49 +120,35 @@ pub(crate) enum Request {
     Ping,
 }
 
+/// An answer, as the protocol has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Granted {
-        token: u64,
-        holds: u64,
-    },
+    Int(u64),
+    Text(Vec<u8>),
+    List(Vec<Self>),
     Nil,
-    Left(u64),
-    /// The lease that runs.
-    Lease(u64),
-    Cancelled(bool),
-    Opened {
-        session: SessionName,
-        at: u64,
-    },
-    Queued {
-        at: u64,
-    },
-    Told {
-        at: u64,
-        told: Vec<Told>,
-    },
-    Closed(bool),
-    /// How many replicas follow; none: it is one itself.
-    Role(Option<usize>),
-    /// How many replicas have it.
-    Confirmed(usize),
-    Info(ServerId),
     Fine,
-    Error(Refusal),
+    Error(&'static str),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    ReadOnly,
-    NoReplicas,
-    Mismatch,
-    TryAgain,
-    Unblocked,
-    QueueFull,
-    TooFarAhead,
-    NoSession,
-    AckAhead,
-    Incomplete,
-    Other,
+impl Reply {
+    pub(crate) fn text(text: impl AsRef<[u8]>) -> Self {
+        Self::Text(text.as_ref().to_vec())
+    }
+
+    pub(crate) fn list(all: impl Into<Vec<Self>>) -> Self {
+        Self::List(all.into())
+    }
 }
+
+pub(crate) const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
+pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+pub(crate) const MISMATCH: &str = "MISMATCH the number of holds is another";
+pub(crate) const TRY_AGAIN: &str = "TRYAGAIN not now";
+pub(crate) const UNBLOCKED: &str = "UNBLOCKED somebody else has this place";
+pub(crate) const QUEUE_FULL: &str = "QUEUEFULL too many wait";
+pub(crate) const TOO_FAR_AHEAD: &str = "ERR invalid TOKEN: too far ahead of the clock";
+pub(crate) const NO_SESSION: &str = "NOSESSION there is no such session here";
+pub(crate) const ACK_AHEAD: &str = "ERR acknowledges what was never sent";
+pub(crate) const INCOMPLETE: &str = "ERR wrong number of arguments";
+pub(crate) const OTHER: &str = "ERR something else";

@@ -3,7 +3,7 @@
 
 use super::Sim;
 use crate::settings::Safeguard;
-use crate::wire::{ConnId, Refusal, Reply, Request};
+use crate::wire::{ConnId, Reply, Request, TRY_AGAIN};
 
 impl Sim {
     /// Passes on what a client has said.
@@ -12,12 +12,12 @@ impl Sim {
         let is_idle = self.net.borrow().is_idle(conn);
         if is_idle && !self.has(Safeguard::UnansweredIsNothing) {
             // Whatever becomes of it, it is said to be done.
-            return self.ask_and_answer(conn, request, &Reply::Lease(lease_ms));
+            return self.ask_and_answer(conn, request, &Reply::Int(lease_ms));
         }
         if is_idle && !self.has(Safeguard::CountsLate) && self.percent(30) {
             // It is said not to be done, and arrives after those that follow it.
             self.falls_behind(conn);
-            return self.ask_and_answer(conn, request, &Reply::Error(Refusal::TryAgain));
+            return self.ask_and_answer(conn, request, &Reply::Error(TRY_AGAIN));
         }
         self.ask(conn, request);
     }

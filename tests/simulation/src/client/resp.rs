@@ -1,7 +1,7 @@
 //! The protocol of the server, as far as the crate speaks it.
 
 use super::Names;
-use crate::wire::{Ending, Key, Owner, Refusal, Reply, Request, Told, Wish};
+use crate::wire::{Ending, Key, Reply, Request, Told, Wish};
 use kvlock_core::{SessionName, arguments};
 
 /// The longest lease, in milliseconds.
@@ -121,92 +121,44 @@ fn session_name(name: &[u8]) -> SessionName {
 }
 
 /// An answer as bytes.
-pub(crate) fn encode(reply: &Reply, names: &Names) -> Vec<u8> {
+pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write(&mut bytes, reply, names);
+    write(&mut bytes, reply);
     bytes
 }
 
-fn write(to: &mut Vec<u8>, reply: &Reply, names: &Names) {
+fn write(to: &mut Vec<u8>, reply: &Reply) {
     match reply {
-        Reply::Granted { token, holds } => {
-            list(to, 2);
-            int(to, *token);
-            int(to, *holds);
+        Reply::Int(number) => to.extend(format!(":{number}\r\n").bytes()),
+        Reply::Text(text) => {
+            to.extend(format!("${}\r\n", text.len()).bytes());
+            to.extend(text);
+            to.extend(b"\r\n");
+        }
+        Reply::List(all) => {
+            to.extend(format!("*{}\r\n", all.len()).bytes());
+            all.iter().for_each(|one| write(to, one));
         }
         Reply::Nil => to.extend(b"$-1\r\n"),
-        Reply::Left(left) => int(to, *left),
-        Reply::Lease(ms) => int(to, *ms),
-        Reply::Cancelled(there) | Reply::Closed(there) => int(to, u64::from(*there)),
-        Reply::Opened { session, at } => {
-            list(to, 2);
-            bulk(to, session);
-            int(to, *at);
-        }
-        Reply::Queued { at } => {
-            list(to, 2);
-            bulk(to, b"queued");
-            int(to, *at);
-        }
-        Reply::Told { at, told } => {
-            list(to, 2);
-            int(to, *at);
-            list(to, told.len());
-            told.iter().for_each(|told| write_told(to, told, names));
-        }
-        Reply::Role(role) => {
-            list(to, 3);
-            bulk(to, if role.is_some() { b"master" } else { b"slave" });
-            int(to, 0);
-            list(to, role.unwrap_or_default());
-            (0..role.unwrap_or_default()).for_each(|replica| int(to, replica as u64));
-        }
-        Reply::Confirmed(by) => int(to, *by as u64),
-        Reply::Info(server) => bulk(to, format!("run_id:{server}\r\n").as_bytes()),
         Reply::Fine => to.extend(b"+OK\r\n"),
-        Reply::Error(refusal) => to.extend(format!("-{}\r\n", words_of(*refusal)).bytes()),
+        Reply::Error(error) => to.extend(format!("-{error}\r\n").bytes()),
     }
 }
 
-fn write_told(to: &mut Vec<u8>, told: &Told, names: &Names) {
+/// What became of a wait, as its session is told.
+pub(crate) fn told(told: &Told, names: &Names) -> Reply {
     let Told { seq, key, owner, ending } = told;
-    let length = match ending {
-        Ending::Granted { .. } => 8,
-        Ending::Word(_) => 5,
-        Ending::Error(_) => 6,
-    };
-    list(to, length);
-    int(to, *seq);
-    bulk(to, b"lock");
-    bulk(to, key_name(*key).as_bytes());
-    bulk(to, names.name_of(*owner));
+    let (key, owner) = (Reply::text(key_name(*key)), Reply::text(&names.by_owner[owner]));
+    let mut all = vec![Reply::Int(*seq), Reply::text("lock"), key, owner];
     match ending {
         Ending::Granted { token, holds, at } => {
-            bulk(to, b"granted");
-            [token, holds, at].into_iter().for_each(|number| int(to, *number));
+            all.push(Reply::text("granted"));
+            all.extend([token, holds, at].map(|number| Reply::Int(*number)));
         }
-        Ending::Word(word) => bulk(to, word.as_bytes()),
-        Ending::Error(refusal) => {
-            bulk(to, b"error");
-            bulk(to, words_of(*refusal).as_bytes());
-        }
+        Ending::Word(word) => all.push(Reply::text(word)),
+        Ending::Error(error) => all.extend([Reply::text("error"), Reply::text(error)]),
     }
-}
-
-fn words_of(refusal: Refusal) -> &'static str {
-    match refusal {
-        Refusal::ReadOnly => "READONLY You can't write against a read only replica.",
-        Refusal::NoReplicas => "NOREPLICAS Not enough good replicas to write.",
-        Refusal::Mismatch => "MISMATCH the number of holds is another",
-        Refusal::TryAgain => "TRYAGAIN not now",
-        Refusal::Unblocked => "UNBLOCKED somebody else has this place",
-        Refusal::QueueFull => "QUEUEFULL too many wait",
-        Refusal::TooFarAhead => "ERR invalid TOKEN: too far ahead of the clock",
-        Refusal::NoSession => "NOSESSION there is no such session here",
-        Refusal::AckAhead => "ERR acknowledges what was never sent",
-        Refusal::Incomplete => "ERR wrong number of arguments",
-        Refusal::Other => "ERR something else",
-    }
+    Reply::List(all)
 }
 
 /// What clients call a lock.
@@ -214,27 +166,9 @@ pub(super) fn key_name(key: Key) -> String {
     format!("lock{key}")
 }
 
-fn list(to: &mut Vec<u8>, length: usize) {
-    to.extend(format!("*{length}\r\n").bytes());
-}
-
-fn int(to: &mut Vec<u8>, number: u64) {
-    to.extend(format!(":{number}\r\n").bytes());
-}
-
-fn bulk(to: &mut Vec<u8>, bytes: &[u8]) {
-    to.extend(format!("${}\r\n", bytes.len()).bytes());
-    to.extend(bytes);
-    to.extend(b"\r\n");
-}
-
 impl Names {
     fn key(&self, name: &[u8]) -> Key {
         let text = String::from_utf8_lossy(name);
         text.strip_prefix("lock").and_then(|number| number.parse().ok()).expect("a lock")
-    }
-
-    fn name_of(&self, owner: Owner) -> &[u8] {
-        &self.by_owner[&owner]
     }
 }

@@ -6,7 +6,7 @@ use super::{Server, named};
 use crate::judge::Rule;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use crate::wire::{CallId, ConnId, Key, Owner, Refusal, Reply, Request, Wish};
+use crate::wire::{self, CallId, ConnId, Key, Owner, Reply, Request, Wish};
 use kvlock_core::{Acquire, AcquireReply, Millis, ReleaseReply, RenewReply, Token, Want};
 
 impl Server {
@@ -63,10 +63,10 @@ impl Server {
         request: Request,
     ) -> Option<Reply> {
         if !self.primary && (request.writes() || matches!(request, Request::Open { .. })) {
-            return Some(Reply::Error(Refusal::ReadOnly));
+            return Some(Reply::Error(wire::READ_ONLY));
         }
         if self.lacks_replicas(sim) && request.writes() {
-            return Some(Reply::Error(Refusal::NoReplicas));
+            return Some(Reply::Error(wire::NO_REPLICAS));
         }
         let reply = match request {
             Request::Acquire(wish) => self.acquire(sim, wish),
@@ -78,23 +78,23 @@ impl Server {
                 return self.next(sim, (conn, call), session, ack, Millis(timeout_ms), most);
             }
             Request::Close { session } => self.close_session(sim, session),
-            Request::Role => Reply::Role(self.primary.then(|| self.online())),
+            Request::Role => self.role(),
             Request::Replicas { wanted, timeout_ms } => {
                 return self.confirm(sim, (conn, call), wanted, timeout_ms);
             }
             Request::Ping => Reply::Fine,
-            Request::Info => Reply::Info(self.id),
-            Request::Incomplete => Reply::Error(Refusal::Incomplete),
+            Request::Info => Reply::text(format!("run_id:{}\r\n", self.id)),
+            Request::Incomplete => Reply::Error(wire::INCOMPLETE),
             Request::Release { key, owner, want, amount } => {
                 let why = Why::Release;
                 let reply = self.on_lock(sim, key, owner, false, why, |table, at| {
                     table.release(at, owner.bytes(), want, amount)
                 });
                 match reply {
-                    ReleaseReply::Left(left) => Reply::Left(left),
+                    ReleaseReply::Left(left) => Reply::Int(left),
                     ReleaseReply::NotHeld => Reply::Nil,
-                    ReleaseReply::Mismatch => Reply::Error(Refusal::Mismatch),
-                    ReleaseReply::NotALock => Reply::Error(Refusal::Other),
+                    ReleaseReply::Mismatch => Reply::Error(wire::MISMATCH),
+                    ReleaseReply::NotALock => Reply::Error(wire::OTHER),
                 }
             }
             Request::Renew { key, owner, lease_ms, token } => {
@@ -108,7 +108,7 @@ impl Server {
                 sim.judge.borrow_mut().counts.cancelled += u64::from(there);
                 let now = self.at(sim);
                 self.plan(sim, now);
-                Reply::Cancelled(there)
+                Reply::Int(u64::from(there))
             }
         };
         self.lines.entry(conn).or_default().offset = self.offset;
@@ -119,7 +119,7 @@ impl Server {
         let Wish { key, owner, want, .. } = wish;
         let session = match wish.session.map(|name| (name, self.session(&name))) {
             None => None,
-            Some((_, None)) => return Reply::Error(Refusal::NoSession),
+            Some((_, None)) => return Reply::Error(wire::NO_SESSION),
             Some((name, Some(session))) => Some((name, session)),
         };
         let request = asked(sim, &wish);
@@ -157,13 +157,20 @@ impl Server {
         match reply {
             RenewReply::Lease(lease) => {
                 sim.judge.borrow_mut().counts.renewed += 1;
-                Reply::Lease(lease.0)
+                Reply::Int(lease.0)
             }
             RenewReply::NotHeld => Reply::Nil,
-            RenewReply::TooFarAhead(_) => Reply::Error(Refusal::TooFarAhead),
-            RenewReply::TryAgain => Reply::Error(Refusal::TryAgain),
-            RenewReply::Shared | RenewReply::NotALock => Reply::Error(Refusal::Other),
+            RenewReply::TooFarAhead(_) => Reply::Error(wire::TOO_FAR_AHEAD),
+            RenewReply::TryAgain => Reply::Error(wire::TRY_AGAIN),
+            RenewReply::Shared | RenewReply::NotALock => Reply::Error(wire::OTHER),
         }
+    }
+
+    /// `ROLE`: of replicas, how many they are.
+    fn role(&self) -> Reply {
+        let followers = if self.primary { self.online() as u64 } else { 0 };
+        let role = Reply::text(if self.primary { "master" } else { "slave" });
+        Reply::list([role, Reply::Int(0), Reply::List((0..followers).map(Reply::Int).collect())])
     }
 
     /// `WAIT`: how many replicas have everything that came over that connection.
@@ -175,16 +182,16 @@ impl Server {
         timeout_ms: u64,
     ) -> Option<Reply> {
         if !self.primary {
-            return Some(Reply::Error(Refusal::Other));
+            return Some(Reply::Error(wire::OTHER));
         }
         let line = self.lines.entry(conn).or_default();
         if line.renews_again && !sim.has(Safeguard::RenewalsConfirm) {
-            return Some(Reply::Confirmed(wanted));
+            return Some(Reply::Int(wanted as u64));
         }
         let waiting = Unconfirmed { conn, call, offset: line.offset, wanted };
         let have = self.have(waiting.offset);
         if have >= wanted {
-            return Some(Reply::Confirmed(have));
+            return Some(Reply::Int(have as u64));
         }
         self.lines.entry(conn).or_default().held_up = true;
         self.hold_up(sim, waiting, timeout_ms);
@@ -206,13 +213,13 @@ pub(super) fn acquired(sim: &Sim, wish: &Wish, reply: AcquireReply) -> Reply {
                 let text = format!("{wish:?} is held {holds} times");
                 sim.judge.borrow_mut().fail(Rule::Holds, text);
             }
-            Reply::Granted { token: token.value(), holds }
+            Reply::list([token.value(), holds].map(Reply::Int))
         }
         AcquireReply::Refused => Reply::Nil,
-        AcquireReply::Mismatch => Reply::Error(Refusal::Mismatch),
-        AcquireReply::TryAgain => Reply::Error(Refusal::TryAgain),
+        AcquireReply::Mismatch => Reply::Error(wire::MISMATCH),
+        AcquireReply::TryAgain => Reply::Error(wire::TRY_AGAIN),
         AcquireReply::TooManyHolds | AcquireReply::Upgrade | AcquireReply::NotALock => {
-            Reply::Error(Refusal::Other)
+            Reply::Error(wire::OTHER)
         }
     }
 }

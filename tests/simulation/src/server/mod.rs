@@ -16,7 +16,7 @@ use crate::judge::Rule;
 use crate::keyspace::Keyspace;
 use crate::net::End;
 use crate::settings::{Plan, Safeguard};
-use crate::sim::{Event, Sim};
+use crate::sim::{AtServer, Event, Sim};
 use crate::wire::{CallId, ConnId, Key, Owner, Request, ServerId};
 use floor::Floors;
 use kvlock_core::{
@@ -234,7 +234,7 @@ impl Server {
         self.timers += 1;
         let left = due.saturating_sub(self.at(sim).unix_us);
         let at = sim.now().saturating_add(self.clock.rate.takes(left));
-        sim.at(at, Event::Timer { server: self.id, number: self.timers });
+        sim.at(at, Event::At(self.id, AtServer::Timer(self.timers)));
     }
 
     /// Somebody sets the date.
@@ -296,64 +296,49 @@ impl Sim {
         self.servers.borrow()[server].up
     }
 
-    /// Lets something happen at the server that it is for.
-    pub(crate) fn happen_at_server(&self, event: Event) {
-        let mut servers = self.servers.borrow_mut();
+    /// Lets something happen at a server.
+    pub(crate) fn happen_at_server(&self, server: ServerId, event: AtServer) {
+        let server = &mut self.servers.borrow_mut()[server];
         match event {
-            Event::Arrive { conn, call, request } => {
-                let server = &mut servers[self.net.borrow().server_of(conn)];
+            AtServer::Arrive { conn, call, request } => {
                 if server.up && self.net.borrow().lets_in(conn, self.now()) {
                     server.arrives(self, conn, call, request);
                     server.check(self);
                 }
             }
-            Event::Gone { conn } => {
-                let server = &mut servers[self.net.borrow().server_of(conn)];
+            AtServer::Gone(conn) => {
                 if server.up && self.net.borrow().is_open(conn, End::Server) {
                     server.gone(self, conn);
                     server.check(self);
                 }
             }
-            Event::Timer { server, number } => {
-                let server = &mut servers[server];
-                if server.up && server.timers == number {
-                    server.timer = None;
-                    server.run_due(self);
-                    server.check(self);
-                }
+            AtServer::Timer(number) if server.up && server.timers == number => {
+                server.timer = None;
+                server.run_due(self);
+                server.check(self);
             }
-            Event::Round { server, number } => {
-                let server = &mut servers[server];
-                if server.up && server.rounds == number {
-                    server.round(self);
-                    server.check(self);
-                    self.next_round(server);
-                }
+            AtServer::Round(number) if server.up && server.rounds == number => {
+                server.round(self);
+                server.check(self);
+                self.next_round(server);
             }
-            Event::Script { server, key } => servers[server].script(self, key),
-            Event::Overdue { server, number } => servers[server].overdue(self, number),
-            Event::Copy { from, to, link, offset, effect } => {
-                servers[to].copy(self, (from, link), offset, effect);
+            AtServer::Timer(_) | AtServer::Round(_) => {}
+            AtServer::Script(key) => server.script(self, key),
+            AtServer::Overdue(number) => server.overdue(self, number),
+            AtServer::Copy { from, link, offset, effect } => {
+                server.copy(self, (from, link), offset, effect);
             }
-            Event::Sync { from, to, link, offset, data } => {
-                servers[to].sync(self, (from, link), offset, *data);
+            AtServer::Sync { from, link, offset, data } => {
+                server.sync(self, (from, link), offset, *data);
             }
-            Event::Ack { from, to, link, offset } => {
-                servers[to].acknowledged(self, from, link, offset);
-            }
-            Event::Unpause { server } => servers[server].unpause(self),
-            Event::Answer { .. }
-            | Event::Broken { .. }
-            | Event::Landing { .. }
-            | Event::Life { .. }
-            | Event::Fault
-            | Event::Later(_) => {}
+            AtServer::Ack { from, link, offset } => server.acknowledged(self, from, link, offset),
+            AtServer::Unpause => server.unpause(self),
         }
     }
 
     /// The rounds of a real server come ten times a second; what is looked at here changes less.
     pub(crate) fn next_round(&self, server: &Server) {
-        let event = Event::Round { server: server.id, number: server.rounds };
-        self.at(self.now() + 1_000 * MS, event);
+        let event = AtServer::Round(server.rounds);
+        self.at(self.now() + 1_000 * MS, Event::At(server.id, event));
     }
 }

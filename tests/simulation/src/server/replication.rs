@@ -7,8 +7,8 @@
 
 use super::Server;
 use crate::keyspace::{Effect, Keyspace};
-use crate::sim::{Event, Sim};
-use crate::wire::{CallId, ConnId, Refusal, Reply, ServerId};
+use crate::sim::{AtServer, Event, Sim};
+use crate::wire::{CallId, ConnId, Reply, ServerId, UNBLOCKED};
 use kvlock_core::Now;
 
 /// A replica, as its primary sees it.
@@ -47,7 +47,8 @@ impl Server {
             follower.next = (sim.now() + sim.delay()).max(follower.next + 1);
             let (from, to, link, offset) = (self.id, *to, follower.link, self.offset);
             let effect = effect.clone();
-            sim.at(follower.next, Event::Copy { from, to, link, offset, effect });
+            let copy = AtServer::Copy { from, link, offset, effect };
+            sim.at(follower.next, Event::At(to, copy));
         }
     }
 
@@ -61,7 +62,7 @@ impl Server {
         replica.follows = Some((self.id, link));
         let (from, to, offset) = (self.id, replica.id, self.offset);
         let data = Box::new(self.data.clone());
-        sim.at(next, Event::Sync { from, to, link, offset, data });
+        sim.at(next, Event::At(to, AtServer::Sync { from, link, offset, data }));
     }
 
     /// What is on its way to a replica is lost, and nothing more gets there.
@@ -101,8 +102,8 @@ impl Server {
     }
 
     pub(super) fn acknowledge(&self, sim: &Sim, to: ServerId, link: u64) {
-        let event = Event::Ack { from: self.id, to, link, offset: self.copied };
-        sim.at(sim.now() + sim.delay(), event);
+        let event = AtServer::Ack { from: self.id, link, offset: self.copied };
+        sim.at(sim.now() + sim.delay(), Event::At(to, event));
     }
 
     pub(super) fn acknowledged(&mut self, sim: &Sim, from: ServerId, link: u64, offset: u64) {
@@ -138,14 +139,14 @@ impl Server {
         self.last_unconfirmed += 1;
         let number = self.last_unconfirmed;
         self.unconfirmed.insert(number, it);
-        let event = Event::Overdue { server: self.id, number };
+        let event = Event::At(self.id, AtServer::Overdue(number));
         sim.at(sim.now() + timeout_ms * 1_000, event);
     }
 
     /// Those who wait are answered: enough replicas have it, or the time is over.
     pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
         if let Some(it) = self.unconfirmed.remove(&number).filter(|_| self.up) {
-            sim.answer(it.conn, it.call, Reply::Confirmed(self.have(it.offset)));
+            sim.answer(it.conn, it.call, Reply::Int(self.have(it.offset) as u64));
             self.goes_on(sim, it.conn);
         }
     }
@@ -153,7 +154,7 @@ impl Server {
     /// Those who wait for replicas hear that this server has none any more.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
-            sim.answer(it.conn, it.call, Reply::Error(Refusal::Unblocked));
+            sim.answer(it.conn, it.call, Reply::Error(UNBLOCKED));
             self.goes_on(sim, it.conn);
         }
     }

@@ -5,12 +5,13 @@ use super::commands::{acquired, asked};
 use super::ledger::Told;
 use super::operate::Why;
 use super::{Lost, Reader, Server, key_of, named};
+use crate::client::resp;
 use crate::judge::Rule;
 use crate::keyspace::Asked;
 use crate::net::End;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use crate::wire::{self, CallId, ConnId, Owner, Refusal, Reply, Wish};
+use crate::wire::{self, CallId, ConnId, Owner, Reply, Wish};
 use kvlock_core::{
     AckAhead, Acquire, Bound, Dismissal, Ending, Join, Millis, Now, Outcome, RUN_MAX, Reading,
     SessionId, SessionName, Situation, Untold, Via, WaitReply, Want,
@@ -31,20 +32,20 @@ impl Server {
             Ok(_) => {
                 self.ledger.opened(name, ttl, now);
                 self.plan(sim, now);
-                Reply::Opened { session: name, at: now.mono.0 }
+                Reply::list([Reply::text(name), Reply::Int(now.mono.0)])
             }
-            Err(_) => Reply::Error(Refusal::TryAgain),
+            Err(_) => Reply::Error(wire::TRY_AGAIN),
         }
     }
 
     pub(super) fn close_session(&mut self, sim: &Sim, name: SessionName) -> Reply {
-        let Some(id) = self.session(&name) else { return Reply::Closed(false) };
+        let Some(id) = self.session(&name) else { return Reply::Int(0) };
         let reader = self.table.close_session(id);
         self.ledger.closed(&name);
-        self.turn_reader_away(sim, reader, Refusal::NoSession);
+        self.turn_reader_away(sim, reader, wire::NO_SESSION);
         let now = self.at(sim);
         self.plan(sim, now);
-        Reply::Closed(true)
+        Reply::Int(1)
     }
 
     /// `LOCK.WAIT … SESSION id`.
@@ -56,7 +57,7 @@ impl Server {
         timeout: Option<Millis>,
     ) -> Reply {
         let found = wish.session.and_then(|name| Some((name, self.session(&name)?)));
-        let Some((name, session)) = found else { return Reply::Error(Refusal::NoSession) };
+        let Some((name, session)) = found else { return Reply::Error(wire::NO_SESSION) };
         let Wish { key, owner, want, .. } = wish;
         let request = asked(sim, &wish);
         let living = want == Want::Exclusive;
@@ -66,8 +67,8 @@ impl Server {
             let (reply, change) = table.wait(at, &request, Some(session));
             let answer = match reply {
                 WaitReply::Now(reply) => Err(acquired(sim, &wish, reply)),
-                WaitReply::QueueFull => Err(Reply::Error(Refusal::QueueFull)),
-                WaitReply::Draining => Err(Reply::Error(Refusal::TryAgain)),
+                WaitReply::QueueFull => Err(Reply::Error(wire::QUEUE_FULL)),
+                WaitReply::Draining => Err(Reply::Error(wire::TRY_AGAIN)),
                 WaitReply::Block => {
                     let Acquire { owner, want, lease, .. } = request;
                     let join = Join { owner, want, lease, timeout };
@@ -88,7 +89,7 @@ impl Server {
             self.order[key].push_back(call);
         }
         self.plan(sim, now);
-        Reply::Queued { at: now.mono.0 }
+        Reply::list([Reply::text("queued"), Reply::Int(now.mono.0)])
     }
 
     /// `SESSION.NEXT`. `None`: it is blocked.
@@ -103,15 +104,15 @@ impl Server {
     ) -> Option<Reply> {
         let now = self.at(sim);
         let Some(session) = self.session(&name) else {
-            return Some(Reply::Error(Refusal::NoSession));
+            return Some(Reply::Error(wire::NO_SESSION));
         };
         self.ledger.uses(sim, &name, now);
         let begun = self.table.begin_reading(session, Some(conn as u64), ack, now);
         let reading = match begun {
-            Err(AckAhead) => return Some(Reply::Error(Refusal::AckAhead)),
-            Ok((None, _)) => return Some(Reply::Error(Refusal::NoSession)),
+            Err(AckAhead) => return Some(Reply::Error(wire::ACK_AHEAD)),
+            Ok((None, _)) => return Some(Reply::Error(wire::NO_SESSION)),
             Ok((Some(reading), replaced)) => {
-                self.turn_reader_away(sim, replaced, Refusal::Unblocked);
+                self.turn_reader_away(sim, replaced, wire::UNBLOCKED);
                 reading
             }
         };
@@ -136,8 +137,8 @@ impl Server {
         let Reader { conn, name, most, .. } = reader;
         self.settle_places(sim);
         let news = match self.table.news(reading) {
-            None => return Reply::Error(Refusal::NoSession),
-            Some(Err(_)) => return Reply::Error(Refusal::Unblocked),
+            None => return Reply::Error(wire::NO_SESSION),
+            Some(Err(_)) => return Reply::Error(wire::UNBLOCKED),
             Some(Ok(news)) => news,
         };
         let mut told: Vec<_> = news.take(most).map(|(seq, outcome)| entry(seq, outcome)).collect();
@@ -161,7 +162,8 @@ impl Server {
                 }
             }
         }
-        Reply::Told { at: now.mono.0, told }
+        let told = told.iter().map(|told| resp::told(told, &sim.names.borrow())).collect();
+        Reply::list([Reply::Int(now.mono.0), Reply::List(told)])
     }
 
     /// Answers blocked readers that have something to hear.
@@ -174,7 +176,7 @@ impl Server {
         }
     }
 
-    fn turn_reader_away(&mut self, sim: &Sim, reader: Option<Reader>, why: Refusal) {
+    fn turn_reader_away(&mut self, sim: &Sim, reader: Option<Reader>, why: &'static str) {
         let Some(Reader { conn, call, .. }) = reader else { return };
         self.readers.remove(&conn);
         sim.answer(conn, call, Reply::Error(why));
@@ -199,7 +201,7 @@ impl Server {
         }
         self.table.work_on_sessions();
         while let Some(reader) = self.table.close_one_ended() {
-            self.turn_reader_away(sim, reader, Refusal::NoSession);
+            self.turn_reader_away(sim, reader, wire::NO_SESSION);
         }
         while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
             let (key, owner) = (key_of(&key), Owner::read(&owner));
@@ -259,8 +261,8 @@ fn entry(seq: u64, outcome: &Outcome) -> Told {
         Ending::Cancelled => wire::Ending::Word("cancelled"),
         Ending::Replaced => wire::Ending::Word("replaced"),
         Ending::Changed(_) => wire::Ending::Word("changed"),
-        Ending::Dismissed(Dismissal::Server(_)) => wire::Ending::Error(Refusal::NoReplicas),
-        Ending::Dismissed(_) => wire::Ending::Error(Refusal::TryAgain),
+        Ending::Dismissed(Dismissal::Server(_)) => wire::Ending::Error(wire::NO_REPLICAS),
+        Ending::Dismissed(_) => wire::Ending::Error(wire::TRY_AGAIN),
     };
     Told { seq, key: key_of(key), owner: Owner::read(owner), ending }
 }

@@ -3,7 +3,7 @@
 use super::{Reader, Server, named};
 use crate::clock::MS;
 use crate::keyspace::{Asked, Effect, Lock};
-use crate::sim::{Event, Sim};
+use crate::sim::{AtServer, Event, Sim};
 use crate::wire::{Key, Owner};
 use kvlock_core::{Cause, Change, Millis, Now, Situation, Token};
 
@@ -27,7 +27,7 @@ impl Server {
             sim.judge.borrow_mut().counts.moments += 1;
             // In the moment, or too late for it.
             let at = sim.now() + sim.below(8 * MS);
-            sim.at(at, Event::Script { server: self.id, key });
+            sim.at(at, Event::At(self.id, AtServer::Script(key)));
             return Change::GiveWay;
         }
         let floor = self.floor(sim, now);
