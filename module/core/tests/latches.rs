@@ -6,17 +6,11 @@ use kvlock_core::{
 };
 use kvlock_core_reference::latches::World;
 use kvlock_core_reference::latches::world::KEY;
-use kvlock_core_reference::{check, check_bytes, counted};
+use kvlock_core_reference::{check, counted};
 
 #[test]
 fn a_latch_does_what_the_contract_says() {
     check::<World>();
-}
-
-/// The fuzzer of `scripts/fuzz` finds its way through bytes.
-#[test]
-fn a_latch_does_what_the_contract_says_whatever_bytes_say() {
-    check_bytes::<World>(80);
 }
 
 #[test]

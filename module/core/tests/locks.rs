@@ -2,17 +2,11 @@
 //! same, write the same and have the same people in line.
 
 use kvlock_core_reference::locks::World;
-use kvlock_core_reference::{check, check_bytes, counted};
+use kvlock_core_reference::{check, counted};
 
 #[test]
 fn whatever_happens_the_table_does_what_the_contract_says() {
     check::<World>();
-}
-
-/// The fuzzer of `scripts/fuzz` finds its way through bytes.
-#[test]
-fn whatever_bytes_say_the_table_does_what_the_contract_says() {
-    check_bytes::<World>(100);
 }
 
 #[test]

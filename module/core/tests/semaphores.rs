@@ -3,7 +3,7 @@
 
 use kvlock_core::{KeyRef, Limits, MonoMillis, Now, Permits, Semaphore, SemaphoreAt, Table};
 use kvlock_core_reference::permits::World;
-use kvlock_core_reference::{check, check_bytes, counted};
+use kvlock_core_reference::{check, counted};
 
 fn at(seen: Semaphore) -> SemaphoreAt<'static> {
     let now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
@@ -13,12 +13,6 @@ fn at(seen: Semaphore) -> SemaphoreAt<'static> {
 #[test]
 fn a_semaphore_does_what_the_contract_says() {
     check::<World>();
-}
-
-/// The fuzzer of `scripts/fuzz` finds its way through bytes.
-#[test]
-fn a_semaphore_does_what_the_contract_says_whatever_bytes_say() {
-    check_bytes::<World>(80);
 }
 
 #[test]

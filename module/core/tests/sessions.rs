@@ -9,7 +9,7 @@ mod crowd;
 
 use kvlock_core_reference::sessions::World;
 use kvlock_core_reference::sessions::ops::Op;
-use kvlock_core_reference::{check, check_bytes, counted};
+use kvlock_core_reference::{check, counted};
 
 /// How many steps are taken in every order.
 const DEPTH: u32 = 4;
@@ -17,12 +17,6 @@ const DEPTH: u32 = 4;
 #[test]
 fn sessions_do_what_the_contract_says() {
     check::<World>();
-}
-
-/// The fuzzer of `scripts/fuzz` finds its way through bytes.
-#[test]
-fn sessions_do_what_the_contract_says_whatever_bytes_say() {
-    check_bytes::<World>(100);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The contract of the core, said once more with lists and loops, beside a table that is to do the
 //! same: whatever happens, both must answer the same, write the same and have the same people in line.
 //!
-//! Each sort of thing that somebody waits for has a [`World`] of its own: what can happen there, drawn
-//! by proptest or read from the bytes of a fuzzer, and the comparison after each step. The tests of
-//! the core and the fuzzers of `scripts/fuzz` share them.
+//! Each sort of thing that somebody waits for has a [`World`] of its own: what can happen there, drawn from
+//! the [`Bytes`] of proptest or a fuzzer, and the comparison after each step. The tests of the core and the
+//! fuzzers of `scripts/fuzz` share them.
 
 #![allow(
     missing_debug_implementations,
@@ -30,65 +30,73 @@ mod source;
 
 use proptest::arbitrary::any;
 use proptest::collection::vec;
-use proptest::strategy::{BoxedStrategy, Strategy, ValueTree as _};
+use proptest::strategy::{Strategy, ValueTree as _};
 use proptest::test_runner::{Config, TestCaseResult, TestRunner};
 use std::fmt::Debug;
 
+pub use source::Bytes;
+
+/// How many walks a test tries, and how many steps each has at most.
 const CASES: u32 = 1_000;
+const STEPS: usize = 120;
 
 /// A table, its model, and what happens to both.
 pub trait World: Sized {
-    /// How a walk begins.
-    type Start: Copy + Debug;
     /// What can happen.
     type Op: Debug;
 
-    fn begin(start: Self::Start) -> Self;
+    /// An empty one, of one sort or another if there are several.
+    fn begin(sort: u8) -> Self;
 
-    /// Walks as proptest draws and shrinks them.
-    fn walks() -> BoxedStrategy<(Self::Start, Vec<Self::Op>)>;
+    /// What happens next.
+    fn draw(bytes: &mut Bytes<'_>) -> Self::Op;
 
     /// Does it to both; an error is a difference between the two.
     fn does(&mut self, op: &Self::Op) -> TestCaseResult;
+
+    /// What must be so when a walk ends.
+    fn ends(&mut self) -> TestCaseResult {
+        Ok(())
+    }
 }
 
-/// A world whose walks can be read from bytes, too.
-pub trait FromBytes: World {
-    /// What the bytes say, with so many steps at most.
-    fn walk_of(bytes: &[u8], most: usize) -> (Self::Start, Vec<Self::Op>);
+/// The walk that bytes say: its sort of world, and so many steps at most.
+fn walk_of<W: World>(bytes: &[u8], most: usize) -> (u8, Vec<W::Op>) {
+    let mut bytes = Bytes(bytes);
+    let (sort, mut ops) = (bytes.byte(), Vec::new());
+    while !bytes.0.is_empty() && ops.len() < most {
+        ops.push(W::draw(&mut bytes));
+    }
+    (sort, ops)
 }
 
-fn walk<W: World>((start, ops): &(W::Start, Vec<W::Op>)) -> TestCaseResult {
-    let mut world = W::begin(*start);
-    ops.iter().try_for_each(|op| world.does(op))
+fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
+    vec(any::<u8>(), 1..1_000).prop_map(|bytes| walk_of::<W>(&bytes, STEPS))
 }
 
 /// Tries a thousand walks, or as many as `PROPTEST_CASES` says. One that fails is shrunk and printed:
 /// make a transcript of it.
 pub fn check<W: World>() {
-    for_all(&W::walks(), |it| walk::<W>(&it));
-}
-
-/// The same for whatever there is to be tried.
-pub fn for_all<S: Strategy>(them: &S, test: impl Fn(S::Value) -> TestCaseResult) {
-    let mut config = config();
+    let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
         config.cases = CASES;
     }
-    run(config, them, test);
-}
-
-/// The same for whatever bytes a fuzzer may come up with.
-pub fn check_bytes<W: FromBytes>(most: usize) {
-    run(config(), &vec(any::<u8>(), 1..400), |bytes| walk::<W>(&W::walk_of(&bytes, most)));
+    let tried = TestRunner::new(config).run(&walks::<W>(), |(sort, ops)| {
+        let mut world = W::begin(sort);
+        ops.iter().try_for_each(|op| world.does(op))?;
+        world.ends()
+    });
+    if let Err(failure) = tried {
+        panic!("{failure}");
+    }
 }
 
 /// What so many walks have counted, together: a test that finds nothing must have looked everywhere.
-pub fn counted<W: World, const N: usize>(walks: u64, of: impl Fn(&W) -> [u64; N]) -> [u64; N] {
+pub fn counted<W: World, const N: usize>(many: u64, of: impl Fn(&W) -> [u64; N]) -> [u64; N] {
     let (mut runner, mut counted) = (TestRunner::deterministic(), [0; N]);
-    for _ in 0..walks {
-        let (start, ops) = W::walks().new_tree(&mut runner).expect("a walk").current();
-        let mut world = W::begin(start);
+    for _ in 0..many {
+        let (sort, ops) = walks::<W>().new_tree(&mut runner).expect("a walk").current();
+        let mut world = W::begin(sort);
         for op in &ops {
             world.does(op).expect("as the contract says");
         }
@@ -98,22 +106,12 @@ pub fn counted<W: World, const N: usize>(walks: u64, of: impl Fn(&W) -> [u64; N]
 }
 
 /// The walk that a fuzzer's bytes say; a difference is a panic that shows how it came.
-pub fn fuzz<W: FromBytes>(bytes: &[u8], most: usize) {
-    let (start, ops) = W::walk_of(bytes, most);
-    let mut world = W::begin(start);
+pub fn fuzz<W: World>(bytes: &[u8], most: usize) {
+    let (sort, ops) = walk_of::<W>(bytes, most);
+    let mut world = W::begin(sort);
     for (at, op) in ops.iter().enumerate() {
         if let Err(why) = world.does(op) {
-            panic!("{why}, after {start:?} and {:#?}", &ops[..=at]);
+            panic!("{why}, after {sort} and {:#?}", &ops[..=at]);
         }
-    }
-}
-
-fn config() -> Config {
-    Config { failure_persistence: None, ..Config::default() }
-}
-
-fn run<S: Strategy>(config: Config, them: &S, test: impl Fn(S::Value) -> TestCaseResult) {
-    if let Err(failure) = TestRunner::new(config).run(them, test) {
-        panic!("{failure}");
     }
 }

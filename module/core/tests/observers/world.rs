@@ -4,9 +4,8 @@ use kvlock_core::{
     Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Reading, SessionId, Standing,
     Table, Token,
 };
-use proptest::collection::vec;
+use kvlock_core_reference::Bytes;
 use proptest::prelude::*;
-use proptest::sample::select;
 
 const KEYS: [&str; 2] = ["k", "l"];
 const SESSIONS: usize = 3;
@@ -59,24 +58,6 @@ pub(crate) enum Op {
     },
 }
 
-pub(crate) fn walk() -> impl Strategy<Value = Vec<Op>> {
-    let (key, session, flag) = (0..KEYS.len(), 0..SESSIONS, any::<bool>());
-    let op = prop_oneof![
-        6 => (key.clone(), 0..5_usize, 0..WAYS.len())
-            .prop_map(|(key, who, way)| Op::Become { key, who, way }),
-        1 => key.clone().prop_map(|key| Op::Say { key }),
-        4 => (key.clone(), session.clone()).prop_map(|(key, session)| Op::Observe { key, session }),
-        1 => (key, session.clone()).prop_map(|(key, session)| Op::Unobserve { key, session }),
-        5 => (session.clone(), flag, select(&[false, false, true][..]), flag).prop_map(
-            |(session, anew, lost, written)| Op::Read { session, anew, lost, written }
-        ),
-        1 => session.clone().prop_map(|session| Op::Written { session }),
-        2 => Just(Op::Work),
-        1 => session.prop_map(|session| Op::Close { session }),
-    ];
-    vec(op, 1..60)
-}
-
 /// How a lock stood from a version on, and how the holder before went by it.
 type Stood = (u64, Standing, Option<Gone>);
 
@@ -109,8 +90,10 @@ fn key_of(key: usize) -> KeyRef<'static> {
     KeyRef::lock(0, KEYS[key].as_bytes())
 }
 
-impl World {
-    pub(crate) fn new() -> Self {
+impl kvlock_core_reference::World for World {
+    type Op = Op;
+
+    fn begin(_sort: u8) -> Self {
         let vacant = || Standing::Vacant;
         let mut world = Self {
             table: Table::new(Limits::UNLIMITED),
@@ -125,20 +108,25 @@ impl World {
         world
     }
 
-    fn open(&mut self) -> Client {
-        self.opened += 1;
-        let session = self.table.open_session([self.opened; 32], b"user", Millis(60_000), NOW);
-        Client {
-            session: session.expect("there is room"),
-            connection: 0,
-            ack: 0,
-            sent: None,
-            knows: [None; KEYS.len()],
-            since: [0; KEYS.len()],
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        let kind = bytes.below(21);
+        let (key, session) = (bytes.below(KEYS.len()), bytes.below(SESSIONS));
+        match kind {
+            0..=5 => Op::Become { key, who: bytes.below(5), way: bytes.below(WAYS.len()) },
+            6 => Op::Say { key },
+            7..=10 => Op::Observe { key, session },
+            11 => Op::Unobserve { key, session },
+            12..=16 => {
+                let (anew, lost) = (bytes.flag(), bytes.below(3) == 0);
+                Op::Read { session, anew, lost, written: bytes.flag() }
+            }
+            17 => Op::Written { session },
+            18 | 19 => Op::Work,
+            _ => Op::Close { session },
         }
     }
 
-    pub(crate) fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
+    fn does(&mut self, op: &Op) -> Result<(), TestCaseError> {
         match *op {
             Op::Become { key, who, way } => {
                 self.tokens += 1;
@@ -185,6 +173,37 @@ impl World {
             }
         }
         self.table.check().map_err(TestCaseError::fail)
+    }
+
+    /// When all is done and read, everybody knows the newest.
+    fn ends(&mut self) -> Result<(), TestCaseError> {
+        while self.table.work_on_sessions() {}
+        let observations = self.clients.iter().flat_map(|it| it.knows).flatten().count();
+        prop_assert_eq!(self.table.observers().0, observations);
+        prop_assert!(self.table.session_waits().1 <= observations, "more than one is kept");
+        for session in 0..SESSIONS {
+            self.read(session, false, false)?;
+            for (key, knows) in self.clients[session].knows.into_iter().enumerate() {
+                let newest = self.history[key].last().map(|(version, ..)| *version);
+                prop_assert!(knows.is_none() || knows == newest, "{knows:?} of {newest:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl World {
+    fn open(&mut self) -> Client {
+        self.opened += 1;
+        let session = self.table.open_session([self.opened; 32], b"user", Millis(60_000), NOW);
+        Client {
+            session: session.expect("there is room"),
+            connection: 0,
+            ack: 0,
+            sent: None,
+            knows: [None; KEYS.len()],
+            since: [0; KEYS.len()],
+        }
     }
 
     fn becomes(&mut self, key: usize, standing: Standing, cause: Cause, gone: Option<Gone>) {
@@ -267,22 +286,6 @@ impl World {
         client.connection += u64::from(lost);
         self.table.sent(reading, up_to, NOW);
         client.sent = Some((reading, up_to));
-        Ok(())
-    }
-
-    /// When all is done and read, everybody knows the newest.
-    pub(crate) fn all_know(&mut self) -> Result<(), TestCaseError> {
-        while self.table.work_on_sessions() {}
-        let observations = self.clients.iter().flat_map(|it| it.knows).flatten().count();
-        prop_assert_eq!(self.table.observers().0, observations);
-        prop_assert!(self.table.session_waits().1 <= observations, "more than one is kept");
-        for session in 0..SESSIONS {
-            self.read(session, false, false)?;
-            for (key, knows) in self.clients[session].knows.into_iter().enumerate() {
-                let newest = self.history[key].last().map(|(version, ..)| *version);
-                prop_assert!(knows.is_none() || knows == newest, "{knows:?} of {newest:?}");
-            }
-        }
         Ok(())
     }
 }

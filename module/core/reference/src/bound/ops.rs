@@ -1,9 +1,7 @@
 //! What can happen to what is bound.
 
 use super::naive::{KEYS, OWNERS, SESSIONS};
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::select;
+use crate::Bytes;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
@@ -57,26 +55,22 @@ pub enum Op {
     Timer,
 }
 
-pub fn walk() -> impl Strategy<Value = Vec<Op>> {
-    let (key, owner, session) = (|| 0..KEYS, || 0..OWNERS.len(), || 0..SESSIONS);
-    let bound = select(&[None, Some(0), Some(0), Some(1)][..]);
-    let op = prop_oneof![
-        4 => (session(), select(&[20, 60][..])).prop_map(|(session, ttl)| Op::Open { session, ttl }),
-        9 => (key(), owner(), bound)
-            .prop_map(|(key, owner, bound)| Op::Acquire { key, owner, bound }),
-        7 => (key(), owner(), session(), any::<bool>())
-            .prop_map(|(key, owner, session, bound)| Op::Wait { key, owner, session, bound }),
-        3 => (key(), owner()).prop_map(|(key, owner)| Op::Release { key, owner }),
-        1 => (key(), owner()).prop_map(|(key, owner)| Op::Renew { key, owner }),
-        1 => key().prop_map(|key| Op::Delete { key }),
-        1 => (key(), owner()).prop_map(|(key, owner)| Op::Forge { key, owner }),
-        6 => (session(), select(&[None, Some(5), Some(90)][..]))
-            .prop_map(|(session, timeout)| Op::Next { session, timeout }),
-        1 => (session(), prop::bool::weighted(0.3))
-            .prop_map(|(session, forget)| Op::Close { session, forget }),
-        2 => any::<bool>().prop_map(Op::Refuse),
-        6 => (1..25_u64).prop_map(Op::Pass),
-        6 => Just(Op::Timer),
-    ];
-    vec(op, 1..80)
+pub fn op(bytes: &mut Bytes<'_>) -> Op {
+    let kind = bytes.below(48);
+    let (key, owner) = (bytes.below(KEYS), bytes.below(OWNERS.len()));
+    let session = bytes.below(SESSIONS);
+    match kind {
+        0..=3 => Op::Open { session, ttl: bytes.pick(&[20, 60]) },
+        4..=12 => Op::Acquire { key, owner, bound: bytes.pick(&[None, Some(0), Some(0), Some(1)]) },
+        13..=19 => Op::Wait { key, owner, session, bound: bytes.flag() },
+        20..=22 => Op::Release { key, owner },
+        23 => Op::Renew { key, owner },
+        24 => Op::Delete { key },
+        25 => Op::Forge { key, owner },
+        26..=31 => Op::Next { session, timeout: bytes.pick(&[None, Some(5), Some(90)]) },
+        32 => Op::Close { session, forget: bytes.below(3) == 0 },
+        33 | 34 => Op::Refuse(bytes.flag()),
+        35..=40 => Op::Pass(bytes.number(1, 24)),
+        _ => Op::Timer,
+    }
 }

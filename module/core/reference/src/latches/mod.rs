@@ -6,28 +6,21 @@ pub mod world;
 pub use self::world::World;
 
 use self::ops::Op;
-use proptest::strategy::{BoxedStrategy, Strategy as _};
+use crate::Bytes;
 use proptest::test_runner::TestCaseResult;
 
 impl crate::World for World {
-    type Start = ();
     type Op = Op;
 
-    fn begin((): ()) -> Self {
+    fn begin(_sort: u8) -> Self {
         Self::new()
     }
 
-    fn walks() -> BoxedStrategy<((), Vec<Op>)> {
-        ops::walk().prop_map(|ops| ((), ops)).boxed()
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        ops::op(bytes)
     }
 
     fn does(&mut self, op: &Op) -> TestCaseResult {
         self.step(op)
-    }
-}
-
-impl crate::FromBytes for World {
-    fn walk_of(bytes: &[u8], most: usize) -> ((), Vec<Op>) {
-        ((), ops::walk_of(bytes, most))
     }
 }

@@ -1,10 +1,9 @@
 //! What somebody else does to a key, past the module.
 
 use kvlock_core::HOLDS_MAX;
-use proptest::prelude::*;
-use proptest::sample::select;
 
-use super::ops::{Owner, lease, owner};
+use super::ops::{OWNERS, Owner, lease};
+use crate::Bytes;
 use crate::sim::Foreign;
 
 /// In one word. All but the first four and `Script` are done to a holder only.
@@ -33,23 +32,25 @@ pub enum Meddling {
 }
 
 /// Anything that may be done to a key.
-pub fn meddling() -> impl Strategy<Value = Meddling> {
-    const SPOILT_TOKENS: [&str; 5] = ["", "x", "-7", "9007199254740993", "18446744073709551615"];
-    const SPOILT_COUNTS: [&str; 5] = ["0", "-1", "x", "01", "9223372036854775808"];
-    let holds = select(vec![1, 2, HOLDS_MAX, HOLDS_MAX + 1]);
-    prop_oneof![
-        9 => Just(Meddling::Delete),
-        1 => Just(Meddling::Overwrite),
-        1 => Just(Meddling::Persist),
-        3 => select(&[1, 5, 30, 2_000][..]).prop_map(Meddling::Expire),
-        2 => (owner(), holds, lease()).prop_map(|(o, n, l)| Meddling::Script(o, n, l)),
-        3 => Just(Meddling::DropHolder),
-        2 => owner().prop_map(Meddling::SwapHolder),
-        3 => select(&[0, 1_000_777, 90_000_777][..]).prop_map(Meddling::TokenAhead),
-        1 => select(&SPOILT_TOKENS[..]).prop_map(Meddling::TokenSpoilt),
-        1 => select(&["eve", "lock-mode"][..]).prop_map(Meddling::SecondField),
-        1 => select(&SPOILT_COUNTS[..]).prop_map(Meddling::CountSpoilt),
-    ]
+pub fn meddling(bytes: &mut Bytes<'_>) -> Meddling {
+    const TOKENS: [&str; 5] = ["", "x", "-7", "9007199254740993", "18446744073709551615"];
+    const COUNTS: [&str; 5] = ["0", "-1", "x", "01", "9223372036854775808"];
+    match bytes.below(27) {
+        0..=8 => Meddling::Delete,
+        9 => Meddling::Overwrite,
+        10 => Meddling::Persist,
+        11..=13 => Meddling::Expire(bytes.pick(&[1, 5, 30, 2_000])),
+        14 | 15 => {
+            let holds = bytes.pick(&[1, 2, HOLDS_MAX, HOLDS_MAX + 1]);
+            Meddling::Script(bytes.pick(&OWNERS), holds, lease(bytes))
+        }
+        16..=18 => Meddling::DropHolder,
+        19 | 20 => Meddling::SwapHolder(bytes.pick(&OWNERS)),
+        21..=23 => Meddling::TokenAhead(bytes.pick(&[0, 1_000_777, 90_000_777])),
+        24 => Meddling::TokenSpoilt(bytes.pick(&TOKENS)),
+        25 => Meddling::SecondField(bytes.pick(&["eve", "lock-mode"])),
+        _ => Meddling::CountSpoilt(bytes.pick(&COUNTS)),
+    }
 }
 
 impl Meddling {

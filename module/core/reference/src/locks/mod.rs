@@ -2,7 +2,6 @@
 //! walk starts.
 
 mod beside;
-mod bytes;
 mod drive;
 mod events;
 mod leaving;
@@ -16,31 +15,22 @@ mod world;
 pub use self::world::World;
 
 use self::ops::Op;
-use proptest::collection::vec;
-use proptest::option;
-use proptest::strategy::{BoxedStrategy, Just, Strategy as _};
+use crate::Bytes;
 use proptest::test_runner::TestCaseResult;
 
 impl crate::World for World {
-    type Start = Option<u64>;
     type Op = Op;
 
-    fn begin(look_every: Option<u64>) -> Self {
-        Self::new(look_every)
+    fn begin(sort: u8) -> Self {
+        Self::new((sort & 1 == 1).then_some(25))
     }
 
-    fn walks() -> BoxedStrategy<(Option<u64>, Vec<Op>)> {
-        (option::of(Just(25)), vec(ops::op(), 1..120)).boxed()
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        ops::op(bytes)
     }
 
     fn does(&mut self, op: &Op) -> TestCaseResult {
         self.step(op)
-    }
-}
-
-impl crate::FromBytes for World {
-    fn walk_of(bytes: &[u8], most: usize) -> (Option<u64>, Vec<Op>) {
-        bytes::walk(bytes, most)
     }
 }
 

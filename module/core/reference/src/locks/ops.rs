@@ -1,9 +1,7 @@
 //! What may happen to a few locks, and how often.
 
-use proptest::prelude::*;
-use proptest::sample::select;
-
 use super::meddling::{Meddling, meddling};
+use crate::Bytes;
 
 /// Few names, so that everybody meets everybody all the time.
 pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
@@ -90,89 +88,74 @@ pub fn owner_named(name: &[u8]) -> Option<Owner> {
     OWNERS.into_iter().find(|owner| owner.as_bytes() == name)
 }
 
-/// One key more often than the others, so that there is a crowd.
-fn key() -> impl Strategy<Value = Key> {
-    prop_oneof![2 => Just(0), 1 => 0..KEYS.len()]
-}
-
-pub fn owner() -> impl Strategy<Value = Owner> {
-    select(&OWNERS[..])
-}
-
-pub fn lease() -> impl Strategy<Value = u64> {
-    select(&[1, 30, 200, 1_000, 5_000][..])
-}
-
-/// The last one is too far ahead, unless the clock was set back.
 /// In microseconds, as tokens are.
-pub const DAY: i64 = 24 * 60 * 60 * 1_000_000;
+const DAY: i64 = 24 * 60 * 60 * 1_000_000;
 
-fn token() -> impl Strategy<Value = Option<i64>> {
-    select(&[None, None, Some(-5_000), Some(5_000), Some(90_000_000), Some(DAY), Some(DAY + 1)][..])
+pub fn lease(bytes: &mut Bytes<'_>) -> u64 {
+    bytes.pick(&[1, 30, 200, 1_000, 5_000])
 }
 
-fn request() -> impl Strategy<Value = Request> {
-    let holds = prop_oneof![2 => Just(None), 1 => (1..4_u64).prop_map(Some)];
-    (owner(), prop::bool::weighted(0.4), lease(), holds)
-        .prop_map(|(owner, shared, lease, holds)| Request { owner, shared, lease, holds })
+fn request(bytes: &mut Bytes<'_>) -> Request {
+    let (owner, lease) = (bytes.pick(&OWNERS), lease(bytes));
+    let (shared, holds) = (bytes.below(5) < 2, bytes.below(3) == 0);
+    let holds = holds.then(|| bytes.number(1, 3));
+    Request { owner, shared, lease, holds }
 }
 
-fn how_many() -> impl Strategy<Value = HowMany> {
-    prop_oneof![Just(HowMany::One), Just(HowMany::All), (0..4_u64).prop_map(HowMany::DownTo),]
+/// Anything that may happen. To one key more often than to the others, so that there is a crowd.
+pub fn op(bytes: &mut Bytes<'_>) -> Op {
+    let key = bytes.pick(&[0, 0, 0, 0, 1, 2]);
+    if bytes.below(9) < 5 { Op::Ask(key, ask(bytes)) } else { Op::Event(event(bytes, key)) }
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
-    let timeout = select(&[None, None, Some(5), Some(30), Some(400)][..]);
-    prop_oneof![
-        10 => request().prop_map(Ask::Acquire),
-        18 => (request(), timeout).prop_map(|(request, timeout)| Ask::Wait(request, timeout)),
-        20 => (owner(), prop::bool::weighted(0.4), how_many())
-            .prop_map(|(owner, shared, n)| Ask::Release(owner, shared, n)),
-        3 => (owner(), lease(), token())
-            .prop_map(|(owner, lease, token)| Ask::Renew(owner, lease, token)),
-        3 => owner().prop_map(Ask::Cancel),
-        1 => Just(Ask::Force),
-    ]
+fn ask(bytes: &mut Bytes<'_>) -> Ask {
+    match bytes.below(55) {
+        0..=9 => Ask::Acquire(request(bytes)),
+        10..=27 => {
+            let request = request(bytes);
+            Ask::Wait(request, bytes.pick(&[None, None, Some(5), Some(30), Some(400)]))
+        }
+        28..=47 => {
+            let (owner, shared) = (bytes.pick(&OWNERS), bytes.below(5) < 2);
+            let how_many = [HowMany::One, HowMany::All, HowMany::DownTo(bytes.number(0, 4))];
+            Ask::Release(owner, shared, bytes.pick(&how_many))
+        }
+        48..=50 => {
+            // The last one is too far ahead, unless the clock was set back.
+            let ahead = [-5_000, 5_000, 90_000_000, DAY, DAY + 1].map(Some);
+            let ahead = bytes.pick(&[None, None, ahead[0], ahead[1], ahead[2], ahead[3], ahead[4]]);
+            Ask::Renew(bytes.pick(&OWNERS), lease(bytes), ahead)
+        }
+        51..=53 => Ask::Cancel(bytes.pick(&OWNERS)),
+        _ => Ask::Force,
+    }
 }
 
-fn passing() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        24 => (1..30_u64).prop_map(|ms| Event::Pass(ms, ms.cast_signed())),
-        2 => Just(Event::Pass(1_001, 1_001)),
-        1 => Just(Event::Pass(1, -60_000)),
-        1 => Just(Event::Pass(1, 60_000)),
-    ]
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    prop_oneof![
-        4 => (0..1_000_usize).prop_map(Event::Disconnect),
-        2 => (0..3_usize).prop_map(Event::Delivered),
-        6 => (0..3_usize).prop_map(Event::TakeBack),
-        10 => (key(), meddling()).prop_map(|(key, meddling)| Event::Meddle(key, meddling)),
-        1 => select(&[Some(0), Some(1), None][..]).prop_map(Event::Flush),
-        12 => passing(),
-        8 => Just(Event::Timer),
-        4 => Just(Event::Looks),
-        6 => key().prop_map(Event::Serve),
-        1 => (0..14_usize, 0..6_usize).prop_map(|(all, each)| Event::Limits(all, each)),
-        1 => Just(Event::Drain(true)),
-        8 => Just(Event::Drain(false)),
-        1 => key().prop_map(Event::Dismiss),
-        1 => Just(Event::Begin),
-        2 => select(&[0, 10, 60][..]).prop_map(Event::Quarantine),
-        1 => Just(Event::Lift),
-        3 => (select(&[0, 1, 40, 250][..]), prop::bool::weighted(0.7))
-            .prop_map(|(every, listens)| Event::Turn(every, listens)),
-        1 => Just(Event::Floor(None)),
-        5 => select(&[0, 5_000, 60_000_000][..]).prop_map(|us| Event::Floor(Some(us))),
-    ]
-}
-
-/// Anything that may happen.
-pub fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![
-        5 => (key(), ask()).prop_map(|(key, ask)| Op::Ask(key, ask)),
-        4 => event().prop_map(Op::Event),
-    ]
+fn event(bytes: &mut Bytes<'_>, key: Key) -> Event {
+    match bytes.below(77) {
+        0..=3 => Event::Disconnect(bytes.below(256)),
+        4 | 5 => Event::Delivered(bytes.below(3)),
+        6..=11 => Event::TakeBack(bytes.below(3)),
+        12..=21 => Event::Meddle(key, meddling(bytes)),
+        22 => Event::Flush(bytes.pick(&[Some(0), Some(1), None])),
+        23..=32 => {
+            let ms = bytes.number(1, 29);
+            Event::Pass(ms, ms.cast_signed())
+        }
+        33 | 34 => {
+            let jump = bytes.pick(&[(1_001, 1_001), (1_001, 1_001), (1, -60_000), (1, 60_000)]);
+            Event::Pass(jump.0, jump.1)
+        }
+        35..=42 => Event::Timer,
+        43..=46 => Event::Looks,
+        47..=52 => Event::Serve(key),
+        53 => Event::Limits(bytes.below(14), bytes.below(6)),
+        54..=62 => Event::Drain(bytes.below(9) == 0),
+        63 => Event::Dismiss(key),
+        64 => Event::Begin,
+        65 | 66 => Event::Quarantine(bytes.pick(&[0, 10, 60])),
+        67 => Event::Lift,
+        68..=70 => Event::Turn(bytes.pick(&[0, 1, 40, 250]), bytes.below(10) < 7),
+        _ => Event::Floor(bytes.pick(&[None, Some(0), Some(0), Some(5_000), Some(60_000_000)])),
+    }
 }

@@ -1,10 +1,6 @@
 //! What can happen to a semaphore.
 
-use proptest::collection::vec;
-use proptest::option;
-use proptest::prelude::*;
-
-use crate::source::Bytes;
+use crate::Bytes;
 
 pub const NAMES: [&str; 3] = ["ann", "anna", "bob"];
 
@@ -52,83 +48,31 @@ pub enum Op {
     Timer,
 }
 
-pub fn walk() -> impl Strategy<Value = Vec<Op>> {
-    vec(op(), 1..120)
+fn request(bytes: &mut Bytes<'_>) -> Request {
+    let (owner, permits) = (bytes.pick(&NAMES), bytes.number(1, 4));
+    let (lease, holds) = (bytes.number(1, 59), bytes.below(10) < 3);
+    Request { owner, permits, lease, holds: holds.then(|| bytes.number(1, 5)) }
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let name = || proptest::sample::select(&NAMES[..]);
-    let lease = || 1..60_u64;
-    let request = move || {
-        let request = (name(), 1..5_u64, lease(), option::weighted(0.3, 1..6_u64));
-        request.prop_map(|(owner, permits, lease, holds)| Request { owner, permits, lease, holds })
-    };
-    prop_oneof![
-        12 => (0..7_u64, any::<bool>()).prop_map(|(n, only_new)| Op::Set(n, only_new)),
-        15 => request().prop_map(Op::Take),
-        20 => (request(), option::of(1..60_u64)).prop_map(|(request, ms)| Op::Wait(request, ms)),
-        6 => (name(), lease(), option::weighted(0.5, 1..5_u64))
-            .prop_map(|(owner, lease, holds)| Op::Drain(owner, lease, holds)),
-        12 => (name(), option::of(0..4_u64)).prop_map(|(owner, to)| Op::Release(owner, to)),
-        6 => name().prop_map(Op::ReleaseOne),
-        4 => (name(), lease()).prop_map(|(owner, lease)| Op::Renew(owner, lease)),
-        2 => name().prop_map(Op::Cancel),
-        3 => (0..3_usize).prop_map(Op::Disconnect),
-        2 => Just(Op::Delete),
-        1 => option::weighted(0.8, 1..30_u64).prop_map(Op::Overwrite),
-        2 => name().prop_map(Op::TakeOut),
-        15 => (1..30_u64).prop_map(Op::Pass),
-        12 => (0..2_usize).prop_map(Op::Lost),
-        4 => (0..2_usize).prop_map(Op::Delivered),
-        1 => (0..60_u64).prop_map(Op::Quarantine),
-        1 => (0..4_usize, 0..6_usize).prop_map(|(here, all)| Op::Limits(here, all)),
-        20 => Just(Op::Timer),
-    ]
-}
-
-/// The same, read from bytes.
-pub fn walk_of(bytes: &[u8], most: usize) -> Vec<Op> {
-    Bytes(bytes).all(most, Bytes::semaphore_op)
-}
-
-impl Bytes<'_> {
-    fn name(&mut self) -> Owner {
-        self.pick(&NAMES)
-    }
-
-    fn number(&mut self, end: u8) -> u64 {
-        u64::from(self.next() % end)
-    }
-
-    fn perhaps(&mut self, least: u64, end: u8) -> Option<u64> {
-        self.flag().then(|| least + self.number(end))
-    }
-
-    fn semaphore_request(&mut self) -> Request {
-        let (owner, permits) = (self.name(), 1 + self.number(4));
-        Request { owner, permits, lease: 1 + self.number(60), holds: self.perhaps(1, 5) }
-    }
-
-    fn semaphore_op(&mut self) -> Op {
-        match self.below(24) {
-            0 | 1 => Op::Set(self.number(7), self.flag()),
-            2 | 3 => Op::Take(self.semaphore_request()),
-            4..=6 => Op::Wait(self.semaphore_request(), self.perhaps(1, 60)),
-            7 => Op::Drain(self.name(), 1 + self.number(60), self.perhaps(1, 4)),
-            8 | 9 => Op::Release(self.name(), self.perhaps(0, 4)),
-            10 => Op::ReleaseOne(self.name()),
-            11 => Op::Renew(self.name(), 1 + self.number(60)),
-            12 => Op::Cancel(self.name()),
-            13 => Op::Disconnect(self.below(4)),
-            14 => Op::Delete,
-            15 => Op::Overwrite(self.perhaps(1, 30)),
-            16 => Op::TakeOut(self.name()),
-            17 | 18 => Op::Pass(1 + self.number(30)),
-            19 => Op::Lost(self.below(3)),
-            20 => Op::Delivered(self.below(3)),
-            21 => Op::Quarantine(self.number(60)),
-            22 => Op::Limits(self.below(4), self.below(4)),
-            _ => Op::Timer,
-        }
+pub fn op(bytes: &mut Bytes<'_>) -> Op {
+    match bytes.below(138) {
+        0..=11 => Op::Set(bytes.number(0, 7), bytes.flag()),
+        12..=26 => Op::Take(request(bytes)),
+        27..=46 => Op::Wait(request(bytes), bytes.perhaps(1, 59)),
+        47..=52 => Op::Drain(bytes.pick(&NAMES), bytes.number(1, 59), bytes.perhaps(1, 4)),
+        53..=64 => Op::Release(bytes.pick(&NAMES), bytes.perhaps(0, 4)),
+        65..=70 => Op::ReleaseOne(bytes.pick(&NAMES)),
+        71..=74 => Op::Renew(bytes.pick(&NAMES), bytes.number(1, 59)),
+        75 | 76 => Op::Cancel(bytes.pick(&NAMES)),
+        77..=79 => Op::Disconnect(bytes.below(3)),
+        80 | 81 => Op::Delete,
+        82 => Op::Overwrite(bytes.perhaps(1, 29)),
+        83 | 84 => Op::TakeOut(bytes.pick(&NAMES)),
+        85..=99 => Op::Pass(bytes.number(1, 29)),
+        100..=111 => Op::Lost(bytes.below(2)),
+        112..=115 => Op::Delivered(bytes.below(2)),
+        116 => Op::Quarantine(bytes.number(0, 60)),
+        117 => Op::Limits(bytes.below(4), bytes.below(6)),
+        _ => Op::Timer,
     }
 }
