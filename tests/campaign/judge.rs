@@ -23,27 +23,27 @@ const AGES: Duration = Duration::from_secs(86_400);
 
 /// What of it was promised not to be.
 pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<String> {
-    let mut wrongs = Vec::new();
+    let mut violations = Vec::new();
     let notes = &round.notes;
     let seen = notes.seen();
     let judged = without_lost_latches(calls, &seen, notes);
     let prompt = if promises.every_rule { PROMPT } else { AGES };
     for violation in check(&judged, &Limits { slack: SLACK, prompt }) {
         match violation.rule {
-            _ if promises.every_rule => wrongs.push(violation.to_string()),
+            _ if promises.every_rule => violations.push(violation.to_string()),
             Rule::Belief => {
                 notes.add("two believed to hold a lock", 1);
                 if promises.no_overlap {
-                    wrongs.push(violation.to_string());
+                    violations.push(violation.to_string());
                 }
             }
             // See below: the deposed primary gives the smaller one.
             Rule::TokenOrder if !promises.no_overlap => {}
             Rule::TokenOrder => {
                 notes.add("a later grant had the smaller token", 1);
-                wrongs.push(violation.to_string());
+                violations.push(violation.to_string());
             }
-            Rule::Answered | Rule::Latch => wrongs.push(violation.to_string()),
+            Rule::Answered | Rule::Latch => violations.push(violation.to_string()),
             // They are about what servers do, and not about what the tasks know: a guard has its
             // lease in two steps and is given back before its end, and places in line may end with
             // a server. Whether everybody gets on is looked at elsewhere.
@@ -54,7 +54,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         if let Some(next) = next_grant(calls, key, *at) {
             notes.report.took("from a client that is gone to the next grant of its lock", next);
         }
-        wrongs.extend(kept(calls, &seen, key, *at));
+        violations.extend(kept(calls, &seen, key, *at));
     }
     if !promises.no_overlap {
         for (late, told) in smaller_later(calls) {
@@ -62,20 +62,21 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             let apart = late.sent.saturating_sub(told);
             notes.report.took("two servers granted the same lock", apart);
             if !seen.apart.iter().any(|apart| (apart.from..=apart.to).contains(&late.sent)) {
-                wrongs.push(format!("TokenOrder: a smaller token, and no deposed primary: {late}"));
+                violations
+                    .push(format!("TokenOrder: a smaller token, and no deposed primary: {late}"));
             }
         }
     }
-    wrongs.extend(seen.stale.iter().map(|what| format!("Stale: a write was accepted: {what}")));
+    violations.extend(seen.stale.iter().map(|what| format!("Stale: a write was accepted: {what}")));
     if promises.no_overlap {
-        wrongs.extend(seen.refused_holders);
-        wrongs.extend(seen.went_back.iter().map(|what| format!("Observed: {what}")));
+        violations.extend(seen.refused_holders);
+        violations.extend(seen.went_back.iter().map(|what| format!("Observed: {what}")));
     }
     if promises.no_loss {
-        wrongs.extend(seen.lost_early.iter().map(|what| format!("Lost: {what}")));
+        violations.extend(seen.lost_early.iter().map(|what| format!("Lost: {what}")));
     }
-    wrongs.extend(seen.surprises);
-    wrongs
+    violations.extend(seen.surprises);
+    violations
 }
 
 /// Replicas are not asked to confirm latches: those that were there while a primary was replaced may be
@@ -187,8 +188,8 @@ mod tests {
         let judged = |no_overlap| {
             judge(Promises { no_overlap, no_loss: false, every_rule: false }, &round, &calls)
         };
-        let wrongs = judged(true);
-        assert!(matches!(&wrongs[..], [one] if one.starts_with("Belief")), "{wrongs:?}");
+        let violations = judged(true);
+        assert!(matches!(&violations[..], [one] if one.starts_with("Belief")), "{violations:?}");
         assert_eq!(judged(false), [""; 0]);
         assert_eq!(report.count("two believed to hold a lock"), 2);
     }

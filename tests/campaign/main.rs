@@ -50,47 +50,47 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Loads real servers, does something to them or to their clients, and judges what clients saw
+/// Runs workloads on real servers under faults, and checks what every client saw
 #[derive(Parser)]
 #[command(name = "campaign", args_override_self = true)]
 struct Options {
-    /// Suites, or how their names begin
+    /// Suites to run: names, or how they begin
     #[arg(value_name = "SUITE")]
     suites: Vec<String>,
-    /// Names all suites, or those that begin so, with the rows of docs/evidence.md and what they try
+    /// List all suites, or those: name, rows of docs/evidence.md, description
     #[arg(long)]
     list: bool,
     #[command(flatten)]
     seed: Seed,
-    /// How long a suite goes on that goes on for a time
+    /// Duration of each suite that runs for a time
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// How often a suite tries that tries something again and again
+    /// Repetitions of each suite that repeats one scenario
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// About how many grants clients know of, where that decides how long it goes on
+    /// Approximate number of grants that ends a suite, where grants do
     #[arg(long, value_name = "N")]
     grants: Option<u64>,
-    /// How many commands a server executes, where that decides how long it goes on
+    /// Number of executed commands that ends the live fuzzer
     #[arg(long, value_name = "N")]
     commands: Option<u64>,
-    /// Only the faults in whose names these words are
+    /// Inject only faults whose names contain these words
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
-    /// Goes on until that was counted, for five minutes at most
+    /// Go on until this counter is above zero, for at most five minutes more
     #[arg(long, value_name = "WORDS")]
     until: Option<String>,
-    /// Goes on until each fault has met each operation under way so often
+    /// Go on until each fault has met each operation in progress at least N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
-    /// Only the zeros are asked for: locks need not be granted twice where that is expected, as on a
+    /// Check only what must be zero, not that locks were granted twice where that is expected: for a
     /// machine so busy that a failover takes longer than a lease
     #[arg(long)]
     zeros: bool,
-    /// The client processes count validity by a clock that is too slow: that must be seen
+    /// Give client processes a clock that is too slow: the violations must be found
     #[arg(long)]
     wrong_clock: bool,
-    /// How many suites run at a time
+    /// Suites to run in parallel
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     jobs: u64,
 }
@@ -104,7 +104,7 @@ impl Options {
         self.times.unwrap_or(times)
     }
 
-    /// Those that are asked for: at least one.
+    /// Those to run: at least one.
     fn suites(&self) -> Vec<Suite> {
         let begins = |suite: &Suite, name: &String| {
             let rest = suite.name.strip_prefix(name.as_str());
@@ -175,7 +175,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
 }
 
 impl Options {
-    /// The words of the command line that decide what a suite does.
+    /// The options of the command line that decide what a suite does.
     fn words(&self) -> String {
         let number = |name: &str, number: Option<u64>| {
             number.map(|number| format!(" --{name} {number}")).unwrap_or_default()

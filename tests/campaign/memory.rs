@@ -3,7 +3,7 @@
 use harness::{Server, observe};
 use std::fmt;
 
-/// So many rounds, and a server that leaks has leaked enough to be told from one that does not.
+/// After that many rounds a leak is larger than the noise.
 const ENOUGH: usize = 200;
 
 /// How much more may be used in the last quarter than in the second, in percent. A byte that stays

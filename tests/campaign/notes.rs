@@ -26,7 +26,7 @@ pub(crate) struct Seen {
     pub(crate) refused_holders: Vec<String>,
     /// Stale writes that the store accepted.
     pub(crate) stale: Vec<String>,
-    /// Who was told of a loss before the lease was over.
+    /// Holders that were told of a loss before the lease had expired.
     pub(crate) lost_early: Vec<String>,
     /// Terms that went back before the eyes of somebody.
     pub(crate) went_back: Vec<String>,
@@ -63,39 +63,22 @@ impl Notes {
         self.open().cancels.push(Span { from, to });
     }
 
-    pub(crate) fn renewed(&self, renewal: Call) {
-        self.add("renewals seen", 1);
-        self.open().renewals.push(renewal);
+    /// Counts that, and keeps it for the judgement.
+    pub(crate) fn keep(&self, what: &str, keep: impl FnOnce(&mut Seen)) {
+        self.add(what, 1);
+        keep(&mut self.open());
     }
 
-    pub(crate) fn not_renewed(&self, renewal: Call) {
-        self.add("renewals that came to nothing", 1);
-        self.open().renewals.push(renewal);
+    pub(crate) fn renewed(&self, renewal: Call) {
+        self.keep("renewals seen", |seen| seen.renewals.push(renewal));
     }
 
     pub(crate) fn stale(&self, what: String) {
-        self.add("stale writes accepted", 1);
-        self.open().stale.push(what);
-    }
-
-    pub(crate) fn refused_holder(&self, what: String) {
-        self.add("writes refused of who believed to hold", 1);
-        self.open().refused_holders.push(what);
+        self.keep("stale writes accepted", |seen| seen.stale.push(what));
     }
 
     pub(crate) fn lost_early(&self, what: String) {
-        self.add("told of a loss before the lease was over", 1);
-        self.open().lost_early.push(what);
-    }
-
-    pub(crate) fn went_back(&self, what: String) {
-        self.add("terms that went back before an observer", 1);
-        self.open().went_back.push(what);
-    }
-
-    pub(crate) fn gone(&self, key: &str, at: Duration) {
-        self.add("clients that were gone with a bound lock", 1);
-        self.open().gone.push((key.to_owned(), at));
+        self.keep("told of a loss before the lease was over", |seen| seen.lost_early.push(what));
     }
 
     /// Notes what nothing explains.

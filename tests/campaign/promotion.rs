@@ -76,7 +76,7 @@ fn of_cluster(count: u64) -> Vec<Taken> {
         cluster.wait_until_agreed();
         let master = cluster.node_for("k");
         let replica = cluster.replica_of(master);
-        // Whoever is asked for a key says who has it: any of these may be asked.
+        // Any of these may be asked: each server says which one has a key.
         all.push(kill(&cluster.url(), master, &[replica], "k", || writes(replica, "k")));
         cluster.wait_for_takeover(replica);
         master.restart();
@@ -157,7 +157,7 @@ fn writes(server: &Server, tag: &str) -> bool {
     matches!(connection.receive(LONGEST), Ok(Value::Status(_)))
 }
 
-/// So many times; half of the first grants must come as soon as they are to.
+/// Measures that many promotions; half of the first grants must be in time.
 pub(crate) fn play(kind: Kind, count: u64, report: &Report) {
     let all = match kind {
         Kind::Sentinel => of_sentinel(count),

@@ -29,7 +29,7 @@ impl Report {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts so many of that.
+    /// Adds to a counter.
     pub(crate) fn add(&self, what: &str, count: u64) {
         *self.seen().counts.entry(what.to_owned()).or_default() += count;
     }
@@ -136,9 +136,9 @@ impl Report {
         for wrong in &seen.violations {
             kinds.entry(wrong.split(':').next().unwrap_or_default()).or_default().push(wrong);
         }
-        for (kind, wrongs) in kinds {
-            println!("{:>10}  violations: {kind}", wrongs.len());
-            wrongs.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
+        for (kind, violations) in kinds {
+            println!("{:>10}  violations: {kind}", violations.len());
+            violations.iter().take(SHOWN).for_each(|wrong| println!("VIOLATION {wrong}"));
         }
         seen.kept.iter().for_each(|kept| println!("{kept}"));
     }

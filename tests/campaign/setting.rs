@@ -65,7 +65,7 @@ impl Setting {
         }
     }
 
-    /// How a client is made, where there are so many replicas.
+    /// How a client is made, where there are that many replicas.
     pub(crate) fn builder(self, replicas: u32) -> Builder {
         let builder = Client::builder().session_ttl(SESSION);
         match self {

@@ -20,10 +20,10 @@ pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 /// What was written under one lock.
 #[derive(Debug)]
 struct Row {
-    /// Who wrote with the largest token.
+    /// The writer with the largest token.
     last: Writer,
-    /// Of all who wrote, the one whose grant was asked for last: nobody who was granted the lock
-    /// before that may write any more.
+    /// Of all writers, the one whose grant was asked for last: one that was granted the lock before
+    /// that may not write any more.
     youngest: Writer,
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Promises {
     pub(crate) no_overlap: bool,
     /// Nobody is told of a loss before the lease is over.
     pub(crate) no_loss: bool,
-    /// Clients see each rule kept that a server has: who comes first is served first, and soon.
+    /// Clients see each rule kept that a server has: waiters are served in order, and soon.
     pub(crate) every_rule: bool,
 }
 

@@ -42,7 +42,7 @@ impl Clock {
         Self::default()
     }
 
-    /// Sets it to so many milliseconds ahead of the machine's, or behind, and returns when
+    /// Sets it that many milliseconds ahead of the machine's, or behind, and returns when
     /// whoever looks sees that.
     pub fn set(&self, ahead_ms: i64) {
         self.begin_to_set(ahead_ms);

@@ -109,7 +109,7 @@ pub enum Outcome {
     Refused,
     /// Its wait was taken back by a `LOCK.CANCEL`: nil too.
     Withdrawn,
-    /// Released or counted down, and so many are left.
+    /// Released or counted down; `left` remain.
     Released {
         /// 0: free or handed off, or open.
         left: u64,
@@ -214,22 +214,16 @@ pub struct CallId(usize);
 pub struct Recorder {
     start: Instant,
     calls: Mutex<Vec<Call>>,
-    in_line: Mutex<InLine>,
+    latest: Mutex<Latest>,
 }
 
-/// By lock and owner.
-#[derive(Debug, Default)]
-struct InLine {
-    /// The last call that asked for something, and whether it is what is seen: of one before it that broke
-    /// off the server may not have heard yet.
-    latest: BTreeMap<(String, String), (CallId, bool)>,
-    /// Of those that made no call: when they were first seen, and when that was asked last.
-    others: BTreeMap<(String, String), (Duration, Duration)>,
-}
+/// By lock and owner: the last call that asked for something, and whether it is what is seen in line: of
+/// one before it that broke off the server may not have heard yet.
+type Latest = BTreeMap<(String, String), (CallId, bool)>;
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { start: Instant::now(), calls: Mutex::default(), in_line: Mutex::default() }
+        Self { start: Instant::now(), calls: Mutex::default(), latest: Mutex::default() }
     }
 }
 
@@ -246,13 +240,13 @@ impl Recorder {
 
     /// Notes that a call is about to be sent: to be called *before* the sending.
     pub fn sent(&self, key: &str, owner: &str, request: Request) -> CallId {
-        let mut in_line = self.in_line.lock().unwrap();
+        let mut latest = self.latest.lock().unwrap();
         let mut calls = self.calls.lock().unwrap();
         let (key, owner) = (key.to_owned(), owner.to_owned());
         let name = (key.clone(), owner.clone());
         let broke_off = |call: CallId| matches!(calls[call.0].answer, Some((_, Outcome::Unknown)));
-        let clear = !in_line.latest.get(&name).is_some_and(|(before, _)| broke_off(*before));
-        in_line.latest.insert(name, (CallId(calls.len()), clear));
+        let clear = !latest.get(&name).is_some_and(|(before, _)| broke_off(*before));
+        latest.insert(name, (CallId(calls.len()), clear));
         let sent = self.now();
         calls.push(Call {
             key,
@@ -271,12 +265,8 @@ impl Recorder {
     /// Notes that the server, asked at that moment, has shown that owner in line.
     pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
-        let mut in_line = self.in_line.lock().unwrap();
-        let name = (key.to_owned(), owner.to_owned());
-        let Some((call, clear)) = in_line.latest.get(&name) else {
-            in_line.others.entry(name).or_insert((now, asked)).1 = asked;
-            return;
-        };
+        let latest = self.latest.lock().unwrap();
+        let Some((call, clear)) = latest.get(&(key.to_owned(), owner.to_owned())) else { return };
         let call = &mut self.calls.lock().unwrap()[call.0];
         if *clear && call.answer.is_none() && call.sent < asked {
             call.queued.get_or_insert(now);
@@ -293,16 +283,6 @@ impl Recorder {
     /// Notes when this call may have been passed over.
     pub fn passed_over(&self, call: CallId, away: &[(Duration, Duration)]) {
         self.calls.lock().unwrap()[call.0].away.extend_from_slice(away);
-    }
-
-    /// Says by which name the server knew the owner of a call that has been granted.
-    pub fn known_as(&self, call: CallId, name: &str) {
-        let in_line = self.in_line.lock().unwrap();
-        let call = &mut self.calls.lock().unwrap()[call.0];
-        if let Some((seen, asked)) = in_line.others.get(&(call.key.clone(), name.to_owned())) {
-            call.queued = Some(*seen);
-            call.in_line_at = Some(*asked);
-        }
     }
 
     /// Notes an answer: to be called *after* it has been received.

@@ -65,15 +65,15 @@ pub fn wait_until_gone(connection: &mut Connection, id: i64) {
     });
 }
 
-/// Waits until exactly so many clients are blocked in commands of any kind.
+/// Waits until exactly that many clients are blocked in commands of any kind.
 pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
     wait_for_info(connection, "blocked_clients", count);
 }
 
-/// Waits until exactly so many clients are in line for that lock. Needs the module.
+/// Waits until exactly that many clients are in line for that lock. Needs the module.
 pub fn wait_for_waiters(connection: &mut Connection, key: impl AsRef<[u8]>, count: i64) {
     let question = cmd!["LOCK.INFO", key.as_ref()];
-    wait::until("so many clients wait for the lock", PATIENCE, || {
+    wait::until("clients wait for the lock", PATIENCE, || {
         let info = connection.call(&question);
         match &info {
             Value::Error { .. } => Err(info.to_string()),

@@ -30,7 +30,7 @@ impl Random {
         self.numbers.u64(..end)
     }
 
-    /// True in so many cases of a hundred.
+    /// True with that probability, in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -44,7 +44,7 @@ impl Random {
 /// The option `--seed` of a program.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Seed {
-    /// Decides what is done, but not how threads meet; of the clock unless it is given
+    /// Random seed (default: from the clock); the timing of threads still varies
     #[arg(
         long = "seed",
         value_name = "S",

@@ -89,7 +89,7 @@ impl Watched {
         primary
     }
 
-    /// Whom the first Sentinel takes for the primary.
+    /// The server that the first Sentinel takes for the primary.
     pub fn primary(&self) -> &Server {
         let port = primary_port(&self.sentinels[0]);
         self.servers.iter().find(|server| server.port() == port).expect("it is one of ours")
@@ -100,7 +100,7 @@ impl Watched {
     }
 }
 
-/// Waits until these Sentinels know each other and so many replicas.
+/// Waits until these Sentinels know each other and that many replicas.
 pub(crate) fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
     for sentinel in sentinels {
         let mut connection = sentinel.connect();

@@ -120,7 +120,7 @@ impl Site {
         });
     }
 
-    /// Waits until there is one primary, whom the first Sentinel knows, and all others follow it.
+    /// Waits until there is one primary, which the first Sentinel knows, and all others follow it.
     pub fn wait_until_in_order(&self) {
         // The Sentinels let one that was deposed be for some ten seconds.
         wait::until("one is the primary and the others follow it", 2 * AGREEMENT, || {
@@ -138,9 +138,9 @@ impl Site {
         });
     }
 
-    /// Waits until so many replicas follow that server.
+    /// Waits until that many replicas follow that server.
     pub fn wait_for_replicas(&self, number: usize, count: i64) {
-        wait::until("so many replicas follow it", AGREEMENT, || {
+        wait::until("its replicas follow it", AGREEMENT, || {
             let mut server = self.servers[number].connect();
             match observe::info_number(&mut server, "connected_slaves") {
                 seen if seen == count => Ok(()),

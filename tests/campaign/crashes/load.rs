@@ -18,7 +18,7 @@ const CLIENTS: u64 = 16;
 /// Locks that all of them want.
 const WANTED: u64 = 4;
 
-/// So many locks, on average, each takes and keeps between two of those.
+/// How many locks each takes and keeps, on average, between two of those.
 const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
@@ -55,7 +55,7 @@ impl Load<'_> {
                 let client = Client { load: self, number, connection, known, random };
                 scope.spawn(move || client.work(over));
             }
-            wait::until("they know of so many grants", LIMIT, || {
+            wait::until("clients know of enough grants", LIMIT, || {
                 let known = known.load(Ordering::Relaxed);
                 if known < self.grants {
                     return Err(format!("{known} of {}", self.grants));

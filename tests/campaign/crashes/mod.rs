@@ -120,15 +120,20 @@ impl Durability {
         self.file == File::Always
     }
 
-    /// Whether something was seen that is promised not to happen.
-    fn is_broken(self, seen: &Seen) -> bool {
-        seen.tokens_back > 0
-            || !seen.violations.is_empty()
-            || (self.is_safe() && seen.lost > 0)
-            || ((self.is_safe() || self.quarantine) && seen.twice > 0)
+    /// What is promised not to happen, and was seen.
+    fn violations(self, seen: &Seen) -> Vec<String> {
+        let Seen { lost, twice, tokens_back, .. } = *seen;
+        let once = self.is_safe() || self.quarantine;
+        let broken = [
+            (tokens_back > 0, format!("Token: {tokens_back} did not grow")),
+            (self.is_safe() && lost > 0, format!("Lost: {lost} grants, and none may be")),
+            (once && twice > 0, format!("Twice: {twice} locks granted, and none may be")),
+        ];
+        let broken = broken.into_iter().filter_map(|(is_broken, what)| is_broken.then_some(what));
+        seen.violations.iter().cloned().chain(broken).collect()
     }
 
-    /// Lets a server die so often, while clients know of about so many grants each time.
+    /// Crashes a server again and again, each time after about as many grants as the options say.
     pub(crate) fn play(self, options: &Options, report: &Report) {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);
@@ -144,18 +149,13 @@ impl Durability {
     /// What was promised and is not so; and what must be seen if the server has died at all, and
     /// the trial can see what that costs.
     fn judge(self, seen: &Seen, report: &Report) {
-        seen.violations.iter().for_each(|violation| report.violation(violation));
+        self.violations(seen).into_iter().for_each(|violation| report.violation(violation));
         let claim = |right: bool, wrong: String| {
             if !right {
                 report.violation(wrong);
             }
         };
-        let Seen { standing, lost, twice, tokens_back, .. } = *seen;
-        claim(tokens_back == 0, format!("Token: {tokens_back} did not grow"));
-        claim(!self.is_safe() || lost == 0, format!("Lost: {lost} grants, and none may be"));
-        let once = self.is_safe() || self.quarantine;
-        claim(!once || twice == 0, format!("Twice: {twice} locks granted, and none may be"));
-
+        let Seen { standing, lost, twice, .. } = *seen;
         claim(standing > 0, "Fault: no grant stood when the server was back".to_owned());
         let all = self.file == File::None;
         claim(!all || lost == standing, "Fault: a grant is known that nobody has kept".to_owned());

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A server whose disk is slow answers late.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
-/// Who wants all locks when the server is back.
+/// The owner that wants all locks when the server is back.
 pub(super) const AFTERWARDS: &str = "impatient";
 
 /// What was seen in one life of a server and the beginning of the next, or in all of them.

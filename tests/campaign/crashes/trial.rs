@@ -28,13 +28,13 @@ impl Trial {
         Self { durability, server, disk, slow: false, random }
     }
 
-    /// So many times: a load, in the middle of it a death, and a start. The clients know of about
-    /// so many grants then. Ends at the first time at which a promise is broken.
+    /// That many times: a load, a crash in the middle of it after about as many grants, and a start.
+    /// Ends at the first violation.
     pub(super) fn run(mut self, times: u64, grants: u64, report: &Report) -> Seen {
         let mut seen = Seen::default();
         for life in 0..times {
             let calls = self.live_and_die(life, grants, &mut seen);
-            if self.durability.is_broken(&seen) {
+            if !self.durability.violations(&seen).is_empty() {
                 let lines: Vec<String> = calls.iter().map(ToString::to_string).collect();
                 report.keep(&self.durability.name(), &lines);
                 break;
@@ -80,7 +80,7 @@ impl Trial {
             seen.violations.push(format!("Lost: {safe} was synced"));
         }
         count_lost(&mut admin, &history, seen);
-        // Somebody else wants it all, at once and, where leases end soon, until he has it.
+        // Another client wants it all: at once and, where leases end soon, until it has it.
         want_all(&mut admin, &history, AFTERWARDS, lease, None);
         if self.durability.quarantine
             && !want_all(&mut admin, &history, "patient", lease, Some(TIMEOUT))

@@ -37,7 +37,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// Lets many others hold a key for so many milliseconds.
+/// Lets many others hold a key, for as many milliseconds as the first argument says.
 const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'stranger-' .. n, till) end";

@@ -72,7 +72,7 @@ fn five(at: &dyn Topology) -> &Five {
     at.five().expect("these are for a quorum")
 }
 
-/// So many different ones.
+/// That many different ones.
 fn some(count: usize, random: &mut Random) -> Vec<usize> {
     let mut all: Vec<usize> = (0..SERVERS).collect();
     (0..count).map(|_| all.swap_remove(random.below(all.len() as u64) as usize)).collect()

@@ -53,7 +53,7 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
-/// Makes a key one that many hold, until so many milliseconds from now.
+/// Lets many hold a key: the mode, how many, and for how many milliseconds from now.
 const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \

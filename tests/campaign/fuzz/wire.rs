@@ -16,10 +16,8 @@ const AHEAD: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
-    /// The version of RESP that the server speaks, once it has said that it speaks another than 2.
+    /// The version of RESP that the server speaks.
     protocol: u8,
-    /// Whether the first reply is that of `HELLO`.
-    greets: bool,
     outbox: Vec<u8>,
     inbox: Vec<u8>,
     /// Whether the server has closed it.
@@ -39,8 +37,7 @@ impl Wire {
         stream.set_nonblocking(true)?;
         let mut wire = Self {
             stream,
-            protocol: 2,
-            greets: false,
+            protocol,
             outbox: Vec::new(),
             inbox: Vec::new(),
             closed: false,
@@ -50,8 +47,6 @@ impl Wire {
             errors: BTreeMap::new(),
         };
         if protocol == 3 {
-            wire.protocol = 3;
-            wire.greets = true;
             wire.send(harness::cmd!["HELLO", 3]);
         }
         Ok(wire)
@@ -115,10 +110,8 @@ impl Wire {
         {
             at += length;
             self.replies += 1;
-            let refused = std::mem::take(&mut self.greets) && value.is_error();
             // A mutated `LOCK.PROFILE RESET` is one, too.
-            let reset = matches!(&value, Value::Status(word) if word == "RESET");
-            if refused || reset {
+            if matches!(&value, Value::Status(word) if word == "RESET") {
                 self.protocol = 2;
             }
             if let Value::Array(opened) = &value

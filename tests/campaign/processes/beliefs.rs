@@ -2,8 +2,8 @@
 //!
 //! - Of two beliefs in one lock, one ends before the other begins.
 //! - In the order of the beliefs tokens grow; no token is granted twice.
-//! - Nobody acts on a lock in which he does not believe any more, and nobody loses one before the
-//!   time that he had for it is over.
+//! - No process acts on a lock in which it does not believe any more, and none loses one before its
+//!   lease has expired.
 
 use super::said::{End, Grant, Said};
 use harness::checker::{Limits, Rule, check as check_history};
@@ -30,7 +30,7 @@ impl Belief {
 /// What one process believed, and did without believing. It was killed at `killed`.
 pub(super) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec<String>) {
     let mut open: BTreeMap<Grant, Belief> = BTreeMap::new();
-    let (mut done, mut wrongs) = (Vec::new(), Vec::new());
+    let (mut done, mut violations) = (Vec::new(), Vec::new());
     for said in said {
         match said {
             Said::Holds { grant, from, until, .. } => {
@@ -49,12 +49,12 @@ pub(super) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec
                 let Some(mut belief) = open.remove(grant) else { continue };
                 if *looked > belief.until {
                     let late = looked - belief.until;
-                    wrongs.push(format!("Late: {process} acted {late} ns after its {grant}"));
+                    violations.push(format!("Late: {process} acted {late} ns after its {grant}"));
                 }
                 // No stranger takes locks away, and no server is lost.
                 if *why != End::Release && *at < belief.until {
                     let early = belief.until - at;
-                    wrongs.push(format!("Loss: {process} lost {grant} {early} ns too early"));
+                    violations.push(format!("Loss: {process} lost {grant} {early} ns too early"));
                 }
                 belief.until = belief.until.min(*at);
                 done.push(belief);
@@ -67,7 +67,7 @@ pub(super) fn of(process: &str, said: &[Said], killed: u64) -> (Vec<Belief>, Vec
         belief.until = belief.until.min(killed);
         belief
     }));
-    (done, wrongs)
+    (done, violations)
 }
 
 /// What is wrong with the beliefs of all processes: for the [checker](harness::checker) one is a
@@ -82,9 +82,9 @@ pub(super) fn check(beliefs: &[Belief]) -> Vec<String> {
         Call { valid_until: Some(until), ..call }
     };
     let calls: Vec<Call> = beliefs.iter().filter(|it| !it.is_empty()).map(call).collect();
-    let mut violations = check_history(&calls, &Limits::default());
-    violations.retain(|it| matches!(it.rule, Rule::Belief | Rule::TokenOrder));
-    let mut all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    let mut found = check_history(&calls, &Limits::default());
+    found.retain(|it| matches!(it.rule, Rule::Belief | Rule::TokenOrder));
+    let mut all: Vec<String> = found.iter().map(ToString::to_string).collect();
     let mut tokens = BTreeSet::new();
     for belief in beliefs {
         if !tokens.insert(&belief.grant) {
@@ -106,8 +106,8 @@ mod tests {
         Belief { grant: grant(token), process: process.to_owned(), from, until }
     }
 
-    fn kinds(wrongs: &[String]) -> Vec<&str> {
-        wrongs.iter().filter_map(|wrong| wrong.split(':').next()).collect()
+    fn kinds(violations: &[String]) -> Vec<&str> {
+        violations.iter().filter_map(|wrong| wrong.split(':').next()).collect()
     }
 
     #[test]
@@ -145,13 +145,13 @@ mod tests {
             ends(2, 100, 60, End::Lost),
             holds(3),
         ];
-        let (beliefs, wrongs) = of("a", &said, 30);
+        let (beliefs, violations) = of("a", &said, 30);
         let ends: Vec<u64> = beliefs.iter().map(|belief| belief.until).collect();
-        assert_eq!((ends, wrongs), (vec![20, 70, 30], vec![]));
+        assert_eq!((ends, violations), (vec![20, 70, 30], vec![]));
     }
 
     #[test]
-    fn who_acts_after_his_belief_or_loses_it_before_is_found() {
+    fn an_act_after_a_belief_and_a_loss_before_its_end_are_found() {
         let holds =
             Said::Holds { grant: grant(1), owner: "o".to_owned(), from: 10, until: 50, date_ms: 0 };
         let late = Said::Ends { grant: grant(1), at: 60, looked: 55, why: End::Release };

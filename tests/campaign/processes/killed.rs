@@ -75,7 +75,7 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, report: &Re
         let served = || granted_first(&line[0]).or_else(|| served_behind(&line));
         let ((grant, known), waited) = end.await_next(scene.server.pid(), served);
         if let Some((behind, _)) = served_behind(&line) {
-            // Who takes nothing of what he is handed loses it when the offer is over.
+            // A waiter that does not take what it is handed loses it when the offer is over.
             if end.is_before(behind.token, OFFER_MS) {
                 report.violation(format!("Fifo: {behind} was granted to one further back in line"));
             }

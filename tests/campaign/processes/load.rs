@@ -24,12 +24,12 @@ const KILLED: &str = "clients killed";
 const STOPPED: &str = "clients stopped for up to three leases";
 const CUT: &str = "connections cut";
 
-/// Names for so many locks, as a role has them.
+/// Names for that many locks, as a role has them.
 fn keys(count: u64) -> String {
     (0..count).map(|number| format!("busy-{number}")).collect::<Vec<_>>().join(",")
 }
 
-/// As long as that takes, and until so many more locks were granted.
+/// For that time at least, and until that many more locks were granted.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
     let mut control = scene.server.connect();
     let (begun, before) = (Instant::now(), scene.grants());

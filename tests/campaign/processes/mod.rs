@@ -21,7 +21,6 @@ mod waiting;
 use self::scene::Scene;
 use crate::Options;
 use crate::report::Report;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How many locks are worked on at a time, where each is apart from the others.
@@ -68,7 +67,6 @@ impl Scenario {
 pub(crate) fn serve(mut words: impl Iterator<Item = String>) -> Option<()> {
     match words.next()?.as_str() {
         "client" => client::run(serde_json::from_str(&words.next()?).ok()?),
-        "store" => store::serve(Path::new(&words.next()?)),
         "burn" => burn(Duration::from_millis(words.next()?.parse().ok()?)),
         _ => return None,
     }

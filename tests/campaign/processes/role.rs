@@ -11,28 +11,28 @@ pub(super) struct Role {
     pub(super) keys: String,
     /// The lease of the locks that it holds, which is renewed.
     pub(super) lease_ms: u64,
-    /// In so many cases of a hundred the lease is a part of that, not renewed, and the lock held
-    /// until it is over.
+    /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
+    /// expired.
     pub(super) fixed: u64,
-    /// It holds a lock for any time below this.
+    /// The longest time for which a lock is held; most are held for less.
     pub(super) hold_ms: u64,
-    /// In so many cases of a hundred it holds the lock for longer than its lease: twice as long.
+    /// Percentage of grants that are held for twice the lease.
     pub(super) long: u64,
-    /// In so many cases of a hundred it waits no longer than a part of the lease.
+    /// Percentage of waits with a timeout, which is shorter than the lease.
     pub(super) limited: u64,
-    /// So many do that at once, by one client.
+    /// Concurrent tasks of the one client.
     pub(super) tasks: u64,
     /// The threads of its runtime.
     pub(super) threads: u64,
-    /// In every second hold one of those threads is blocked once, for so long.
+    /// For how long one of those threads is blocked, in every second hold.
     pub(super) block_ms: u64,
-    /// The socket of the store that it counts in while it holds a lock; none if it is empty.
+    /// The socket of the store in which it counts while it holds a lock; empty: none.
     pub(super) store: String,
-    /// How often it writes after a loss, without asking.
+    /// Writes after a loss, without asking the guard.
     pub(super) careless: u64,
-    /// How fast the clock runs by which it counts leases: right is 100.
+    /// Speed of the clock by which it counts leases, in percent.
     pub(super) clock: u64,
-    /// Decides what is left open above.
+    /// The seed of all that is random above.
     pub(super) seed: u64,
 }
 

@@ -37,8 +37,8 @@ pub(super) enum Said {
     FalseLoss { grant: Grant },
     /// A write of a holder that believed was refused by the store that looks at tokens.
     Refused { grant: Grant, looked: u64 },
-    /// After a loss it went on writing without asking anybody: so many tries, and how many of them
-    /// the store took that looks at tokens.
+    /// After a loss it went on writing without asking the guard: how often, and how many of these
+    /// writes the store took that looks at tokens.
     Careless { grant: Grant, tries: u64, taken: u64 },
     /// A wait for at most so long gave nothing, and took so long.
     Waited { limit_ns: u64, took_ns: u64 },

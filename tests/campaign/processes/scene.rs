@@ -81,9 +81,9 @@ impl Scene {
             }
             let killed = process.killed().expect("it was");
             let said = process.said();
-            let (its, wrongs) = beliefs::of(&process.name, &said, killed);
+            let (its, violations) = beliefs::of(&process.name, &said, killed);
             beliefs.extend(its);
-            wrongs.into_iter().for_each(|wrong| report.violation(wrong));
+            violations.into_iter().for_each(|wrong| report.violation(wrong));
             said.iter().for_each(|said| count(said, report));
         }
         report.add("client processes", processes.len() as u64);
@@ -129,7 +129,7 @@ fn count(said: &Said, report: &Report) {
         Said::Refused { .. } => report.add("late writes of holders who had looked, refused", 1),
         Said::Careless { tries, taken, .. } => {
             report.add("writes of careless holders after a loss", *tries);
-            // Who loses a lock that nobody has taken since writes nothing stale.
+            // A write after a loss is not stale before the next grant.
             report.add(
                 "writes of careless holders after a loss: taken, as nobody had come after them",
                 *taken,
@@ -148,7 +148,7 @@ fn count(said: &Said, report: &Report) {
     }
 }
 
-/// So many microseconds later than expected, of times in nanoseconds.
+/// How many microseconds late it was, of times in nanoseconds.
 pub(super) fn late_us(at: u64, expected: u64) -> i64 {
     let late = i128::from(at) - i128::from(expected);
     i64::try_from(late / 1000).expect("not for centuries")

@@ -7,7 +7,7 @@ use super::process::{Process, SOON};
 use super::role::Role;
 use super::said::{End, Grant, Said, now};
 use super::scene::Scene;
-use super::store::{Counter, Store, Till};
+use super::store::{Counter, Store};
 use crate::Options;
 use crate::report::Report;
 use harness::random::Random;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const LEASE_MS: u64 = 300;
 
-/// Longer than most stops: who holds the lock when the other is stopped holds it for a while.
+/// Longer than most stops: the other process holds the lock for a while meanwhile.
 const HOLD_MS: u64 = 400;
 
 /// Stale writes after each stop of a careless holder.
@@ -58,15 +58,15 @@ fn at_work(
     let role = Role { hold_ms: HOLD_MS, store: socket, careless, ..Role::new(&key, LEASE_MS) };
     let both = [scene.enter(&role), scene.enter(&role)];
     let mut control = scene.server.connect();
-    let mut till = store.till();
     let mut done = 0;
     while done < stops {
-        let (holder, grant, next) = at_a_write(&both, &mut till, &key);
+        let (holder, grant, next) = at_a_write(&both, store, &key);
         observe::let_pass(&mut control, Duration::from_millis(1 + random.below(40)));
         holder.signal(Signal::SIGSTOP);
         let stopped = now();
         wait::until("three leases are over, and the next has written", SOON, || {
-            let (token, passed) = (till.show(&key).largest, Duration::from_nanos(now() - stopped));
+            let passed = Duration::from_nanos(now() - stopped);
+            let token = store.show(&key).largest;
             let over = passed >= Duration::from_millis(3 * LEASE_MS) && token > grant.token;
             if over { Ok(()) } else { Err(format!("{passed:?}, {token}, {:?}", next.held())) }
         });
@@ -84,7 +84,7 @@ fn at_work(
         }
     }
     scene.retire(&both);
-    let sheet = till.show(&key);
+    let sheet = store.show(&key);
     let kind = if careless > 0 { "careless" } else { "careful" };
     count(kind, "that looks at tokens", &sheet.looks, report);
     count(kind, "that does not look", &sheet.takes, report);
@@ -96,11 +96,11 @@ fn at_work(
 /// Waits until one of both holds the lock and has been seen by the store; the other one is next.
 fn at_a_write<'a>(
     both: &'a [Arc<Process>; 2],
-    till: &mut Till,
+    store: &Store,
     key: &str,
 ) -> (&'a Process, Grant, &'a Process) {
     wait::until("somebody writes", SOON, || {
-        let largest = till.show(key).largest;
+        let largest = store.show(key).largest;
         for (this, other) in [(0, 1), (1, 0)] {
             if let Some(grant) = both[this].held().filter(|grant| grant.token == largest) {
                 return Ok((&*both[this], grant, &*both[other]));

@@ -1,21 +1,16 @@
-//! What locks protect: a process with counters, which clients read, and write one more.
+//! What locks protect: counters behind a socket, which client processes read, and write one more.
 //!
 //! For each lock there are two. One looks at tokens and refuses those that are smaller than one it
 //! has seen; the other takes what comes. What it acknowledged stays acknowledged: so an increment
 //! that is acknowledged and not in the number at the end is lost.
 
 use super::said::Grant;
-use harness::launch::{killed_with_us, launch};
-use harness::wait;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// The numbers of a lock as somebody read them: the one of the store that looks, and the other.
@@ -81,36 +76,24 @@ impl Sheet {
     }
 }
 
-impl fmt::Display for Sheet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.largest)?;
-        for Counter { number, acknowledged, stale, refused } in [self.looks, self.takes] {
-            write!(f, " {number} {acknowledged} {stale} {refused}")?;
-        }
-        Ok(())
-    }
-}
-
 type Sheets = Arc<Mutex<BTreeMap<String, Sheet>>>;
 
-/// Answers all who come to that socket, until it is killed.
-pub(super) fn serve(socket: &Path) {
-    let sheets = Sheets::default();
-    let listener = UnixListener::bind(socket).expect("the socket is free");
+/// Answers all clients that connect.
+fn serve(listener: &UnixListener, sheets: &Sheets) {
     for stream in listener.incoming() {
         let (stream, sheets) = (stream.expect("a client"), sheets.clone());
         thread::spawn(move || {
             let mut answers = stream.try_clone().expect("one more descriptor");
             for line in BufReader::new(stream).lines().map_while(Result::ok) {
                 let answer = answer(&sheets, &line).expect("a request");
-                // Who is gone does not want it.
+                // The client may be gone.
                 let _gone = answers.write_all(format!("{answer}\n").as_bytes());
             }
         });
     }
 }
 
-/// `read KEY TOKEN`, `write KEY TOKEN LOOKS TAKES` or `show KEY`.
+/// `read KEY TOKEN` or `write KEY TOKEN LOOKS TAKES`.
 fn answer(sheets: &Sheets, line: &str) -> Option<String> {
     let mut words = line.split(' ');
     let (what, key) = (words.next()?, words.next()?);
@@ -125,7 +108,6 @@ fn answer(sheets: &Sheets, line: &str) -> Option<String> {
         ("write", &[token, looks, takes]) => {
             Some(u64::from(sheet.write(token, Cell { looks, takes })).to_string())
         }
-        ("show", []) => Some(sheet.to_string()),
         _ => None,
     }
 }
@@ -166,7 +148,7 @@ impl Till {
         self.ask(&format!("write {grant} {looks} {takes}")) == [1]
     }
 
-    /// Counts on from there, so many times, without looking. Returns how many the store took that
+    /// Counts on from there that many times, without looking. Returns how many the store took that
     /// looks at tokens.
     pub(super) fn write_on(&mut self, grant: &Grant, mut cell: Cell, times: u64) -> u64 {
         let mut taken = 0;
@@ -176,37 +158,22 @@ impl Till {
         }
         taken
     }
-
-    /// All that is known of a lock's counters.
-    pub(super) fn show(&mut self, key: &str) -> Sheet {
-        let numbers = self.ask(&format!("show {key}"));
-        let counter = |from: usize| Counter {
-            number: numbers[from],
-            acknowledged: numbers[from + 1],
-            stale: numbers[from + 2],
-            refused: numbers[from + 3],
-        };
-        Sheet { largest: numbers[0], looks: counter(1), takes: counter(5) }
-    }
 }
 
-/// A store that runs.
+/// A store that answers.
 #[derive(Debug)]
 pub(super) struct Store {
-    child: Child,
+    sheets: Sheets,
     dir: TempDir,
 }
 
 impl Store {
     pub(super) fn start() -> Self {
         let dir = TempDir::with_prefix("kvlock-store-").expect("a temporary folder");
-        let mut command = killed_with_us(&std::env::current_exe().expect("this program"));
-        command.arg("store").arg(dir.path().join("socket")).stdin(Stdio::null());
-        let child = launch(command).expect("start the store");
-        let store = Self { child, dir };
-        wait::until("the store listens", Duration::from_secs(30), || {
-            UnixStream::connect(store.socket()).map_err(|e| e.to_string())
-        });
+        let store = Self { sheets: Sheets::default(), dir };
+        let listener = UnixListener::bind(store.socket()).expect("the socket is free");
+        let sheets = store.sheets.clone();
+        thread::spawn(move || serve(&listener, &sheets));
         store
     }
 
@@ -214,15 +181,10 @@ impl Store {
         self.dir.path().join("socket").display().to_string()
     }
 
-    pub(super) fn till(&self) -> Till {
-        Till::open(self.socket())
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _reaped = self.child.wait();
+    /// All that is known of a lock's counters.
+    pub(super) fn show(&self, key: &str) -> Sheet {
+        let sheets = self.sheets.lock().unwrap_or_else(PoisonError::into_inner);
+        sheets.get(key).copied().unwrap_or_default()
     }
 }
 

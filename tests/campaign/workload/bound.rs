@@ -73,7 +73,8 @@ fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) 
     if believes(round, &held, call) {
         let now = round.recorder.now();
         round.recorder.believed(call, now);
-        round.notes.gone(key, now);
+        let gone = (key.to_owned(), now);
+        round.notes.keep("clients that were gone with a bound lock", |seen| seen.gone.push(gone));
     }
     runtime.shutdown_background();
     // Without a runtime nobody gives it back.

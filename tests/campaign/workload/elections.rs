@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// Of so many tasks one observes; the others are candidates.
+/// One of that many tasks observes; the others are candidates.
 const ONE_OF: usize = 6;
 
 /// An observer that hears of nothing for so long looks whether the round is over.
@@ -57,7 +57,8 @@ async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, 
                 let is_next =
                     now.term > before.term || now.term == before.term && now.owner == before.owner;
                 if !is_next {
-                    round.notes.went_back(format!("{key}: {now:?} after {before:?}"));
+                    let what = format!("{key}: {now:?} after {before:?}");
+                    round.notes.keep("terms that went back", |seen| seen.went_back.push(what));
                 }
             }
             last = leader.or(last);

@@ -1,4 +1,4 @@
-//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. Who holds something alone
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. A task that holds something alone
 //! writes to a store while it believes to, and sometimes when it knows that it does not any more.
 
 use super::{Held, Sort, Term, Way};
@@ -243,10 +243,12 @@ impl Task<'_> {
             Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
             // Somebody else has it, and the lock was lost just now.
             Written::Refused if held.is_lost() => {}
-            Written::Refused => notes.refused_holder(format!(
-                "{}: {:?} may not write though it holds until {:?}",
-                tenure.key, tenure.writer, tenure.until
-            )),
+            Written::Refused => notes.keep("writes of believing holders refused", |seen| {
+                seen.refused_holders.push(format!(
+                    "{}: {:?} may not write though it holds until {:?}",
+                    tenure.key, tenure.writer, tenure.until
+                ));
+            }),
         }
     }
 
@@ -268,7 +270,9 @@ impl Task<'_> {
         let due = tenure.set + tenure.lease / 3;
         if watched && due < now && self.sort != Sort::Bound {
             let renewal = Request::Renew { lease: tenure.lease };
-            self.round.notes.not_renewed(self.call(tenure, renewal, due, now, Outcome::Unknown));
+            let renewal = self.call(tenure, renewal, due, now, Outcome::Unknown);
+            let what = "renewals that came to nothing";
+            self.round.notes.keep(what, |seen| seen.renewals.push(renewal));
         }
         self.round.notes.add("leases that ended", 1);
         if now < tenure.until {

@@ -73,7 +73,7 @@ pub(crate) enum Sort {
     Shared,
     /// A lock held alone that is bound to the session of its client.
     Bound,
-    /// So many permits of [`PERMITS`].
+    /// That many permits of [`PERMITS`].
     Permits(u32),
     Leader,
 }

@@ -14,7 +14,7 @@ pub struct Transcript {
     pub config: Vec<(String, String)>,
     /// Arguments of the module.
     pub(super) module: Vec<(String, String)>,
-    /// Who follows the server.
+    /// The replica of the server.
     pub(super) replica: Replica,
     /// What stands for what in all lines.
     lets: Row,
@@ -22,7 +22,7 @@ pub struct Transcript {
     pub(super) planted: bool,
 }
 
-/// Who follows the server, and has the same data at the end.
+/// The replica of the server, which has the same data at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Replica {
     #[default]

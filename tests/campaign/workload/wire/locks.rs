@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A waiter breaks its connection off.
 pub(super) const RESET_BY_WAITER: &str = "connection reset by a waiter";
 
-/// Who gets a lock is killed before it can hear of that.
+/// The new holder is killed before its grant is delivered.
 pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off";
 
 /// Leases that end soon, so that many do.
@@ -240,7 +240,7 @@ impl<'a> Worker<'a> {
             How::Queued(_) => true,
             How::Ended(ending) => return ending,
         };
-        // A waiter in line whose connection the server closes without a word has nothing. Who was
+        // A waiter in line whose connection the server closes without a word has nothing. One that was
         // not seen there may have had it at once.
         let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
