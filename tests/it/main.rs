@@ -20,7 +20,6 @@ mod asking;
 mod asleep;
 mod campaign;
 mod chaos;
-mod client;
 mod clocks;
 mod cluster;
 mod crowds;

@@ -1,7 +1,7 @@
 //! Masters go, and their replicas take over.
 
 use super::*;
-use crate::client::sentinel::{cut_off, settle};
+use crate::sentinel::{cut_off, settle};
 use moves::{all_are_served, waiters};
 use nix::sys::signal::Signal;
 

@@ -134,7 +134,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     for _ in 0..100 {
         observers.push(observer(&stage.client).await);
     }
-    assert_eq!(crate::client::calls(&mut stage.control, "lock.observe"), 1);
+    assert_eq!(crate::calls(&mut stage.control, "lock.observe"), 1);
     assert_eq!(stage.control.run("LOCK.INFO k").field("observers").integer(), 1);
     let leader = campaign(&candidate(&stage, "a")).await;
     for observer in &mut observers {
@@ -144,7 +144,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     drop(observers);
     leader.resign().await.unwrap();
     wait::until("nobody observes", SOON, || {
-        match crate::client::calls(&mut stage.control, "lock.unobserve") {
+        match crate::calls(&mut stage.control, "lock.unobserve") {
             1 => Ok(()),
             other => Err(other.to_string()),
         }

@@ -1,8 +1,8 @@
 //! What others get wrong when connections break, servers hang and candidates give up.
 
 use super::*;
-use crate::client::cancel::after;
-use crate::client::proxy::Proxy;
+use crate::cancel::after;
+use crate::proxy::Proxy;
 use harness::{Server, Value};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;

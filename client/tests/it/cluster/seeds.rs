@@ -65,7 +65,7 @@ async fn a_cluster_that_does_not_know_locks_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_get_the_login_and_it_needs_no_more_than_the_documents_say() {
     let cluster = Cluster::start(3, 0);
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let user = page.lines().find(|line| line.starts_with("ACL SETUSER shop")).expect("the line");
     let more = page.lines().find(|line| line.starts_with("+cluster|")).expect("the line");

@@ -8,7 +8,11 @@ use kvlock::{
 };
 use std::time::Duration;
 
-const SHORT: Duration = Duration::from_millis(400);
+/// A lease that can be waited out, and kept on a busy machine.
+const SHORT: Duration = Duration::from_millis(1500);
+
+/// A wait for something that does not come.
+const IN_VAIN: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_share_and_writers_do_not() {
@@ -162,15 +166,21 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
     stage.assert_nothing_is_left().await;
 }
 
+/// A connection of redis-rs that waits for its replies as long as a lock is waited for.
+async fn patient(server: &Server) -> redis::aio::MultiplexedConnection {
+    let client = redis::Client::open(server.url()).unwrap();
+    let unlimited = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&unlimited).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_alone_do_what_they_say() {
     let server = Server::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut con = client.get_multiplexed_async_connection().await.unwrap();
+    let mut con = patient(&server).await;
     let lease = Duration::from_secs(60);
     let (shared, give) = (AcquireOptions::default().shared(), ReleaseOptions::default().shared());
     let one = con.lock_acquire_options("k", "one", lease, shared).await.unwrap().unwrap();
-    let two = con.lock_wait_options("k", "two", lease, Some(SHORT), shared.holds(1)).await;
+    let two = con.lock_wait_options("k", "two", lease, Some(IN_VAIN), shared.holds(1)).await;
     let two = two.unwrap().unwrap();
     assert_eq!((one.token, two.holds), (two.token, 1));
     let again = con.lock_acquire_options("k", "one", lease, shared.holds(2)).await.unwrap();
@@ -184,10 +194,7 @@ async fn the_commands_alone_do_what_they_say() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_say_what_a_holder_says_of_itself_and_what_waiting_cost() {
     let server = Server::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let unlimited = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let connect = || client.get_multiplexed_async_connection_with_config(&unlimited);
-    let (mut con, mut waiting) = (connect().await.unwrap(), connect().await.unwrap());
+    let (mut con, mut waiting) = (patient(&server).await, patient(&server).await);
     let (lease, mut control) = (Duration::from_secs(60), server.connect());
     let says = AcquireOptions::default().value(b"a:1");
     let granted = con.lock_acquire_options("k", "ann", lease, says).await.unwrap();
@@ -212,15 +219,14 @@ async fn the_commands_say_what_a_holder_says_of_itself_and_what_waiting_cost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
     let server = Server::start();
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut con = client.get_multiplexed_async_connection().await.unwrap();
+    let mut con = patient(&server).await;
     let lease = Duration::from_secs(60);
     assert!(con.sem_set_once("s", 3).await.unwrap());
     assert!(!con.sem_set_once("s", 5).await.unwrap());
     // Twice is as good as once.
     assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
     assert_eq!(con.sem_acquire("s", "one", 2, lease).await.unwrap(), Some(2));
-    assert_eq!(con.sem_wait("s", "two", 2, lease, Some(SHORT)).await.unwrap(), None);
+    assert_eq!(con.sem_wait("s", "two", 2, lease, Some(IN_VAIN)).await.unwrap(), None);
     assert_eq!(con.sem_acquire_all("s", "two", lease).await.unwrap(), Some(1));
     assert!(con.sem_renew("s", "two", lease).await.unwrap().is_some());
     assert_eq!(con.sem_info("s").await.unwrap().used, 3);
@@ -234,7 +240,7 @@ async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
     assert!(!con.latch_set("l", 7, None).await.unwrap());
     assert_eq!(con.latch_count_down("l", Some(b"a")).await.unwrap(), Some(1));
     assert_eq!(con.latch_count_down("l", Some(b"a")).await.unwrap(), Some(1));
-    assert!(!con.latch_wait("l", "me", Some(SHORT)).await.unwrap());
+    assert!(!con.latch_wait("l", "me", Some(IN_VAIN)).await.unwrap());
     assert!(!con.latch_cancel("l", "me").await.unwrap());
     assert_eq!(con.latch_info("l").await.unwrap().count, 1);
     assert_eq!(con.latch_count_down("l", None).await.unwrap(), Some(0));

@@ -1,7 +1,7 @@
 //! Candidates become leaders, one after the other.
 
 use super::*;
-use crate::client::calls;
+use crate::calls;
 use harness::Value;
 use kvlock::Error;
 use std::sync::{Arc, Mutex};

@@ -95,7 +95,7 @@ fn login(address: String, trusted: &Authority, own: &Authority) -> redis::Client
 
 /// The line of `docs/operations.md` that makes the user with the fewest rights.
 fn user_of_the_documents() -> String {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();
     page.lines().find(|line| line.starts_with("ACL SETUSER shop")).expect("the line").to_owned()
 }

@@ -1,4 +1,18 @@
-//! The client crate on real servers.
+//! The client crate on real servers. A package of its own, so that the crate's features are checked without it.
+
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::wildcard_enum_match_arm,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "these are tests: a panic is how one fails, and their numbers are small"
+)]
 
 mod asleep;
 mod blocking;
@@ -74,7 +88,7 @@ impl Stage {
     }
 
     fn wait_for_renewals(&mut self, count: usize) {
-        wait::until("so many renewals", SOON, || match self.renewals() {
+        wait::until("it was renewed that often", SOON, || match self.renewals() {
             seen if seen >= count => Ok(()),
             seen => Err(seen.to_string()),
         });
