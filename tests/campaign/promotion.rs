@@ -20,7 +20,7 @@ const CLIENTS: usize = 4;
 /// No failover is faster: what is granted before was granted by the one that died.
 const FASTEST: Duration = Duration::from_millis(500);
 
-/// How much later than it can be known who the primary is the first lock is to be granted.
+/// How much later than the primary can be known the first lock is to be granted.
 const LATE: Duration = Duration::from_millis(200);
 
 const LONGEST: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 struct Taken {
     /// Until any of the other servers took a plain write.
     write: Duration,
-    /// Until somebody who asks all the time could know which it is, and had a plain write done.
+    /// Until a client that asks all the time could know which it is, and had a plain write done.
     known: Duration,
     /// Until each client had a lock.
     grants: Vec<Duration>,
@@ -165,7 +165,7 @@ pub(crate) fn play(kind: Kind, count: u64, report: &Report) {
     };
     for Taken { write, known, grants } in &all {
         report.took("first plain write", *write);
-        report.took("the same by who asks who it is", *known);
+        report.took("the same for a client that asks all the time", *known);
         let named = ["first grant", "first grant of the last client"];
         for (name, grant) in named.into_iter().zip([grants[0], grants[grants.len() - 1]]) {
             report.took(name, grant);

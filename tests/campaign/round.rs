@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// Whoever gets nowhere for so long is stuck: far more than any failover, lease or quarantine here.
+/// A task that gets nowhere for that long is stuck: no failover, lease or quarantine takes as long.
 const STUCK: Duration = Duration::from_secs(90);
 
 /// How much longer a suite goes on for what was not seen yet.

@@ -33,7 +33,7 @@ pub(crate) enum Written {
     Accepted,
     /// Another has written with a larger token, or with the same.
     Refused,
-    /// It was accepted, although one has written who was granted the lock later: that one.
+    /// It was accepted, although a later holder has written: that one.
     Stale(String),
 }
 

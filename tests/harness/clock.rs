@@ -43,7 +43,7 @@ impl Clock {
     }
 
     /// Sets it that many milliseconds ahead of the machine's, or behind, and returns when
-    /// whoever looks sees that.
+    /// each process sees that.
     pub fn set(&self, ahead_ms: i64) {
         self.begin_to_set(ahead_ms);
         wait::pass(LAG);

@@ -15,7 +15,7 @@ pub enum Operation {
     Acquire,
     /// A wait, from its sending to its answer.
     Wait,
-    /// From what frees a lock to the answer of the waiter who gets it.
+    /// From what frees a lock to the answer of the waiter that gets it.
     HandOff,
     /// Setting the lease anew.
     Renew,
@@ -125,7 +125,7 @@ fn hand_offs(calls: &[&Call]) -> Vec<Span> {
     let hand_off = |wait: &&Call| {
         let to = granted_at(wait)?;
         let from = *freeing[..freeing.partition_point(|sent| *sent <= to)].last()?;
-        // Whoever came after it was free did not get it from anybody.
+        // One that came after it was free was handed nothing.
         (from > wait.sent).then_some(Span { from, to })
     };
     let waits = calls.iter().filter(|call| operation(&call.request) == Some(Operation::Wait));

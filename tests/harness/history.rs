@@ -69,7 +69,7 @@ pub enum Request {
         /// The lease that was asked for.
         lease: Duration,
     },
-    /// Anything that may end the hold of whoever has it: `LOCK.FORCERELEASE`, `DEL`, a flush, a
+    /// Anything that may end the hold of any owner: `LOCK.FORCERELEASE`, `DEL`, a flush, a
     /// kill of the server.
     Break,
 }
@@ -154,7 +154,7 @@ impl Outcome {
 pub struct Call {
     /// Which lock.
     pub key: String,
-    /// For whom.
+    /// Its owner.
     pub owner: String,
     /// What was asked for.
     pub request: Request,
@@ -290,7 +290,7 @@ impl Recorder {
         self.ended(call, outcome, self.now());
     }
 
-    /// Notes how a call ended by then at the latest, whoever heard of it when.
+    /// Notes how a call ended, by then at the latest.
     pub fn ended(&self, call: CallId, outcome: Outcome, at: Duration) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         call.answer = Some((at.max(call.sent), outcome));

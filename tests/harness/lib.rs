@@ -37,7 +37,7 @@
 //! | random numbers that a seed decides, and the option `--seed` | [`random`] |
 //! | conversations in text files | [`transcript`] |
 //! | what clients did, and whether a lock would allow it | [`history`], [`checker`] |
-//! | who is in line, while clients work | [`lines`] |
+//! | the waiters in line, while clients work | [`lines`] |
 //! | from which commit, server and seed a figure is | [`random::Seed::origin`] |
 //! | which fault met which operation | [`coverage`] |
 

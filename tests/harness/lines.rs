@@ -1,4 +1,4 @@
-//! Looks who is in line, while clients work: without that no checker can tell whether they are
+//! Looks for the waiters in line, while clients work: without that no checker can tell whether they are
 //! served in order and in time.
 
 use crate::history::Recorder;
@@ -30,7 +30,7 @@ pub fn watch(
     }
 }
 
-/// Notes who is in line by that answer to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns
+/// Notes the waiters in line by that answer to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns
 /// their owners.
 pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Vec<String> {
     // Of a lock that is nobody's, or is elsewhere, nothing is told.

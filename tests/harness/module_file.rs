@@ -25,7 +25,7 @@ pub fn planted_path() -> PathBuf {
     named("KVLOCK_PLANTED_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-/// Whoever names a file knows what is in it.
+/// A file that is named by the environment is not checked.
 fn named(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os(variable)?);
     // The server resolves it in a folder of its own.

@@ -126,7 +126,7 @@ pub fn end_quarantine(connection: &mut Connection) {
     connection.call(cmd!["CONFIG", "SET", name, length[1].text()]);
 }
 
-/// What of these locks is still there, whoever may have left it: holds, waiters, blocked clients; and
+/// What of these locks is still there: holds, waiters, blocked clients; and
 /// panics that were caught. Nothing if all is as it was before. Needs the module.
 pub fn left_behind<K: AsRef<[u8]>>(connection: &mut Connection, keys: &[K]) -> Vec<String> {
     let mut left = Vec::new();

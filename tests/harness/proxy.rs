@@ -1,4 +1,4 @@
-//! Something between a server and those who reach it by this way, which cuts them off.
+//! Something between a server and the clients that reach it by this way, which cuts them off.
 //!
 //! Partitions need no rights of an administrator with it: what is to be cut off goes through the
 //! proxy, and what is not goes straight to the server. Replicas say by what port they are known, so
@@ -116,7 +116,7 @@ impl Proxy {
         }
     }
 
-    /// Cuts the server off from all who come this way.
+    /// Cuts the server off from all that come this way.
     pub fn cut(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = true;
@@ -144,7 +144,7 @@ impl Proxy {
         lock(&self.ways).open.drain(..).for_each(|way| way.close());
     }
 
-    /// Closes all connections for those who came this way, who may come again; the server hears of
+    /// Closes all connections for the clients, which may connect again; the server hears of
     /// nothing until [`heal`](Self::heal).
     pub fn forsake(&self) {
         for way in &lock(&self.ways).open {

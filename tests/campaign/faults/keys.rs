@@ -68,7 +68,7 @@ impl Stranger<'_> {
         self.one(|it| it.kind != KeyKind::Latch)
     }
 
-    /// Does something to one key that may end whoever's hold.
+    /// Does something to one key that may end its holder's hold.
     fn on_key(
         &mut self,
         command: impl FnOnce(&str) -> Vec<Vec<u8>>,
@@ -213,7 +213,7 @@ impl Stranger<'_> {
         reply.map(drop)
     }
 
-    /// One of those who hold a key.
+    /// One of the holders of a key.
     fn owner_at(&mut self, key: &str) -> Result<Option<String>, ReceiveError> {
         let fields = self.ask(cmd!["HKEYS", key])?;
         let Value::Array(fields) = fields else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! A stranger: somebody at the primary who does to its keys and clients what anybody may do to any.
+//! A stranger: a client at the primary that does to keys and clients what any client may.
 
 use crate::round::{Moment, Round};
 use crate::topology::{Strangers, Topology};

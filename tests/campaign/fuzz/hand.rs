@@ -127,7 +127,7 @@ impl Hand {
         vec![one]
     }
 
-    /// A user who is deleted while its connections wait, and while they are served.
+    /// A user that is deleted while its connections wait, and while they are served.
     fn condemn(&self, grammar: &Grammar, random: &mut Random) -> Vec<Words> {
         let mut all = vec![
             cmd!["ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"],
@@ -232,8 +232,8 @@ fn script(grammar: &Grammar, key: Vec<u8>, random: &mut Random) -> Words {
     words
 }
 
-/// Puts one that many hold, who live, are dead or end together, at a key of locks or semaphores;
-/// or first at another, and in the place of that one. Of some the server lets the fields end.
+/// Puts one with many holders, live, expired or about to expire together, at a key of locks or
+/// semaphores; or first at another, and in the place of that one. Of some the server lets fields end.
 fn crowd(random: &mut Random) -> Vec<Words> {
     let family = *random.pick(&[b"LOCK", b"SEM."]);
     let key = words::key_of(family, random);

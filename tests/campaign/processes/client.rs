@@ -17,7 +17,7 @@ const BEAT: Duration = Duration::from_millis(5);
 /// Of a step of work, what lies between the look at the guard and the write.
 const THOUGHT: Duration = Duration::from_millis(1);
 
-/// Says it in one write: whoever is killed has said it or not.
+/// Says it in one write: a process that is killed has said it or not.
 fn say(said: &Said) {
     let line = serde_json::to_string(said).expect("it can be said") + "\n";
     let mut out = std::io::stdout().lock();

@@ -89,7 +89,7 @@ fn in_line(scene: &Scene, key: &str, kills: u64, mut random: Random, report: &Re
     }
 }
 
-/// A grant to somebody who is not the first of these.
+/// A grant to another than the first of these.
 fn served_behind(line: &VecDeque<Arc<Process>>) -> Option<(Grant, u64)> {
     line.iter().skip(1).find_map(|process| granted_first(process))
 }
@@ -135,7 +135,7 @@ fn queue(control: &mut Connection, key: &str) -> Vec<String> {
     info.field("queue").elements().iter().map(|waiter| client(&waiter[0])).collect()
 }
 
-/// When the lease of somebody who is dead ends. `None` if it has ended.
+/// When the lease of a killed holder ends. `None` if it has expired.
 fn end_of_lease(control: &mut Connection, key: &str, dead: &Process) -> Option<End> {
     // What it had sent before it died has been carried out when a second answer comes.
     control.run("PING");

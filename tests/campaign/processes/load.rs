@@ -91,7 +91,7 @@ pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
     losses("clients without processor time", &clients, report);
 }
 
-/// A process that is busy for so long. It makes way for all but those who make way for it.
+/// A process that is busy for that time. Only the nicest clients make way for it.
 fn burn(time: Duration) -> std::process::Child {
     let mut command = killed_with_us(Path::new("nice"));
     command.args(["-n", "5"]).arg(std::env::current_exe().expect("this program"));

@@ -1,4 +1,4 @@
-//! A client process, as the one who started it sees it.
+//! A client process, as the campaign sees it.
 
 use super::role::Role;
 use super::said::{Grant, Said, now};

@@ -77,7 +77,7 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, report: &Report) {
     }
 }
 
-/// Waits until two are in line, and says who they are, the first one first.
+/// Waits until two are in line, and returns them, the first one first.
 fn two_in_line<'a>(
     control: &mut Connection,
     key: &str,
@@ -136,7 +136,7 @@ fn told(process: &Process, token: u64) -> Option<u64> {
 
 /// Waits until it has the lock in its turn.
 fn served(process: &Process, after: u64) {
-    wait::until("who was stopped has its turn", SOON, || {
+    wait::until("the stopped process has its turn", SOON, || {
         let held = process.held();
         let later = held.as_ref().is_some_and(|grant| grant.token > after);
         if later { Ok(()) } else { Err(format!("{held:?}")) }

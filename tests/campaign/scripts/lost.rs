@@ -9,7 +9,7 @@ use kvlock::{Builder, Client, Error, Guard};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// How long somebody tries to acquire who must succeed in the end.
+/// How long a client tries to acquire that must succeed in the end.
 const LONG: Duration = Duration::from_secs(120);
 
 /// How many replicas there are.

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 /// How long the servers stay apart if those outside are not granted what they want before.
 const APART: Duration = Duration::from_secs(40);
 
-/// One lock, and who has been granted it on either side.
+/// One lock, and the guards that were granted on either side.
 #[derive(Debug, Default)]
 struct Side {
     inside: OnceLock<Guard>,
@@ -56,7 +56,7 @@ impl Side {
         let token = |guard: &OnceLock<Guard>| guard.get().map(|guard| guard.token().value());
         seen.granted += u64::from(self.inside.get().is_some());
         seen.believed(self.doubled.load(Ordering::SeqCst));
-        // Whoever was granted it by the deposed primary must have the smaller token.
+        // A grant of the deposed primary must have the smaller token.
         if let Some(outside) = token(&self.outside) {
             seen.token(token(&self.inside), outside);
         }

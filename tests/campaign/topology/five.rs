@@ -1,5 +1,5 @@
 //! Five servers that share nothing, each behind a proxy and with a clock of its own, and locks of a
-//! quorum of them. They keep nothing: whoever is killed has forgotten all when it is back.
+//! quorum of them. They keep nothing: one that is killed has forgotten all when it is back.
 
 use super::Topology;
 use crate::round::Moment;
@@ -38,7 +38,7 @@ pub(crate) struct Five {
 }
 
 impl Five {
-    /// With a quarantine whoever is back grants nothing until the leases are over that it knew of;
+    /// With a quarantine one that is back grants nothing until the leases are over that it knew of;
     /// else it grants at once.
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         Self::with_clocks(setting, [0; SERVERS])
@@ -114,7 +114,7 @@ impl Topology for Five {
         random.pick(&self.servers)
     }
 
-    /// Each is started again by whoever has killed it.
+    /// The fault that killed a server starts it again.
     fn recover(&self) {}
 
     fn left_behind(&self, keys: &[String]) -> Vec<String> {

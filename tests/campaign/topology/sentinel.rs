@@ -90,7 +90,7 @@ impl Topology for Watched {
         }))
     }
 
-    /// The Sentinels leave it as it is for some ten seconds, with whoever is beside it. Sometimes
+    /// The Sentinels leave it as it is for some ten seconds, with the clients beside it. Sometimes
     /// an operator is faster.
     fn rejoin(&self, replaced: &Server, random: &mut Random) {
         if random.percent(70) {

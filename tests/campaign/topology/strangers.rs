@@ -1,4 +1,4 @@
-//! A primary and its replica where strangers come by, who do to keys and clients whatever can be done.
+//! A primary and its replica with strangers, clients that do to keys and clients whatever can be done.
 //! The clients ask both which of them is the primary.
 
 use super::{Pair, Topology};
@@ -22,7 +22,7 @@ const FAILOVER: Duration = Duration::from_secs(30);
 /// How many ways there are.
 const WAYS: usize = 5;
 
-/// The user as whom the load connects where strangers come by: it can be deleted, with all its
+/// The user of the load where strangers come by: it can be deleted, with all its
 /// connections.
 pub(crate) const GUEST: &str = "guest";
 
@@ -35,7 +35,7 @@ const LEFT: [&str; 3] = ["kvlock_sessions", "kvlock_session_waits", "kvlock_unre
 /// What `PEXPIRETIME` says of a key that stays.
 const NO_END: i64 = -1;
 
-/// The two servers, for whoever goes to the one that is the primary.
+/// The two servers, for clients of the one that is the primary.
 #[derive(Clone, Debug)]
 pub(crate) struct Two(Arc<[Server; 2]>);
 
@@ -68,7 +68,7 @@ impl Two {
         self.0.iter().all(Server::is_alive)
     }
 
-    /// What a field of `INFO` says, of both servers together. A stranger may kill whoever asks.
+    /// What a field of `INFO` says, of both servers together. Strangers may kill the connection.
     pub(crate) fn sum(&self, field: &str) -> u64 {
         let alive = self.0.iter().filter(|server| server.is_alive());
         let number = |server: &Server| loop {

@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// How long somebody waits who is about to be gone.
+/// How long a client waits that is about to be gone.
 const WITHIN: Duration = Duration::from_secs(1);
 
 /// A lock that is bound to a session that is gone is not kept for so long: many wait for it.

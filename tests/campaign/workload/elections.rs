@@ -1,4 +1,4 @@
-//! Elections: one leads at a time, terms grow, and whoever observes sees no term go back.
+//! Elections: one leads at a time, terms grow, and an observer sees no term go back.
 
 use super::hold::work;
 use super::{Run, Sort, Way, Work};

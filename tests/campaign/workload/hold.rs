@@ -1,5 +1,5 @@
-//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. A task that holds something alone
-//! writes to a store while it believes to, and sometimes when it knows that it does not any more.
+//! Tasks that acquire, wait, hold, renew, cancel, release, and let leases end. One that holds something
+//! alone writes to a store while it believes to, and sometimes when it knows that it does not any more.
 
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What comes back in the background from whoever is dropped may take so long.
+/// How long what was dropped may take to be given back in the background.
 const DROPPED: Duration = Duration::from_millis(10);
 
 /// By so much a lease that a renewal has set ends later than before, at least.
@@ -199,7 +199,7 @@ impl Task<'_> {
             drop(held);
         }
         if random.percent(50) {
-            // Like one who has slept.
+            // Like a process that has slept.
             sleep(ms(random.below(30))).await;
             self.write_too_late(&tenure);
         }

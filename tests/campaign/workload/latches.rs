@@ -1,4 +1,4 @@
-//! Count-down latches: whoever waits goes on when as many have counted as it was set to, and not before.
+//! Count-down latches: a waiter goes on when as many have counted as it was set to, and not before.
 
 use super::{Run, Way, Work};
 use crate::round::Round;

@@ -156,7 +156,7 @@ struct Client {
     db: String,
     /// In a command whose reply has not come.
     blocked: bool,
-    /// The lock that it waits for, and as whom.
+    /// The lock that it waits for, and its owner.
     waits: Option<[String; 2]>,
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Client<'a> {
     connection: Option<(Connection, u32)>,
 }
 
-/// How a call ended for the one who made it.
+/// How a call ended for its client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ending {
     /// With this number: a token, or holds.

@@ -19,7 +19,7 @@ pub(super) const KILL_IN_HAND_OFF: &str = "CLIENT KILL in the turn of a hand-off
 /// Leases that end soon, so that many do.
 pub(super) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 
-/// A lease that outlasts the patience of the checker: whoever holds it must be told or go.
+/// A lease that outlasts the patience of the checker: its holder must be told or go.
 pub(super) const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
@@ -227,7 +227,7 @@ impl<'a> Worker<'a> {
             command,
             timeout,
             may_be_lost: is_short,
-            // Whoever asks for permits again without more words gets more.
+            // To ask for permits again without HOLDS takes more.
             may_be_repeated: is_short && (makes.is_some() || self.kind != KeyKind::Semaphore),
         })
     }
@@ -354,7 +354,7 @@ impl<'a> Worker<'a> {
         scene.notes.fault(fault, Span { from: begun, to: scene.recorder.now() });
     }
 
-    /// Takes the wait back, whoever is told.
+    /// Takes the wait back, whichever connection is told.
     fn withdraw(&mut self) -> Value {
         self.side.ask(cmd![format!("{}.CANCEL", self.kind.family()), self.key, self.owner])
     }
@@ -559,7 +559,7 @@ impl<'a> Worker<'a> {
         self.client.call(&self.key, &self.owner, &Request::Break, &command);
     }
 
-    /// Deletes the lock and tries to get it before those who wait: both in one turn of the server.
+    /// Deletes the lock and tries to get it before its waiters: both in one turn of the server.
     fn delete_and_acquire(&mut self) {
         let (key, owner) = (self.key.clone(), self.owner.clone());
         let lease = *self.random.pick(&LEASES_MS);

@@ -134,7 +134,7 @@ impl Lock {
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) mailboxes: [Mailbox; MAILBOXES],
-    /// How many are at work who may wait.
+    /// How many threads are at work that may wait.
     at_work: AtomicUsize,
 }
 

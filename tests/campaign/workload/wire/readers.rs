@@ -1,6 +1,6 @@
-//! Those who read sessions: in every way there is, away and back, away for good, with connections
+//! The readers of sessions: in every way there is, away and back, away for good, with connections
 //! that break. What they are told is checked here: nothing is skipped, nothing is told twice, nothing
-//! is granted to whoever is away, nothing lives longer than it should, nothing is anybody else's.
+//! is granted to a session that is away, nothing lives longer than it should, nothing is anybody else's.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -89,7 +89,7 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
     }
 }
 
-/// A connection as the user to whom sessions belong, and its number.
+/// A connection of the user that owns the sessions, and its number.
 struct Open {
     it: Connection,
     id: i64,

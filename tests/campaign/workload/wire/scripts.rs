@@ -1,4 +1,4 @@
-//! Those who take locks with scripts, as Redisson's clients do: they know no line, are told by a
+//! Clients that take locks with scripts, as Redisson's do: they know no line, are told by a
 //! message that a lock is free, and try again.
 
 use super::client::ANSWER;

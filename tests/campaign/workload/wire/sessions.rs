@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long an outcome may take to come.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// How often somebody who waits sees whether the servers are still there.
+/// How often a waiter looks whether the servers are still there.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// From when to when.
@@ -32,7 +32,7 @@ pub(super) struct Told {
     pub(super) granted_ms: Option<u64>,
 }
 
-/// How a place ended for the one who waits.
+/// How a place ended for its waiter.
 pub(super) enum Arrival {
     Told(Outcome),
     /// The session is gone, which was there at that moment; nobody can have been told of a grant.
