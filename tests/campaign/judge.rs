@@ -67,15 +67,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
         }
     }
-    violations.extend(seen.stale.iter().map(|what| format!("Stale: a write was accepted: {what}")));
-    if promises.no_overlap {
-        violations.extend(seen.refused_holders);
-        violations.extend(seen.went_back.iter().map(|what| format!("Observed: {what}")));
-    }
-    if promises.no_loss {
-        violations.extend(seen.lost_early.iter().map(|what| format!("Lost: {what}")));
-    }
-    violations.extend(seen.surprises);
+    let promised = seen.violations.into_iter().filter(|(is_promised, _)| is_promised(&promises));
+    violations.extend(promised.map(|(_, violation)| violation));
     violations
 }
 
@@ -162,7 +155,7 @@ pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
         format!("{call}, believed until {valid_until:?}, in line at {queued:?}")
     };
     let calls = calls.iter().chain(&seen.renewals).map(believed);
-    faults.chain(seen.lost_early.iter().cloned()).chain(calls).collect()
+    faults.chain(seen.violations.iter().map(|(_, what)| what.clone())).chain(calls).collect()
 }
 
 #[cfg(test)]

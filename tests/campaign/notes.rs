@@ -1,6 +1,7 @@
 //! What the tasks and the faults of a round note for the judgement at its end.
 
 use crate::report::Report;
+use crate::suites::Promises;
 use harness::coverage::Span;
 use harness::history::Call;
 use kvlock::Error;
@@ -22,19 +23,13 @@ pub(crate) struct Seen {
     pub(crate) apart: Vec<Span>,
     /// Renewals by the watchdog, from when they were due.
     pub(crate) renewals: Vec<Call>,
-    /// Holders whose write was refused.
-    pub(crate) refused_holders: Vec<String>,
-    /// Stale writes that the store accepted.
-    pub(crate) stale: Vec<String>,
-    /// Holders that were told of a loss before the lease had expired.
-    pub(crate) lost_early: Vec<String>,
-    /// Terms that went back before the eyes of somebody.
-    pub(crate) went_back: Vec<String>,
     /// Clients that were gone with a bound lock: its name, and when.
     pub(crate) gone: Vec<(String, Duration)>,
-    /// What nothing explains.
-    pub(crate) surprises: Vec<String>,
+    /// What tasks saw that must not be, and where it is promised not to be.
+    pub(crate) violations: Vec<(IsPromised, String)>,
 }
+
+type IsPromised = fn(&Promises) -> bool;
 
 impl Notes {
     pub(crate) fn new(report: Arc<Report>) -> Self {
@@ -73,17 +68,14 @@ impl Notes {
         self.keep("renewals seen", |seen| seen.renewals.push(renewal));
     }
 
-    pub(crate) fn stale(&self, what: String) {
-        self.keep("stale writes accepted", |seen| seen.stale.push(what));
-    }
-
-    pub(crate) fn lost_early(&self, what: String) {
-        self.keep("told of a loss before the lease was over", |seen| seen.lost_early.push(what));
+    /// Counts what must not be where that is promised.
+    pub(crate) fn broken(&self, what: &str, is_promised: IsPromised, violation: String) {
+        self.keep(what, |seen| seen.violations.push((is_promised, violation)));
     }
 
     /// Notes what nothing explains.
     pub(crate) fn surprise(&self, what: String) {
-        self.open().surprises.push(format!("Surprise: {what}"));
+        self.open().violations.push((|_| true, format!("Surprise: {what}")));
     }
 
     /// Notes an error: one that passes by itself is to be expected here.

@@ -57,8 +57,8 @@ async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, 
                 let is_next =
                     now.term > before.term || now.term == before.term && now.owner == before.owner;
                 if !is_next {
-                    let what = format!("{key}: {now:?} after {before:?}");
-                    round.notes.keep("terms that went back", |seen| seen.went_back.push(what));
+                    let what = format!("Observed: {key}: {now:?} after {before:?}");
+                    round.notes.broken("terms that went back", |it| it.no_overlap, what);
                 }
             }
             last = leader.or(last);

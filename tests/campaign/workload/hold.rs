@@ -240,15 +240,15 @@ impl Task<'_> {
         let Some(written) = written else { return };
         match written {
             Written::Accepted => notes.add("writes", 1),
-            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
+            Written::Stale(what) => self.is_stale(tenure, &what),
             // Somebody else has it, and the lock was lost just now.
             Written::Refused if held.is_lost() => {}
-            Written::Refused => notes.keep("writes of believing holders refused", |seen| {
-                seen.refused_holders.push(format!(
-                    "{}: {:?} may not write though it holds until {:?}",
-                    tenure.key, tenure.writer, tenure.until
-                ));
-            }),
+            Written::Refused => {
+                let Tenure { key, writer, until, .. } = tenure;
+                let what =
+                    format!("{key}: {writer:?} may not write though it holds until {until:?}");
+                notes.broken("writes of believing holders refused", |it| it.no_overlap, what);
+            }
         }
     }
 
@@ -260,7 +260,7 @@ impl Task<'_> {
         match self.round.store.open().write(tenure.key, &tenure.writer) {
             Written::Accepted => notes.add("late writes before anybody else's", 1),
             Written::Refused => notes.add("late writes refused", 1),
-            Written::Stale(what) => notes.stale(format!("{}: {what}", tenure.key)),
+            Written::Stale(what) => self.is_stale(tenure, &what),
         }
     }
 
@@ -277,10 +277,7 @@ impl Task<'_> {
         self.round.notes.add("leases that ended", 1);
         if now < tenure.until {
             self.round.recorder.believed(tenure.call, tenure.seen);
-            self.round.notes.lost_early(format!(
-                "{}: {:?} was told at {now:?}, held until {:?}",
-                tenure.key, tenure.writer, tenure.until
-            ));
+            self.is_lost_early(tenure, "was told", now);
         }
     }
 
@@ -298,10 +295,7 @@ impl Task<'_> {
                 recorder.answered(call, Outcome::Unknown);
                 let now = recorder.now();
                 if now < tenure.until {
-                    self.round.notes.lost_early(format!(
-                        "{}: {:?} released at {now:?}, held until {:?}",
-                        tenure.key, tenure.writer, tenure.until
-                    ));
+                    self.is_lost_early(tenure, "released", now);
                 }
             }
             Err(trouble) => {
@@ -310,6 +304,17 @@ impl Task<'_> {
                 self.round.notes.trouble("release", &trouble);
             }
         }
+    }
+
+    fn is_stale(&self, tenure: &Tenure<'_>, what: &str) {
+        let what = format!("Stale: a write was accepted: {}: {what}", tenure.key);
+        self.round.notes.broken("stale writes accepted", |_| true, what);
+    }
+
+    fn is_lost_early(&self, tenure: &Tenure<'_>, how: &str, now: Duration) {
+        let Tenure { key, writer, until, .. } = tenure;
+        let what = format!("Lost: {key}: {writer:?} {how} at {now:?}, held until {until:?}");
+        self.round.notes.broken("told of a loss before the lease was over", |it| it.no_loss, what);
     }
 
     fn call(
