@@ -26,21 +26,16 @@ impl Watched {
     /// A primary with that many replicas, all with the module. Returns when the replicas follow
     /// and all Sentinels know all there is to know.
     pub fn start(replicas: usize) -> Self {
-        Self::start_with(&Server::options(), replicas)
-    }
-
-    /// The same with servers that are started with these options.
-    pub fn start_with(options: &Options, replicas: usize) -> Self {
-        let primary = options.clone().start();
-        let replica = || options.clone().replica_of(&primary).start();
-        let replicas: Vec<_> = (0..replicas).map(|_| replica()).collect();
+        let primary = Server::start();
+        let replica = |_| Server::options().replica_of(&primary).start();
+        let replicas: Vec<_> = (0..replicas).map(replica).collect();
         for replica in &replicas {
             observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
         }
         let sentinels = (0..SENTINELS).map(|_| sentinel_of(&primary).start()).collect();
         let servers = [primary].into_iter().chain(replicas).collect();
         let watched = Self { servers, sentinels };
-        watched.wait_until_acquainted();
+        wait_until_acquainted(&watched.sentinels, watched.servers.len() - 1);
         watched
     }
 
@@ -75,12 +70,7 @@ impl Watched {
 
     /// Returns the next primary when the one before has been given up by all Sentinels.
     pub fn wait_for_successor(&self, before: &Server) -> &Server {
-        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
-            let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
-            let first = ports[0];
-            let agreed = first != before.port() && ports.iter().all(|port| *port == first);
-            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
-        });
+        wait_until_agreed(&self.sentinels, before.port());
         let primary = self.primary();
         wait::until("it is a primary", AGREEMENT, || {
             let role = observe::info_field(&mut primary.connect(), "role");
@@ -94,10 +84,15 @@ impl Watched {
         let port = primary_port(&self.sentinels[0]);
         self.servers.iter().find(|server| server.port() == port).expect("it is one of ours")
     }
+}
 
-    fn wait_until_acquainted(&self) {
-        wait_until_acquainted(&self.sentinels, self.servers.len() - 1);
-    }
+/// Waits until these Sentinels agree on another primary than the one at that port.
+pub(crate) fn wait_until_agreed(sentinels: &[Server], given_up: u16) {
+    wait::until("the Sentinels agree on another primary", AGREEMENT, || {
+        let ports: Vec<_> = sentinels.iter().map(primary_port).collect();
+        let agreed = ports[0] != given_up && ports.iter().all(|port| *port == ports[0]);
+        if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
+    });
 }
 
 /// Waits until these Sentinels know each other and that many replicas.

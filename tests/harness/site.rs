@@ -6,6 +6,7 @@ use crate::options::Options;
 use crate::proxy::Proxy;
 use crate::sentinel::{
     AGREEMENT, NAME, SENTINELS, primary_port, sentinel_at, url_of, wait_until_acquainted,
+    wait_until_agreed,
 };
 use crate::server::Server;
 use crate::{Connection, Value, cmd, observe, wait};
@@ -94,12 +95,7 @@ impl Site {
 
     /// Returns the next primary when the one before has been given up by all Sentinels.
     pub fn wait_for_successor(&self, before: usize) -> usize {
-        let given_up = self.proxies[before].port();
-        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
-            let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
-            let agreed = ports[0] != given_up && ports.iter().all(|port| *port == ports[0]);
-            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
-        });
+        wait_until_agreed(&self.sentinels, self.proxies[before].port());
         let primary = self.primary();
         self.wait_for_role(primary, "master");
         primary
