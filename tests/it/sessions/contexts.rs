@@ -56,25 +56,7 @@ fn another_module_has_no_user_and_harms_nobody(kind: Kind) {
     stage.check();
 }
 
-fn a_reader_that_wants_no_replies_gets_none(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    party.queue("k", "bob");
-    party.connection.send(cmd!["CLIENT", "REPLY", "OFF"]);
-    party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 60_000]);
-    observe::wait_for_blocked_clients(&mut stage.eye, 1);
-    stage.release("k", "alice");
-    stage.granted_unseen();
-    observe::wait_for_blocked_clients(&mut stage.eye, 0);
-    assert_eq!(party.connection.run("CLIENT REPLY ON"), Value::Status("OK".into()));
-    party.reconnect(&mut stage);
-    assert_eq!(words(&party.read(0)), [("bob", "granted")]);
-    stage.check();
-}
-
 on_each_server!(
     in_a_transaction_and_in_a_script_nothing_blocks,
     another_module_has_no_user_and_harms_nobody,
-    a_reader_that_wants_no_replies_gets_none,
 );

@@ -2,7 +2,7 @@
 
 use super::{Party, wait_for, words};
 use crate::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, cmd, observe, on_each_server};
+use harness::{Kind, Value, cmd, on_each_server};
 
 fn a_session_that_nobody_reads_ends(kind: Kind) {
     let mut stage = Stage::new(&kind);
@@ -16,20 +16,6 @@ fn a_session_that_nobody_reads_ends(kind: Kind) {
     stage.granted(&mut carol);
     let next = party.connection.call(cmd!["SESSION.NEXT", party.id, 0, 0]);
     assert_eq!(next.code(), "NOSESSION");
-    stage.check();
-}
-
-/// For as long as somebody reads, a session lives.
-fn a_session_that_is_read_lives_on(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 300);
-    for _ in 0..8 {
-        party.connection.send(cmd!["SESSION.NEXT", party.id, 0, 100]);
-        assert_eq!(party.hear(), []);
-    }
-    party.park(&mut stage, 0);
-    observe::let_pass(&mut stage.eye, std::time::Duration::from_millis(900));
-    assert_eq!((stage.counted("sessions"), stage.counted("sessions_gone")), (1, 0));
     stage.check();
 }
 
@@ -136,7 +122,6 @@ fn what_a_session_leaves_is_cleared_while_nothing_may_be_written(kind: Kind) {
 on_each_server!(
     what_a_session_leaves_is_cleared_while_nothing_may_be_written,
     a_session_that_nobody_reads_ends,
-    a_session_that_is_read_lives_on,
     only_grants_that_were_never_written_are_taken_back,
     a_reader_killed_in_the_turn_of_a_grant_was_told_nothing,
     a_reader_condemned_in_the_turn_of_a_grant_was_told_nothing,

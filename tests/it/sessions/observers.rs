@@ -2,7 +2,7 @@
 
 use super::{Party, wait_for};
 use crate::stage::{LONG, SOON, Stage, expect_unharmed, token_of};
-use harness::{Kind, Value, cmd, observe, on_each_server};
+use harness::{Kind, Value, cmd, on_each_server};
 
 /// A change, as an observer hears of it.
 #[derive(Debug)]
@@ -187,26 +187,9 @@ fn observers_are_limited_and_drained(kind: Kind) {
     stage.check();
 }
 
-/// While nothing may be written, what is deleted all the same is told of when that is over.
-fn a_lease_that_ends_in_a_pause_is_told_of_after_it(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    party.observe("k");
-    stage.hold("k", "alice", LONG);
-    let number = party.next_change(0).number;
-    stage.let_the_lease_end_after("CLIENT PAUSE 100000 WRITE");
-    observe::wait_for_next_cron(&mut stage.eye);
-    let unread = party.connection.call(cmd!["SESSION.NEXT", party.id, number, 0]);
-    assert_eq!(changes(&unread).len(), 0, "{unread}");
-    stage.run("CLIENT UNPAUSE");
-    assert_eq!(party.next_change(number).state, "vacant");
-    stage.check();
-}
-
 on_each_server!(
     however_a_holder_goes_its_observers_hear_why,
     a_lock_that_changes_hands_is_told_of_in_one,
     a_slow_reader_costs_one_change_for_each_lock,
     observers_are_limited_and_drained,
-    a_lease_that_ends_in_a_pause_is_told_of_after_it,
 );
