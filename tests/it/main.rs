@@ -15,43 +15,16 @@
     reason = "these are tests: a panic is how one fails, and their numbers are small"
 )]
 
-mod arguments;
 mod asking;
-mod asleep;
 mod campaign;
-mod chaos;
-mod clocks;
 mod cluster;
-mod crowds;
-mod deaths;
 mod documents;
-mod failovers;
-mod fifo;
-mod foreign;
-mod fuzz;
-mod guard;
+mod effects;
 mod harness_itself;
-mod key_events;
-mod languages;
-mod loading;
-mod modules;
-mod pauses;
+mod locks;
 mod planted;
-mod quarantine;
-mod replication;
-mod replies;
-mod roles;
-mod searches;
+mod server;
 mod sessions;
 mod stage;
-mod timing;
-mod token_floor;
 mod tokens;
-mod torn;
-mod trail;
 mod transcripts;
-mod travelling;
-mod unloading;
-mod waiting_memory;
-mod watchers;
-mod wrong_type;

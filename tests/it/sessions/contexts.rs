@@ -2,7 +2,7 @@
 //! replies; and arguments of every sort.
 
 use super::{Party, told, words};
-use crate::modules::stage_with_a_caller;
+use crate::server::modules::stage_with_a_caller;
 use crate::stage::{LONG, Stage};
 use harness::{Kind, Value, cmd, observe, on_each_server};
 

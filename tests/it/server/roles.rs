@@ -1,7 +1,7 @@
 //! A server changes its role while clients wait. Only a primary grants: a replica that writes on
 //! its own no longer has the data of its primary.
 
-use crate::failovers::expect_sent_away;
+use crate::server::failovers::expect_sent_away;
 use crate::stage::{LONG, SOON, Stage, expect_same_data, expect_unharmed, kill, token_of};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
 

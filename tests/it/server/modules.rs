@@ -14,7 +14,7 @@ static CALLER: LazyLock<PathBuf> = LazyLock::new(|| {
     let made = folder.join(format!("caller-{}.so", std::process::id()));
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
-    compile.arg(&made).arg(workspace().join("tests/it/modules_caller.c"));
+    compile.arg(&made).arg(workspace().join("tests/it/server/modules_caller.c"));
     let done = compile.status().unwrap_or_else(|e| panic!("{compile:?}: {e}"));
     assert!(done.success(), "{compile:?}: {done}");
     // Every run replaces the file of the one before.

@@ -1,5 +1,7 @@
 //! Tokens grow, whatever happens to the server, its data and its clock.
 
+mod floor;
+
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::clock::Clock;
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};

@@ -1,6 +1,9 @@
 //! Short runs of `scripts/campaign`: that what is promised holds under faults, and that the same program
 //! finds what is not promised; and that its table is the one that the documents speak of.
 
+mod chaos;
+mod fuzz;
+
 use harness::kind::workspace;
 use harness::module_file;
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! What the documents say is what the server does: each example is played, each command, option
 //! and `INFO` field is described.
 
+mod languages;
+
 use harness::kind::workspace;
 use harness::transcript::{Transcript, play, server_for};
 use harness::{Server, Value, docs};

@@ -1,0 +1,12 @@
+//! What a server does with locks, permits and latches, and with those who wait for them.
+
+mod arguments;
+mod crowds;
+mod deaths;
+mod fifo;
+mod foreign;
+mod replies;
+mod searches;
+mod timing;
+mod waiting_memory;
+mod wrong_type;
