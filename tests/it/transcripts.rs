@@ -75,10 +75,12 @@ on_each!(
     pauses,
     permits,
     promotions,
+    quarantine,
     readers,
     reconnects,
     redisson,
     refused_writes,
+    session_trouble,
     turns,
 );
 

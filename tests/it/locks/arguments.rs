@@ -368,7 +368,7 @@ fn tokens_are_raised_to_a_day_ahead_at_most() {
 
 #[test]
 fn a_key_may_be_empty_or_a_megabyte() {
-    let Refusing { server: _, connections: [mut a, mut b], .. } = Refusing::start();
+    let Refusing { server: _server, connections: [mut a, mut b], .. } = Refusing::start();
     for key in [String::new(), "x".repeat(1 << 20)] {
         token(&acquire(&mut a, &key, "alice"));
         assert_eq!(acquire(&mut b, &key, "bob"), Value::Nil);

@@ -88,53 +88,6 @@ fn after_a_promotion_only_holders_are_served(kind: Kind) {
     assert!(!ended.to_string().contains("quarantine-left"), "{ended}");
 }
 
-fn who_waits_in_a_quarantine_is_served_in_order_when_it_is_over(kind: Kind) {
-    let (primary, replica) = pair(&kind);
-    acquire(&mut primary.connect(), "known", "alice");
-    primary.connect().run("SEM.SET pool 1");
-    observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
-    let control = &mut promote(&replica);
-    let mut waiters = Vec::new();
-    for (key, owner) in
-        [("free", "bob"), ("free", "carol"), ("known", "dave"), ("free", "erin"), ("known", "fred")]
-    {
-        let mut waiter = replica.connect();
-        wait_in_line(&mut waiter, control, key, owner);
-        waiters.push((key, owner, waiter));
-    }
-    let mut permit = replica.connect();
-    let id = permit.client_id();
-    permit.send(cmd!["SEM.WAIT", "pool", "gina", 1, LONG, LONG]);
-    observe::wait_until_blocked(control, id);
-    // Nobody is served, whatever becomes of the locks meanwhile.
-    assert_eq!(release(control, "known", "alice"), Value::Integer(0));
-    control.run("SET free x");
-    control.run("DEL free");
-    control.run("SEM.SET pool 2");
-    assert_eq!(control.run("LOCK.FORCERELEASE free"), Value::Integer(0));
-    // A wait that is over ends as ever.
-    let over = replica.connect().call(cmd!["LOCK.WAIT", "known", "henry", 1000, 50]);
-    assert_eq!(over, Value::Nil);
-    observe::wait_for_next_cron(control);
-    assert!(waiters.iter_mut().all(|(_, _, waiter)| !waiter.has_unread()) && !permit.has_unread());
-
-    // Made longer it goes on, made shorter than it has lasted it is over.
-    set(control, 2 * LONG);
-    assert!(left(control) > LONG as i64);
-    observe::wait_for_waiters(control, "free", 3);
-    set(control, 1);
-    for key in ["free", "known"] {
-        let mut last = 0;
-        for (_, owner, waiter) in waiters.iter_mut().filter(|(of, ..)| *of == key) {
-            let token = token(&arrival(waiter));
-            assert!(token > last, "{owner}");
-            last = token;
-            assert_eq!(release(control, key, owner), Value::Integer(0), "{owner} is served next");
-        }
-    }
-    assert_eq!(arrival(&mut permit), Value::Integer(1));
-}
-
 fn a_start_is_a_quarantine_unless_each_grant_was_on_the_disk(kind: Kind) {
     for (fsync, expected) in [(None, true), (Some("everysec"), true), (Some("always"), false)] {
         let mut started = options(&kind);
@@ -161,7 +114,6 @@ fn a_start_is_a_quarantine_unless_each_grant_was_on_the_disk(kind: Kind) {
 
 on_each_server!(
     after_a_promotion_only_holders_are_served,
-    who_waits_in_a_quarantine_is_served_in_order_when_it_is_over,
     a_start_is_a_quarantine_unless_each_grant_was_on_the_disk,
 );
 

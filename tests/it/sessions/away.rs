@@ -23,24 +23,6 @@ fn who_is_away_is_passed_over(kind: Kind) {
     stage.check();
 }
 
-/// Its last call was answered; only its connection was left.
-fn a_reader_that_is_not_blocked_is_missed_too(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    party.queue("k", "bob");
-    party.read(0);
-    party.reconnect(&mut stage);
-    assert_eq!(stage.counted("sessions_away"), 1);
-    stage.release("k", "alice");
-    stage.settle();
-    assert_eq!(stage.run("EXISTS k"), Value::Integer(0));
-    assert_eq!(party.read(0), []);
-    assert_eq!(words(&party.read_next(0)), [("bob", "granted")]);
-    stage.granted_unseen();
-    stage.check();
-}
-
 fn who_comes_back_stands_where_it_stood(kind: Kind) {
     let mut stage = Stage::new(&kind);
     let mut party = Party::open(&stage, 60_000);
@@ -70,8 +52,4 @@ fn who_comes_back_stands_where_it_stood(kind: Kind) {
     stage.check();
 }
 
-on_each_server!(
-    who_is_away_is_passed_over,
-    a_reader_that_is_not_blocked_is_missed_too,
-    who_comes_back_stands_where_it_stood,
-);
+on_each_server!(who_is_away_is_passed_over, who_comes_back_stands_where_it_stood,);

@@ -53,35 +53,6 @@ fn a_killed_client_leaves_nothing_behind(kind: Kind) {
     stage.check();
 }
 
-fn what_is_granted_to_a_wait_is_bound_too(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    for key in ["k", "l"] {
-        stage.hold(key, "alice", LONG);
-    }
-    let queued = party.ask("LOCK.WAIT", &["k", "bob"], &["BOUND"]);
-    assert!(queued.is_error(), "there is no timeout: {queued}");
-    let id = party.id.clone();
-    let bound = cmd!["LOCK.WAIT", "k", "bob", LONG, 0, "SESSION", &id, "BOUND"];
-    assert_eq!(party.connection.call(bound)[0], Value::bulk("queued"));
-    party.queue("l", "bob");
-    for key in ["k", "l"] {
-        stage.release(key, "alice");
-        stage.granted_unseen();
-    }
-    let [mut carol, mut dave] = [("k", "carol"), ("l", "dave")].map(|(k, o)| stage.wait(k, o));
-    assert_eq!(words(&party.read(0)), [("bob", "granted"), ("bob", "granted")]);
-    let info = stage.run("LOCK.INFO k");
-    assert_eq!(info.field("bound"), &Value::bulk(&id[..8]));
-    assert!(!stage.run("LOCK.INFO l").to_string().contains("bound"));
-    stage.settle();
-    party.close();
-    stage.granted(&mut carol);
-    // Of that one the client was told, and only its lease ends it.
-    stage.expect_in_line(&mut [&mut dave]);
-    stage.check();
-}
-
 /// It relies on the session from when it sent what was answered, and a reader that was about to give up
 /// was answered just now.
 fn an_answered_reader_keeps_what_is_bound_for_its_time(kind: Kind) {
@@ -145,34 +116,9 @@ fn another_grant_is_not_released(kind: Kind) {
     stage.check();
 }
 
-/// What was reentered is released with all its holds, and a reentry changes nothing about it.
-fn all_holds_are_released(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    party.bind(&mut stage, "k", "alice");
-    stage.run("LOCK.ACQUIRE k alice 600000");
-    stage.run("LOCK.ACQUIRE k alice 600000 SHARED");
-    // What was not bound is bound by a reentry.
-    stage.hold("l", "alice", LONG);
-    let again = party.ask("LOCK.ACQUIRE", &["l", "alice"], &["BOUND"]);
-    assert_eq!(again[1], Value::Integer(2));
-    // A downgrade is another period, and bound like the one before.
-    party.bind(&mut stage, "m", "alice");
-    stage.run("LOCK.ACQUIRE m alice 600000 SHARED");
-    assert_eq!(stage.run("LOCK.RELEASE m alice"), Value::Integer(0));
-    let mut waiters = ["k", "l", "m"].map(|key| stage.wait(key, "bob"));
-    party.close();
-    for waiter in &mut waiters {
-        stage.granted(waiter);
-    }
-    stage.check();
-}
-
 on_each_server!(
     a_killed_client_leaves_nothing_behind,
     an_answered_reader_keeps_what_is_bound_for_its_time,
-    what_is_granted_to_a_wait_is_bound_too,
     what_was_bound_anew_stays,
     another_grant_is_not_released,
-    all_holds_are_released,
 );

@@ -2,38 +2,7 @@
 
 use super::{Party, wait_for};
 use crate::stage::{LONG, SOON, Stage};
-use harness::{Kind, Value, cmd, observe, on_each_server, wait};
-
-fn nothing_bound_is_released_in_a_pause(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 300);
-    party.bind(&mut stage, "k", "alice");
-    let mut bob = stage.wait("k", "bob");
-    stage.run("CLIENT PAUSE 100000 WRITE");
-    wait_for(&mut stage, "sessions_gone", 1);
-    observe::wait_for_next_cron(&mut stage.eye);
-    assert_eq!((stage.counted("bound"), stage.counted("bound_released")), (1, 0));
-    stage.run("CLIENT UNPAUSE");
-    stage.granted(&mut bob);
-    stage.check();
-}
-
-fn nothing_bound_is_released_with_too_few_replicas(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    for key in ["k", "l", "m"] {
-        party.bind(&mut stage, key, "alice");
-    }
-    stage.run("CONFIG SET min-replicas-to-write 2");
-    party.close();
-    observe::wait_for_next_cron(&mut stage.eye);
-    observe::wait_for_next_cron(&mut stage.eye);
-    assert_eq!((stage.counted("bound"), stage.counted("bound_released")), (3, 0));
-    stage.run("CONFIG SET min-replicas-to-write 0");
-    wait_for(&mut stage, "bound_released", 3);
-    assert_eq!(stage.counted("bound"), 0);
-    stage.check();
-}
+use harness::{Kind, Value, cmd, on_each_server, wait};
 
 /// Whoever becomes the primary knows of no session: there the lease counts.
 fn a_demoted_primary_releases_nothing_even_when_it_is_back(kind: Kind) {
@@ -97,25 +66,6 @@ fn a_server_that_stood_still_releases_when_it_goes_on(kind: Kind) {
     stage.check();
 }
 
-fn only_so_much_may_be_bound(kind: Kind) {
-    let mut stage = Stage::with(&kind, |options| options.module_config("max-bound", 2));
-    let mut party = Party::open(&stage, 60_000);
-    for key in ["k", "l"] {
-        party.bind(&mut stage, key, "alice");
-    }
-    let full = party.ask("LOCK.ACQUIRE", &["m", "alice"], &["BOUND"]);
-    assert_eq!(full.code(), "QUEUEFULL");
-    let id = party.id.clone();
-    let wait = cmd!["LOCK.WAIT", "m", "alice", LONG, 0, "SESSION", id, "BOUND"];
-    assert_eq!(party.connection.call(wait).code(), "QUEUEFULL");
-    assert_eq!(stage.run("EXISTS m"), Value::Integer(0));
-    // A repetition needs no room.
-    assert!(!party.ask("LOCK.ACQUIRE", &["k", "alice"], &["BOUND"]).is_error());
-    stage.release("l", "alice");
-    party.bind(&mut stage, "m", "alice");
-    stage.check();
-}
-
 /// So many that they are released some at a time.
 fn many_are_released_without_a_long_turn(kind: Kind) {
     const MANY: i64 = 20_000;
@@ -144,11 +94,8 @@ fn many_are_released_without_a_long_turn(kind: Kind) {
 }
 
 on_each_server!(
-    nothing_bound_is_released_in_a_pause,
-    nothing_bound_is_released_with_too_few_replicas,
     a_demoted_primary_releases_nothing_even_when_it_is_back,
     a_drained_module_leaves_what_is_bound,
     a_server_that_stood_still_releases_when_it_goes_on,
-    only_so_much_may_be_bound,
     many_are_released_without_a_long_turn,
 );

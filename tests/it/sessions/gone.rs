@@ -56,31 +56,6 @@ fn only_grants_that_were_never_written_are_taken_back(kind: Kind) {
     }
 }
 
-/// A reply that the server dropped, or never wrote, is no reply.
-fn a_reader_killed_in_the_turn_of_a_grant_was_told_nothing(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    party.queue("k", "bob");
-    let mut carol = stage.wait("k", "carol");
-    let reader = party.connection.client_id();
-    party.park(&mut stage, 0);
-    stage.at_once(&["LOCK.RELEASE k alice", &format!("CLIENT KILL ID {reader}")]);
-    stage.granted_unseen();
-    party.connection = stage.server.connect();
-    assert_eq!(stage.counted("sessions_away"), 1);
-    stage.expect_in_line(&mut [&mut carol]);
-    // Nobody was told, so it is told now; and so nothing is taken back.
-    assert_eq!(words(&party.read(0)), [("bob", "granted")]);
-    stage.settle();
-    assert_eq!(party.connection.call(cmd!["SESSION.CLOSE", party.id]), Value::Integer(1));
-    stage.expect_in_line(&mut [&mut carol]);
-    assert_eq!(stage.counted("grants_taken_back"), 0);
-    stage.release("k", "bob");
-    stage.granted(&mut carol);
-    stage.check();
-}
-
 fn a_reader_condemned_in_the_turn_of_a_grant_was_told_nothing(kind: Kind) {
     let mut stage = Stage::new(&kind);
     stage.run("ACL SETUSER bob on nopass ~* &* +@all");
@@ -123,6 +98,5 @@ on_each_server!(
     what_a_session_leaves_is_cleared_while_nothing_may_be_written,
     a_session_that_nobody_reads_ends,
     only_grants_that_were_never_written_are_taken_back,
-    a_reader_killed_in_the_turn_of_a_grant_was_told_nothing,
     a_reader_condemned_in_the_turn_of_a_grant_was_told_nothing,
 );

@@ -1,7 +1,7 @@
 //! One reader at a time, of one user; what it was sent and may not have got is sent again.
 
-use super::{Party, told, words};
-use crate::stage::{LONG, SOON, Stage};
+use super::{Party, words};
+use crate::stage::{LONG, Stage};
 use harness::{Kind, Value, cmd, on_each_server};
 
 fn a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent(kind: Kind) {
@@ -21,40 +21,6 @@ fn a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent(kind: Kind) {
     assert_eq!(party.read(0), all);
     party.reconnect(&mut stage);
     assert_eq!(party.read(1), all[1..]);
-    stage.check();
-}
-
-fn a_later_reader_takes_over_from_one_that_is_blocked(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    party.queue("k", "bob");
-    party.park(&mut stage, 0);
-    let mut later = Party { connection: stage.server.connect(), id: party.id.clone() };
-    later.park(&mut stage, 0);
-    assert_eq!(party.connection.receive(SOON).unwrap().code(), "UNBLOCKED");
-    // The end of the earlier connection is not the later one's.
-    party.reconnect(&mut stage);
-    assert_eq!(stage.counted("sessions_away"), 0);
-    stage.release("k", "alice");
-    stage.granted_unseen();
-    assert_eq!(words(&later.hear()), [("bob", "granted")]);
-    assert_eq!(stage.counted("readers_replaced"), 1);
-    stage.check();
-}
-
-/// In the turn in which the first is answered, before its reply is written.
-fn a_takeover_in_the_turn_of_a_grant_loses_nothing(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    let mut party = Party::open(&stage, 60_000);
-    stage.hold("k", "alice", LONG);
-    party.queue("k", "bob");
-    party.park(&mut stage, 0);
-    let next = format!("SESSION.NEXT {} 0 0", party.id);
-    let replies = stage.at_once(&["LOCK.RELEASE k alice", &next]);
-    stage.granted_unseen();
-    assert_eq!(words(&told(&replies[1])), [("bob", "granted")]);
-    assert_eq!(party.connection.receive(SOON).unwrap().code(), "UNBLOCKED");
     stage.check();
 }
 
@@ -90,7 +56,5 @@ fn a_session_is_its_users_alone(kind: Kind) {
 
 on_each_server!(
     a_reader_on_a_new_connection_hears_what_the_lost_one_was_sent,
-    a_later_reader_takes_over_from_one_that_is_blocked,
-    a_takeover_in_the_turn_of_a_grant_loses_nothing,
     a_session_is_its_users_alone,
 );
