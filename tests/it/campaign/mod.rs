@@ -116,7 +116,7 @@ fn holders(scenario: &str) -> String {
 }
 
 fn sees_planted(bug: &str, load: &str, violation: &str) {
-    let command = campaign(&[&format!("{load}/single/default"), "--seconds", "20"]);
+    let command = campaign(&[&format!("{load}/single/default"), "--seconds", "90"]);
     sees(planted(command, bug), violation);
 }
 
