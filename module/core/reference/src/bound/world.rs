@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Holder, KEYS, Naive, OWNERS, SESSIONS, Session, Wait};
-use super::ops::Op;
+use super::ops::{Op, op};
+use crate::Bytes;
 use crate::sim::{Asked, Clock, Foreign, Keyspace, Name, key_ref};
 
 /// Long enough that no lease ends.
@@ -31,8 +32,10 @@ pub struct World {
     pub seen: [u64; 4],
 }
 
-impl World {
-    pub fn new() -> Self {
+impl crate::World for World {
+    type Op = Op;
+
+    fn begin(_sort: u8) -> Self {
         let clock = Clock::new();
         let model = Naive { now: clock.now().mono.0, ..Naive::default() };
         Self {
@@ -47,7 +50,11 @@ impl World {
         }
     }
 
-    pub fn step(&mut self, op: &Op) -> TestCaseResult {
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        op(bytes)
+    }
+
+    fn does(&mut self, op: &Op) -> TestCaseResult {
         match *op {
             Op::Open { session, ttl } => self.open(session, ttl),
             Op::Acquire { key, owner, bound } => self.acquire(key, owner, bound)?,
@@ -91,7 +98,9 @@ impl World {
         self.model.serve();
         self.compare()
     }
+}
 
+impl World {
     fn befall(&mut self, key: usize, all: &[Foreign]) {
         for what in all {
             self.space.befall(&self.names[key], what, self.clock.now(), &mut self.table);

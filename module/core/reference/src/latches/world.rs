@@ -10,7 +10,8 @@ use kvlock_core::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::ops::Op;
+use super::ops::{Op, op};
+use crate::Bytes;
 
 pub const KEY: KeyRef<'static> = KeyRef::latch(0, b"latch");
 
@@ -54,8 +55,10 @@ pub struct World {
     counters: Counters,
 }
 
-impl World {
-    pub fn new() -> Self {
+impl crate::World for World {
+    type Op = Op;
+
+    fn begin(_sort: u8) -> Self {
         let limits = Limits { waiters: 6, waiters_per_key: 3, ..Limits::UNLIMITED };
         Self {
             table: Table::new(limits),
@@ -68,34 +71,11 @@ impl World {
         }
     }
 
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        op(bytes)
     }
 
-    fn now(&self) -> Now {
-        Now { unix_us: self.now * 1000, mono: MonoMillis(self.now) }
-    }
-
-    fn at(&self, participant: Option<&str>) -> LatchAt<'static> {
-        let seen = match &self.key {
-            Key::Open => Latch::Open,
-            Key::Other { until } => Latch::NotALatch { until: until.map(UnixMillis) },
-            Key::Counting { left, counted, until } => Latch::Counting {
-                left: *left,
-                counted: participant.is_some_and(|name| counted.contains(name)),
-                until: until.map(UnixMillis),
-            },
-        };
-        LatchAt { key: KEY, seen, now: self.now() }
-    }
-
-    /// All who wait are released, in order.
-    fn open(&mut self) {
-        self.counters.latches_opened += 1;
-        self.released.append(&mut self.waits);
-    }
-
-    pub fn step(&mut self, op: &Op) -> TestCaseResult {
+    fn does(&mut self, op: &Op) -> TestCaseResult {
         match *op {
             Op::Set { count, replace, lifetime } => self.set(count, replace, lifetime)?,
             Op::CountDown(participant) => self.count_down(participant)?,
@@ -135,6 +115,35 @@ impl World {
             Op::Timer => self.timer()?,
         }
         self.compare()
+    }
+}
+
+impl World {
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn now(&self) -> Now {
+        Now { unix_us: self.now * 1000, mono: MonoMillis(self.now) }
+    }
+
+    fn at(&self, participant: Option<&str>) -> LatchAt<'static> {
+        let seen = match &self.key {
+            Key::Open => Latch::Open,
+            Key::Other { until } => Latch::NotALatch { until: until.map(UnixMillis) },
+            Key::Counting { left, counted, until } => Latch::Counting {
+                left: *left,
+                counted: participant.is_some_and(|name| counted.contains(name)),
+                until: until.map(UnixMillis),
+            },
+        };
+        LatchAt { key: KEY, seen, now: self.now() }
+    }
+
+    /// All who wait are released, in order.
+    fn open(&mut self) {
+        self.counters.latches_opened += 1;
+        self.released.append(&mut self.waits);
     }
 
     fn compare(&mut self) -> TestCaseResult {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use super::naive::{Answer, Told, What};
-use super::ops::{Ask, HowMany, Key, Op, Owner, Request};
+use super::ops::{Ask, Key, Op, Owner, Request};
 use super::world::{Client, World};
 use crate::sim::key_ref;
 
@@ -137,13 +137,8 @@ impl World {
         key: Key,
         owner: Owner,
         shared: bool,
-        how_many: HowMany,
+        release: Release,
     ) -> Result<(Answer, Vec<Told>), TestCaseError> {
-        let release = match how_many {
-            HowMany::One => Release::One,
-            HowMany::All => Release::All,
-            HowMany::DownTo(n) => Release::DownTo(n),
-        };
         let by = owner.as_bytes();
         let want = if shared { Want::Shared } else { Want::Exclusive };
         let (reply, change) =

@@ -1,10 +1,12 @@
 //! What the contract says of those who hold a lock and give it back, renew it or lose it.
 
+use kvlock_core::Release;
+
 use super::naive::{Answer, Naive, Outcome, Told, What};
-use super::ops::{HowMany, Key, Owner};
+use super::ops::{Key, Owner};
 
 impl Naive {
-    pub fn release(&mut self, key: Key, by: Owner, shared: bool, how_many: HowMany) -> Outcome {
+    pub fn release(&mut self, key: Key, by: Owner, shared: bool, how_many: Release) -> Outcome {
         let (had, token) = match (self.locks[key].what, shared) {
             (What::Other, _) => return (Answer::NotALock, Vec::new()),
             (What::Held { owner, holds, token, .. }, false) if owner == by => (holds, token),
@@ -17,10 +19,10 @@ impl Naive {
             _ => return (Answer::Nil, Vec::new()),
         };
         let left = match how_many {
-            HowMany::One => had - 1,
-            HowMany::All => 0,
-            HowMany::DownTo(n) if n == had || n + 1 == had => n,
-            HowMany::DownTo(_) => return (Answer::Mismatch, Vec::new()),
+            Release::One => had - 1,
+            Release::All => 0,
+            Release::DownTo(n) if n == had || n + 1 == had => n,
+            Release::DownTo(_) => return (Answer::Mismatch, Vec::new()),
         };
         self.settle(key, by, token);
         if left == had {

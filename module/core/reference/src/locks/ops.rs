@@ -1,5 +1,7 @@
 //! What may happen to a few locks, and how often.
 
+use kvlock_core::Release;
+
 use super::meddling::{Meddling, meddling};
 use crate::Bytes;
 
@@ -25,7 +27,7 @@ pub enum Ask {
     /// With a timeout, or without limit.
     Wait(Request, Option<u64>),
     /// Of exclusive holds, or of shared ones.
-    Release(Owner, bool, HowMany),
+    Release(Owner, bool, Release),
     /// Perhaps with a token, relative to the clock.
     Renew(Owner, u64, Option<i64>),
     Cancel(Owner),
@@ -38,13 +40,6 @@ pub struct Request {
     pub shared: bool,
     pub lease: u64,
     pub holds: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum HowMany {
-    One,
-    All,
-    DownTo(u64),
 }
 
 /// What else happens.
@@ -117,7 +112,7 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
         }
         28..=47 => {
             let (owner, shared) = (bytes.pick(&OWNERS), bytes.below(5) < 2);
-            let how_many = [HowMany::One, HowMany::All, HowMany::DownTo(bytes.number(0, 4))];
+            let how_many = [Release::One, Release::All, Release::DownTo(bytes.number(0, 4))];
             Ask::Release(owner, shared, bytes.pick(&how_many))
         }
         48..=50 => {

@@ -10,7 +10,8 @@ use kvlock_core::{
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-use super::ops::{Op, Owner};
+use super::ops::{Op, Owner, op};
+use crate::Bytes;
 
 pub const KEY: KeyRef<'static> = KeyRef::semaphore(0, b"pool");
 
@@ -64,8 +65,10 @@ pub struct World {
     pub counters: Counters,
 }
 
-impl World {
-    pub fn new() -> Self {
+impl crate::World for World {
+    type Op = Op;
+
+    fn begin(_sort: u8) -> Self {
         Self {
             table: Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED }),
             key: Key::Unset,
@@ -79,6 +82,75 @@ impl World {
         }
     }
 
+    fn draw(bytes: &mut Bytes<'_>) -> Op {
+        op(bytes)
+    }
+
+    fn does(&mut self, op: &Op) -> TestCaseResult {
+        self.earliest = None;
+        match *op {
+            Op::Set(limit, only_new) => self.set(limit, only_new)?,
+            Op::Take(request) => self.take(request)?,
+            Op::Wait(request, timeout) => self.wait(request, timeout)?,
+            Op::Drain(owner, lease, holds) => self.drain(owner, lease, holds)?,
+            Op::Release(owner, Some(n)) => self.release(owner, Release::DownTo(n))?,
+            Op::Release(owner, None) => self.release(owner, Release::All)?,
+            Op::ReleaseOne(owner) => self.release(owner, Release::One)?,
+            Op::Renew(owner, lease) => self.renew(owner, lease)?,
+            Op::Cancel(owner) => {
+                let place = self.waits.iter().position(|wait| wait.owner == owner);
+                let expected = place.map(|place| self.waits.remove(place).client);
+                self.counters.cancelled += u64::from(expected.is_some());
+                prop_assert_eq!(self.table.cancel(KEY, owner.as_bytes()), expected.map(Some));
+            }
+            Op::Disconnect(nth) if nth < self.waits.len() => {
+                let wait = self.waits.remove(nth);
+                self.counters.disconnects += 1;
+                prop_assert_eq!(self.table.disconnected(wait.id), Some(wait.client));
+                prop_assert_eq!(self.table.disconnected(wait.id), None);
+            }
+            Op::Disconnect(_) => {}
+            Op::Delete => self.befall(Key::Unset),
+            Op::Overwrite(ttl) => self.befall(Key::Other { until: ttl.map(|ms| self.now + ms) }),
+            Op::TakeOut(owner) => {
+                if let Key::Set { fields, .. } = &mut self.key {
+                    fields.remove(owner);
+                    self.table.look_soon(KEY, Cause::Outside, self.now());
+                }
+            }
+            Op::Pass(ms) => {
+                self.now += ms;
+                // Nobody tells when a key has expired.
+                let gone = matches!(self.key, Key::Other { until: Some(end) } if end < self.now);
+                self.key =
+                    if gone { Key::Unset } else { std::mem::replace(&mut self.key, Key::Unset) };
+            }
+            Op::Lost(nth) if nth < self.flights.len() => self.lost(nth)?,
+            Op::Delivered(nth) if nth < self.flights.len() => {
+                let Flight { id, owner, .. } = self.flights.remove(nth);
+                self.table.delivered(KEY, id, owner.as_bytes(), kvlock_core::Token::NONE);
+                // From here on only its lease ends it.
+                let change = self.table.take_permits_back(&self.at(owner), id, owner.as_bytes(), 1);
+                prop_assert_eq!(change, PermitsChange::None);
+            }
+            Op::Lost(_) | Op::Delivered(_) => {}
+            Op::Quarantine(length) => {
+                self.table.set_quarantine(Millis(length), self.now());
+                self.table.begin_quarantine(self.now());
+                self.counters.quarantines += u64::from(length > 0);
+                self.quarantine = self.now + length;
+            }
+            Op::Limits(here, all) => {
+                self.table.limits.waiters_per_key = here;
+                self.table.limits.waiters = all;
+            }
+            Op::Timer => self.timer()?,
+        }
+        self.compare()
+    }
+}
+
+impl World {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -186,69 +258,6 @@ impl World {
         self.flights.iter_mut().filter(|flight| flight.owner == owner).for_each(|flight| {
             flight.untouched = false;
         });
-    }
-
-    pub fn step(&mut self, op: &Op) -> TestCaseResult {
-        self.earliest = None;
-        match *op {
-            Op::Set(limit, only_new) => self.set(limit, only_new)?,
-            Op::Take(request) => self.take(request)?,
-            Op::Wait(request, timeout) => self.wait(request, timeout)?,
-            Op::Drain(owner, lease, holds) => self.drain(owner, lease, holds)?,
-            Op::Release(owner, Some(n)) => self.release(owner, Release::DownTo(n))?,
-            Op::Release(owner, None) => self.release(owner, Release::All)?,
-            Op::ReleaseOne(owner) => self.release(owner, Release::One)?,
-            Op::Renew(owner, lease) => self.renew(owner, lease)?,
-            Op::Cancel(owner) => {
-                let place = self.waits.iter().position(|wait| wait.owner == owner);
-                let expected = place.map(|place| self.waits.remove(place).client);
-                self.counters.cancelled += u64::from(expected.is_some());
-                prop_assert_eq!(self.table.cancel(KEY, owner.as_bytes()), expected.map(Some));
-            }
-            Op::Disconnect(nth) if nth < self.waits.len() => {
-                let wait = self.waits.remove(nth);
-                self.counters.disconnects += 1;
-                prop_assert_eq!(self.table.disconnected(wait.id), Some(wait.client));
-                prop_assert_eq!(self.table.disconnected(wait.id), None);
-            }
-            Op::Disconnect(_) => {}
-            Op::Delete => self.befall(Key::Unset),
-            Op::Overwrite(ttl) => self.befall(Key::Other { until: ttl.map(|ms| self.now + ms) }),
-            Op::TakeOut(owner) => {
-                if let Key::Set { fields, .. } = &mut self.key {
-                    fields.remove(owner);
-                    self.table.look_soon(KEY, Cause::Outside, self.now());
-                }
-            }
-            Op::Pass(ms) => {
-                self.now += ms;
-                // Nobody tells when a key has expired.
-                let gone = matches!(self.key, Key::Other { until: Some(end) } if end < self.now);
-                self.key =
-                    if gone { Key::Unset } else { std::mem::replace(&mut self.key, Key::Unset) };
-            }
-            Op::Lost(nth) if nth < self.flights.len() => self.lost(nth)?,
-            Op::Delivered(nth) if nth < self.flights.len() => {
-                let Flight { id, owner, .. } = self.flights.remove(nth);
-                self.table.delivered(KEY, id, owner.as_bytes(), kvlock_core::Token::NONE);
-                // From here on only its lease ends it.
-                let change = self.table.take_permits_back(&self.at(owner), id, owner.as_bytes(), 1);
-                prop_assert_eq!(change, PermitsChange::None);
-            }
-            Op::Lost(_) | Op::Delivered(_) => {}
-            Op::Quarantine(length) => {
-                self.table.set_quarantine(Millis(length), self.now());
-                self.table.begin_quarantine(self.now());
-                self.counters.quarantines += u64::from(length > 0);
-                self.quarantine = self.now + length;
-            }
-            Op::Limits(here, all) => {
-                self.table.limits.waiters_per_key = here;
-                self.table.limits.waiters = all;
-            }
-            Op::Timer => self.timer()?,
-        }
-        self.compare()
     }
 
     fn compare(&mut self) -> TestCaseResult {
