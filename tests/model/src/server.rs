@@ -7,12 +7,28 @@ use kvlock_core::{
     Want,
 };
 
-const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
-const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+pub(crate) const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
+pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 const LIMITS: Limits = Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED };
 
 /// How far ahead tokens are reserved.
 const RESERVED: u64 = 60_000;
+
+/// Both clocks at that tick.
+pub(crate) fn at(tick: u8) -> Now {
+    Now { unix_us: u64::from(tick) * 1000, mono: MonoMillis(tick.into()) }
+}
+
+/// Held alone, and once.
+pub(crate) fn holding(owner: usize, token: u64, until: u8) -> Holding<'static> {
+    Holding {
+        owner: OWNERS[owner],
+        holds: 1,
+        shared: 0,
+        token: Token::from_stored(token),
+        until: Some(UnixMillis(until.into())),
+    }
+}
 
 /// What a key says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -178,15 +194,9 @@ impl Server {
         let at = Situation {
             key: KEY,
             seen: seen.map_or(Observed::Free { stored: None }, |lock| {
-                Observed::Held(Holding {
-                    owner: OWNERS[lock.owner],
-                    holds: 1,
-                    shared: 0,
-                    token: Token::from_stored(lock.token),
-                    until: Some(UnixMillis(lock.until.into())),
-                })
+                Observed::Held(holding(lock.owner, lock.token, lock.until))
             }),
-            now: Now { unix_us: u64::from(now) * 1000, mono: MonoMillis(now.into()) },
+            now: at(now),
             floor: Some(self.floor),
         };
         let mut table = Table::new(LIMITS);

@@ -3,7 +3,8 @@
 
 use kvlock_core::{Limits, Millis, Reading, SessionId, Table, Token};
 
-use super::server::{Binding, KEY, OWNERS, PARKED, Server, Session, at};
+use super::server::{Binding, PARKED, Server, Session};
+use crate::server::{KEY, OWNERS, at};
 
 const USER: &[u8] = b"u";
 

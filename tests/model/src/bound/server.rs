@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use crate::server::{KEY, OWNERS, at, holding};
 use kvlock_core::{
-    Acquire, AcquireReply, Change, Holding, KeyRef, Millis, MonoMillis, Now, Observed, Release,
-    Share, Sharing, Situation, Token, UnixMillis, Want,
+    Acquire, AcquireReply, Change, Holding, Millis, Observed, Release, Share, Sharing, Situation,
+    Token, UnixMillis, Want,
 };
 
-pub(super) const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
-pub(super) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// For how long a reader is blocked.
 pub(super) const PARKED: u8 = 1;
 
@@ -95,10 +94,6 @@ type Known = HashMap<(Server, Step, (u8, u8)), (Server, Comes)>;
 
 thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
-}
-
-pub(super) fn at(tick: u8) -> Now {
-    Now { unix_us: u64::from(tick) * 1000, mono: MonoMillis(tick.into()) }
 }
 
 impl Server {
@@ -316,16 +311,6 @@ impl Server {
             | Change::Leave
             | Change::Beside { .. } => {}
         }
-    }
-}
-
-fn holding(owner: usize, token: u64, until: u8) -> Holding<'static> {
-    Holding {
-        owner: OWNERS[owner],
-        holds: 1,
-        shared: 0,
-        token: Token::from_stored(token),
-        until: Some(UnixMillis(until.into())),
     }
 }
 
