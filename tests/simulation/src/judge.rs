@@ -125,6 +125,17 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
+    pub(crate) fn begins_to_believe(&mut self, belief: Belief) {
+        self.counts.believed += 1;
+        self.beliefs.push(belief);
+    }
+
+    /// An owner gives up what it held, if it believes in it still.
+    pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
+        self.counts.lost += u64::from(!believes);
+        self.beliefs.retain(|it| it.owner != owner);
+    }
+
     pub(crate) fn fail(&mut self, rule: Rule, text: String) {
         let step = self.counts.steps;
         self.first.get_or_insert(Violation { rule, step, text });

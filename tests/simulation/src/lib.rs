@@ -16,7 +16,9 @@
 //! end, and everything must come to rest: whoever waits is served, and nothing is left.
 //!
 //! How a lock is decided on is the code of `kvlock-core`; what is around it in a server is said again
-//! here, next to the name of the file that it follows. A client is the crate `kvlock` as it is, or
+//! here, next to the name of the file that it follows. The module itself is not run: its state is one
+//! thread's and could be exchanged, but a server in memory under it is half as long as what would go, and
+//! with that would go the places where the [judge](Rule) sees why a lock is changed. A client is the crate `kvlock` as it is, or
 //! `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through sessions, bound
 //! locks, renewals, repetitions, what is done in the background.
 //!

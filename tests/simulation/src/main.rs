@@ -50,7 +50,7 @@ fn arguments() -> Result<Arguments, String> {
 /// A safeguard, or the one that a planted bug of the core switches off.
 fn safeguard(name: &str) -> Result<Safeguard, String> {
     let planted = Bug::ALL.iter().find(|(_, named)| *named == name);
-    planted.map_or_else(|| named(&Safeguard::ALL, name), |(bug, _)| Ok(Safeguard::Core(*bug)))
+    planted.map_or_else(|| named(Safeguard::ALL, name), |(bug, _)| Ok(Safeguard::Core(*bug)))
 }
 
 /// The one that is called so.

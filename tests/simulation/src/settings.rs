@@ -48,10 +48,25 @@ pub enum Keeping {
     Quarantine,
 }
 
-/// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
-/// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Safeguard {
+macro_rules! safeguards {
+    ($($(#[$says:meta])* $name:ident,)*) => {
+        /// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
+        /// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Safeguard {
+            $($(#[$says])* $name,)*
+            /// What the core does right unless this bug of its own is planted.
+            Core(Bug),
+        }
+
+        impl Safeguard {
+            /// All but those of the core.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+safeguards! {
     /// R1: a lease is counted from before the sending of what set it. Off, clocks of clients stand still
     /// while an answer is awaited.
     FromSending,
@@ -111,8 +126,6 @@ pub enum Safeguard {
     WriteBack,
     /// A session lasts as long as its client asked for.
     WholeTtl,
-    /// What the core does right unless this bug of its own is planted.
-    Core(Bug),
 }
 
 impl Safeguard {
@@ -120,36 +133,6 @@ impl Safeguard {
     pub(crate) fn planted(self) -> Option<Bug> {
         if let Self::Core(bug) = self { Some(bug) } else { None }
     }
-}
-
-impl Safeguard {
-    /// All of them.
-    pub const ALL: [Self; 24] = [
-        Self::FromSending,
-        Self::GrantedAt,
-        Self::FullLease,
-        Self::LongSessions,
-        Self::LooksAtClock,
-        Self::RateMargin,
-        Self::UnansweredIsNothing,
-        Self::CountsLate,
-        Self::Holds,
-        Self::Quarantine,
-        Self::MinReplicas,
-        Self::WholeSeconds,
-        Self::NoReplicaAlong,
-        Self::ReplicasConfirm,
-        Self::RenewalsConfirm,
-        Self::AllReplicas,
-        Self::Floors,
-        Self::FloorsByClock,
-        Self::DataOutlivesTokens,
-        Self::PauseGuard,
-        Self::DismissDeposed,
-        Self::Fence,
-        Self::WriteBack,
-        Self::WholeTtl,
-    ];
 }
 
 /// Everything that decides a run, but the seed.

@@ -115,27 +115,15 @@ impl Me {
         });
         let holder: Rc<dyn Believer> = Rc::<Held>::clone(&held);
         sim.log(|| format!("client {id} as {owner:?} has {key} with {}", grant.token));
-        {
-            let mut judge = sim.judge.borrow_mut();
-            judge.counts.believed += 1;
-            judge.beliefs.push(Belief {
-                client: *id,
-                key,
-                owner,
-                shared,
-                token: grant.token,
-                holder,
-            });
-        }
+        let belief = Belief { client: *id, key, owner, shared, token: grant.token, holder };
+        sim.judge.borrow_mut().begins_to_believe(belief);
         self.work(&held, grant).await;
         if let Some((lock, _)) = again {
             self.enter_again(&lock, lease, &held, grant).await;
         }
-        if !held.believes() {
-            sim.judge.borrow_mut().counts.lost += 1;
-        }
+        let believes = held.believes();
         let guard = held.guard.take();
-        sim.judge.borrow_mut().beliefs.retain(|it| it.owner != owner);
+        sim.judge.borrow_mut().gives_up(owner, believes);
         sim.log(|| format!("client {id} as {owner:?} leaves {key}"));
         if let Some(guard) = guard.filter(|_| sim.percent(70)) {
             drop(guard.release().await);

@@ -82,8 +82,8 @@ impl Me {
             let name = format!("quorum {}", judge.counts.quorums);
             let owner = sim.names.borrow_mut().owner(name.as_bytes());
             judge.held_by_quorum(key, owner, token);
-            judge.counts.believed += 1;
-            judge.beliefs.push(Belief { client: *id, key, owner, shared: false, token, holder });
+            let belief = Belief { client: *id, key, owner, shared: false, token, holder };
+            judge.begins_to_believe(belief);
             owner
         };
         sim.log(|| format!("client {id} as {owner:?} holds {key} by quorum with {token}"));
@@ -95,11 +95,9 @@ impl Me {
             tokio::time::sleep(Duration::from_micros(pause)).await;
             left -= pause;
         }
-        if !held.believes() {
-            sim.judge.borrow_mut().counts.lost += 1;
-        }
+        let believes = held.believes();
         let guard = held.0.take();
-        sim.judge.borrow_mut().beliefs.retain(|it| it.owner != owner);
+        sim.judge.borrow_mut().gives_up(owner, believes);
         sim.log(|| format!("client {id} as {owner:?} leaves {key}"));
         if let Some(guard) = guard.filter(|_| sim.percent(70)) {
             drop(guard.release().await);

@@ -14,7 +14,7 @@ const LATE: u64 = 6_000;
 /// A place in line, or what came of it.
 type Place = (Key, Owner);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Session {
     ttl: u64,
     /// Since when its ttl counts, on the server's monotonic clock.
@@ -64,18 +64,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn opened(&mut self, name: SessionName, ttl: u64, now: Now) {
-        let session = Session {
-            ttl,
-            alive: now.mono.0,
-            conn: None,
-            blocked: false,
-            away: false,
-            closed: false,
-            acknowledged: 0,
-            from: 0,
-            told: BTreeMap::new(),
-            owed: Vec::new(),
-        };
+        let session = Session { ttl, alive: now.mono.0, ..Session::default() };
         self.sessions.insert(name, session);
     }
 
