@@ -63,9 +63,9 @@ impl Two {
         None
     }
 
-    /// Whether both answer.
+    /// Whether both run. Whether they answer says nothing: strangers may kill the connection that asks.
     pub(crate) fn is_up(&self) -> bool {
-        self.0.iter().all(Server::is_alive)
+        self.0.iter().all(Server::is_running)
     }
 
     /// What a field of `INFO` says, of both servers together. Strangers may kill the connection.
