@@ -139,7 +139,9 @@ impl Builder {
     /// that follow it at the moment, and one that is cut off from all of them would tell of none.
     /// That is asked with each check all the same, and a replica that this client has seen once
     /// counts from then on, also when it is gone. So a replica may be added while clients run;
-    /// to take one away for good, start them anew.
+    /// to take one away for good, start them anew. One that reconnects while the primary still waits
+    /// for its old connection, `repl-timeout` at most, is told of twice by the primary: nothing is
+    /// confirmed until that is over, since its answers could be taken for those of two.
     ///
     /// In a cluster each master has replicas of its own: `there_are` at least, and what was seen of
     /// one counts for that one.

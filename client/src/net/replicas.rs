@@ -8,7 +8,8 @@
 //! Where all replicas are wanted the primary is asked each time how many it has, right before the
 //! `WAIT`. The most that it was ever seen to have are wanted from then on: one that is gone may come
 //! back, and be promoted. The nodes of a cluster have replicas of their own, so that is remembered of
-//! each of them.
+//! each of them. A replica that comes back before the primary misses it is told of twice, and may be
+//! counted twice: as long as that lasts it has to answer twice.
 
 use crate::net::live::Live;
 use crate::net::node::Node;
@@ -16,6 +17,7 @@ use crate::net::router::{Route, Router};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use redis::{Cmd, Pipeline, Value};
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,11 +97,11 @@ impl Renewals {
             Err(trouble) => return Err(if_deposed(live, trouble, wanted)),
         };
         if all {
-            let there = replicas_of(role)?;
-            node.has_shown(there);
-            if there > wanted {
+            let (replicas, connections) = replicas_of(role)?;
+            node.has_shown(replicas);
+            if connections > wanted {
                 // Those that have come meanwhile are wanted, too.
-                wanted = there;
+                wanted = connections;
                 let mut wait = Pipeline::with_capacity(1);
                 wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
                 confirmed = reached(live.call_all(&wait, patience).await?.pop())
@@ -183,13 +185,21 @@ fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     Error::NotReplicated { confirmed: 0, wanted }
 }
 
-/// How many replicas `ROLE` tells of: those that follow a primary; a replica has none.
-fn replicas_of(answer: Option<Value>) -> Result<u32, Error> {
+/// How many replicas `ROLE` tells of, by the addresses by which Sentinels know them, and how many
+/// connections they have: those that follow a primary; a replica has none.
+fn replicas_of(answer: Option<Value>) -> Result<(u32, u32), Error> {
     let Value::Array(role) = answer.unwrap_or(Value::Nil).extract_error()? else {
         return Err(Error::Protocol("ROLE is no list".to_owned()));
     };
-    match role.get(2) {
-        Some(Value::Array(replicas)) => Ok(u32::try_from(replicas.len()).unwrap_or(u32::MAX)),
-        Some(_) | None => Ok(0),
+    let Some(Value::Array(connections)) = role.get(2) else { return Ok((0, 0)) };
+    let mut replicas: Vec<&[Value]> = Vec::with_capacity(connections.len());
+    for connection in connections {
+        let parts = if let Value::Array(parts) = connection { parts } else { from_ref(connection) };
+        let address = parts.get(..2).unwrap_or(parts);
+        if !replicas.contains(&address) {
+            replicas.push(address);
+        }
     }
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Ok((count(replicas.len()), count(connections.len())))
 }

@@ -2,6 +2,7 @@
 
 use super::sentinel::settle;
 use super::{SOON, Stage, soon};
+use harness::proxy::Proxy;
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
@@ -154,6 +155,27 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     assert_eq!(server.connect().run("EXISTS k"), Value::Integer(0), "undone");
     second.restart();
     settle(&server, &second);
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+}
+
+/// Its connection breaks for it alone, so the primary tells of it twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
+    let (server, proxy) = (Server::start(), Proxy::new());
+    proxy.lead_to(&server);
+    let at = format_args!("127.0.0.1 {}", proxy.port()).to_string();
+    let replica = Server::options().config("replicaof", at).start();
+    settle(&server, &replica);
+    let client = strict(&server, 1, SOON, AMPLE).await;
+    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    proxy.forsake();
+    wait_until_told_of(&server, 2);
+    // Whoever answers twice must not be taken for two.
+    let impatient = strict(&server, 1, SOON, PATIENCE).await;
+    assert_short_of_all(soon(impatient.lock("k").acquire()).await, 1, 2);
+    proxy.heal();
+    wait_until_told_of(&server, 1);
+    soon(impatient.lock("k").acquire()).await.unwrap().release().await.unwrap();
     soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
 }
 
