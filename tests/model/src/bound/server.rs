@@ -161,7 +161,7 @@ impl Server {
         if let Some((id, _)) = session {
             made.table.bind_granted(&situation, &request, reply, id);
         }
-        self.write(owner, &change);
+        self.write(owner, &change, now);
         self.read_back(made, ttl, now);
         let AcquireReply::Granted { token, .. } = reply else { return Reply::Refused };
         if let Some(lock) = self.lock.as_mut().filter(|_| to.is_some()) {
@@ -185,7 +185,7 @@ impl Server {
             // It is used without its session: the lease counts.
             lock.goes_with = None;
         }
-        self.write(owner, &change);
+        self.write(owner, &change, now);
         self.read_back(made, ttl, now);
         self.lock.map_or(Reply::Refused, |lock| Reply::Has(lock.token))
     }
@@ -225,7 +225,7 @@ impl Server {
                 made.table.not_bound(&bound);
             } else {
                 let change = made.table.release_bound(&situation, &bound);
-                self.write(owner, &change);
+                self.write(owner, &change, now);
             }
         }
         self.read_back(made, ttl, now);
@@ -282,7 +282,7 @@ impl Server {
         Situation { key: KEY, seen, now: at(now), floor: Some(self.floor) }
     }
 
-    fn write(&mut self, owner: usize, change: &Change<()>) {
+    fn write(&mut self, owner: usize, change: &Change<()>, now: u8) {
         self.floor = self.floor.max(change.issued().map_or(0, Token::value));
         match change {
             Change::Take { token, until, .. } => {
@@ -296,7 +296,9 @@ impl Server {
             Change::Share(sharers) => {
                 let token = sharers.token.map(Token::value);
                 let until = sharers.until.map(|until| until.0 as u8);
-                self.lock = self.lock.map(|lock| Lock {
+                let new = Lock { owner, token: 0, until: 0, shared: true, goes_with: None };
+                let lock = self.seen(now).unwrap_or(new);
+                self.lock = Some(Lock {
                     token: token.unwrap_or(lock.token),
                     until: until.unwrap_or(lock.until),
                     shared: true,
