@@ -12,7 +12,8 @@ use crate::engine::owner::Owner;
 use crate::engine::settings::{check_lease, check_session_ttl};
 use crate::net::address::Address;
 use crate::wire::error::Error;
-use crate::wire::info::{self, LockSummary};
+use crate::wire::info::LockSummary;
+use crate::wire::reply;
 use crate::wire::request;
 use std::cmp::Reverse;
 use std::fmt;
@@ -224,7 +225,8 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn list(&self, count: u32) -> Result<Vec<LockSummary>, Error> {
-        let lists = self.inner.look_everywhere(&request::list(count)?, info::list).await?;
+        let lists: Vec<Vec<LockSummary>> =
+            self.inner.look_everywhere(&request::list(count), reply::read).await?;
         let mut locks: Vec<LockSummary> = lists.into_iter().flatten().collect();
         // Each server has its own in this order.
         locks.sort_by_key(|lock| Reverse((lock.waiters, lock.longest_wait)));

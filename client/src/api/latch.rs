@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::limit::{Limit, Trouble, pause_before_asking};
 use crate::engine::wait::{Waited, wait};
 use crate::wire::error::Error;
-use crate::wire::info::{self, LatchInfo};
+use crate::wire::info::LatchInfo;
 use crate::wire::reply;
 use crate::wire::request::{self, Mode};
 use std::pin::pin;
@@ -105,7 +105,7 @@ impl Latch {
     /// ```
     pub async fn count_down(&self) -> Result<Option<u64>, Error> {
         let request = request::count_down(self.lock.key(), None);
-        self.lock.send_once(&request, reply::holds_left).await
+        self.lock.send_once(&request, reply::read).await
     }
 
     /// Counts it down by one for that participant, 1 to 1,024 bytes, who counts only once however
@@ -121,7 +121,7 @@ impl Latch {
     /// Dropped, it may or may not have counted. Call it again.
     pub async fn count_down_as(&self, participant: impl AsRef<[u8]>) -> Result<Option<u64>, Error> {
         let request = request::count_down(self.lock.key(), Some(participant.as_ref()));
-        self.lock.look(&request, reply::holds_left).await
+        self.lock.look(&request, reply::read).await
     }
 
     /// Waits until it is open, however long it takes.
@@ -181,6 +181,6 @@ impl Latch {
     ///
     /// Cancel safe: it changes nothing.
     pub async fn info(&self) -> Result<LatchInfo, Error> {
-        self.lock.look(&request::latch_info(self.lock.key()), info::latch).await
+        self.lock.look(&request::latch_info(self.lock.key()), reply::read).await
     }
 }

@@ -5,7 +5,8 @@ use crate::api::lock::Lock;
 use crate::engine::context::Context;
 use crate::engine::limit::Limit;
 use crate::wire::error::Error;
-use crate::wire::info::{self, SemaphoreInfo};
+use crate::wire::info::SemaphoreInfo;
+use crate::wire::reply;
 use crate::wire::request::{self, Mode};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -115,7 +116,7 @@ impl Semaphore {
     }
 
     async fn send_set(&self, permits: u32, only_if_unset: bool) -> Result<bool, Error> {
-        let request = request::set_permits(self.lock.key(), permits, only_if_unset)?;
+        let request = request::set_permits(self.lock.key(), permits, only_if_unset);
         self.lock.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
@@ -215,7 +216,7 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<SemaphoreInfo, Error> {
-        self.lock.look(&request::semaphore_info(self.lock.key())?, info::semaphore).await
+        self.lock.look(&request::semaphore_info(self.lock.key()), reply::read).await
     }
 }
 

@@ -164,7 +164,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         // It was lost, and this is another grant.
         Some(_) => {
             lease.lose(true, Loss::Gone);
-            let release = held_lock.release(GiveBack::All)?;
+            let release = held_lock.release(GiveBack::All);
             // If this fails, it ends with its lease or with the session.
             let _released = live.call(&release, to.asking, inner.settings.reply_timeout).await;
             Err(Error::Lost)

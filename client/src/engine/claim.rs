@@ -144,7 +144,7 @@ impl Claim {
         length: Duration,
     ) -> Result<Option<(Moment, Duration)>, Error> {
         let inner = self.inner.clone();
-        let request = request::renew(self.mode, &*self.key, &*self.owner, length)?;
+        let request = request::renew(self.mode, &*self.key, &*self.owner, length, None)?;
         let to = inner.renewals.route_of(&self.key).await?;
         let sent = inner.now();
         let late = &mut self.late;
@@ -220,7 +220,7 @@ impl Claim {
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
-        let commands: Vec<Cmd> = wanted.filter_map(|(command, _)| command.ok()).collect();
+        let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {
             free(&inner, &key, &commands, via, strays).await;
             // Whoever asked may have gone.

@@ -25,7 +25,7 @@ impl HeldLock {
         request::acquire(self.mode, &*self.key, &*self.owner, lease, holds)
     }
 
-    pub(crate) fn release(&self, give_back: GiveBack) -> RedisResult<Cmd> {
+    pub(crate) fn release(&self, give_back: GiveBack) -> Cmd {
         request::release(self.mode, &*self.key, &*self.owner, give_back)
     }
 }

@@ -78,7 +78,7 @@ pub(crate) async fn give_back(
         return Err(Error::Lost);
     };
     let held_lock = &lease.held_lock;
-    let request = held_lock.release(give_back)?;
+    let request = held_lock.release(give_back);
     let outcome = send(inner, &held_lock.key, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(held_lock),
@@ -106,7 +106,7 @@ async fn send(inner: &Context, key: &[u8], request: &Cmd, held_so_far: bool) -> 
     let mut again = true;
     loop {
         let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
-        match answer.and_then(|value| Ok(reply::holds_left(value)?)) {
+        match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
             // Released by the first one, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),

@@ -199,10 +199,8 @@ impl Lease {
     /// What sets the lease anew.
     pub(crate) fn renewal(&self, length: Duration) -> RedisResult<Cmd> {
         let HeldLock { mode, key, owner, .. } = &self.held_lock;
-        match self.raised.load(Ordering::Acquire) {
-            0 => request::renew(*mode, &**key, &**owner, length),
-            token => request::renew_with_token(&**key, &**owner, length, token),
-        }
+        let token = Some(self.raised.load(Ordering::Acquire)).filter(|token| *token > 0);
+        request::renew(*mode, &**key, &**owner, length, token)
     }
 
     /// Renewals of before the grant may still be on their way.

@@ -81,7 +81,7 @@ impl Addition<'_> {
             let patience = self.inner.settings.reply_timeout;
             let via = |live: &Arc<Live>| self.via = Some(live.clone());
             let answer = self.inner.router.call_via(&held_lock.key, &request, patience, via).await;
-            Ok(reply::grant(answer?)?)
+            Ok(reply::read(answer?)?)
         };
         (sent, answer.await)
     }
@@ -102,7 +102,7 @@ impl Drop for Addition<'_> {
         };
         let held_lock = &self.lease.held_lock;
         let left = u32::try_from(self.lease.holds()).unwrap_or(u32::MAX);
-        let Ok(release) = held_lock.release(GiveBack::DownTo(left)) else { return };
+        let release = held_lock.release(GiveBack::DownTo(left));
         let (inner, lease) = (self.inner.clone(), self.lease.clone());
         self.inner.spawn(async move {
             if claim::follow(&inner, &release, &via).await != Followed::Done {

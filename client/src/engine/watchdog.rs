@@ -302,7 +302,7 @@ impl Watchdog {
         let mut elsewhere = Vec::new();
         for (renewal, answer) in renewals.iter_mut().zip(answers) {
             let answer = answer.extract_error().map_err(Error::from);
-            let answer = answer.and_then(|value| Ok(reply::lease(value)?));
+            let answer = answer.and_then(|value| Ok(reply::read(value)?));
             let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
             match next {
                 Some(route) if route.asking => {

@@ -153,7 +153,7 @@ impl Renewals {
             to.live.condemn();
         }
         let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
-        Ok(reply::lease(answer)?)
+        Ok(reply::read(answer)?)
     }
 
     /// Sends one that a node has sent on there.

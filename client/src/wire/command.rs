@@ -1,6 +1,6 @@
 //! The commands as methods of a connection.
 
-use crate::wire::info::{self, LockInfo, LockProfile, LockSummary};
+use crate::wire::info::{LockInfo, LockProfile, LockSummary};
 use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, GiveBack, Mode};
 use redis::aio::ConnectionLike;
@@ -12,7 +12,7 @@ use std::time::Duration;
 macro_rules! commands {
     ($(#[$about:meta])* pub trait $trait:ident { $(
         $(#[$doc:meta])*
-        $name:ident($($argument:ident $(: $of:ty)?),*) -> $reply:ty = $request:expr, $read:expr;
+        $name:ident($($argument:ident $(: $of:ty)?),*) -> $reply:ty = $request:expr $(, $read:expr)?;
     )* }) => {
         $(#[$about])*
         pub trait $trait: ConnectionLike + Send + Sized { $(
@@ -21,11 +21,19 @@ macro_rules! commands {
                 &'a mut self,
                 $($argument: argument!($($of)?)),*
             ) -> RedisFuture<'a, $reply> {
-                send(self, $request, $read)
+                send(self, $request, reader!($($read)?))
             }
         )* }
 
         impl<C: ConnectionLike + Send> $trait for C {}
+    };
+}
+macro_rules! reader {
+    () => {
+        reply::read
+    };
+    ($read:expr) => {
+        $read
     };
 }
 macro_rules! argument {
@@ -70,7 +78,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
-        request::acquire(Mode::Alone, key, owner, lease, None), reply::grant;
+        request::acquire(Mode::Alone, key, owner, lease, None);
 
     /// The same for who shares the lock, or says how many holds there are to be, which is harmless to
     /// repeat: see [`AcquireOptions`].
@@ -103,7 +111,7 @@ pub trait AsyncLockCommands {
     /// ```
     lock_acquire_options(key, owner, lease: Duration, options: AcquireOptions<'_>) -> Option<Grant> =
         request::acquire(options.mode, key, owner, lease, options.holds)
-            .map(|cmd| request::with_value(cmd, options.value)), reply::grant;
+            .map(|cmd| request::with_value(cmd, options.value));
 
     /// Takes the lock, in line behind those who came earlier, if need be.
     ///
@@ -155,7 +163,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_wait(key, owner, lease: Duration, timeout: Option<Duration>) -> Option<Grant> =
-        request::wait(Mode::Alone, key, owner, lease, timeout, None, None), reply::grant;
+        request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
 
     /// The same with [`AcquireOptions`]. With `holds`, a caller whose connection broke sends the same
     /// command again and is granted, or recognised as the holder, or goes to the end of the line; if
@@ -183,7 +191,7 @@ pub trait AsyncLockCommands {
     /// ```
     lock_wait_options(key, owner, lease: Duration, timeout: Option<Duration>, options: AcquireOptions<'_>) -> Option<Grant> =
         request::wait(options.mode, key, owner, lease, timeout, options.holds, None)
-            .map(|cmd| request::with_value(cmd, options.value)), reply::grant;
+            .map(|cmd| request::with_value(cmd, options.value));
 
     /// Gives back one hold; the last one frees the lock or hands it to the first in line.
     ///
@@ -215,7 +223,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_release(key, owner) -> Option<u64> =
-        request::release(Mode::Alone, key, owner, GiveBack::One), reply::holds_left;
+        Ok(request::release(Mode::Alone, key, owner, GiveBack::One));
 
     /// Gives back every hold, or so many that a number of them remain, alone or shared: see
     /// [`ReleaseOptions`]. Harmless to repeat.
@@ -242,7 +250,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_release_options(key, owner, options: ReleaseOptions) -> Option<u64> =
-        request::release(options.mode, key, owner, options.give_back), reply::holds_left;
+        Ok(request::release(options.mode, key, owner, options.give_back));
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
     ///
@@ -277,7 +285,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_renew(key, owner, lease: Duration) -> Option<Duration> =
-        request::renew(Mode::Alone, key, owner, lease), reply::lease;
+        request::renew(Mode::Alone, key, owner, lease, None);
 
     /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
     /// larger already.
@@ -309,7 +317,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_renew_with_token(key, owner, lease: Duration, token: Token) -> Option<Duration> =
-        request::renew_with_token(key, owner, lease, token.value()), reply::lease;
+        request::renew(Mode::Alone, key, owner, lease, Some(token.value()));
 
     /// [`lock_renew`](Self::lock_renew), and from then on the owner, who holds it alone, says something else
     /// of itself: up to 1,024 bytes. See [`AcquireOptions::value`].
@@ -318,8 +326,8 @@ pub trait AsyncLockCommands {
     ///
     /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid value`.
     lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
-        request::renew(Mode::Alone, key, owner, lease)
-            .map(|cmd| request::with_value(cmd, Some(value))), reply::lease;
+        request::renew(Mode::Alone, key, owner, lease, None)
+            .map(|cmd| request::with_value(cmd, Some(value)));
 
     /// Takes this owner out of the queue.
     ///
@@ -348,7 +356,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_cancel(key, owner) -> bool =
-        request::cancel(Mode::Alone, key, owner), reply::done;
+        Ok(request::cancel(Mode::Alone, key, owner));
 
     /// Says who holds the lock, for how long, and how many wait for it.
     ///
@@ -376,7 +384,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_info(key) -> LockInfo =
-        request::info(key, None), info::info;
+        Ok(request::info(key, None));
 
     /// Like [`lock_info`](Self::lock_info), with the first `count` waiters in [`LockInfo::queue`].
     ///
@@ -404,7 +412,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_info_waiters(key, count: u32) -> LockInfo =
-        request::info(key, Some(count)), info::info;
+        Ok(request::info(key, Some(count)));
 
     /// Lists the `count` locks of this database that most clients wait for, most waiters first.
     ///
@@ -432,7 +440,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_list(count: u32) -> Vec<LockSummary> =
-        request::list(count), info::list;
+        Ok(request::list(count));
 
     /// The locks and semaphores that cost most waiting since the server began to count, the most expensive
     /// first, and has it begin anew if it is to `reset`.
@@ -455,7 +463,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_profile(count: u32, reset: bool) -> Vec<LockProfile> =
-        Ok(request::profile(count, reset)), info::profile;
+        Ok(request::profile(count, reset));
 
     /// Takes the lock away from whoever holds it, and hands it to the first in line.
     ///
@@ -484,7 +492,7 @@ pub trait AsyncLockCommands {
     /// # Ok(()) }
     /// ```
     lock_force_release(key) -> bool =
-        request::force_release(key), reply::done;
+        Ok(request::force_release(key));
 }
 }
 

@@ -1,6 +1,6 @@
 //! What `LOCK.INFO`, `LOCK.LIST`, `SEM.INFO` and `LATCH.INFO` say.
 
-use crate::wire::reply::Token;
+use crate::wire::reply::{Grant, Token, read};
 use crate::wire::value::{Fields, Parts, Read, is_text, malformed};
 use redis::{FromRedisValue, ParsingError, Value};
 use std::time::Duration;
@@ -107,9 +107,9 @@ pub struct LockSummary {
     pub longest_wait: Duration,
 }
 
-impl FromRedisValue for LockInfo {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let mut fields = Fields::read(value, "lock info")?;
+impl Read for LockInfo {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value, what)?;
         let mode: Option<Vec<u8>> = fields.take("mode")?;
         Ok(Self {
             state: fields.take("state")?,
@@ -118,7 +118,7 @@ impl FromRedisValue for LockInfo {
             owner: fields.take("owner")?,
             holds: fields.take("holds")?,
             token: fields.take("token")?,
-            lease_left: fields.take("lease-left")?,
+            lease_left: fields.take("lease_left")?,
             waiters: fields.take("waiters")?,
             value: fields.take_if_there("value")?,
             queue: fields.take_if_there("queue")?.unwrap_or_default(),
@@ -150,12 +150,6 @@ impl Read for Waiter {
     }
 }
 
-impl FromRedisValue for Waiter {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        Self::read(value, "queue entry")
-    }
-}
-
 /// What it cost to wait for a lock or semaphore, as `LOCK.PROFILE` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -175,64 +169,48 @@ pub struct LockProfile {
     pub missed: Duration,
 }
 
-/// Reads a type from fields of these names.
+/// Reads types whose fields a server calls the same, with `-` for `_`.
 macro_rules! fields {
-    ($($of:ident { $($field:ident: $name:literal),* })*) => { $(
+    ($($of:ident { $($field:ident),* })*) => { $(
         impl Read for $of {
             fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
                 let mut fields = Fields::read(value, what)?;
-                Ok(Self { $($field: fields.take($name)?),* })
+                Ok(Self { $($field: fields.take(stringify!($field))?),* })
             }
         }
     )* };
 }
 
 fields! {
-    LockSummary { key: "key", owner: "owner", waiters: "waiters", longest_wait: "longest-wait" }
-    LockProfile {
-        key: "key", waited: "waited", longest_wait: "longest-wait", hand_offs: "hand-offs", held: "held",
-        missed: "missed"
-    }
-    SemaphoreInfo { permits: "permits", used: "used", holders: "holders", waiters: "waiters" }
-    LatchInfo {
-        count: "count", participants: "participants", lifetime_left: "lifetime-left", waiters: "waiters"
-    }
+    LockSummary { key, owner, waiters, longest_wait }
+    LockProfile { key, waited, longest_wait, hand_offs, held, missed }
+    SemaphoreInfo { permits, used, holders, waiters }
+    LatchInfo { count, participants, lifetime_left, waiters }
 }
 
-impl FromRedisValue for LockSummary {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        Self::read(value, "list entry")
-    }
+/// What users can have redis-rs read too, for commands that they send themselves.
+macro_rules! from_redis_value {
+    ($($of:ty),*) => { $(
+        impl FromRedisValue for $of {
+            fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+                read(value)
+            }
+        }
+    )* };
 }
-
-/// The answer of `LATCH.INFO`.
-pub(crate) fn latch(value: Value) -> Result<LatchInfo, ParsingError> {
-    Read::read(value, "latch info")
-}
-
-/// The answer of `SEM.INFO`.
-pub(crate) fn semaphore(value: Value) -> Result<SemaphoreInfo, ParsingError> {
-    Read::read(value, "semaphore info")
-}
-
-/// The answer of `LOCK.INFO`.
-pub(crate) fn info(value: Value) -> Result<LockInfo, ParsingError> {
-    LockInfo::from_redis_value(value)
-}
-
-/// The answer of `LOCK.PROFILE`.
-pub(crate) fn profile(value: Value) -> Result<Vec<LockProfile>, ParsingError> {
-    Read::read(value, "profile")
-}
-
-/// The answer of `LOCK.LIST`.
-pub(crate) fn list(value: Value) -> Result<Vec<LockSummary>, ParsingError> {
-    Read::read(value, "list")
-}
+from_redis_value!(Grant, LockInfo, LockSummary, Waiter);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn info(value: Value) -> Result<LockInfo, ParsingError> {
+        read(value)
+    }
+
+    fn list(value: Value) -> Result<Vec<LockSummary>, ParsingError> {
+        read(value)
+    }
 
     #[cfg(feature = "serde")]
     #[test]

@@ -2,9 +2,8 @@
 
 use crate::wire::request::Mode;
 use crate::wire::value::{Parts, Read, malformed};
-use redis::{FromRedisValue, ParsingError, Value};
+use redis::{ParsingError, Value};
 use std::fmt;
-use std::time::Duration;
 
 /// A fencing token: an integer that grows with every new grant of a lock.
 ///
@@ -75,50 +74,53 @@ impl Read for Grant {
     }
 }
 
-impl FromRedisValue for Grant {
-    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        Self::read(value, "grant")
-    }
-}
-
 /// The answer to what was asked for in that mode: permits have no token.
 pub(crate) fn granted(mode: Mode, value: Value) -> Result<Option<Grant>, ParsingError> {
     match mode {
-        Mode::Alone | Mode::Shared => grant(value),
+        Mode::Alone | Mode::Shared => read(value),
         Mode::Permits(_) | Mode::AllPermits | Mode::Latch => {
-            let held: Option<u64> = Read::read(value, "permits")?;
+            let held: Option<u64> = read(value)?;
             Ok(held.map(|holds| Grant { token: Token(0), holds }))
         }
     }
 }
 
-/// The answer of `LOCK.ACQUIRE` and `LOCK.WAIT`.
-pub(crate) fn grant(value: Value) -> Result<Option<Grant>, ParsingError> {
-    Read::read(value, "grant")
-}
-
-/// The answer of `LOCK.RELEASE`.
-pub(crate) fn holds_left(value: Value) -> Result<Option<u64>, ParsingError> {
-    Read::read(value, "holds left")
-}
-
-/// The answer of `LOCK.RENEW`.
-pub(crate) fn lease(value: Value) -> Result<Option<Duration>, ParsingError> {
-    Read::read(value, "lease")
-}
-
-/// The answer of `LOCK.CANCEL` and `LOCK.FORCERELEASE`.
-pub(crate) fn done(value: Value) -> Result<bool, ParsingError> {
-    match u64::read(value, "flag")? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(malformed("flag")),
+/// `LOCK.CANCEL` and `LOCK.FORCERELEASE` answer whether they did something.
+impl Read for bool {
+    fn read(value: Value, what: &'static str) -> Result<Self, ParsingError> {
+        match u64::read(value, what)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(malformed(what)),
+        }
     }
+}
+
+/// The answer of a command.
+pub(crate) fn read<T: Read>(value: Value) -> Result<T, ParsingError> {
+    T::read(value, "reply")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    fn grant(value: Value) -> Result<Option<Grant>, ParsingError> {
+        read(value)
+    }
+
+    fn holds_left(value: Value) -> Result<Option<u64>, ParsingError> {
+        read(value)
+    }
+
+    fn lease(value: Value) -> Result<Option<Duration>, ParsingError> {
+        read(value)
+    }
+
+    fn done(value: Value) -> Result<bool, ParsingError> {
+        read(value)
+    }
 
     fn text(of: &str) -> Value {
         Value::BulkString(of.into())

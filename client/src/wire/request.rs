@@ -46,6 +46,26 @@ impl Mode {
             Self::Latch => latch,
         }
     }
+
+    /// How many permits, or that it is all.
+    fn permits(self) -> (Option<u32>, Option<&'static str>) {
+        match self {
+            Self::Alone | Self::Shared | Self::Latch => (None, None),
+            Self::Permits(permits) => (Some(permits), None),
+            Self::AllPermits => (None, Some("ALL")),
+        }
+    }
+
+    fn shared(self) -> Option<&'static str> {
+        (self == Self::Shared).then_some("SHARED")
+    }
+}
+
+/// A command of these arguments; those that are `None` are left out.
+macro_rules! cmd {
+    ($name:expr $(, $argument:expr)* $(,)?) => {
+        redis::cmd($name) $(.arg($argument))* .take()
+    };
 }
 
 pub(crate) fn acquire(
@@ -55,10 +75,9 @@ pub(crate) fn acquire(
     lease: Duration,
     holds: Option<u32>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.ACQUIRE", "SEM.ACQUIRE", "LATCH.WAIT"), key);
-    cmd.arg(owner);
-    permits(&mut cmd, mode).arg(lease_millis(lease)?);
-    Ok(with_holds(in_mode(cmd, mode), holds))
+    let name = mode.of("LOCK.ACQUIRE", "SEM.ACQUIRE", "LATCH.WAIT");
+    let (lease, holds) = (lease_millis(lease)?, holds.map(|holds| ("HOLDS", holds)));
+    Ok(cmd!(name, key, owner, mode.permits(), lease, mode.shared(), holds))
 }
 
 pub(crate) fn wait(
@@ -70,52 +89,38 @@ pub(crate) fn wait(
     holds: Option<u32>,
     session: Option<&str>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.WAIT", "SEM.WAIT", "LATCH.WAIT"), key);
-    cmd.arg(owner);
-    if mode != Mode::Latch {
-        permits(&mut cmd, mode).arg(lease_millis(lease)?);
-    }
-    cmd.arg(timeout_millis(timeout)?);
-    let mut cmd = with_holds(in_mode(cmd, mode), holds.filter(|_| mode != Mode::Latch));
-    if let Some(session) = session {
-        cmd.arg("SESSION").arg(session);
-    }
-    Ok(cmd)
+    let name = mode.of("LOCK.WAIT", "SEM.WAIT", "LATCH.WAIT");
+    let is_held = mode != Mode::Latch;
+    let lease = is_held.then(|| lease_millis(lease)).transpose()?;
+    let holds = holds.filter(|_| is_held).map(|holds| ("HOLDS", holds));
+    let (timeout, session) = (timeout_millis(timeout)?, session.map(|id| ("SESSION", id)));
+    Ok(cmd!(name, key, owner, mode.permits(), lease, timeout, mode.shared(), holds, session))
 }
 
 /// The same with what the owner says of itself.
 pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
-    if let Some(value) = value {
-        cmd.arg("VALUE").arg(value);
-    }
-    cmd
+    cmd.arg(value.map(|value| ("VALUE", value))).take()
 }
 
 pub(crate) fn observe(key: impl ToSingleRedisArg, session: &str) -> Cmd {
-    let mut cmd = start("LOCK.OBSERVE", key);
-    cmd.arg("SESSION").arg(session);
-    cmd
+    cmd!("LOCK.OBSERVE", key, "SESSION", session)
 }
 
 pub(crate) fn unobserve(key: impl ToSingleRedisArg, session: &str) -> Cmd {
-    let mut cmd = start("LOCK.UNOBSERVE", key);
-    cmd.arg("SESSION").arg(session);
-    cmd
+    cmd!("LOCK.UNOBSERVE", key, "SESSION", session)
 }
 
 pub(crate) fn open_session(ttl: Duration) -> RedisResult<Cmd> {
-    Ok(start("SESSION.OPEN", lease_millis(ttl)?))
+    Ok(cmd!("SESSION.OPEN", lease_millis(ttl)?))
 }
 
 /// What has become of the waits of a session, after that one.
 pub(crate) fn next(session: &str, ack: u64, timeout: Duration) -> RedisResult<Cmd> {
-    let mut cmd = start("SESSION.NEXT", session);
-    cmd.arg(ack).arg(timeout_millis(Some(timeout))?);
-    Ok(cmd)
+    Ok(cmd!("SESSION.NEXT", session, ack, timeout_millis(Some(timeout))?))
 }
 
 pub(crate) fn close_session(session: &str) -> Cmd {
-    start("SESSION.CLOSE", session)
+    cmd!("SESSION.CLOSE", session)
 }
 
 /// How much a release gives back.
@@ -134,76 +139,43 @@ pub(crate) fn release(
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     give_back: GiveBack,
-) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.RELEASE", "SEM.RELEASE", "LATCH.CANCEL"), key);
-    cmd.arg(owner);
-    let mut cmd = in_mode(cmd, mode);
-    Ok(match give_back {
-        GiveBack::One => cmd,
-        GiveBack::All => {
-            cmd.arg("ALL");
-            cmd
-        }
-        GiveBack::DownTo(holds) => with_holds(cmd, Some(holds)),
-    })
+) -> Cmd {
+    let name = mode.of("LOCK.RELEASE", "SEM.RELEASE", "LATCH.CANCEL");
+    let give_back = match give_back {
+        GiveBack::One => (None, None),
+        GiveBack::All => (Some("ALL"), None),
+        GiveBack::DownTo(holds) => (Some("HOLDS"), Some(holds)),
+    };
+    cmd!(name, key, owner, mode.shared(), give_back)
 }
 
+/// The least that the token is to be can be said of what is held alone.
 pub(crate) fn renew(
     mode: Mode,
     key: impl ToSingleRedisArg,
     owner: impl ToSingleRedisArg,
     lease: Duration,
+    token: Option<u64>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.RENEW", "SEM.RENEW", "LATCH.INFO"), key);
-    cmd.arg(owner).arg(lease_millis(lease)?);
-    Ok(cmd)
+    let name = mode.of("LOCK.RENEW", "SEM.RENEW", "LATCH.INFO");
+    let (lease, token) = (lease_millis(lease)?, token.map(|token| ("TOKEN", token)));
+    Ok(cmd!(name, key, owner, lease, token))
 }
 
-/// The same for who holds it alone, with the least that its token is to be.
-pub(crate) fn renew_with_token(
-    key: impl ToSingleRedisArg,
-    owner: impl ToSingleRedisArg,
-    lease: Duration,
-    token: u64,
-) -> RedisResult<Cmd> {
-    let mut cmd = renew(Mode::Alone, key, owner, lease)?;
-    cmd.arg("TOKEN").arg(token);
-    Ok(cmd)
+pub(crate) fn cancel(mode: Mode, key: impl ToSingleRedisArg, owner: impl ToSingleRedisArg) -> Cmd {
+    cmd!(mode.of("LOCK.CANCEL", "SEM.CANCEL", "LATCH.CANCEL"), key, owner)
 }
 
-pub(crate) fn cancel(
-    mode: Mode,
-    key: impl ToSingleRedisArg,
-    owner: impl ToSingleRedisArg,
-) -> RedisResult<Cmd> {
-    let mut cmd = start(mode.of("LOCK.CANCEL", "SEM.CANCEL", "LATCH.CANCEL"), key);
-    cmd.arg(owner);
-    Ok(cmd)
+pub(crate) fn info(key: impl ToSingleRedisArg, waiters: Option<u32>) -> Cmd {
+    cmd!("LOCK.INFO", key, waiters.map(|count| ("WAITERS", count)))
 }
 
-pub(crate) fn info(key: impl ToSingleRedisArg, waiters: Option<u32>) -> RedisResult<Cmd> {
-    let mut cmd = start("LOCK.INFO", key);
-    if let Some(count) = waiters {
-        cmd.arg("WAITERS").arg(count);
-    }
-    Ok(cmd)
+pub(crate) fn set_permits(key: impl ToSingleRedisArg, permits: u32, only_if_unset: bool) -> Cmd {
+    cmd!("SEM.SET", key, permits, only_if_unset.then_some("NX"))
 }
 
-pub(crate) fn set_permits(
-    key: impl ToSingleRedisArg,
-    permits: u32,
-    only_if_unset: bool,
-) -> RedisResult<Cmd> {
-    let mut cmd = start("SEM.SET", key);
-    cmd.arg(permits);
-    if only_if_unset {
-        cmd.arg("NX");
-    }
-    Ok(cmd)
-}
-
-pub(crate) fn semaphore_info(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
-    Ok(start("SEM.INFO", key))
+pub(crate) fn semaphore_info(key: impl ToSingleRedisArg) -> Cmd {
+    cmd!("SEM.INFO", key)
 }
 
 pub(crate) fn set_latch(
@@ -211,71 +183,28 @@ pub(crate) fn set_latch(
     count: u32,
     lifetime: Option<Duration>,
 ) -> RedisResult<Cmd> {
-    let mut cmd = start("LATCH.SET", key);
-    cmd.arg(count);
-    if let Some(lifetime) = lifetime {
-        cmd.arg("PX").arg(timeout_millis(Some(lifetime))?);
-    }
-    Ok(cmd)
+    let lifetime = lifetime.map(|lifetime| timeout_millis(Some(lifetime))).transpose()?;
+    Ok(cmd!("LATCH.SET", key, count, lifetime.map(|millis| ("PX", millis))))
 }
 
 pub(crate) fn count_down(key: impl ToSingleRedisArg, participant: Option<&[u8]>) -> Cmd {
-    let mut cmd = start("LATCH.COUNTDOWN", key);
-    if let Some(participant) = participant {
-        cmd.arg(participant);
-    }
-    cmd
+    cmd!("LATCH.COUNTDOWN", key, participant)
 }
 
 pub(crate) fn latch_info(key: impl ToSingleRedisArg) -> Cmd {
-    start("LATCH.INFO", key)
+    cmd!("LATCH.INFO", key)
 }
 
-pub(crate) fn list(count: u32) -> RedisResult<Cmd> {
-    let mut cmd = redis::cmd("LOCK.LIST");
-    cmd.arg("COUNT").arg(count);
-    Ok(cmd)
+pub(crate) fn list(count: u32) -> Cmd {
+    cmd!("LOCK.LIST", "COUNT", count)
 }
 
 pub(crate) fn profile(count: u32, reset: bool) -> Cmd {
-    let mut cmd = redis::cmd("LOCK.PROFILE");
-    cmd.arg("COUNT").arg(count);
-    if reset {
-        cmd.arg("RESET");
-    }
-    cmd
+    cmd!("LOCK.PROFILE", "COUNT", count, reset.then_some("RESET"))
 }
 
-pub(crate) fn force_release(key: impl ToSingleRedisArg) -> RedisResult<Cmd> {
-    Ok(start("LOCK.FORCERELEASE", key))
-}
-
-fn start(name: &str, key: impl ToSingleRedisArg) -> Cmd {
-    let mut cmd = redis::cmd(name);
-    cmd.arg(key);
-    cmd
-}
-
-fn permits(cmd: &mut Cmd, mode: Mode) -> &mut Cmd {
-    match mode {
-        Mode::Alone | Mode::Shared | Mode::Latch => cmd,
-        Mode::Permits(permits) => cmd.arg(permits),
-        Mode::AllPermits => cmd.arg("ALL"),
-    }
-}
-
-fn in_mode(mut cmd: Cmd, mode: Mode) -> Cmd {
-    if mode == Mode::Shared {
-        cmd.arg("SHARED");
-    }
-    cmd
-}
-
-fn with_holds(mut cmd: Cmd, holds: Option<u32>) -> Cmd {
-    if let Some(holds) = holds {
-        cmd.arg("HOLDS").arg(holds);
-    }
-    cmd
+pub(crate) fn force_release(key: impl ToSingleRedisArg) -> Cmd {
+    cmd!("LOCK.FORCERELEASE", key)
 }
 
 fn lease_millis(lease: Duration) -> RedisResult<u64> {
@@ -337,15 +266,15 @@ mod tests {
             "LOCK.WAIT k bob 1000 0 HOLDS 1"
         );
         assert_eq!(
-            typed(release(Mode::Alone, "k", "alice", GiveBack::One)),
+            typed(Ok(release(Mode::Alone, "k", "alice", GiveBack::One))),
             "LOCK.RELEASE k alice"
         );
         assert_eq!(
-            typed(release(Mode::Alone, "k", "alice", GiveBack::All)),
+            typed(Ok(release(Mode::Alone, "k", "alice", GiveBack::All))),
             "LOCK.RELEASE k alice ALL"
         );
         assert_eq!(
-            typed(release(Mode::Alone, "k", "alice", GiveBack::DownTo(0))),
+            typed(Ok(release(Mode::Alone, "k", "alice", GiveBack::DownTo(0)))),
             "LOCK.RELEASE k alice HOLDS 0"
         );
         assert_eq!(
@@ -357,17 +286,20 @@ mod tests {
             "LOCK.WAIT k bob 1000 0 SHARED HOLDS 1 SESSION id"
         );
         assert_eq!(
-            typed(release(Mode::Shared, "k", "alice", GiveBack::All)),
+            typed(Ok(release(Mode::Shared, "k", "alice", GiveBack::All))),
             "LOCK.RELEASE k alice SHARED ALL"
         );
-        assert_eq!(typed(renew(Mode::Alone, "k", "alice", SECOND)), "LOCK.RENEW k alice 1000");
         assert_eq!(
-            typed(renew_with_token("k", "alice", SECOND, 7)),
+            typed(renew(Mode::Alone, "k", "alice", SECOND, None)),
+            "LOCK.RENEW k alice 1000"
+        );
+        assert_eq!(
+            typed(renew(Mode::Alone, "k", "alice", SECOND, Some(7))),
             "LOCK.RENEW k alice 1000 TOKEN 7"
         );
-        assert_eq!(typed(cancel(Mode::Alone, "k", "bob")), "LOCK.CANCEL k bob");
-        assert_eq!(typed(info("k", None)), "LOCK.INFO k");
-        assert_eq!(typed(info("k", Some(5))), "LOCK.INFO k WAITERS 5");
+        assert_eq!(typed(Ok(cancel(Mode::Alone, "k", "bob"))), "LOCK.CANCEL k bob");
+        assert_eq!(typed(Ok(info("k", None))), "LOCK.INFO k");
+        assert_eq!(typed(Ok(info("k", Some(5)))), "LOCK.INFO k WAITERS 5");
         assert_eq!(
             typed(acquire(Mode::AllPermits, "s", "a", SECOND, Some(1))),
             "SEM.ACQUIRE s a ALL 1000 HOLDS 1"
@@ -382,10 +314,10 @@ mod tests {
             "SEM.ACQUIRE s a 2 1000 HOLDS 2"
         );
         assert_eq!(typed(wait(two, "s", "a", SECOND, None, None, None)), "SEM.WAIT s a 2 1000 0");
-        assert_eq!(typed(release(two, "s", "a", GiveBack::All)), "SEM.RELEASE s a ALL");
-        assert_eq!(typed(renew(two, "s", "a", SECOND)), "SEM.RENEW s a 1000");
-        assert_eq!(typed(cancel(two, "s", "a")), "SEM.CANCEL s a");
-        assert_eq!(typed(set_permits("s", 5, true)), "SEM.SET s 5 NX");
+        assert_eq!(typed(Ok(release(two, "s", "a", GiveBack::All))), "SEM.RELEASE s a ALL");
+        assert_eq!(typed(renew(two, "s", "a", SECOND, None)), "SEM.RENEW s a 1000");
+        assert_eq!(typed(Ok(cancel(two, "s", "a"))), "SEM.CANCEL s a");
+        assert_eq!(typed(Ok(set_permits("s", 5, true))), "SEM.SET s 5 NX");
         assert_eq!(typed(set_latch("l", 3, None)), "LATCH.SET l 3");
         assert_eq!(typed(set_latch("l", 3, Some(SECOND))), "LATCH.SET l 3 PX 1000");
         assert_eq!(typed(Ok(count_down("l", None))), "LATCH.COUNTDOWN l");
@@ -394,22 +326,22 @@ mod tests {
             typed(wait(Mode::Latch, "l", "w", SECOND, Some(SECOND), Some(1), Some("id"))),
             "LATCH.WAIT l w 1000 SESSION id"
         );
-        assert_eq!(typed(cancel(Mode::Latch, "l", "w")), "LATCH.CANCEL l w");
+        assert_eq!(typed(Ok(cancel(Mode::Latch, "l", "w"))), "LATCH.CANCEL l w");
         assert_eq!(typed(open_session(SECOND)), "SESSION.OPEN 1000");
         assert_eq!(typed(next("id", 7, SECOND)), "SESSION.NEXT id 7 1000");
         assert_eq!(typed(Ok(close_session("id"))), "SESSION.CLOSE id");
-        assert_eq!(typed(list(10)), "LOCK.LIST COUNT 10");
+        assert_eq!(typed(Ok(list(10))), "LOCK.LIST COUNT 10");
         assert_eq!(typed(Ok(profile(10, false))), "LOCK.PROFILE COUNT 10");
         assert_eq!(typed(Ok(profile(10, true))), "LOCK.PROFILE COUNT 10 RESET");
-        assert_eq!(typed(force_release("k")), "LOCK.FORCERELEASE k");
+        assert_eq!(typed(Ok(force_release("k"))), "LOCK.FORCERELEASE k");
     }
 
     #[test]
     fn keys_and_owners_may_be_any_bytes() {
         let key: &[u8] = b"\x00\xff k";
         let owner = vec![0_u8, 10, 13];
-        assert_eq!(typed(cancel(Mode::Alone, key, &owner)), r"LOCK.CANCEL \x00\xff k \x00\n\r");
-        assert_eq!(typed(cancel(Mode::Alone, String::from("k"), 7)), "LOCK.CANCEL k 7");
+        assert_eq!(typed(Ok(cancel(Mode::Alone, key, &owner))), r"LOCK.CANCEL \x00\xff k \x00\n\r");
+        assert_eq!(typed(Ok(cancel(Mode::Alone, String::from("k"), 7))), "LOCK.CANCEL k 7");
     }
 
     #[test]
@@ -428,7 +360,7 @@ mod tests {
                 acquire(Mode::Alone, "k", "a", bad, None),
                 wait(Mode::Alone, "k", "a", bad, None, None, None),
                 wait(Mode::Alone, "k", "a", SECOND, Some(bad), None, None),
-                renew(Mode::Alone, "k", "a", bad),
+                renew(Mode::Alone, "k", "a", bad, None),
             ] {
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::Client, "{bad:?}");
             }

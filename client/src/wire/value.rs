@@ -50,7 +50,8 @@ impl Read for Value {
 }
 
 /// Named fields: a map in RESP3, names and values by turns in RESP2. Fields that this version does
-/// not know are left alone, so that a newer server can say more.
+/// not know are left alone, so that a newer server can say more. They are taken by the names that
+/// they have in Rust: `lease_left` for what a server calls `lease-left`.
 pub(crate) struct Fields(Vec<(Value, Value)>);
 
 impl Fields {
@@ -69,7 +70,8 @@ impl Fields {
         &mut self,
         name: &'static str,
     ) -> Result<Option<T>, ParsingError> {
-        let at = self.0.iter().position(|(field, _)| is_text(field, name));
+        let there = name.replace('_', "-");
+        let at = self.0.iter().position(|(field, _)| is_text(field, &there));
         at.map(|at| T::read(self.0.swap_remove(at).1, name)).transpose()
     }
 }

@@ -3,7 +3,7 @@
 use super::Lock;
 use crate::engine::owner::Owner;
 use crate::wire::error::Error;
-use crate::wire::info::{self, LockInfo, LockState};
+use crate::wire::info::{LockInfo, LockState};
 use crate::wire::reply;
 use crate::wire::request::{self, Mode};
 use redis::{Cmd, ParsingError, Value};
@@ -25,7 +25,7 @@ impl Lock {
     ///
     /// Dropped, it may or may not be carried out.
     pub async fn force_release(&self) -> Result<bool, Error> {
-        self.send_once(&request::force_release(&*self.key)?, reply::done).await
+        self.send_once(&request::force_release(&*self.key), reply::read).await
     }
 
     /// What the server knows about the lock at this moment.
@@ -47,7 +47,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<LockInfo, Error> {
-        self.look(&request::info(&*self.key, None)?, info::info).await
+        self.look(&request::info(&*self.key, None), reply::read).await
     }
 
     /// The same with the first `count` of those who wait, next in line first.
@@ -66,7 +66,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn info_with_waiters(&self, count: u32) -> Result<LockInfo, Error> {
-        self.look(&request::info(&*self.key, Some(count))?, info::info).await
+        self.look(&request::info(&*self.key, Some(count)), reply::read).await
     }
 
     /// Whether somebody holds it at this moment. To take a lock if it is free, take it.

@@ -1,7 +1,7 @@
 //! The commands of semaphores and latches, as methods of a connection.
 
 use super::send;
-use crate::wire::info::{self, LatchInfo, SemaphoreInfo};
+use crate::wire::info::{LatchInfo, SemaphoreInfo};
 use crate::wire::outcome::{self, Queued};
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack, Mode};
@@ -34,40 +34,40 @@ commands! {
 pub trait AsyncSemaphoreCommands {
     /// Says how many permits there are.
     sem_set(key, permits: u32) -> () =
-        request::set_permits(key, permits, false), |_| Ok(());
+        Ok(request::set_permits(key, permits, false)), |_| Ok(());
 
     /// The same, unless it was said before: `true` if it was not.
     sem_set_once(key, permits: u32) -> bool =
-        request::set_permits(key, permits, true), |said| Ok(said != Value::Nil);
+        Ok(request::set_permits(key, permits, true)), |said| Ok(said != Value::Nil);
 
     /// Takes `permits` permits if they are free; how many the owner holds then.
     sem_acquire(key, owner, permits: u32, lease: Duration) -> Option<u64> =
-        request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits)), reply::holds_left;
+        request::acquire(Mode::Permits(permits), key, owner, lease, Some(permits));
 
     /// Takes all permits that are free; how many they are, if any is.
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
-        request::acquire(Mode::AllPermits, key, owner, lease, None), reply::holds_left;
+        request::acquire(Mode::AllPermits, key, owner, lease, None);
 
     /// Takes `permits` permits, in line behind those who came earlier. `None` when `timeout` has passed
     /// or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
-        request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None), reply::holds_left;
+        request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
 
     /// Gives back all permits of this owner; `None` if it holds none.
     sem_release(key, owner) -> Option<u64> =
-        request::release(Mode::Permits(1), key, owner, GiveBack::All), reply::holds_left;
+        Ok(request::release(Mode::Permits(1), key, owner, GiveBack::All));
 
     /// Sets the lease, which runs from now; `None` if this owner holds nothing.
     sem_renew(key, owner, lease: Duration) -> Option<Duration> =
-        request::renew(Mode::Permits(1), key, owner, lease), reply::lease;
+        request::renew(Mode::Permits(1), key, owner, lease, None);
 
     /// Takes this owner out of the queue; `false` if it was in none.
     sem_cancel(key, owner) -> bool =
-        request::cancel(Mode::Permits(1), key, owner), reply::done;
+        Ok(request::cancel(Mode::Permits(1), key, owner));
 
     /// Says how many permits there are, and how many are taken.
     sem_info(key) -> SemaphoreInfo =
-        request::semaphore_info(key), info::semaphore;
+        Ok(request::semaphore_info(key));
 }
 }
 
@@ -95,7 +95,7 @@ pub trait AsyncLatchCommands {
     /// Counts down by one, once for each participant that is named; how many are left, `None` if the
     /// latch is open.
     latch_count_down(key, participant: Option<&[u8]>) -> Option<u64> =
-        Ok(request::count_down(key, participant)), reply::holds_left;
+        Ok(request::count_down(key, participant));
 
     /// Waits until the latch is open; `false` if `timeout` has passed before.
     latch_wait(key, waiter, timeout: Option<Duration>) -> bool =
@@ -103,11 +103,11 @@ pub trait AsyncLatchCommands {
 
     /// Takes this waiter out of those who wait; `false` if it was none of them.
     latch_cancel(key, waiter) -> bool =
-        request::cancel(Mode::Latch, key, waiter), reply::done;
+        Ok(request::cancel(Mode::Latch, key, waiter));
 
     /// Says how many are still to count down.
     latch_info(key) -> LatchInfo =
-        Ok(request::latch_info(key)), info::latch;
+        Ok(request::latch_info(key));
 }
 }
 
