@@ -25,7 +25,7 @@ pub struct Leader {
 ///
 /// The server tells of changes as they happen: it costs the server some hundred bytes and no
 /// connection, and several observers of one client cost it no more than one. Only the newest state
-/// is kept, so who looks seldom sees no more than that. **LeasePolicy never go back**, also while the server
+/// is kept, so who looks seldom sees no more than that. **Terms never go back**, also while the server
 /// is replaced by another one: who leads is asked anew there, and what a deposed server says of an
 /// earlier term is not shown. As long as no server can be reached it stays at what was seen last.
 ///
