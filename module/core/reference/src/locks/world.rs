@@ -31,12 +31,16 @@ pub struct World {
     pub last_token: u64,
 }
 
+/// How much later the date is at the beginning: more than all steps of a walk can set it back.
+const DATE_MS: i64 = 100_000_000;
+
 impl World {
     /// An empty table that looks at each lock at least this often, in milliseconds.
     pub fn new(look_every: Option<u64>) -> Self {
         let limits = Limits { waiters: 100, waiters_per_key: 100, ..Limits::UNLIMITED };
-        let clock = Clock::new();
-        let mut table = Table::new(limits);
+        let (mut clock, mut table) = (Clock::new(), Table::new(limits));
+        // However often the date is set back, it stays after 1970.
+        clock.pass(0, DATE_MS, &mut table);
         table.look_every = look_every.map(Millis);
         Self {
             table,
