@@ -1,21 +1,18 @@
 //! Which locks had to be waited for when they were last asked for, so that who asks next goes
 //! straight to the end of the line. A wrong guess costs a command or a renewal, nothing else.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PLACES: usize = 4096;
 
+/// Which locks share a place is the same in each process, so that a simulation can repeat it.
 #[derive(Debug)]
-pub(crate) struct Contended {
-    hasher: RandomState,
-    places: Box<[AtomicBool]>,
-}
+pub(crate) struct Contended(Box<[AtomicBool]>);
 
 impl Default for Contended {
     fn default() -> Self {
-        let places = (0..PLACES).map(|_| AtomicBool::new(false)).collect();
-        Self { hasher: RandomState::new(), places }
+        Self((0..PLACES).map(|_| AtomicBool::new(false)).collect())
     }
 }
 
@@ -31,7 +28,7 @@ impl Contended {
     }
 
     fn place(&self, key: &[u8]) -> Option<&AtomicBool> {
-        let hash = usize::try_from(self.hasher.hash_one(key) % PLACES as u64).ok()?;
-        self.places.get(hash)
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        self.0.get(usize::try_from(hash % PLACES as u64).ok()?)
     }
 }
