@@ -118,6 +118,8 @@ impl Builder {
     /// client acquires no more locks in a second than its replicas answer in turn, a thousand if
     /// that takes a millisecond. With a replica down, so many held locks that their renewals come in
     /// more than 25 batches of 500 wait for each other's timeouts. Several clients share that load.
+    /// The server counts connections: a replica that reconnects while the primary still waits for its
+    /// old connection, `repl-timeout` at most, may answer for two.
     /// What it does and does not guarantee:
     /// [Failover](crate#failover).
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
