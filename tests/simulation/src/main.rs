@@ -7,44 +7,47 @@
 //! cargo run --release -p kvlock-simulation -- --scene single --off bound-stays
 //! ```
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is run by hand")]
+#![allow(clippy::print_stdout, reason = "it is run by hand")]
 
 #[path = "../../harness/commit.rs"]
 mod commit;
 
+use clap::Parser;
 use kvlock_core::Bug;
 use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// What is asked for.
-struct Arguments {
+/// Simulates clients and servers in virtual time, and checks what is promised
+#[derive(Parser)]
+struct Options {
+    /// First seed
+    #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
+    /// Number of seeds
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     seeds: u64,
+    /// Number of steps of each
+    #[arg(long, value_name = "N", default_value_t = 1000)]
     steps: u64,
-    one: Option<u64>,
-    settings: Settings,
+    /// Only this seed, with its log
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Topology and faults
+    #[arg(long, value_parser = |name: &str| named(&Scene::ALL, name))]
+    scene: Option<Scene>,
+    /// What keeps grants in failovers
+    #[arg(long, value_parser = |name: &str| named(&Keeping::ALL, name))]
+    keeping: Option<Keeping>,
+    /// Safeguard to switch off, or bug of the core to plant
+    #[arg(long, value_parser = safeguard)]
+    off: Option<Safeguard>,
 }
 
-fn arguments() -> Result<Arguments, String> {
-    let mut asked =
-        Arguments { from: 0, seeds: 1_000, steps: 1_000, one: None, settings: Settings::all() };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let value = words.next().ok_or_else(|| format!("{word} wants a value"))?;
-        let number = || value.parse::<u64>().map_err(|why| format!("{word} {value}: {why}"));
-        match word.as_str() {
-            "--from" => asked.from = number()?,
-            "--seeds" => asked.seeds = number()?,
-            "--steps" => asked.steps = number()?,
-            "--seed" => asked.one = Some(number()?),
-            "--scene" => asked.settings.scene = Some(named(&Scene::ALL, &value)?),
-            "--keeping" => asked.settings.keeping = Some(named(&Keeping::ALL, &value)?),
-            "--off" => asked.settings.off = Some(safeguard(&value)?),
-            _ => return Err(format!("{word} is not known")),
-        }
+impl Options {
+    fn settings(&self) -> Settings {
+        Settings { scene: self.scene, keeping: self.keeping, off: self.off }
     }
-    Ok(asked)
 }
 
 /// A safeguard, or the one that a planted bug of the core switches off.
@@ -56,35 +59,30 @@ fn safeguard(name: &str) -> Result<Safeguard, String> {
 /// The one that is called so.
 fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> Result<T, String> {
     let found = all.iter().find(|one| format!("{one:?}").eq_ignore_ascii_case(name));
-    found.copied().ok_or_else(|| format!("{name} is none of {all:?}"))
+    found.copied().ok_or_else(|| format!("it is none of {all:?}"))
 }
 
 fn main() -> ExitCode {
-    let asked = match arguments() {
-        Ok(asked) => asked,
-        Err(trouble) => {
-            eprintln!("{trouble}");
-            return ExitCode::from(2);
-        }
-    };
-    if let Some(seed) = asked.one {
-        return show(seed, &asked);
+    let options = Options::parse();
+    let Options { from, seeds, steps, seed, .. } = options;
+    let settings = options.settings();
+    if let Some(seed) = seed {
+        return show(seed, steps, &settings);
     }
     let (begun, mut counts, mut bad) = (Instant::now(), Counts::default(), 0_u64);
-    for seed in asked.from..asked.from + asked.seeds {
-        let report = run(seed, asked.steps, &asked.settings, false);
+    for seed in from..from + seeds {
+        let report = run(seed, steps, &settings, false);
         counts.add(&report.counts);
         if let Some(violation) = report.violation {
             bad += 1;
             println!("seed {seed}: {violation}");
             if bad == 1 {
-                tell(seed, &asked);
+                tell(seed, steps, &settings);
             }
         }
     }
     println!("{counts:?}");
-    let (seeds, steps) = (asked.seeds, asked.steps);
-    let (commit, from, time) = (commit::commit(), asked.from, begun.elapsed());
+    let (commit, time) = (commit::commit(), begun.elapsed());
     println!(
         "{commit}: {seeds} seeds from {from} of {steps} steps in {time:.0?}: {bad} violations"
     );
@@ -92,10 +90,10 @@ fn main() -> ExitCode {
 }
 
 /// One seed, with its log, as far as it takes to go wrong.
-fn show(seed: u64, asked: &Arguments) -> ExitCode {
-    let report = run(seed, asked.steps, &asked.settings, true);
+fn show(seed: u64, steps: u64, settings: &Settings) -> ExitCode {
+    let report = run(seed, steps, settings, true);
     if report.violation.is_some() {
-        tell(seed, asked);
+        tell(seed, steps, settings);
         return ExitCode::FAILURE;
     }
     report.log.iter().for_each(|line| println!("{line}"));
@@ -103,8 +101,8 @@ fn show(seed: u64, asked: &Arguments) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn tell(seed: u64, asked: &Arguments) {
-    let (steps, report) = shrink(seed, asked.steps, &asked.settings);
+fn tell(seed: u64, steps: u64, settings: &Settings) {
+    let (steps, report) = shrink(seed, steps, settings);
     report.log.iter().for_each(|line| println!("{line}"));
     println!("seed {seed}, {steps} steps: {:?}", report.violation);
 }
