@@ -3,8 +3,7 @@
 
 use crate::report::Report;
 use harness::cluster::Cluster;
-use harness::sentinel::NAME;
-use harness::site::Site;
+use harness::site::{NAME, Site};
 use harness::{Connection, Server, Value, cmd, wait};
 use kvlock::Client;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,8 +44,7 @@ struct Taken {
 }
 
 fn of_sentinel(count: u64) -> Vec<Taken> {
-    let options = Server::options();
-    let site = Site::start(&[options.clone(), options.clone(), options]);
+    let site = Site::of(3);
     for sentinel in site.sentinels() {
         sentinel.connect().call(cmd!["SENTINEL", "SET", NAME, "failover-timeout", 3000]);
     }
@@ -118,12 +116,8 @@ fn kill(
         times.iter().copied().find(|at| *at > from)
     };
     let start = Instant::now();
-    wait::until("all have been granted something", LONGEST, || {
-        if grants.iter().all(|times| has(times, start).is_some()) {
-            Ok(())
-        } else {
-            Err(String::new())
-        }
+    wait::until_is("all have been granted something", LONGEST, true, || {
+        grants.iter().all(|times| has(times, start).is_some())
     });
     server.kill9();
     let killed = Instant::now();

@@ -24,9 +24,9 @@
 //! | a server process | [`server`], [`options`] |
 //! | any other process, which ends with the test | [`launch`] |
 //! | several of them as a cluster | [`cluster`] |
-//! | a primary, its replicas and their Sentinels | [`sentinel`] |
 //! | a port that is free | [`port`] |
-//! | something that cuts a server off | [`proxy`], and [`site`] with Sentinels |
+//! | a primary, its replicas and their Sentinels, each server behind a proxy | [`site`] |
+//! | something that cuts a server off | [`proxy`] |
 //! | a wall clock that a test sets | [`clock`] |
 //! | a disk that a test slows down, and a loss of power | [`disk`] |
 //! | a connection that sees every byte | [`resp`] |
@@ -71,7 +71,6 @@ pub mod port;
 pub mod proxy;
 pub mod random;
 pub mod resp;
-pub mod sentinel;
 pub mod server;
 mod shim;
 pub mod site;

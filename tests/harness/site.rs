@@ -4,12 +4,18 @@
 
 use crate::options::Options;
 use crate::proxy::Proxy;
-use crate::sentinel::{
-    AGREEMENT, NAME, SENTINELS, primary_port, sentinel_at, url_of, wait_until_acquainted,
-    wait_until_agreed,
-};
 use crate::server::Server;
-use crate::{Connection, Value, cmd, observe, wait};
+use crate::{Connection, Kind, Value, cmd, observe, wait};
+use std::time::Duration;
+
+/// By what name the Sentinels know the primary.
+pub const NAME: &str = "mymaster";
+
+/// How long a failover and what follows from it may take.
+const AGREEMENT: Duration = Duration::from_secs(60);
+
+const SENTINELS: usize = 3;
+const QUORUM: usize = 2;
 
 /// All of them; they are killed when this is dropped.
 #[derive(Debug)]
@@ -20,6 +26,11 @@ pub struct Site {
 }
 
 impl Site {
+    /// With that many servers.
+    pub fn of(servers: usize) -> Self {
+        Self::start(&vec![Server::options(); servers])
+    }
+
     /// One server for each of these; the first is the primary. Returns when the others follow it
     /// and all Sentinels know all there is to know.
     pub fn start(options: &[Options]) -> Self {
@@ -49,6 +60,11 @@ impl Site {
         &self.servers[number]
     }
 
+    /// [`primary`](Self::primary), reached without its proxy.
+    pub fn primary_server(&self) -> &Server {
+        self.server(self.primary())
+    }
+
     /// The proxy before that server.
     pub fn proxy(&self, number: usize) -> &Proxy {
         &self.proxies[number]
@@ -66,7 +82,9 @@ impl Site {
 
     /// The address of all this as the client takes it.
     pub fn url(&self) -> String {
-        url_of(&self.sentinels)
+        let ports = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port()));
+        let hosts = ports.collect::<Vec<_>>().join(",");
+        format!("redis-sentinel://{hosts}/?sentinelServiceName={NAME}")
     }
 
     /// The server that the first Sentinel takes for the primary.
@@ -85,17 +103,24 @@ impl Site {
     /// Has the Sentinels make another server the primary, and returns that.
     pub fn fail_over(&self) -> usize {
         let before = self.primary();
-        // Refused while there was one just now.
-        wait::until("a failover begins", AGREEMENT, || {
-            let answer = self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]);
-            if answer.is_error() { Err(answer.to_string()) } else { Ok(()) }
+        // Refused while there is one or was just now; given up when the Sentinel does not reach the replica.
+        wait::until("a failover succeeds", AGREEMENT, || {
+            if self.primary() != before {
+                return Ok(());
+            }
+            Err(self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]).to_string())
         });
         self.wait_for_successor(before)
     }
 
     /// Returns the next primary when the one before has been given up by all Sentinels.
     pub fn wait_for_successor(&self, before: usize) -> usize {
-        wait_until_agreed(&self.sentinels, self.proxies[before].port());
+        let given_up = self.proxies[before].port();
+        wait::until("the Sentinels agree on another primary", AGREEMENT, || {
+            let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
+            let agreed = ports[0] != given_up && ports.iter().all(|port| *port == ports[0]);
+            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
+        });
         let primary = self.primary();
         self.wait_for_role(primary, "master");
         primary
@@ -136,12 +161,8 @@ impl Site {
 
     /// Waits until that many replicas follow that server.
     pub fn wait_for_replicas(&self, number: usize, count: i64) {
-        wait::until("its replicas follow it", AGREEMENT, || {
-            let mut server = self.servers[number].connect();
-            match observe::info_number(&mut server, "connected_slaves") {
-                seen if seen == count => Ok(()),
-                seen => Err(seen.to_string()),
-            }
+        wait::until_is("its replicas follow it", AGREEMENT, count, || {
+            observe::info_number(&mut self.servers[number].connect(), "connected_slaves")
         });
     }
 }
@@ -151,4 +172,38 @@ fn replication(server: &Server) -> String {
     let Ok(mut server) = Connection::open(server.port()) else { return "gone".to_owned() };
     server.send(cmd!["INFO", "replication"]);
     server.receive(AGREEMENT).map_or_else(|gone| format!("{gone:?}"), |info| info.text())
+}
+
+/// Waits until these Sentinels know each other and that many replicas.
+fn wait_until_acquainted(sentinels: &[Server], replicas: usize) {
+    for sentinel in sentinels {
+        let mut connection = sentinel.connect();
+        wait::until("it knows the others", AGREEMENT, || {
+            let known = connection.call(cmd!["SENTINEL", "MASTER", NAME]);
+            let is = |field: &str, count: usize| known.field(field).text() == count.to_string();
+            let all = is("num-other-sentinels", sentinels.len() - 1) && is("num-slaves", replicas);
+            if all { Ok(()) } else { Err(known.to_string()) }
+        });
+    }
+}
+
+/// A Sentinel that watches over that primary, to be started.
+pub fn sentinel_of(primary: &Server) -> Options {
+    sentinel_at(primary.kind(), primary.port())
+}
+
+/// A Sentinel that watches over the primary that is reached at that port.
+fn sentinel_at(kind: &Kind, port: u16) -> Options {
+    Server::options()
+        .kind(kind)
+        .sentinel()
+        .config("sentinel monitor", format_args!("{NAME} 127.0.0.1 {port} {QUORUM}"))
+        .config("sentinel down-after-milliseconds", format_args!("{NAME} 1000"))
+        .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
+}
+
+/// At what port that Sentinel says that the primary is.
+fn primary_port(sentinel: &Server) -> u16 {
+    let answer = sentinel.connect().call(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+    answer[1].text().parse().expect("a port")
 }

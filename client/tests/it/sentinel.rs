@@ -1,7 +1,7 @@
 //! A client of a primary that Sentinels watch over, while that becomes another.
 
 use super::{SOON, soon};
-use harness::sentinel::{Watched, sentinel_of};
+use harness::site::{self, Site, sentinel_of};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
@@ -10,13 +10,13 @@ use std::time::Duration;
 /// Longer than any failover: what ends earlier was not ended by the lease.
 const LONG: Duration = Duration::from_secs(600);
 
-async fn client(watched: &Watched) -> Client {
-    client_with(watched, LONG).await
+async fn client(site: &Site) -> Client {
+    client_with(site, LONG).await
 }
 
-async fn client_with(watched: &Watched, lease: Duration) -> Client {
+async fn client_with(site: &Site, lease: Duration) -> Client {
     let builder = Client::builder().lease(lease).patience(Duration::from_secs(60));
-    builder.connect(watched.url()).await.unwrap()
+    builder.connect(site.url()).await.unwrap()
 }
 
 /// The replica is not behind.
@@ -43,13 +43,13 @@ fn wait_for_lease(server: &Server, key: &str, at_least_ms: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_lock_is_kept_through_a_failover() {
-    let watched = Watched::start(1);
-    let client = client(&watched).await;
+    let site = Site::of(2);
+    let client = client(&site).await;
     let guard = client.lock("k").acquire().await.unwrap();
     // Shorter there than what a renewal sets, so that one shows.
-    watched.primary().connect().run("PEXPIRE k 300000");
-    settle(watched.primary(), &watched.servers()[1]);
-    let primary = tokio::task::block_in_place(|| watched.fail_over());
+    site.primary_server().connect().run("PEXPIRE k 300000");
+    settle(site.primary_server(), site.server(1));
+    let primary = site.server(tokio::task::block_in_place(|| site.fail_over()));
     wait_for_lease(primary, "k", 500_000);
     assert!(!guard.is_lost());
     soon(talks_to(&client, primary)).await;
@@ -73,9 +73,9 @@ async fn talks_to(client: &Client, primary: &Server) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_died_with_the_primary_is_lost_at_once() {
-    let watched = Watched::start(1);
-    let client = client(&watched).await;
-    let (primary, replica) = (&watched.servers()[0], &watched.servers()[1]);
+    let site = Site::of(2);
+    let client = client(&site).await;
+    let (primary, replica) = (site.server(0), site.server(1));
     cut_off(primary, replica);
     let guard = client.lock("k").acquire().await.unwrap();
     primary.kill9();
@@ -91,10 +91,10 @@ async fn a_lock_that_died_with_the_primary_is_lost_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_are_asked_over_one_connection_however_many_wait() {
-    let watched = Watched::start(1);
-    let client = client(&watched).await;
-    let mut eye = watched.primary().connect();
-    let mut eyes: Vec<_> = watched.sentinels().iter().map(Server::connect).collect();
+    let site = Site::of(2);
+    let client = client(&site).await;
+    let mut eye = site.primary_server().connect();
+    let mut eyes: Vec<_> = site.sentinels().iter().map(Server::connect).collect();
     let mut connections = || -> i64 {
         let counts = |eye| observe::info_number(eye, "total_connections_received");
         eyes.iter_mut().map(counts).sum()
@@ -120,23 +120,23 @@ async fn sentinels_are_asked_over_one_connection_however_many_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
-    let watched = Watched::start(1);
-    let client = client(&watched).await;
-    let mut eye = watched.primary().connect();
+    let site = Site::of(2);
+    let client = client(&site).await;
+    let mut eye = site.primary_server().connect();
     eye.run("LOCK.ACQUIRE k somebody 600000");
-    settle(watched.primary(), &watched.servers()[1]);
+    settle(site.primary_server(), site.server(1));
     let held = client.lock("l").acquire().await.unwrap();
-    settle(watched.primary(), &watched.servers()[1]);
+    settle(site.primary_server(), site.server(1));
     let lock = client.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     observe::wait_for_waiters(&mut eye, "k", 1);
 
-    let before = watched.primary();
-    before.signal(Signal::SIGSTOP);
+    let before = site.primary();
+    site.server(before).signal(Signal::SIGSTOP);
     let lock = client.lock("m");
     let asker = tokio::spawn(async move { lock.acquire().await });
-    let primary = tokio::task::block_in_place(|| watched.wait_for_successor(before));
-    let mut eye = primary.connect();
+    let next = tokio::task::block_in_place(|| site.wait_for_successor(before));
+    let mut eye = site.server(next).connect();
     observe::wait_for_waiters(&mut eye, "k", 1);
     assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
     for task in [waiter, asker] {
@@ -144,30 +144,30 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
         soon(guard.release()).await.unwrap();
     }
     assert!(!held.is_lost());
-    before.signal(Signal::SIGCONT);
+    site.server(before).signal(Signal::SIGCONT);
     soon(held.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_that_are_gone_are_passed_over() {
-    let watched = Watched::start(1);
-    watched.sentinels()[0].kill9();
-    let client = client(&watched).await;
+    let site = Site::of(2);
+    site.sentinels()[0].kill9();
+    let client = client(&site).await;
     let guard = client.lock("k").acquire().await.unwrap();
-    watched.sentinels()[1].signal(Signal::SIGSTOP);
-    let other = soon(Client::connect(watched.url())).await.unwrap();
+    site.sentinels()[1].signal(Signal::SIGSTOP);
+    let other = soon(Client::connect(site.url())).await.unwrap();
     assert!(other.lock("k").try_acquire().await.unwrap().is_none());
     soon(guard.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_the_sentinels_is_told() {
-    let watched = Watched::start(0);
-    let unknown = watched.url().replace("=mymaster", "=other");
+    let site = Site::of(1);
+    let unknown = site.url().replace("=mymaster", "=other");
     let told = Client::connect(unknown).await.unwrap_err();
     assert!(matches!(&told, Error::Config(text) if text.contains("\"other\"")), "{told}");
 
-    let sentinel = sentinel_of(watched.primary()).config("requirepass", "secret").start();
+    let sentinel = sentinel_of(site.primary_server()).config("requirepass", "secret").start();
     let port = sentinel.port();
     let at = format!("redis-sentinel://127.0.0.1:{port}/?sentinelServiceName=mymaster");
     let told = Client::connect(&at).await.unwrap_err();
@@ -186,14 +186,14 @@ async fn what_is_wrong_with_the_sentinels_is_told() {
 async fn a_sentinel_that_names_a_server_that_is_gone_is_passed_over() {
     let gone = Server::start();
     let outdated = sentinel_of(&gone).start();
-    let named = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", harness::sentinel::NAME);
+    let named = format!("SENTINEL GET-MASTER-ADDR-BY-NAME {}", site::NAME);
     assert_eq!(outdated.connect().run(&named)[1].text(), gone.port().to_string());
     gone.kill9();
-    let watched = Watched::start(0);
+    let site = Site::of(1);
     let first = format!("redis-sentinel://127.0.0.1:{},", outdated.port());
-    let url = watched.url().replace("redis-sentinel://", &first);
+    let url = site.url().replace("redis-sentinel://", &first);
     let client = soon(Client::connect(url)).await.unwrap();
     let guard = soon(client.lock("k").acquire()).await.unwrap();
-    assert_eq!(watched.primary().connect().run("EXISTS k"), Value::Integer(1));
+    assert_eq!(site.primary_server().connect().run("EXISTS k"), Value::Integer(1));
     soon(guard.release()).await.unwrap();
 }
