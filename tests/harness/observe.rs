@@ -32,10 +32,7 @@ pub fn info_number(connection: &mut Connection, field: &str) -> i64 {
 
 /// Waits until a field of `INFO` is that number.
 pub fn wait_for_info(connection: &mut Connection, field: &str, number: i64) {
-    wait::until(field, PATIENCE, || match info_number(connection, field) {
-        seen if seen == number => Ok(()),
-        seen => Err(seen.to_string()),
-    });
+    wait::until_is(field, PATIENCE, number, || info_number(connection, field));
 }
 
 /// The flags that `CLIENT LIST` shows for a client; `None` when there is no such client.
@@ -59,10 +56,7 @@ pub fn wait_until_blocked(connection: &mut Connection, id: i64) {
 
 /// Waits until the server has noticed that the client is gone.
 pub fn wait_until_gone(connection: &mut Connection, id: i64) {
-    wait::until("the client is gone", PATIENCE, || match client_flags(connection, id) {
-        None => Ok(()),
-        Some(flags) => Err(format!("flags {flags}")),
-    });
+    wait::until_is("the client is gone", PATIENCE, None, || client_flags(connection, id));
 }
 
 /// Waits until exactly that many clients are blocked in commands of any kind.

@@ -4,6 +4,7 @@
 //! wrong on a slow one. So this sleeps between two looks only. What sleeps elsewhere paces a load,
 //! or gives something that must *not* happen the time to happen: [`observe::let_pass`](crate::observe::let_pass).
 
+use std::fmt::Debug;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,19 @@ pub fn until<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result
             Err(_) => sleep(BETWEEN_LOOKS),
         }
     }
+}
+
+/// Looks until it sees that value.
+pub fn until_is<T: Debug + PartialEq>(
+    what: &str,
+    deadline: Duration,
+    value: T,
+    mut look: impl FnMut() -> T,
+) {
+    until(what, deadline, || {
+        let seen = look();
+        if seen == value { Ok(()) } else { Err(format!("{seen:?}")) }
+    });
 }
 
 /// Lets a time pass that is a fact of the system, and no guess of how long something takes.

@@ -81,14 +81,8 @@ impl Stage {
         let replica = replica.replica_of(&server).start();
         let mut eye = server.connect();
         observe::wait_for_replica(&mut eye, &mut replica.connect());
-        wait::until(
-            "the child that fed the replica has ended",
-            SOON,
-            || match observe::info_number(&mut eye, "rdb_bgsave_in_progress") {
-                0 => Ok(()),
-                _ => Err("it runs".to_owned()),
-            },
-        );
+        // The child that fed the replica has ended.
+        observe::wait_for_info(&mut eye, "rdb_bgsave_in_progress", 0);
         Self { server, replica, eye, db: 0, grants: 0 }
     }
 

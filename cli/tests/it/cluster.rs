@@ -41,9 +41,8 @@ fn a_command_goes_on_while_its_lock_moves() {
     running.done().assert_code(0);
     next.done().assert_code(0);
     let mut there = away.connect();
-    wait::until("it is released there", SOON, || match there.call(cmd!["EXISTS", key]) {
-        Value::Integer(0) => Ok(()),
-        held => Err(held.to_string()),
+    wait::until_is("it is released there", SOON, Value::Integer(0), || {
+        there.call(cmd!["EXISTS", key])
     });
 
     there.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);

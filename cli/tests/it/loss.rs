@@ -170,10 +170,7 @@ fn is_replaced_after(signal: Signal) {
     let keeper = run.keeper();
     keeper.signal(signal);
     keeper.wait_until_gone();
-    wait::until("there is another keeper", SOON, || match run.called("lock-keeper").len() {
-        1 => Ok(()),
-        other => Err(other.to_string()),
-    });
+    wait::until_is("there is another keeper", SOON, 1, || run.called("lock-keeper").len());
     assert!(command.is_alive() && grandchild.is_alive());
     run.signal(Signal::SIGSTOP);
     granted(&mut next);

@@ -222,11 +222,8 @@ fn no_more_commands_than_there_are_permits_run_at_a_time() {
     assert_eq!(done.err, "kvlock: k: not enough permits are free\n");
     assert_eq!(stage.control.run("SEM.INFO k").field("used"), &Value::Integer(2));
     let both = stage.run(&["--permits", "2/2"], "echo ${KVLOCK_TOKEN-none} >both");
-    harness::wait::until("it waits", super::SOON, || {
-        match stage.control.run("SEM.INFO k").field("waiters").integer() {
-            1 => Ok(()),
-            seen => Err(seen.to_string()),
-        }
+    harness::wait::until_is("it waits", super::SOON, 1, || {
+        stage.control.run("SEM.INFO k").field("waiters").integer()
     });
     drop((one, one_process, two, two_process));
     both.done().assert_code(0);

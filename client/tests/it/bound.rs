@@ -169,10 +169,7 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     stage.server.kill9();
     stage.server.restart();
     stage.control = stage.server.connect();
-    wait::until("they are bound again", SOON, || match stage.bound() {
-        20 => Ok(()),
-        other => Err(other.to_string()),
-    });
+    wait::until_is("they are bound again", SOON, 20, || stage.bound());
     for guard in guards {
         assert!(!guard.is_lost());
         soon(guard.release()).await.unwrap();
@@ -272,11 +269,6 @@ async fn sessions_of_which_nothing_is_wanted_are_closed() {
     let refused = soon(stage.client.lock("k").acquire_within(Duration::from_millis(50))).await;
     assert!(refused.unwrap().is_none());
     soon(guard.release()).await.unwrap();
-    wait::until("none is there", SOON, || {
-        match observe::info_number(&mut stage.control, "kvlock_sessions") {
-            0 => Ok(()),
-            other => Err(other.to_string()),
-        }
-    });
+    observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
     assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions_gone"), 0);
 }

@@ -177,9 +177,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
     let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     for moment in EVERY {
         proxy.cut("LOCK.RENEW", moment);
-        wait::until("a renewal was cut", SOON, || {
-            if proxy.has_cut() { Ok(()) } else { Err("not yet".to_owned()) }
-        });
+        wait::until_is("a renewal was cut", SOON, true, || proxy.has_cut());
         let token = i64::try_from(guard.token().value()).unwrap();
         // A lease ends at the same moment until it is renewed.
         let end = || Instant::now() + guard.lease_left();

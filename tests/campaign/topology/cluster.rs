@@ -91,8 +91,8 @@ impl Topology for Nodes {
             if !primary.is_running() {
                 return self.cluster.wait_for_takeover(replica);
             }
-            wait::until("its replica takes over", Duration::from_secs(60), || {
-                if is_master(replica) { Ok(()) } else { Err("not yet".to_owned()) }
+            wait::until_is("its replica takes over", Duration::from_secs(60), true, || {
+                is_master(replica)
             });
         }))
     }

@@ -71,12 +71,7 @@ impl Topology for Pair {
     fn recover(&self) {
         let (primary, replica) = self.roles();
         observe::wait_for_replica_link(&mut replica.connect());
-        wait::until("the primary knows it", SOON, || {
-            match observe::info_number(&mut primary.connect(), "connected_slaves") {
-                1 => Ok(()),
-                count => Err(count.to_string()),
-            }
-        });
+        observe::wait_for_info(&mut primary.connect(), "connected_slaves", 1);
     }
 
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {

@@ -22,10 +22,7 @@ fn close(at: &mut Connection, session: &str) -> i64 {
     let released = |at: &mut Connection| observe::info_number(at, "kvlock_bound_released");
     let before = released(at);
     assert_eq!(at.call(cmd!["SESSION.CLOSE", session]), Value::Integer(1));
-    wait::until("nothing is bound", SOON, || match observe::info_number(at, "kvlock_bound") {
-        0 => Ok(()),
-        left => Err(left.to_string()),
-    });
+    observe::wait_for_info(at, "kvlock_bound", 0);
     released(at) - before
 }
 
@@ -59,9 +56,8 @@ fn a_release_for_a_session_arrives_with_the_slot() {
     pair.copy_as_a_whole(SLOT);
     assert_eq!(close(&mut home, &here), 1);
     ok(&home.run("DEBUG SLOTMIGRATION PREVENT-PAUSE 0"));
-    wait::until("the slot has moved", SOON, || match away.call(cmd!["EXISTS", key]) {
-        Value::Integer(0) => Ok(()),
-        other => Err(other.to_string()),
+    wait::until_is("the slot has moved", SOON, Value::Integer(0), || {
+        away.call(cmd!["EXISTS", key])
     });
     assert!(token(&acquire(&mut away, &key, "bob")) > first);
     pair.assert_alive();

@@ -271,12 +271,7 @@ fn a_server_without_the_module_reads_the_append_only_file(kind: Kind) {
         a_server_without_the_module_reads(&kind, filed, |server| {
             let mut eye = server.connect();
             eye.run("BGREWRITEAOF");
-            wait::until("the file is written", SOON, || {
-                match observe::info_number(&mut eye, "aof_rewrite_in_progress") {
-                    0 => Ok(()),
-                    _ => Err("not yet".to_owned()),
-                }
-            });
+            observe::wait_for_info(&mut eye, "aof_rewrite_in_progress", 0);
             server.kill9();
         });
     }

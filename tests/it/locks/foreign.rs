@@ -45,10 +45,7 @@ fn a_lock_whose_owner_expires_as_a_field_goes_to_the_first_waiter(kind: Kind) {
     stage.hold("k", "alice", LONG);
     let mut bob = stage.wait("k", "bob");
     stage.run("HPEXPIRE k 1 FIELDS 1 fencing-token");
-    wait::until("the token is gone", SOON, || match hash(&mut stage.eye, "k").len() {
-        1 => Ok(()),
-        fields => Err(fields.to_string()),
-    });
+    wait::until_is("the token is gone", SOON, 1, || hash(&mut stage.eye, "k").len());
     stage.expect_in_line(&mut [&mut bob]);
     let reply = stage.eye.call(cmd!["LOCK.RELEASE", "k", "alice"]);
     assert_eq!(reply, Value::Integer(0));

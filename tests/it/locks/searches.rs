@@ -136,9 +136,8 @@ fn what_was_known_before_a_failover_is_not_believed_after_it(kind: Kind) {
     observe::wait_for_replica(&mut there, &mut stage.eye);
     expect_same_data(&stage.server, &stage.replica);
     stage.run("REPLICAOF NO ONE");
-    wait::until("carol is dead", SOON, || match stage.run("SEM.ACQUIRE k dave 1 600000") {
-        Value::Integer(1) => Ok(()),
-        other => Err(other.to_string()),
+    wait::until_is("carol is dead", SOON, Value::Integer(1), || {
+        stage.run("SEM.ACQUIRE k dave 1 600000")
     });
 }
 

@@ -12,7 +12,7 @@ mod readers;
 mod server;
 
 use crate::stage::{LONG, SOON, Stage};
-use harness::{Connection, Value, cmd, observe, wait};
+use harness::{Connection, Value, cmd, observe};
 
 /// A client with a session.
 struct Party {
@@ -85,10 +85,7 @@ impl Party {
 
 /// Waits until a figure of the module is that.
 fn wait_for(stage: &mut Stage, field: &str, number: i64) {
-    wait::until(field, SOON, || match stage.counted(field) {
-        seen if seen == number => Ok(()),
-        seen => Err(seen.to_string()),
-    });
+    observe::wait_for_info(&mut stage.eye, &format!("kvlock_{field}"), number);
 }
 
 /// Reads what a reader was told.

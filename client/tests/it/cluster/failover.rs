@@ -110,11 +110,8 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
     let master = cluster.node_for(&here);
     let mut eye = cluster.node_for(&other).connect();
     master.kill9();
-    wait::until("the cluster is down", FAILOVER, || {
-        match observe::cluster_info_field(&mut eye, "cluster_state").as_deref() {
-            Some("fail") => Ok(()),
-            state => Err(format!("{state:?}")),
-        }
+    wait::until_is("the cluster is down", FAILOVER, Some("fail".to_owned()), || {
+        observe::cluster_info_field(&mut eye, "cluster_state")
     });
     for key in [format!("{{{here}}}new"), format!("{{{other}}}new")] {
         let told = soon(client.lock(&key).acquire_within(Duration::from_millis(300))).await;

@@ -52,8 +52,5 @@ fn early_key(cluster: &Cluster) -> String {
 /// The lock is free at the node that has it.
 fn wait_until_free(cluster: &Cluster, key: &str) {
     let mut there = cluster.node_for(key).connect();
-    wait::until("it is released", SOON, || match there.call(cmd!["EXISTS", key]) {
-        Value::Integer(0) => Ok(()),
-        held => Err(held.to_string()),
-    });
+    wait::until_is("it is released", SOON, Value::Integer(0), || there.call(cmd!["EXISTS", key]));
 }

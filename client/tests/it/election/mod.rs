@@ -35,5 +35,5 @@ pub(super) fn observed(stage: &mut Stage) {
 
 /// Waits for something that a clock or another task brings about.
 fn comes_true(what: &str, so: impl Fn() -> bool) {
-    wait::until(what, SOON, || if so() { Ok(()) } else { Err("not yet".to_owned()) });
+    wait::until_is(what, SOON, true, so);
 }

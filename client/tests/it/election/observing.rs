@@ -143,11 +143,8 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     // Nobody is told any more when nobody is there.
     drop(observers);
     leader.resign().await.unwrap();
-    wait::until("nobody observes", SOON, || {
-        match crate::calls(&mut stage.control, "lock.unobserve") {
-            1 => Ok(()),
-            other => Err(other.to_string()),
-        }
+    wait::until_is("nobody observes", SOON, 1, || {
+        crate::calls(&mut stage.control, "lock.unobserve")
     });
     // And whoever comes then sees what is.
     let leader = campaign(&candidate(&stage, "b")).await;

@@ -45,11 +45,8 @@ async fn a_campaign_does_not_outlive_its_session() {
     let campaigns = in_line(&mut stage, &election);
     proxy.freeze(true);
     // Cut off for so long that the server gives its place up.
-    wait::until("nobody is in line", 2 * SOON, || {
-        match stage.control.run("LOCK.INFO k").field("waiters").integer() {
-            0 => Ok(()),
-            waiters => Err(waiters.to_string()),
-        }
+    wait::until_is("nobody is in line", 2 * SOON, 0, || {
+        stage.control.run("LOCK.INFO k").field("waiters").integer()
     });
     stage.control.run("LOCK.RELEASE k somebody");
     assert!(stage.is_free("k") && !election.is_leader());
