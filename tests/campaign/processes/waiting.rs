@@ -5,7 +5,7 @@ use super::AT_ONCE;
 use super::end::{End, LATE_US, without_waiting};
 use super::process::{Process, SOON};
 use super::role::Role;
-use super::said::Said;
+use super::said::{Grant, Said};
 use super::scene::Scene;
 use crate::Options;
 use crate::report::Report;
@@ -50,7 +50,7 @@ fn in_turns(scene: &Scene, key: &str, stops: u64, report: &Report) {
         first.signal(Signal::SIGSTOP);
         let handed = handed_over(&mut control, key, first);
         if let Some((token, end)) = handed {
-            let next = || second.held().filter(|grant| grant.token > token);
+            let next = || granted_after(second, token);
             let (next, waited) = end.await_next(scene.server.pid(), next);
             first.signal(Signal::SIGCONT);
             served(first, next.token);
@@ -123,6 +123,14 @@ fn handed_over(control: &mut Connection, key: &str, first: &Process) -> Option<(
         }
         // What it had sent before it was stopped has arrived by then.
         if gone > 100 { Ok(None) } else { Err(info.to_string()) }
+    })
+}
+
+/// Its first grant after that one: it may have given that back again when somebody looks.
+fn granted_after(process: &Process, token: u64) -> Option<Grant> {
+    process.said().into_iter().find_map(|said| match said {
+        Said::Holds { grant, .. } if grant.token > token => Some(grant),
+        _ => None,
     })
 }
 
