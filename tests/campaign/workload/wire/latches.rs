@@ -1,7 +1,8 @@
 //! What the clients do at a latch: set it, count it down, wait for it.
 
 use super::client::Ending;
-use super::locks::{Wish, Worker, ms};
+use super::locks::{Worker, ms};
+use super::waits::Wish;
 use harness::cmd;
 use harness::history::Request;
 

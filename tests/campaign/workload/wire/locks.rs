@@ -1,12 +1,13 @@
 //! What the clients do: take a lock in every way there is, use it, and give it back in every way.
 
 use super::client::{Client, Ending};
-use super::sessions::{Arrival, Place, client_of};
+use super::sessions::client_of;
+use super::waits::Wish;
 use super::{KeyKind, Lock, PERMITS, Scene, WILD};
 use harness::coverage::Span;
-use harness::history::{CallId, Outcome, Request};
+use harness::history::{Outcome, Request};
 use harness::random::Random;
-use harness::{Value, cmd, lines};
+use harness::{Value, cmd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -51,47 +52,19 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
 pub(super) struct Worker<'a> {
     pub(super) client: Client<'a>,
     /// For what is done while the other connection is blocked.
-    side: Client<'a>,
+    pub(super) side: Client<'a>,
     pub(super) random: Random,
     pub(super) key: String,
     pub(super) owner: String,
-    kind: KeyKind,
+    pub(super) kind: KeyKind,
     /// It wants to share the lock.
     pub(super) shared: bool,
     /// Of a hundred waits, how many go through a session if there is one.
     pub(super) through_sessions: u64,
 }
 
-/// Something to wait for.
-pub(super) struct Wish {
-    pub(super) request: Request,
-    pub(super) command: Vec<Vec<u8>>,
-    pub(super) timeout: u64,
-    /// What nobody knows of excuses much: not where the lease is long.
-    pub(super) may_be_lost: bool,
-    /// It may be sent again while it waits.
-    pub(super) may_be_repeated: bool,
-}
-
 /// A request, and the command that says it.
 pub(super) type Asks = (Request, Vec<Vec<u8>>);
-
-/// A wait that was begun.
-pub(super) struct Waiting<'a> {
-    pub(super) call: CallId,
-    /// It was sent through the other connection.
-    beside: bool,
-    pub(super) how: How<'a>,
-}
-
-pub(super) enum How<'a> {
-    /// The connection is blocked.
-    Blocked,
-    /// A session will be told.
-    Queued(Place<'a>),
-    /// It has been answered at once.
-    Ended(Ending),
-}
 
 impl<'a> Worker<'a> {
     pub(super) fn new(scene: &'a Scene<'a>, random: Random) -> Self {
@@ -232,112 +205,6 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Waits, and looks, cancels, goes away or comes again meanwhile.
-    pub(super) fn wait_for(&mut self, wish: &Wish) -> Ending {
-        let waiting = self.begin(wish, false, None);
-        let in_line = match waiting.how {
-            How::Blocked => self.random.percent(60) && self.look_for_place(),
-            How::Queued(_) => true,
-            How::Ended(ending) => return ending,
-        };
-        // A waiter in line whose connection the server closes without a word has nothing. One that was
-        // not seen there may have had it at once.
-        let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
-        match self.random.below(100) {
-            0..=9 => self.cancel(waiting, &wish.request, lost),
-            10..=16 if wish.may_be_lost && matches!(waiting.how, How::Blocked) => {
-                let begun = self.client.scene.recorder.now();
-                self.client.reset();
-                self.client.scene.recorder.answered(waiting.call, Outcome::Unknown);
-                self.happened(RESET_BY_WAITER, begun);
-                Ending::Unknown
-            }
-            17..=24 if wish.may_be_repeated && in_line => self.take_place_over(waiting, wish),
-            _ => {
-                if self.random.percent(50) && wish.timeout >= 60 {
-                    self.look_for_place();
-                }
-                self.finish(waiting, &wish.request, lost)
-            }
-        }
-    }
-
-    /// Puts it in line: with a connection that blocks, or through a session, not the same as another.
-    pub(super) fn begin(
-        &mut self,
-        wish: &Wish,
-        beside: bool,
-        other: Option<&Place<'a>>,
-    ) -> Waiting<'a> {
-        let (key, owner, scene) = (self.key.clone(), self.owner.clone(), self.client.scene);
-        let mailbox = self.random.pick(scene.mailboxes);
-        let may_be_used = mailbox.is_open() && !other.is_some_and(|other| other.is_in(mailbox));
-        let through =
-            (may_be_used && self.random.percent(self.through_sessions)).then_some(mailbox);
-        let client = if beside { &mut self.side } else { &mut self.client };
-        client.connection();
-        let call = scene.recorder.sent(&key, &owner, wish.request.clone());
-        let place = through.and_then(|mailbox| mailbox.enter(call, &key, &owner));
-        let Some((place, session)) = place else {
-            client.connection().send(&wish.command);
-            return Waiting { call, beside, how: How::Blocked };
-        };
-        client.connection().send([wish.command.clone(), cmd!["SESSION", session]].concat());
-        let how = match client.finish_or_queue(call, &wish.request) {
-            None => How::Queued(place),
-            Some(ending) => How::Ended(ending),
-        };
-        scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
-        if matches!(how, How::Ended(Ending::Unknown)) {
-            // It may be in line, whatever became of the connection, and may be served until it is not.
-            while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
-                self.side.reconnect();
-                std::thread::sleep(ms(1));
-            }
-            scene.recorder.answered(call, Outcome::Unknown);
-        }
-        Waiting { call, beside, how }
-    }
-
-    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed.
-    pub(super) fn finish(
-        &mut self,
-        waiting: Waiting<'a>,
-        request: &Request,
-        lost: Outcome,
-    ) -> Ending {
-        let Waiting { call, beside, how } = waiting;
-        let client = if beside { &mut self.side } else { &mut self.client };
-        let place = match how {
-            How::Blocked => return client.finish(call, request, lost),
-            How::Ended(ending) => return ending,
-            How::Queued(place) => place,
-        };
-        match place.ends(&client.scene.pair) {
-            Arrival::Told(outcome) => client.ended(call, outcome),
-            Arrival::Unknown => client.ended(call, Outcome::Unknown),
-            // It stays open, and the checker finds it.
-            Arrival::Never => Ending::Unknown,
-            Arrival::Gone(there) => {
-                client.scene.recorder.ended(call, Outcome::Failed, there);
-                Ending::Failed
-            }
-        }
-    }
-
-    /// Says whether it is in line.
-    fn look_for_place(&mut self) -> bool {
-        self.line().contains(&self.owner)
-    }
-
-    /// The owners in line, as the server says, which is noted.
-    pub(super) fn line(&mut self) -> Vec<String> {
-        let recorder = self.client.scene.recorder;
-        let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
-        let info = self.side.ask(cmd![command, self.key, "WAITERS", 1000]);
-        lines::note(&info, &self.key, asked, recorder)
-    }
-
     /// Counts a grant, by what it is of.
     pub(super) fn granted(&self) {
         let what = match self.kind {
@@ -349,41 +216,9 @@ impl<'a> Worker<'a> {
         self.client.scene.granted(&what);
     }
 
-    fn happened(&self, fault: &'static str, begun: Duration) {
+    pub(super) fn happened(&self, fault: &'static str, begun: Duration) {
         let scene = self.client.scene;
         scene.notes.fault(fault, Span { from: begun, to: scene.recorder.now() });
-    }
-
-    /// Takes the wait back, whichever connection is told.
-    fn withdraw(&mut self) -> Value {
-        self.side.ask(cmd![format!("{}.CANCEL", self.kind.family()), self.key, self.owner])
-    }
-
-    fn cancel(&mut self, waiting: Waiting<'a>, request: &Request, lost: Outcome) -> Ending {
-        let (begun, call) = (self.client.scene.recorder.now(), waiting.call);
-        let cancelled = self.withdraw();
-        self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
-        let ending = self.finish(waiting, request, lost);
-        // Without an answer to the cancel nobody knows which of the two it was.
-        if ending == Ending::Refused && cancelled != Value::Integer(0) {
-            self.client.scene.recorder.answered(call, Outcome::Withdrawn);
-        }
-        ending
-    }
-
-    /// The same owner waits again elsewhere, as after a reconnect.
-    fn take_place_over(&mut self, first: Waiting<'a>, wish: &Wish) -> Ending {
-        let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
-        let second = self.begin(wish, true, place);
-        self.client.scene.recorder.took_over(second.call, first.call);
-        // What the first was given without hearing of it, the second may find; what the second was,
-        // an owner may that goes on with what the first was given.
-        let before = self.finish(first, &wish.request, Outcome::Unknown);
-        let goes_on = matches!(before, Ending::Done(_));
-        let may_have = goes_on || before == Ending::Unknown;
-        let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
-        let after = self.finish(second, &wish.request, lost);
-        if goes_on { before } else { after }
     }
 
     fn goes_on_sharing(&mut self) -> bool {

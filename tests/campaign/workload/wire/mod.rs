@@ -9,6 +9,7 @@ mod quiet;
 mod readers;
 mod scripts;
 mod sessions;
+mod waits;
 
 pub(crate) use sessions::{Mailbox, client_of};
 

@@ -2,7 +2,8 @@
 //! client comes by. What the server forgets to do by itself is not done there, and is seen.
 
 use super::client::Ending;
-use super::locks::{LONG_MS, Wish, Worker};
+use super::locks::{LONG_MS, Worker};
+use super::waits::Wish;
 use super::{KeyKind, Lock, PERMITS, Scene};
 use harness::history::Outcome;
 use harness::random::Random;
