@@ -1,18 +1,14 @@
 //! What a cluster of Valkey 9 adds: `CLUSTER MIGRATESLOTS`, which moves a slot as a whole while its
 //! keys go on changing, and more databases than one.
 
-use super::{Pair, key_of_slot, ok};
+use super::{Pair, SLOT, key_of_slot, ok, two_nodes};
 use crate::asking::{SOON, acquire, arrival, release, token, wait_in_line};
 use harness::{Kind, Server, Value, cmd, observe, wait};
-
-const SLOT: u16 = 5;
 
 /// What is written by a timer, which no command has asked for, reaches the node that takes the slot.
 #[test]
 fn a_hand_off_while_a_slot_migrates_arrives_with_it() {
-    let pair = Pair::start(&Kind::named("valkey-9"));
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&Kind::named("valkey-9"));
     let first = token(&home.call(cmd!["LOCK.ACQUIRE", key, "alice", 2000]));
     let [mut bob, mut carol] = ["bob", "carol"].map(|owner| {
         let mut waiter = pair.home().connect();

@@ -1,10 +1,8 @@
 //! Locks that are bound to sessions of a node, when their slot goes to another.
 
-use super::{Pair, floor_of_slot, key_of_slot, ok};
+use super::{SLOT, floor_of_slot, ok, two_nodes};
 use crate::asking::{LONG, SOON, acquire, token};
 use harness::{Connection, Kind, Value, cmd, observe, on_each_server, wait};
-
-const SLOT: u16 = 5;
 
 fn open(at: &mut Connection) -> String {
     at.call(cmd!["SESSION.OPEN", 60_000])[0].text()
@@ -27,9 +25,7 @@ fn close(at: &mut Connection, session: &str) -> i64 {
 }
 
 fn what_has_moved_is_left_to_its_lease_until_it_is_bound_there(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
     let (here, there) = (open(&mut home), open(&mut away));
     let first = bind(&mut home, &key, &here);
     pair.begin_to_move(SLOT);
@@ -48,9 +44,7 @@ fn what_has_moved_is_left_to_its_lease_until_it_is_bound_there(kind: Kind) {
 /// What is released while its slot is copied as a whole is released there, too.
 #[test]
 fn a_release_for_a_session_arrives_with_the_slot() {
-    let pair = Pair::start(&Kind::named("valkey-9"));
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&Kind::named("valkey-9"));
     let here = open(&mut home);
     let first = bind(&mut home, &key, &here);
     pair.copy_as_a_whole(SLOT);

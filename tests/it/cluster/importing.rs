@@ -1,12 +1,10 @@
 //! A slot that is half moved: its keys are on two nodes, and each node serves a part.
 
-use super::{Pair, asking, floor_of_slot, key_of_slot, keys_in_slot, ok};
+use super::{Pair, SLOT, asking, floor_of_slot, key_of_slot, keys_in_slot, ok, two_nodes};
 use crate::asking::{LONG, SOON, acquire, arrival, error, release, token, wait_in_line};
 use harness::cluster::is_redirect;
 use harness::observe::{self, PATIENCE};
 use harness::{Connection, Kind, Value, cmd, on_each_server, wait};
-
-const SLOT: u16 = 5;
 
 /// Sends a wait to a node that imports the slot; returns when it is blocked there.
 fn wait_asking(waiter: &mut Connection, control: &mut Connection, key: &str, owner: &str) {
@@ -17,9 +15,7 @@ fn wait_asking(waiter: &mut Connection, control: &mut Connection, key: &str, own
 }
 
 fn a_held_lock_is_found_on_either_side_and_granted_on_neither(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
     let first = token(&acquire(&mut home, &key, "alice"));
     let mut bob = pair.home().connect();
     wait_in_line(&mut bob, &mut home, &key, "bob");
@@ -45,29 +41,31 @@ fn a_held_lock_is_found_on_either_side_and_granted_on_neither(kind: Kind) {
     pair.assert_alive();
 }
 
+/// Alice holds the lock, which is there already while its slot is on its way, and bob waits for it there.
+fn waits_at_the_importing_node(
+    pair: &Pair,
+    key: &str,
+    [home, away]: [&mut Connection; 2],
+) -> Connection {
+    acquire(home, key, "alice");
+    pair.begin_to_move(SLOT);
+    ok(&pair.migrate(key));
+    let mut bob = pair.away().connect();
+    wait_asking(&mut bob, away, key, "bob");
+    bob
+}
+
 /// The node cannot know whether the slot will ever be its own.
 fn who_waits_at_the_importing_node_is_told(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
-    acquire(&mut home, &key, "alice");
-    pair.begin_to_move(SLOT);
-    ok(&pair.migrate(&key));
-    let mut bob = pair.away().connect();
-    wait_asking(&mut bob, &mut away, &key, "bob");
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
+    let mut bob = waits_at_the_importing_node(&pair, &key, [&mut home, &mut away]);
     assert_eq!(arrival(&mut bob).code(), "TRYAGAIN");
     pair.assert_alive();
 }
 
 fn who_waits_at_the_importing_node_is_not_forgotten(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
-    acquire(&mut home, &key, "alice");
-    pair.begin_to_move(SLOT);
-    ok(&pair.migrate(&key));
-    let mut bob = pair.away().connect();
-    wait_asking(&mut bob, &mut away, &key, "bob");
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
+    let mut bob = waits_at_the_importing_node(&pair, &key, [&mut home, &mut away]);
     // The operator gives up, and the slot stays where it was: the key goes back.
     let mut back = pair.away().connect();
     let port = pair.home().port();
@@ -84,9 +82,7 @@ fn who_waits_at_the_importing_node_is_not_forgotten(kind: Kind) {
 
 /// They observe again where the slot is then.
 fn observers_are_told_that_their_slot_moves(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
     let first = token(&acquire(&mut home, &key, "alice"));
     let observe =
         |it: &mut Connection, session: &str| it.call(cmd!["LOCK.OBSERVE", key, "SESSION", session]);
@@ -111,9 +107,7 @@ fn observers_are_told_that_their_slot_moves(kind: Kind) {
 
 /// Who is away hears of it when it reads again.
 fn waits_through_sessions_are_told_that_their_slot_moves(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let key = key_of_slot(SLOT);
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
     let first = token(&acquire(&mut home, &key, "alice"));
     let open = |it: &mut Connection| it.call(cmd!["SESSION.OPEN", 60_000])[0].text();
     let wait =
@@ -151,9 +145,8 @@ fn waits_through_sessions_are_told_that_their_slot_moves(kind: Kind) {
 }
 
 fn the_importing_node_writes_no_floor(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let (key, floor) = (key_of_slot(SLOT), floor_of_slot(SLOT));
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
+    let floor = floor_of_slot(SLOT);
     let mut last = token(&acquire(&mut home, &key, "alice"));
     pair.begin_to_move(SLOT);
     ok(&pair.migrate(&key));
@@ -180,9 +173,8 @@ fn the_importing_node_writes_no_floor(kind: Kind) {
 
 /// A node that took over lately, after a failover say, issues tokens ahead of the clock.
 fn tokens_grow_even_if_the_source_is_ahead_of_the_clock(kind: Kind) {
-    let pair = Pair::start(&kind);
-    let (key, floor) = (key_of_slot(SLOT), floor_of_slot(SLOT));
-    let (mut home, mut away) = (pair.home().connect(), pair.away().connect());
+    let (pair, key, mut home, mut away) = two_nodes(&kind);
+    let floor = floor_of_slot(SLOT);
     let ahead = token(&acquire(&mut home, &key, "alice")) + 50_000_000;
     release(&mut home, &key, "alice");
     home.call(cmd!["SET", floor, ahead]);

@@ -14,6 +14,9 @@ use crate::asking::SOON;
 use harness::cluster::Cluster;
 use harness::{Connection, Kind, Options, Server, Value, cmd, wait};
 
+/// A slot that moves.
+const SLOT: u16 = 5;
+
 /// How many slots a reshard moves; they are the lowest of their node.
 const MOVED_SLOTS: u32 = 60;
 
@@ -112,6 +115,13 @@ fn slot_of(key: &str) -> u16 {
 fn floor_of_slot(slot: u16) -> String {
     let tag = (0..).map(|number: u32| number.to_string()).find(|tag| slot_of(tag) == slot);
     format!("kvlock:floor:{{{}}}", tag.unwrap())
+}
+
+/// Two nodes, the name of a lock in the slot that moves, and a connection to each.
+fn two_nodes(kind: &Kind) -> (Pair, String, Connection, Connection) {
+    let pair = Pair::start(kind);
+    let (home, away) = (pair.home().connect(), pair.away().connect());
+    (pair, key_of_slot(SLOT), home, away)
 }
 
 /// A lock's name in that slot.
