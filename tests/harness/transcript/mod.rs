@@ -63,6 +63,7 @@ mod parse;
 mod pattern;
 mod play;
 mod rewrite;
+mod stage;
 
 pub use parse::Transcript;
 pub use play::{Mismatch, play};

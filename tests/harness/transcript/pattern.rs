@@ -166,6 +166,24 @@ fn value(text: &str, names: &Names) -> Option<i128> {
     text.parse().ok().or_else(|| names.get(text).copied())
 }
 
+/// Whether a reply is the expected one: one of those between `||`, or with `_` any that is no error.
+pub(super) fn fits(expected: &[String], seen: &[String], names: &mut Names) -> bool {
+    match (expected, seen) {
+        ([one], [seen]) if one == "_" => !seen.starts_with("(error)"),
+        ([one], _) if one.contains(" || ") => {
+            one.split(" || ").any(|one| matches(&[one.to_owned()], seen, names))
+        }
+        ([one], _) => {
+            let one = one.strip_suffix(NO_MORE).unwrap_or(one).to_owned();
+            matches(&[one], seen, names)
+        }
+        _ => matches(expected, seen, names),
+    }
+}
+
+/// Behind a grant that is over by the time its reply is read.
+pub(super) const NO_MORE: &str = " (no more)";
+
 #[cfg(test)]
 mod tests {
     use super::*;
