@@ -206,6 +206,7 @@ impl One<'_> {
         if pace.settles {
             round.wait_for_progress();
         }
+        let mut known = (round.recorder.now(), topology.primaries());
         for number in 0..pace.faults {
             // On a busy machine the time may be over before anything happened.
             if number > 0 && Instant::now() >= end {
@@ -213,7 +214,6 @@ impl One<'_> {
             }
             let fault = faults::draw(self.faults, &mut random);
             let mut moment = Moment { round, span: None, apart: false };
-            let before = topology.primaries();
             let from = round.recorder.now();
             (fault.act)(topology, &mut moment, &mut random);
             let whole = Span { from, to: round.recorder.now() };
@@ -223,13 +223,24 @@ impl One<'_> {
                 topology.recover();
                 round.wait_for_progress();
             }
-            // On a busy machine servers are replaced unasked, too.
-            if apart || before != topology.primaries() {
+            if apart {
                 round.notes.apart(Span { from, to: round.recorder.now() });
             }
+            self.note_replaced(round, &mut known);
             sleep(pace.rest.mul_f64(random.below(100) as f64 / 100.0));
         }
         topology.recover();
+        self.note_replaced(round, &mut known);
+    }
+
+    /// On a busy machine servers are replaced unasked, too: notes that two may have taken themselves for
+    /// the primary, if that was another when it was last asked for.
+    fn note_replaced(&self, round: &Round, known: &mut (Duration, Vec<u16>)) {
+        let next = (round.recorder.now(), self.topology.primaries());
+        if known.1 != next.1 {
+            round.notes.apart(Span { from: known.0, to: next.0 });
+        }
+        *known = next;
     }
 
     /// What is still there when all have gone and the last lease is over.
