@@ -268,7 +268,9 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
     observe::wait_for_waiters(&mut control, "other", 1);
     drop(runtime);
     // Their places are passed over, and given up when nobody has come back for them.
-    observe::wait_for_info(&mut control, "kvlock_sessions", 0);
+    wait::until_is("the session is gone", SOON, 0, || {
+        observe::info_number(&mut control, "kvlock_sessions")
+    });
     observe::wait_for_waiters(&mut control, "k", 0);
     observe::wait_for_waiters(&mut control, "other", 0);
 

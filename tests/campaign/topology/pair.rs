@@ -71,7 +71,9 @@ impl Topology for Pair {
     fn recover(&self) {
         let (primary, replica) = self.roles();
         observe::wait_for_replica_link(&mut replica.connect());
-        observe::wait_for_info(&mut primary.connect(), "connected_slaves", 1);
+        wait::until_is("the primary knows it", SOON, 1, || {
+            observe::info_number(&mut primary.connect(), "connected_slaves")
+        });
     }
 
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
