@@ -6,13 +6,16 @@ use crate::options::Options;
 use crate::proxy::Proxy;
 use crate::server::Server;
 use crate::{Connection, Kind, Value, cmd, observe, wait};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// By what name the Sentinels know the primary.
 pub const NAME: &str = "mymaster";
 
 /// How long a failover and what follows from it may take.
 const AGREEMENT: Duration = Duration::from_secs(60);
+
+/// When a Sentinel has given a failover up that does not come about.
+const GIVEN_UP: Duration = Duration::from_secs(10);
 
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
@@ -103,12 +106,19 @@ impl Site {
     /// Has the Sentinels make another server the primary, and returns that.
     pub fn fail_over(&self) -> usize {
         let before = self.primary();
+        let mut asked: Option<Instant> = None;
         // Refused while there is one or was just now; given up when the Sentinel does not reach the replica.
         wait::until("a failover succeeds", AGREEMENT, || {
             if self.primary() != before {
                 return Ok(());
             }
-            Err(self.sentinels[0].connect().call(cmd!["SENTINEL", "FAILOVER", NAME]).to_string())
+            if asked.is_none_or(|at| at.elapsed() > GIVEN_UP) {
+                let ask = cmd!["SENTINEL", "FAILOVER", NAME];
+                let answer = self.sentinels[0].connect().call(ask);
+                asked = (!answer.is_error()).then(Instant::now);
+                return Err(answer.to_string());
+            }
+            Err("it goes on".to_owned())
         });
         self.wait_for_successor(before)
     }
