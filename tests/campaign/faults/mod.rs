@@ -6,6 +6,7 @@
 
 pub(crate) use minority::{JUMP, KILLS};
 pub(crate) use options::settle;
+pub(crate) use processes::RESTARTED;
 pub(crate) use sessions::{STEP, STOPPED};
 
 use crate::round::Moment;

@@ -7,6 +7,8 @@ use nix::sys::signal::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
+pub(crate) const RESTARTED: &str = "all restarted in turn";
+
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "primary killed with -9, replaced",
@@ -54,7 +56,7 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     },
     Fault {
-        name: "all restarted in turn",
+        name: RESTARTED,
         weight: 1,
         on: |at| at.site().is_some(),
         act: |at, moment, random| {
