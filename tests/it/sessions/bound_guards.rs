@@ -84,11 +84,11 @@ fn many_are_released_without_a_long_turn(kind: Kind) {
     assert_eq!(stage.counted("bound"), MANY);
     let mut waiters = [0, MANY - 1].map(|n| stage.wait(&keys(n), "bob"));
     party.close();
+    wait_for(&mut stage, "bound", 0);
+    assert_eq!(stage.counted("bound_released"), MANY);
     for waiter in &mut waiters {
         stage.granted(waiter);
     }
-    wait_for(&mut stage, "bound", 0);
-    assert_eq!(stage.counted("bound_released"), MANY);
     assert!(stage.counted("turns") > 10);
     stage.check();
 }
