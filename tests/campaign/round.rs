@@ -203,10 +203,10 @@ impl One<'_> {
     fn inject(&self, round: &Round, time: Duration) {
         let (topology, mut random) = (self.topology, self.random.part(0));
         let (end, pace) = (Instant::now() + time, self.rounds.pace);
+        let mut known = (round.recorder.now(), topology.primaries());
         if pace.settles {
             round.wait_for_progress();
         }
-        let mut known = (round.recorder.now(), topology.primaries());
         for number in 0..pace.faults {
             // On a busy machine the time may be over before anything happened.
             if number > 0 && Instant::now() >= end {
