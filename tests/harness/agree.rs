@@ -17,15 +17,15 @@ pub fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> 
 /// Waits until both servers have the same keys with the same values and ends; what was sent is on
 /// its way, what was not will never come.
 pub fn expect_same_data(one: &Server, other: &Server) {
-    let (mut one, mut other) = (one.connect(), other.connect());
     wait::until("both have the same data", SOON, || {
-        let (ours, theirs) = (data(&mut one), data(&mut other));
+        let (ours, theirs) = (data(one), data(other));
         if ours == theirs { Ok(()) } else { Err(format!("{ours:?}, but there {theirs:?}")) }
     });
 }
 
 /// The keys of the databases that tests use, with their ends, and a digest of all values.
-fn data(connection: &mut Connection) -> Vec<String> {
+pub fn data(server: &Server) -> Vec<String> {
+    let connection = &mut server.connect();
     let mut data = vec![connection.run("DEBUG DIGEST").text()];
     for db in 0..4 {
         connection.call(cmd!["SELECT", db]);

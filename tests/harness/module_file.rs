@@ -32,7 +32,7 @@ fn named(variable: &str) -> Option<PathBuf> {
     Some(path.canonicalize().unwrap_or_else(|e| panic!("{variable}: {}: {e}", path.display())))
 }
 
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     workspace().join(named.unwrap_or_else(|| PathBuf::from("target")))
 }

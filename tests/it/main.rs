@@ -24,7 +24,6 @@ mod harness_itself;
 mod locks;
 mod planted;
 mod server;
-mod sessions;
 mod stage;
 mod tokens;
 mod transcripts;

@@ -7,18 +7,9 @@
 
 pub(crate) use harness::agree::{expect_same_data, expect_unharmed, hash};
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
-use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-/// Long enough that no lease ends and no wait times out while a test runs.
-pub(crate) const LONG: u64 = 600_000;
-
-/// How long anything may take that is to happen at once.
-pub(crate) const SOON: Duration = Duration::from_secs(5);
-
-/// The key that [`Stage::settle`] uses.
-const CANARY: &str = "canary";
+pub(crate) use crate::asking::{LONG, SOON};
 
 /// A server, its replica, and an operator.
 pub(crate) struct Stage {
@@ -26,7 +17,6 @@ pub(crate) struct Stage {
     pub(crate) replica: Server,
     /// A connection to the server that nothing blocks.
     pub(crate) eye: Connection,
-    db: u32,
     grants: i64,
 }
 
@@ -47,16 +37,6 @@ impl Stage {
     pub(crate) fn with(kind: &Kind, more: impl FnOnce(Options) -> Options) -> Self {
         let plain = plain(kind);
         Self::start(more(plain.clone()), plain.without_module())
-    }
-
-    /// With a replica that has the module too, loads what it is sent beside what it has, and may
-    /// become the primary.
-    pub(crate) fn of_twins(kind: &Kind) -> Self {
-        let stage = Self::start(plain(kind), plain(kind).config("repl-diskless-load", "swapdb"));
-        // Servers load from a file instead where a module does not say that it bears the other.
-        let log = stage.replica.log();
-        assert!(log.contains("to parser"), "{log}");
-        stage
     }
 
     /// With a replica of another kind.
@@ -83,18 +63,12 @@ impl Stage {
         observe::wait_for_replica(&mut eye, &mut replica.connect());
         // The child that fed the replica has ended.
         observe::wait_for_info(&mut eye, "rdb_bgsave_in_progress", 0);
-        Self { server, replica, eye, db: 0, grants: 0 }
+        Self { server, replica, eye, grants: 0 }
     }
 
     /// Asks the operator's connection, with a line as one types it in redis-cli.
     pub(crate) fn run(&mut self, line: &str) -> Value {
         self.eye.run(line)
-    }
-
-    /// Turns the operator, and all waiters to come, to another database.
-    pub(crate) fn select(&mut self, db: u32) {
-        self.eye.call(cmd!["SELECT", db]);
-        self.db = db;
     }
 
     /// Takes a lock that is free, and returns its token.
@@ -107,7 +81,6 @@ impl Stage {
     /// Sends that on a connection of its own, and returns when it is blocked.
     pub(crate) fn blocked(&mut self, command: Vec<Vec<u8>>) -> Connection {
         let mut connection = self.server.connect();
-        connection.call(cmd!["SELECT", self.db]);
         let id = connection.client_id();
         connection.send(command);
         observe::wait_until_blocked(&mut self.eye, id);
@@ -126,15 +99,12 @@ impl Stage {
         lease_ms: u64,
         timeout_ms: u64,
     ) -> Waiter {
-        let mut connection = self.server.connect();
-        connection.call(cmd!["SELECT", self.db]);
-        self.wait_on(connection, key, owner, lease_ms, timeout_ms)
+        self.wait_on(self.server.connect(), key, owner, lease_ms, timeout_ms)
     }
 
     /// Puts a client in line that wants to share the lock.
     pub(crate) fn wait_to_share(&mut self, key: &str, owner: &str, lease_ms: u64) -> Waiter {
         let mut connection = self.server.connect();
-        connection.call(cmd!["SELECT", self.db]);
         let id = connection.client_id();
         connection.send(cmd!["LOCK.WAIT", key, owner, lease_ms, 0, "SHARED"]);
         observe::wait_until_blocked(&mut self.eye, id);
@@ -214,24 +184,6 @@ impl Stage {
         lines.iter().map(receive).collect()
     }
 
-    /// Stops the server while others act: it finds what they have done when it goes on, in the
-    /// order in which it was done, and all in one turn of its event loop.
-    pub(crate) fn while_stopped<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
-        self.server.stand_still();
-        let result = act(self);
-        self.server.signal(Signal::SIGCONT);
-        result
-    }
-
-    /// Alice renews her lock for a moment and at once this line follows; returns when a look at
-    /// the lock is long overdue.
-    pub(crate) fn let_the_lease_end_after(&mut self, line: &str) {
-        let replies = self.at_once(&["LOCK.RENEW k alice 100", "PEXPIRETIME k", line]);
-        assert_eq!(replies[0], Value::Integer(100));
-        assert!(!replies[2].is_error(), "{line}: {}", replies[2]);
-        self.wait_past(replies[1].integer() + 150);
-    }
-
     /// Waits until the server's clock is past that moment, in milliseconds since 1970.
     pub(crate) fn wait_past(&mut self, moment_ms: i64) {
         wait::until("the moment has passed", 2 * SOON, || {
@@ -242,26 +194,6 @@ impl Stage {
         });
     }
 
-    /// Returns when all that was due on the server has been done: a look at a lock that was due
-    /// later than anything before has led to a grant.
-    pub(crate) fn settle(&mut self) {
-        self.hold(CANARY, "nobody", LONG);
-        let mut canary = self.wait(CANARY, "canary");
-        self.run("DEL canary");
-        self.granted(&mut canary);
-        self.release(CANARY, "canary");
-    }
-
-    /// Sees that the waiter is still in line and was told nothing, after all that was due is done.
-    pub(crate) fn expect_in_line(&mut self, waiters: &mut [&mut Waiter]) {
-        self.settle();
-        for waiter in waiters {
-            let owner = &waiter.owner;
-            assert!(!waiter.connection.has_unread(), "{owner} was told something");
-            assert!(observe::is_blocked(&mut self.eye, waiter.id), "{owner} waits no more");
-        }
-    }
-
     /// A number of the module's section of `INFO`.
     pub(crate) fn counted(&mut self, field: &str) -> i64 {
         observe::info_number(&mut self.eye, &format!("kvlock_{field}"))
@@ -270,16 +202,11 @@ impl Stage {
     /// Sees that there were exactly the grants that the test knows of, that nothing went wrong
     /// inside, and that the replica has the same data.
     pub(crate) fn check(&mut self) {
-        self.check_server();
-        expect_same_data(&self.server, &self.replica);
-        expect_unharmed(&self.replica);
-    }
-
-    /// The same without a look at the replica.
-    pub(crate) fn check_server(&mut self) {
         assert_eq!(self.counted("granted"), self.grants, "the number of grants");
         assert_eq!((self.counted("caught_panics"), self.counted("not_replicated")), (0, 0));
         expect_unharmed(&self.server);
+        expect_same_data(&self.server, &self.replica);
+        expect_unharmed(&self.replica);
     }
 }
 

@@ -32,6 +32,7 @@ transcripts!(
     latch,
     limits,
     list,
+    not_locks,
     observe,
     profile,
     reentry,
@@ -42,7 +43,6 @@ transcripts!(
     semaphore_lease,
     semaphore_wait,
     session,
-    session_away,
     session_outcomes,
     shared,
     shared_info,
@@ -66,11 +66,20 @@ macro_rules! on_each {
 }
 
 on_each!(
+    asleep,
+    bound,
+    clocks,
     contexts,
+    crowds,
     deaths,
+    failovers,
+    floor,
     foreign_changes,
     foreign_writes,
     latches,
+    loading,
+    modules,
+    observers,
     panics,
     pauses,
     permits,
@@ -80,8 +89,14 @@ on_each!(
     reconnects,
     redisson,
     refused_writes,
+    roles,
+    searches,
+    session_away,
+    session_ends,
     session_trouble,
     turns,
+    unloading,
+    watchers,
 );
 
 #[test]

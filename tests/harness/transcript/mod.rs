@@ -23,10 +23,13 @@
 //! | `!> module name value` | an argument of the module |
 //! | `!> planted` | the module is the build that can be told to panic |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`; at the end both have the same data. And when a wait is granted, the key says the same |
+//! | `!> caller` | there is another module, which calls commands: see `caller.c` |
+//! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
+//! | `!> logged text` | the server has logged that |
 //! | `!> pass 150` | the server lives for that many milliseconds |
 //! | `!> settle` | all that was due on the server is done |
 //! | `!> let X = text` | `$X` in the lines below stands for that |
-//! | `!> for X in a \| b` | `$X` in the lines up to `!> end` stands for one after the other |
+//! | `!> for X in a \| b` | `$X` in the lines up to `!> end` stands for one after the other; `1..9` are numbers |
 //! | `!> for X ; Y` | the same for several names; each turn is a line `!> \| a ; b` |
 //! | `a> COMMAND …` | client `a` sends it, quoted as in redis-cli; `a` connects when it is first named |
 //! | `a> COMMAND … -> reply` | and its reply, in one line |
@@ -50,7 +53,8 @@
 //! has one; `{u > t}` is compared too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
 //! `{900..1000}` one between, `{...}` anything, `{hex s}` the name of a session and `{hex8 s}` its first
 //! digits, `{id a}` the server's number for client `a`. In quotes, that counts only for a whole string:
-//! `"{t}"`. In a command `{t}`, `{id a}`, and `{port}` and `{replica}`, the servers' ports, are put in.
+//! `"{t}"`. In a command `{t}`, `{id a}`, and `{port}` and `{replica}`, the servers' ports, are put in; `$MODULE` and
+//! `$PLANTED` are the files of the module and of the build that can be told to panic.
 //!
 //! In one line a reply is `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
 //! `["state", "held"]`: the same in RESP2 and RESP3. `_` is any reply but an error, `x || y` one of two, and
@@ -69,6 +73,7 @@ pub use parse::Transcript;
 pub use play::{Mismatch, play};
 
 use crate::agree::{expect_same_data, expect_unharmed};
+use crate::clock::Clock;
 use crate::kind::Kind;
 use crate::observe;
 use crate::options::Options;
@@ -95,9 +100,16 @@ pub fn run_file_on(path: &Path, kind: &Kind) {
         for protocol in read(scene).protocols {
             // The first protocol may have rewritten the file.
             let transcript = read(scene);
-            let (server, replica) = servers_for(&transcript, kind);
-            let mismatches =
-                play::play_with(&server, replica.as_ref(), &transcript, protocol, rewriting);
+            let clock = transcript.clock.then(Clock::new);
+            let (server, replica) = servers_for(&transcript, kind, clock.as_ref());
+            let mismatches = play::play_with(
+                &server,
+                replica.as_ref(),
+                clock.as_ref(),
+                &transcript,
+                protocol,
+                rewriting,
+            );
             if rewriting {
                 fs::write(path, rewrite::rewritten(&transcript, protocol, &mismatches))
                     .expect("rewrite the transcript");
@@ -111,11 +123,16 @@ pub fn run_file_on(path: &Path, kind: &Kind) {
 
 /// A server with the module and the configuration that the transcript asks for.
 pub fn server_for(transcript: &Transcript) -> Server {
-    servers_for(transcript, &Kind::chosen()).0
+    servers_for(transcript, &Kind::chosen(), None).0
 }
 
-fn servers_for(transcript: &Transcript, kind: &Kind) -> (Server, Option<Server>) {
+fn servers_for(
+    transcript: &Transcript,
+    kind: &Kind,
+    clock: Option<&Clock>,
+) -> (Server, Option<Server>) {
     let plain = Server::options().kind(kind);
+    let plain = clock.into_iter().fold(plain, Options::clock);
     let with =
         |options: Options, more: &[(String, String)], add: fn(Options, &str, &str) -> Options| {
             more.iter().fold(options, |options, (name, value)| add(options, name, value))
@@ -123,6 +140,7 @@ fn servers_for(transcript: &Transcript, kind: &Kind) -> (Server, Option<Server>)
     let options = with(plain.clone(), &transcript.config, |it, name, value| it.config(name, value));
     let options =
         with(options, &transcript.module, |it, name, value| it.module_config(name, value));
+    let options = if transcript.caller { options.caller("") } else { options };
     let server = if transcript.planted { options.planted() } else { options }.start();
     let replica = match transcript.replica {
         Replica::None => return (server, None),

@@ -20,6 +20,10 @@ pub struct Transcript {
     lets: Row,
     /// Whether the module is the build that can be told to panic.
     pub(super) planted: bool,
+    /// Whether another module is there that calls commands.
+    pub(super) caller: bool,
+    /// Whether the servers have a clock of their own.
+    pub(super) clock: bool,
 }
 
 /// The replica of the server, which has the same data at the end.
@@ -68,6 +72,10 @@ pub(super) enum Action {
     Begin,
     Pass(u64),
     Settle,
+    /// The log of the server has a line with that.
+    Logged(String),
+    /// The servers' clock is that many milliseconds ahead.
+    Clock(i64),
 }
 
 /// An expected reply.
@@ -137,7 +145,7 @@ impl Transcript {
     /// The body of a loop, once for each row.
     fn turns(&mut self, number: usize, names: &str, body: &[usize]) -> Result<(), String> {
         let (names, rows) = match names.split_once(" in ") {
-            Some((name, values)) => (name, values.split(" | ").map(str::to_owned).collect()),
+            Some((name, values)) => (name, each(values)),
             None => {
                 let rows = body.iter().filter_map(|line| self.lines[*line].strip_prefix("!> | "));
                 (names, rows.map(str::to_owned).collect::<Vec<_>>())
@@ -246,6 +254,13 @@ impl Transcript {
             ("replica", "") => self.replica = Replica::Plain,
             ("twin", "") => self.replica = Replica::Twin,
             ("planted", "") => self.planted = true,
+            ("caller", "") => self.caller = true,
+            ("logged", text) => drop(self.push(number, "", Action::Logged(text.to_owned())).line),
+            ("clock", ms) => {
+                let ms = ms.parse().map_err(|_| "clock wants milliseconds".to_owned())?;
+                self.push(number, "", Action::Clock(ms));
+                self.clock = true;
+            }
             ("settle", "") => drop(self.push(number, "", Action::Settle).line),
             ("pass", ms) => {
                 let ms = ms.parse().map_err(|_| "pass wants milliseconds".to_owned())?;
@@ -255,6 +270,15 @@ impl Transcript {
         }
         Ok(())
     }
+}
+
+/// The values of a loop: `a | b`, or `1..9` for all these numbers.
+fn each(values: &str) -> Vec<String> {
+    let numbers = values.split_once("..").and_then(|(from, to)| {
+        let numbers = from.parse::<u32>().ok()?..=to.parse().ok()?;
+        Some(numbers.map(|number| number.to_string()).collect())
+    });
+    numbers.unwrap_or_else(|| values.split(" | ").map(str::to_owned).collect())
 }
 
 /// Whether a reply is written as redis-cli does, one line for each element.

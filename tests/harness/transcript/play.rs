@@ -3,6 +3,7 @@
 use super::parse::{Action, Transcript};
 use super::pattern::fits;
 use super::stage::Stage;
+use crate::clock::Clock;
 use crate::server::Server;
 use std::fmt;
 
@@ -42,18 +43,19 @@ pub fn play(
     protocol: u8,
     to_the_end: bool,
 ) -> Vec<Mismatch> {
-    play_with(server, None, transcript, protocol, to_the_end)
+    play_with(server, None, None, transcript, protocol, to_the_end)
 }
 
 /// The same with a replica, whose clients are called `replica`, `replica2` and so on.
 pub(super) fn play_with(
     server: &Server,
     replica: Option<&Server>,
+    clock: Option<&Clock>,
     transcript: &Transcript,
     protocol: u8,
     to_the_end: bool,
 ) -> Vec<Mismatch> {
-    let mut stage = Stage::new(server, replica, protocol);
+    let mut stage = Stage::new(server, replica, clock, protocol);
     let mut mismatches: Vec<Mismatch> = Vec::new();
     let mut together = Vec::new();
     for (index, step) in transcript.steps.iter().enumerate() {

@@ -2,10 +2,12 @@
 
 use super::parse::{Action, Step};
 use super::pattern::{NO_MORE, Names, fill_in, fits};
+use crate::clock::Clock;
 use crate::resp::{Connection, ReceiveError, Value, encode, split};
 use crate::server::Server;
-use crate::{cmd, observe};
+use crate::{cmd, module_file, observe};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a reply may take.
@@ -21,6 +23,7 @@ const CANARY: &str = "canary";
 pub(super) struct Stage<'a> {
     server: &'a Server,
     replica: Option<&'a Server>,
+    clock: Option<&'a Clock>,
     protocol: u8,
     control: Connection,
     clients: BTreeMap<String, Client>,
@@ -44,10 +47,16 @@ struct Client {
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(server: &'a Server, replica: Option<&'a Server>, protocol: u8) -> Self {
+    pub(super) fn new(
+        server: &'a Server,
+        replica: Option<&'a Server>,
+        clock: Option<&'a Clock>,
+        protocol: u8,
+    ) -> Self {
         let mut stage = Self {
             server,
             replica,
+            clock,
             protocol,
             control: server.connect(),
             clients: BTreeMap::new(),
@@ -94,6 +103,12 @@ impl<'a> Stage<'a> {
                 Vec::new()
             }
             Action::Settle => self.settle(),
+            Action::Logged(text) if self.server.log().contains(text) => Vec::new(),
+            Action::Logged(_) => vec!["(not logged)".to_owned()],
+            Action::Clock(ms) => {
+                self.clock.expect("a transcript that sets it has one").set(*ms);
+                Vec::new()
+            }
         }
     }
 
@@ -154,7 +169,16 @@ impl<'a> Stage<'a> {
 
     /// The words of a command, with what is known put in.
     fn words(&mut self, name: &str, command: &str) -> Result<Vec<Vec<u8>>, String> {
-        let words = split(&fill_in(command, &self.names)).map_err(|why| format!("({why})"))?;
+        let mut line = fill_in(command, &self.names);
+        for (name, path) in [
+            ("$MODULE", module_file::path as fn() -> PathBuf),
+            ("$PLANTED", module_file::planted_path),
+        ] {
+            if line.contains(name) {
+                line = line.replace(name, &path().display().to_string());
+            }
+        }
+        let words = split(&line).map_err(|why| format!("({why})"))?;
         let client = self.clients.get_mut(name).expect("it has entered");
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
         match &words[..] {

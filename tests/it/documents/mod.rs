@@ -1,8 +1,6 @@
 //! What the documents say is what the server does: each example is played, each command, option
 //! and `INFO` field is described.
 
-mod languages;
-
 use harness::kind::workspace;
 use harness::transcript::{Transcript, play, server_for};
 use harness::{Server, Value, docs};
@@ -60,6 +58,17 @@ fn every_example_shows_what_happens() {
         if let Some(mismatch) = play(&server, &transcript, 2, false).first() {
             panic!("{mismatch}");
         }
+    }
+}
+
+/// That they work is for `scripts/test languages` to prove: it needs those languages and their registries.
+#[test]
+fn the_page_of_other_languages_shows_every_example_as_it_is() {
+    let folder = workspace().join("docs/languages");
+    let page = read(&folder.with_extension("md"));
+    for file in ["go/lock.go", "java/Lock.java", "node/lock.mjs", "python/lock.py"] {
+        let example = read(&folder.join(file));
+        assert!(page.contains(&format!("\n{example}```\n")), "{file} is not in it");
     }
 }
 

@@ -5,4 +5,3 @@ mod replication;
 mod torn;
 pub(crate) mod trail;
 mod travelling;
-mod watchers;

@@ -1,9 +1,9 @@
 //! Replicas and the append-only file are told core commands only: what came of a command, never
 //! the command, with absolute times, and all that came of one command as one transaction.
 
-use crate::effects::trail::{commands, trail};
+use crate::effects::trail::trail;
 use crate::stage::{LONG, SOON, Stage, expect_closed, expect_same_data, hash, kill};
-use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
+use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use nix::sys::signal::Signal;
 
 /// Runs a line and sees what came of it in the file.
@@ -191,103 +191,6 @@ fn a_hand_off_is_one_transaction_of_core_commands(kind: Kind) {
     scribe.stage.check();
 }
 
-fn replicas_are_told_what_the_file_says_and_times_are_absolute(kind: Kind) {
-    let mut stage = Stage::with_files(&kind);
-    let mut moments = Vec::new();
-    for number in 0..20 {
-        let owner = format!("owner{number}");
-        stage.hold("k", &owner, LONG + number);
-        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
-        let mut bob = stage.wait("k", "bob");
-        stage.release("k", &owner);
-        stage.granted(&mut bob);
-        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
-        stage.eye.call(cmd!["LOCK.RENEW", "k", "bob", LONG + 100]);
-        moments.push(stage.run("PEXPIRETIME k").integer().to_string());
-        stage.release("k", "bob");
-    }
-    let ours = commands(&stage.server);
-    let allowed = ["SELECT", "MULTI", "EXEC", "RESTORE", "PEXPIREAT", "DEL", "SET"];
-    assert!(ours.iter().all(|words| allowed.contains(&words[0].as_str())), "{ours:?}");
-    let ends = ours.iter().filter(|words| ["RESTORE", "PEXPIREAT"].contains(&words[0].as_str()));
-    let ends = ends.map(|words| words[2].clone());
-    assert_eq!(ends.collect::<Vec<_>>(), moments);
-    assert!(ours.iter().all(|words| words[0] != "SET" || words.len() == 3));
-    stage.check();
-    wait::until("the replica has written the same", SOON, || {
-        let (ours, theirs) = (trail(&stage.server), trail(&stage.replica));
-        if ours == theirs { Ok(()) } else { Err(format!("{theirs:?}")) }
-    });
-}
-
-/// Holds, passes on and lets end some locks; two are held when it returns.
-fn some_locks(server: &Server) {
-    let mut eye = server.connect();
-    for key in ["k", "l", "released"] {
-        eye.call(cmd!["LOCK.ACQUIRE", key, "alice", LONG]);
-    }
-    let mut bob = server.connect();
-    bob.send(cmd!["LOCK.WAIT", "l", "bob", LONG, 0]);
-    observe::wait_for_waiters(&mut eye, "l", 1);
-    eye.run("LOCK.ACQUIRE k alice 700000");
-    eye.run("LOCK.RELEASE released alice");
-    eye.run("LOCK.RELEASE l alice");
-    assert!(!bob.receive(SOON).unwrap().is_error());
-}
-
-/// Starts the same folder without the module and sees the same locks.
-fn a_server_without_the_module_reads(
-    kind: &Kind,
-    more: impl Fn(Options) -> Options,
-    end: impl FnOnce(&Server),
-) {
-    let server = more(Server::options().kind(kind)).start();
-    some_locks(&server);
-    let mut eye = server.connect();
-    let state = |eye: &mut Connection| {
-        let mut keys: Vec<_> = eye.run("KEYS *").elements().iter().map(Value::text).collect();
-        keys.sort();
-        let ends: Vec<_> = ["k", "l"].map(|key| eye.call(cmd!["PEXPIRETIME", key])).into();
-        (keys, hash(eye, "k"), hash(eye, "l"), ends, eye.run("GET kvlock:floor"))
-    };
-    let before = state(&mut eye);
-    assert_eq!(before.0, ["k", "kvlock:floor", "l"]);
-    end(&server);
-    let plain = more(Server::options().kind(kind)).without_module().dir(server.dir()).start();
-    assert_eq!(state(&mut plain.connect()), before);
-    plain.kill9();
-    // And one with the module goes on from there.
-    let again = more(Server::options().kind(kind)).dir(server.dir()).start();
-    let mut eye = again.connect();
-    assert_eq!(eye.run("LOCK.INFO k").field("holds"), &Value::Integer(2));
-    assert_eq!(eye.run("LOCK.RELEASE l bob"), Value::Integer(0));
-}
-
-fn a_server_without_the_module_reads_the_append_only_file(kind: Kind) {
-    for preamble in ["yes", "no"] {
-        let filed = |o: Options| o.append_only("always").config("aof-use-rdb-preamble", preamble);
-        a_server_without_the_module_reads(&kind, filed, Server::kill9);
-        // The same after the file was written anew.
-        a_server_without_the_module_reads(&kind, filed, |server| {
-            let mut eye = server.connect();
-            eye.run("BGREWRITEAOF");
-            observe::wait_for_info(&mut eye, "aof_rewrite_in_progress", 0);
-            server.kill9();
-        });
-    }
-}
-
-fn a_server_without_the_module_reads_the_snapshot(kind: Kind) {
-    a_server_without_the_module_reads(
-        &kind,
-        |options| options,
-        |server| {
-            assert_eq!(server.connect().run("SAVE"), Value::Status("OK".into()));
-            server.kill9();
-        },
-    );
-}
-
 fn a_replica_without_the_module_can_take_over(kind: Kind) {
     let mut stage = Stage::new(&kind);
     let alices = stage.hold("k", "alice", LONG);
@@ -359,8 +262,5 @@ on_each_server!(
     effects_of_sharing_are_core_commands_in_one_transaction,
     effects_of_semaphores_and_latches_are_core_commands_in_one_transaction,
     a_hand_off_is_one_transaction_of_core_commands,
-    replicas_are_told_what_the_file_says_and_times_are_absolute,
-    a_server_without_the_module_reads_the_append_only_file,
-    a_server_without_the_module_reads_the_snapshot,
     a_replica_without_the_module_can_take_over,
 );

@@ -2,9 +2,9 @@
 //! commands, the last that the file has completely.
 
 use crate::asking::{LONG, acquire, arrival, token, wait_in_line};
+use harness::agree::data;
 use harness::disk::append_only_file;
 use harness::{Connection, Options, Server, Value, cmd};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -15,13 +15,13 @@ const EACH: usize = 256;
 const STRIDE: usize = 61;
 const THREADS: usize = 3;
 
-/// The fields of each key, in order, and when it ends.
-type Data = BTreeMap<String, (Vec<(String, String)>, i64)>;
+/// How many locks there are that are held alone, and how many that are shared.
+const LOCKS: usize = 4;
 
 /// What there is after a command, and how long the file is then.
 struct Moment {
     end: usize,
-    data: Data,
+    data: Vec<String>,
 }
 
 /// A server that does this and that, with all that it then had.
@@ -37,7 +37,7 @@ impl Past {
     fn new() -> Self {
         let server = options().append_only("always").start();
         let connection = server.connect();
-        let moments = vec![Moment { end: 0, data: Data::new() }];
+        let moments = vec![Moment { end: 0, data: data(&server) }];
         Self { server, connection, moments, last: 0 }
     }
 
@@ -52,7 +52,7 @@ impl Past {
 
     fn look(&mut self) {
         let end = fs::metadata(append_only_file(self.server.dir())).unwrap().len();
-        let data = data(&mut self.connection);
+        let data = data(&self.server);
         self.moments.push(Moment { end: usize::try_from(end).unwrap(), data });
     }
 
@@ -89,25 +89,6 @@ fn options() -> Options {
     Server::options().config("aof-load-truncated", "yes")
 }
 
-fn data(connection: &mut Connection) -> Data {
-    let keys = connection.run("KEYS *");
-    let of = |key: &Value| {
-        let key = key.text();
-        let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
-        let fields = if key == "kvlock:floor" {
-            vec![(String::new(), connection.call(cmd!["GET", key]).text())]
-        } else {
-            let fields = connection.call(cmd!["HGETALL", key]);
-            let pairs = fields.elements().chunks_exact(2);
-            let mut fields: Vec<_> = pairs.map(|pair| (pair[0].text(), pair[1].text())).collect();
-            fields.sort();
-            fields
-        };
-        (key, (fields, until))
-    };
-    keys.elements().iter().map(of).collect()
-}
-
 /// A folder like that one, but of the file only so much is there.
 fn cut(dir: &Path, length: usize) -> TempDir {
     let copy = TempDir::with_prefix("kvlock-torn-").unwrap();
@@ -131,14 +112,13 @@ fn check_cut(past: &Past, length: usize) {
     let server = options().append_only("no").dir(dir.path()).start();
     let mut eye = server.connect();
     let complete = past.moments.iter().rev().find(|moment| moment.end <= length);
-    let found = data(&mut eye);
+    let found = data(&server);
     assert_eq!(found, complete.expect("the first is at 0").data, "cut at {length}");
-    let names: BTreeSet<&String> =
-        past.moments.iter().flat_map(|moment| moment.data.keys()).collect();
-    for key in names.into_iter().filter(|key| *key != "kvlock:floor") {
-        let held = found.get(key);
-        assert!(held.is_none_or(|(_, until)| *until > 0), "{key} has no lease, cut at {length}");
-        let reply = acquire(&mut eye, key, "stranger");
+    for key in (0..LOCKS).flat_map(|number| [format!("k{number}"), format!("s{number}")]) {
+        let beginning = format!("0 {key} until ");
+        let held = found.iter().find_map(|line| line.strip_prefix(&beginning));
+        assert_ne!(held, Some("-1"), "{key} has no lease, cut at {length}");
+        let reply = acquire(&mut eye, &key, "stranger");
         let stranger = eye.call(cmd!["LOCK.RELEASE", key, "stranger"]);
         if held.is_some() {
             assert_eq!((reply, stranger), (Value::Nil, Value::Nil), "{key}, cut at {length}");
@@ -152,7 +132,7 @@ fn check_cut(past: &Past, length: usize) {
 #[test]
 fn what_is_loaded_is_what_there_was_after_a_command() {
     let mut past = Past::new();
-    for number in 0..4 {
+    for number in 0..LOCKS {
         past.do_a_bit_of_everything(number);
     }
     past.server.kill9();

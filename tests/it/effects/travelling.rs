@@ -79,6 +79,37 @@ fn what_arrives_is_what_is_here(kind: Kind) {
     assert_eq!(all(&reader.start()), ours);
 }
 
+/// However the files were written, a server without the module reads the same, and one with it goes on.
+fn what_is_in_the_files_is_what_there_was(kind: Kind) {
+    for (files, preamble, end) in [
+        (true, "yes", "PING"),
+        (true, "no", "BGREWRITEAOF"),
+        (true, "yes", "BGREWRITEAOF"),
+        (false, "no", "SAVE"),
+    ] {
+        let options = |options: Options| {
+            let options = options.config("aof-use-rdb-preamble", preamble);
+            if files { options.append_only("always") } else { options }
+        };
+        let mut stage = Stage::with_both(&kind, options);
+        let keys = some_locks(&mut stage);
+        let all = |server: &Server| {
+            let mut connection = server.connect();
+            keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
+        };
+        let before = all(&stage.server);
+        stage.run(end);
+        observe::wait_for_info(&mut stage.eye, "aof_rewrite_in_progress", 0);
+        stage.server.kill9();
+        let again = || options(Server::options().kind(&kind)).dir(stage.server.dir());
+        let plain = again().without_module().start();
+        assert_eq!(all(&plain), before, "{preamble} {end}");
+        plain.kill9();
+        let server = again().start();
+        assert_eq!(server.connect().run("LOCK.RELEASE passed1 dave"), Value::Integer(0));
+    }
+}
+
 fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
     let mut stage = Stage::of_versions(&Kind::named("redis-7.0"), &kind);
     let keys = some_locks(&mut stage);
@@ -90,4 +121,8 @@ fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
     }
 }
 
-on_each_server!(what_arrives_is_what_is_here, a_replica_of_a_newer_version_has_the_same);
+on_each_server!(
+    what_arrives_is_what_is_here,
+    what_is_in_the_files_is_what_there_was,
+    a_replica_of_a_newer_version_has_the_same
+);

@@ -2,7 +2,7 @@
 //! thousands, or that the server throws out to save memory. Most of it is in `transcripts/deaths.txt`.
 
 use crate::stage::{LONG, SOON, Stage, Waiter, expect_closed, token_of};
-use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
+use harness::{Kind, Value, cmd, observe, on_each_server, wait};
 use std::process::Command;
 
 /// The server has decided to close the client's connection, drops what is sent to it from then on, and
@@ -30,35 +30,6 @@ fn a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
         assert_eq!(stage.counted("grants_taken_back"), taken_back + 1);
         stage.release("k", "carol");
         stage.run(&format!("DEL {cached}"));
-        stage.check();
-    }
-}
-
-fn a_timeout_in_the_turn_of_a_grant_gives_one_reply(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    for (number, lines) in [
-        &["DEBUG SLEEP 0.3", "LOCK.RELEASE k alice"][..],
-        &["DEBUG SLEEP 0.3", "DEL k"],
-        &["DEBUG SLEEP 0.3", "LOCK.FORCERELEASE k", "LOCK.CANCEL k owner2"],
-        &["DEBUG SLEEP 0.3", "LOCK.CANCEL k owner3", "LOCK.RELEASE k alice"],
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let owner = format!("owner{number}");
-        stage.hold("k", "alice", LONG);
-        let mut bob = stage.wait_with("k", &owner, LONG, 100);
-        stage.at_once(lines);
-        let reply = bob.connection.receive(SOON).unwrap_or_else(|e| panic!("{lines:?}: {e}"));
-        assert_eq!(bob.connection.run("PING"), Value::Status("PONG".into()), "{lines:?}");
-        if reply == Value::Nil {
-            stage.settle();
-            assert_eq!(stage.run("EXISTS k"), Value::Integer(0), "{lines:?}");
-        } else {
-            stage.granted_unseen();
-            stage.expect_holder("k", &owner, 1, Some(token_of(&reply)));
-            stage.release("k", &owner);
-        }
         stage.check();
     }
 }
@@ -99,32 +70,6 @@ fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last
     assert_eq!((stage.counted("disconnects"), stage.counted("grants_taken_back")), (MANY - 1, 1));
     stage.check();
     drop(crowd);
-}
-
-fn resets_of_all_clients_again_and_again_leave_nothing(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let mut control = server.connect();
-    control.run("LOCK.ACQUIRE k alice 600000");
-    for round in 0..20 {
-        let start = |number: usize| {
-            let mut waiter = server.connect();
-            waiter.send(cmd!["LOCK.WAIT", "k", format!("o{number}"), LONG, LONG]);
-            waiter
-        };
-        let waiters: Vec<Connection> = (0..20).map(start).collect();
-        // Every other time they go while they come.
-        if round % 2 == 0 {
-            observe::wait_for_waiters(&mut control, "k", 20);
-        }
-        control.run("LOCK.FORCERELEASE k");
-        waiters.into_iter().for_each(Connection::reset);
-        control.run("LOCK.FORCERELEASE k");
-        observe::wait_for_blocked_clients(&mut control, 0);
-        observe::wait_for_waiters(&mut control, "k", 0);
-        control.run("DEL k");
-        assert!(!control.run("LOCK.ACQUIRE k alice 600000").is_nil());
-    }
-    server.assert_alive();
 }
 
 /// Lets the client take up a megabyte of the server, with what it has pipelined behind its wait.
@@ -181,8 +126,6 @@ fn a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on(kind: Kind) {
 
 on_each_server!(
     a_waiter_condemned_in_the_turn_of_its_grant_passes_the_lock_on,
-    a_timeout_in_the_turn_of_a_grant_gives_one_reply,
-    resets_of_all_clients_again_and_again_leave_nothing,
     thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
     a_waiter_evicted_to_save_memory_is_out_of_the_line,
     a_waiter_evicted_in_the_turn_of_its_grant_passes_the_lock_on,

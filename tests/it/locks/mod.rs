@@ -3,10 +3,7 @@
 mod arguments;
 mod crowds;
 mod deaths;
-mod fifo;
-mod foreign;
 mod replies;
 mod searches;
 mod timing;
 mod waiting_memory;
-mod wrong_type;

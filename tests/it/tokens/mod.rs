@@ -2,71 +2,18 @@
 
 mod floor;
 
-use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
+use crate::asking::{LONG, acquire, release, token};
 use harness::clock::Clock;
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 
 /// The clock goes back by an hour.
 const BACK_MS: i64 = -3_600_000;
 
-/// A token far above the clock, and below the limit of 2^52.
-const AHEAD: i64 = 4_400_000_000_000_000;
-
 /// The token of a grant that is given back at once.
 fn next_token(connection: &mut Connection) -> i64 {
     let granted = token(&acquire(connection, "k", "alice"));
     assert_eq!(release(connection, "k", "alice"), Value::Integer(0));
     granted
-}
-
-fn reentry_repetition_and_renewal_keep_the_token(kind: Kind) {
-    let clock = Clock::new();
-    let server = Server::options().kind(&kind).clock(&clock).start();
-    let mut a = server.connect();
-    let first = token(&acquire(&mut a, "k", "alice"));
-    for (ahead_ms, line) in [
-        (0, "LOCK.ACQUIRE k alice 600000"),
-        (0, "LOCK.ACQUIRE k alice 600000 HOLDS 2"),
-        (1000, "LOCK.WAIT k alice 600000 0"),
-        (-1000, "LOCK.ACQUIRE k alice 600000 HOLDS 3"),
-    ] {
-        clock.set(ahead_ms);
-        assert_eq!(token(&a.run(line)), first, "{line}");
-    }
-    assert_eq!(a.run("LOCK.RENEW k alice 600000"), Value::Integer(600_000));
-    assert_eq!(release(&mut a, "k", "alice"), Value::Integer(2));
-    assert_eq!(a.run("LOCK.INFO k").field("token"), &Value::Integer(first));
-}
-
-fn tokens_grow_over_all_that_ends_a_grant(kind: Kind) {
-    let clock = Clock::new();
-    let server = Server::options().kind(&kind).clock(&clock).start();
-    let (mut control, mut waiter) = (server.connect(), server.connect());
-    let mut last = 0;
-    for ahead_ms in [0, BACK_MS] {
-        for end_it in [
-            "LOCK.RELEASE k alice",
-            "LOCK.FORCERELEASE k",
-            "LOCK.RENEW k alice 1",
-            "DEL k",
-            "HDEL k alice",
-            "FLUSHDB",
-            "FLUSHALL",
-        ] {
-            clock.set(ahead_ms);
-            let mut grows = |next: i64, how: &str| {
-                assert!(next > last, "{next} after {last} by {how}, clock at {ahead_ms}");
-                last = next;
-            };
-            grows(token(&acquire(&mut control, "k", "alice")), "an acquire");
-            wait_in_line(&mut waiter, &mut control, "k", "bob");
-            control.run(end_it);
-            grows(token(&arrival(&mut waiter)), end_it);
-            control.run("SWAPDB 0 1");
-            grows(next_token(&mut control), "SWAPDB");
-            control.run("FLUSHALL");
-        }
-    }
 }
 
 /// Starts again with the same files and the clock set back.
@@ -129,18 +76,6 @@ fn tokens_grow_when_a_replica_with_a_slow_clock_is_promoted(kind: Kind) {
     assert!(next_token(&mut r) > last);
 }
 
-/// The stored token counts too: the hash may have come here alone.
-fn tokens_grow_above_the_one_in_the_hash(kind: Kind) {
-    let server = Server::options().kind(&kind).start();
-    let (mut control, mut waiter) = (server.connect(), server.connect());
-    control.call(cmd!["HSET", "k", "alice", 1, "fencing-token", format!("t{AHEAD}")]);
-    control.run("PEXPIRE k 60000");
-    assert_eq!(token(&acquire(&mut control, "k", "alice")), AHEAD, "a reentry keeps it");
-    wait_in_line(&mut waiter, &mut control, "k", "bob");
-    assert_eq!(control.run("LOCK.RELEASE k alice ALL"), Value::Integer(0));
-    assert!(token(&arrival(&mut waiter)) > AHEAD);
-}
-
 /// Raises the token of `k`, which alice holds, by an hour.
 fn raise(connection: &mut Connection) -> i64 {
     let held = token(&acquire(connection, "k", "alice"));
@@ -170,26 +105,10 @@ fn a_raised_token_outlives_a_restart_with_its_lock_and_without(kind: Kind) {
     assert!(next_token(&mut server.connect()) > raised);
 }
 
-fn a_raised_token_is_known_to_a_replica_without_the_module(kind: Kind) {
-    let primary = Server::options().kind(&kind).start();
-    let replica = Server::options().kind(&kind).without_module().replica_of(&primary).start();
-    let (mut p, mut r) = (primary.connect(), replica.connect());
-    observe::wait_for_replica(&mut p, &mut r);
-    let raised = raise(&mut p);
-    observe::wait_for_replica(&mut p, &mut r);
-    assert_eq!(r.run("HGET k fencing-token").text(), format!("t{raised}"));
-    let floor = r.run("GET kvlock:floor").text().parse::<i64>().unwrap();
-    assert!(floor >= raised + 10_000, "{floor}, {raised}");
-}
-
 on_each_server!(
     a_raised_token_outlives_a_restart_with_its_lock_and_without,
-    a_raised_token_is_known_to_a_replica_without_the_module,
-    reentry_repetition_and_renewal_keep_the_token,
-    tokens_grow_over_all_that_ends_a_grant,
     tokens_grow_over_a_restart_with_an_append_only_file,
     tokens_grow_over_a_restart_with_a_snapshot,
     tokens_grow_over_restarts_in_a_row_of_which_the_last_has_lost_something,
     tokens_grow_when_a_replica_with_a_slow_clock_is_promoted,
-    tokens_grow_above_the_one_in_the_hash,
 );
