@@ -34,8 +34,8 @@ impl CallReply {
         Some(text.trim_ascii().to_vec())
     }
 
-    /// The second of the texts in a list.
-    fn second(&self) -> Option<Vec<u8>> {
+    /// One of the texts in a list, by its place.
+    fn text_at(&self, place: usize) -> Option<Vec<u8>> {
         let kind = required!(RedisModule_CallReplyType);
         // SAFETY: the reply is alive.
         if unsafe { kind(self.0) } != REPLY_ARRAY {
@@ -43,15 +43,15 @@ impl CallReply {
         }
         let element = required!(RedisModule_CallReplyArrayElement);
         // SAFETY: the reply is alive and a list; an element that it does not have is null.
-        let second = unsafe { element(self.0, 1) };
-        if second.is_null() {
+        let found = unsafe { element(self.0, place) };
+        if found.is_null() {
             return None;
         }
         // SAFETY: the element lives as long as the list.
-        if unsafe { kind(second) } != REPLY_STRING {
+        if unsafe { kind(found) } != REPLY_STRING {
             return None;
         }
-        Some(text_of(second))
+        Some(text_of(found))
     }
 }
 
@@ -70,6 +70,9 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
 
 /// A field that nobody has.
 const PROBED_FIELD: &CStr = c"kvlock:probe";
+
+/// How the names of our commands begin.
+const FAMILIES: [&[u8]; 4] = [b"lock.", b"sem.", b"latch.", b"session."];
 
 const REPLY_STRING: i32 = 0;
 const REPLY_ERROR: i32 = 1;
@@ -146,6 +149,25 @@ impl Ctx<'_> {
         !asked && self.setting(c"maxmemory-clients").is_none_or(|most| most == b"0")
     }
 
+    /// The rules of a user that name a command of ours, if there is one: Redis 8.0 and Valkey up to
+    /// 8.1 die of such a rule when the command goes (valkey-io/valkey#2797).
+    pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {
+        let call = required!(RedisModule_Call);
+        // SAFETY: the context is alive; "c" takes a C string.
+        let raw = unsafe { call(self.raw, c"ACL".as_ptr(), c"c".as_ptr(), c"LIST".as_ptr()) };
+        if raw.is_null() {
+            return None;
+        }
+        let users = CallReply(raw);
+        let names_one = |rules: &Vec<u8>| {
+            let rules = rules.split(|byte| *byte == b' ');
+            let mut named = rules
+                .filter_map(|rule| rule.strip_prefix(b"+").or_else(|| rule.strip_prefix(b"-")));
+            named.any(|name| FAMILIES.iter().any(|family| name.starts_with(family)))
+        };
+        (0..).map_while(|place| users.text_at(place)).find(names_one)
+    }
+
     /// A setting of the server; `None` if it has none of that name or does not tell.
     pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
@@ -153,7 +175,7 @@ impl Ctx<'_> {
         let raw = unsafe {
             call(self.raw, c"CONFIG".as_ptr(), c"cc".as_ptr(), c"GET".as_ptr(), name.as_ptr())
         };
-        if raw.is_null() { None } else { CallReply(raw).second() }
+        if raw.is_null() { None } else { CallReply(raw).text_at(1) }
     }
 
     /// Says whether this server serves the slot of `key`, rather than importing it, in the eyes

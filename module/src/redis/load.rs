@@ -110,7 +110,17 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context lives until this callback returns.
-    guard(Entry::Unload, (), || Module::unload(&unsafe { Ctx::new(ctx) }));
+    let ctx = unsafe { Ctx::new(ctx) };
+    if let Some(rules) = guard(Entry::Unload, None, || ctx.rules_that_name_commands()) {
+        let rules = String::from_utf8_lossy(&rules);
+        let user = rules.split(' ').nth(1).unwrap_or_default();
+        log_line(&format!(
+            "not unloaded: the ACL rules of user {user:?} name a command of kvlock, of which servers crash; \
+             give the category @lock instead, or delete the user"
+        ));
+        return ERR;
+    }
+    guard(Entry::Unload, (), || Module::unload(&ctx));
     OK
 }
 
