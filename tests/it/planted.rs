@@ -2,6 +2,7 @@
 //! parts of the tests find it.
 
 use harness::kind::workspace;
+use harness::{Server, Value, cmd, module_file};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -62,4 +63,16 @@ fn the_matrix_says_what_finds_a_bug() {
         let Some(row) = matrix.iter().find(|row| row[0] == named[0]) else { continue };
         assert_ne!(row[1 + column], "-", "{named:?} finds it, but the matrix does not say so");
     }
+}
+
+#[test]
+fn only_the_build_for_tests_can_be_told_to_panic() {
+    let server = Server::start();
+    let mut control = server.connect();
+    assert_eq!(control.run("LOCK.PANIC command").code(), "ERR");
+    assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()));
+    let path = module_file::path().display().to_string();
+    assert!(control.call(cmd!["MODULE", "LOAD", path, "provoke", "load"]).is_error());
+    assert!(!server.log().contains("panic"), "{}", server.log());
+    assert_eq!(control.call(cmd!["MODULE", "LOAD", path]), Value::Status("OK".into()));
 }

@@ -1,4 +1,4 @@
-//! Replies as redis-cli prints them.
+//! Replies as redis-cli prints them, in RESP2.
 
 use super::quoting::escape;
 use super::value::Value;
@@ -41,56 +41,22 @@ fn write(value: &Value, f: &mut fmt::Formatter<'_>, indent: usize) -> fmt::Resul
         Value::Bool(true) => f.write_str("(true)"),
         Value::Bool(false) => f.write_str("(false)"),
         Value::Double(number) => write!(f, "(double) {number}"),
-        Value::Array(elements) => write_list(f, indent, elements, ")", "(empty array)"),
-        Value::Push(elements) => write_list(f, indent, elements, ")", "(empty push)"),
-        Value::Set(elements) => write_list(f, indent, elements, "~", "(empty set)"),
-        Value::Map(pairs) => write_map(f, indent, pairs),
+        Value::Array(elements) if elements.is_empty() => f.write_str("(empty array)"),
+        Value::Array(elements) => write_list(f, indent, elements),
+        Value::Push(_) | Value::Set(_) | Value::Map(_) => f.write_str(&value.line()),
     }
 }
 
-fn write_list(
-    f: &mut fmt::Formatter<'_>,
-    indent: usize,
-    list: &[Value],
-    mark: &str,
-    empty: &str,
-) -> fmt::Result {
-    if list.is_empty() {
-        return f.write_str(empty);
-    }
+fn write_list(f: &mut fmt::Formatter<'_>, indent: usize, list: &[Value]) -> fmt::Result {
     let width = list.len().to_string().len();
     for (index, element) in list.iter().enumerate() {
-        start_line(f, indent, index, width, mark)?;
+        if index > 0 {
+            write!(f, "\n{:indent$}", "")?;
+        }
+        write!(f, "{:>width$}) ", index + 1)?;
         write(element, f, indent + width + 2)?;
     }
     Ok(())
-}
-
-fn write_map(f: &mut fmt::Formatter<'_>, indent: usize, pairs: &[(Value, Value)]) -> fmt::Result {
-    if pairs.is_empty() {
-        return f.write_str("(empty hash)");
-    }
-    let width = pairs.len().to_string().len();
-    for (index, (key, value)) in pairs.iter().enumerate() {
-        start_line(f, indent, index, width, "#")?;
-        write(key, f, indent + width + 2)?;
-        f.write_str(" => ")?;
-        write(value, f, indent + width + 2)?;
-    }
-    Ok(())
-}
-
-fn start_line(
-    f: &mut fmt::Formatter<'_>,
-    indent: usize,
-    index: usize,
-    width: usize,
-    mark: &str,
-) -> fmt::Result {
-    if index > 0 {
-        write!(f, "\n{:indent$}", "")?;
-    }
-    write!(f, "{:>width$}{mark} ", index + 1)
 }
 
 #[cfg(test)]
@@ -104,19 +70,6 @@ mod tests {
         let expected =
             "1) (integer) 5\n2) 1) \"a\\\"\\n\\x00\\xc3\\xa9\"\n   2) (nil)\n3) (empty array)";
         assert_eq!(value.to_string(), expected);
-    }
-
-    #[test]
-    fn maps_show_both_sides() {
-        let queue = Value::Array(vec![Value::bulk("x"), Value::bulk("y")]);
-        let value = Value::Map(vec![
-            (Value::bulk("state"), Value::bulk("held")),
-            (Value::bulk("queue"), queue),
-        ]);
-        assert_eq!(
-            value.to_string(),
-            "1# \"state\" => \"held\"\n2# \"queue\" => 1) \"x\"\n   2) \"y\""
-        );
     }
 
     #[test]

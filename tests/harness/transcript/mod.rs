@@ -47,7 +47,6 @@
 //! | `b< (closed)` | the server closes `b`'s connection |
 //! | `b< (waits)` | `b` is blocked and was told nothing, after all that was due is done |
 //! | `b< (sent away)` | `b` is told that the server is no primary any more, or its connection ends |
-//! | `[resp3]` | the lines below are the reply in RESP3, those above that in RESP2 |
 //!
 //! In an expected reply `{t}` is a whole number that gets the name `t`, or that it must have when it
 //! has one; `{u > t}` is compared too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
@@ -60,13 +59,11 @@
 //! `["state", "held"]`: the same in RESP2 and RESP3. `_` is any reply but an error, `x || y` one of two, and
 //! ` (no more)` behind a grant says that it is over already.
 //!
-//! With `KVLOCK_REWRITE=1` a wrong expectation is replaced in the file by what was seen. At the end
-//! the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
+//! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
 
 mod parse;
 mod pattern;
 mod play;
-mod rewrite;
 mod stage;
 
 pub use parse::Transcript;
@@ -90,32 +87,16 @@ pub fn run_file(path: &Path) {
 
 /// The same on servers of that kind.
 pub fn run_file_on(path: &Path, kind: &Kind) {
-    let rewriting = std::env::var_os("KVLOCK_REWRITE").is_some_and(|value| value == "1");
-    let text = || fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let read = |scene| {
-        let scene = Transcript::scene(&path.display().to_string(), &text(), scene);
-        scene.unwrap_or_else(|e| panic!("{e}"))
-    };
-    for scene in 0..Transcript::count(&text()) {
-        for protocol in read(scene).protocols {
-            // The first protocol may have rewritten the file.
-            let transcript = read(scene);
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    for scene in 0..Transcript::count(&text) {
+        let transcript = Transcript::scene(&path.display().to_string(), &text, scene);
+        let transcript = transcript.unwrap_or_else(|e| panic!("{e}"));
+        for protocol in transcript.protocols.iter().copied() {
             let clock = transcript.clock.then(Clock::new);
             let (server, replica) = servers_for(&transcript, kind, clock.as_ref());
-            let mismatches = play::play_with(
-                &server,
-                replica.as_ref(),
-                clock.as_ref(),
-                &transcript,
-                protocol,
-                rewriting,
-            );
-            if rewriting {
-                fs::write(path, rewrite::rewritten(&transcript, protocol, &mismatches))
-                    .expect("rewrite the transcript");
-            } else if let Some(mismatch) = mismatches.first() {
-                panic!("{kind}: {mismatch}");
-            }
+            let played =
+                play::play_with(&server, replica.as_ref(), clock.as_ref(), &transcript, protocol);
+            played.unwrap_or_else(|mismatch| panic!("{kind}: {mismatch}"));
             check_the_end(&transcript, &server, replica.as_ref());
         }
     }

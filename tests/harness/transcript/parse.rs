@@ -45,8 +45,6 @@ pub(super) struct Step {
     pub client: String,
     pub action: Action,
     pub expected: Block,
-    /// What is expected in RESP3 instead.
-    pub resp3: Option<Block>,
     /// Whether replies are written in one line.
     pub compact: bool,
 }
@@ -91,10 +89,6 @@ impl Step {
     /// How far the lines of a reply that arrives by itself are moved to the right: `b< `.
     pub(super) fn indent(&self) -> usize {
         if self.action == Action::Arrives { self.client.len() + 2 } else { 0 }
-    }
-
-    pub(super) fn expected_in(&self, protocol: u8) -> &Block {
-        self.resp3.as_ref().filter(|_| protocol == 3).unwrap_or(&self.expected)
     }
 }
 
@@ -174,7 +168,6 @@ impl Transcript {
             client: client.to_owned(),
             action,
             expected: Block { text: Vec::new(), place: line + 1..line + 1 },
-            resp3: None,
             compact: false,
         });
         self.steps.last_mut().expect("it was just put there")
@@ -213,12 +206,8 @@ impl Transcript {
 
     fn more_of_a_reply(&mut self, number: usize, line: &str) -> Result<(), String> {
         let step = self.steps.last_mut().ok_or("a reply to nothing")?;
-        if line == "[resp3]" {
-            step.resp3 = Some(Block { text: Vec::new(), place: number + 1..number + 1 });
-            return Ok(());
-        }
         let indent = if step.compact { 1 } else { step.indent() };
-        let block = step.resp3.as_mut().unwrap_or(&mut step.expected);
+        let block = &mut step.expected;
         if block.place.end != number {
             return Err("a reply must follow its command without a gap".to_owned());
         }
@@ -324,17 +313,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_replies_and_alternatives_are_told_apart() {
-        let text = "# c\n!> proto both\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\n[resp3]\n1# x\nbob< 1) z\n     2) u\n";
+    fn commands_and_replies_are_told_apart() {
+        let text = "# c\n!> proto both\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\nbob< 1) z\n     2) u\n";
         let transcript = Transcript::parse("t", text).unwrap();
         assert_eq!(transcript.protocols, [2, 3]);
         assert_eq!(transcript.config, [("maxmemory".to_owned(), "1mb".to_owned())]);
         let [first, second] = &transcript.steps[..] else { panic!("{transcript:?}") };
         assert_eq!(first.action, Action::Command("INFO".into()));
-        assert_eq!(first.expected_in(2).text, ["1) x", "   2) y"]);
-        assert_eq!(first.expected_in(3).text, ["1# x"]);
+        assert_eq!(first.expected.text, ["1) x", "   2) y"]);
         assert_eq!(
-            (&second.action, second.expected_in(3).text.join("|")),
+            (&second.action, second.expected.text.join("|")),
             (&Action::Arrives, "1) z|2) u".to_owned())
         );
     }

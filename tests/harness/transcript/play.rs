@@ -13,9 +13,7 @@ pub struct Mismatch {
     place: String,
     action: String,
     expected: Vec<String>,
-    /// Of which step; past the last one at the end of the file.
-    pub(super) step: usize,
-    pub(super) seen: Vec<String>,
+    seen: Vec<String>,
 }
 
 impl fmt::Display for Mismatch {
@@ -35,15 +33,12 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Plays it, and returns what differs: the first mismatch, or with `to_the_end` all of them. The
-/// clients that it makes are closed afterwards.
-pub fn play(
-    server: &Server,
-    transcript: &Transcript,
-    protocol: u8,
-    to_the_end: bool,
-) -> Vec<Mismatch> {
-    play_with(server, None, None, transcript, protocol, to_the_end)
+/// Plays it up to what differs. The clients that it makes are closed afterwards.
+///
+/// # Errors
+/// The first mismatch.
+pub fn play(server: &Server, transcript: &Transcript, protocol: u8) -> Result<(), Mismatch> {
+    play_with(server, None, None, transcript, protocol)
 }
 
 /// The same with a replica, whose clients are called `replica`, `replica2` and so on.
@@ -53,40 +48,32 @@ pub(super) fn play_with(
     clock: Option<&Clock>,
     transcript: &Transcript,
     protocol: u8,
-    to_the_end: bool,
-) -> Vec<Mismatch> {
+) -> Result<(), Mismatch> {
     let mut stage = Stage::new(server, replica, clock, protocol);
-    let mut mismatches: Vec<Mismatch> = Vec::new();
     let mut together = Vec::new();
-    for (index, step) in transcript.steps.iter().enumerate() {
-        together.push(index);
+    for step in &transcript.steps {
+        together.push(step);
         if let Action::Together(_) = step.action {
             continue;
         }
         let together = std::mem::take(&mut together);
         if together.len() > 1 {
-            stage.send_together(together.iter().map(|index| &transcript.steps[*index]));
+            stage.send_together(together.iter().copied());
         }
-        for index in &together {
-            let step = &transcript.steps[*index];
-            let expected = &step.expected_in(protocol).text;
+        for step in &together {
+            let expected = &step.expected.text;
             let seen = if together.len() > 1 {
                 stage.reply(&step.client, expected, step.compact)
             } else {
                 stage.act(step, expected)
             };
-            if fits(expected, &seen, &mut stage.names) {
-                continue;
-            }
-            mismatches.push(Mismatch {
-                place: format!("{}:{} (RESP{protocol})", transcript.name, step.line + 1),
-                action: stage.turn.clone() + &transcript.lines[step.line],
-                expected: expected.clone(),
-                step: *index,
-                seen,
-            });
-            if !to_the_end {
-                return mismatches;
+            if !fits(expected, &seen, &mut stage.names) {
+                return Err(Mismatch {
+                    place: format!("{}:{} (RESP{protocol})", transcript.name, step.line + 1),
+                    action: stage.turn.clone() + &transcript.lines[step.line],
+                    expected: expected.clone(),
+                    seen,
+                });
             }
         }
         if step.action == Action::Begin {
@@ -94,15 +81,10 @@ pub(super) fn play_with(
             stage.turn = format!("(turn {} of {row}) ", stage.begin(step.line));
         }
     }
-    let left = stage.left_over();
-    if !left.is_empty() {
-        mismatches.push(Mismatch {
-            place: format!("{} (RESP{protocol})", transcript.name),
-            action: "at the end".to_owned(),
-            expected: Vec::new(),
-            step: transcript.steps.len(),
-            seen: left,
-        });
+    let seen = stage.left_over();
+    if seen.is_empty() {
+        return Ok(());
     }
-    mismatches
+    let place = format!("{} (RESP{protocol})", transcript.name);
+    Err(Mismatch { place, action: "at the end".to_owned(), expected: Vec::new(), seen })
 }

@@ -55,9 +55,7 @@ fn every_example_shows_what_happens() {
         let name = page.strip_prefix(workspace()).unwrap().display().to_string();
         let transcript = Transcript::parse(&name, &text).unwrap_or_else(|e| panic!("{e}"));
         let server = server_for(&transcript);
-        if let Some(mismatch) = play(&server, &transcript, 2, false).first() {
-            panic!("{mismatch}");
-        }
+        play(&server, &transcript, 2).unwrap_or_else(|mismatch| panic!("{mismatch}"));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The forms of the replies, and what the server tells about the commands.
 
-use crate::asking::{acquire, token};
-use harness::{Kind, Server, Value, cmd, on_each_server};
+use crate::asking::{acquire, arrival, token};
+use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 
 /// Name, flags that it must have, and whether it names a key.
 const COMMANDS: [(&str, &str, bool); 21] = [
@@ -116,6 +116,32 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
     let mut shop = login();
     assert_eq!(shop.run("LOCK.RELEASE orders:1 alice"), Value::Integer(0));
     assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
+}
+
+/// In RESP3 what has names is a map; the conversations do not tell it from a list.
+#[test]
+fn what_has_names_is_a_map_in_resp3() {
+    let server = Server::start();
+    let (mut a, mut b) = (server.connect_resp(3), server.connect());
+    for line in ["LOCK.ACQUIRE k alice 60000", "SEM.SET s 1", "LATCH.SET l 1", "SESSION.OPEN 60000"]
+    {
+        assert!(!a.run(line).is_error(), "{line}");
+    }
+    // One has waited, and one waits.
+    for owner in ["bob", "carol"] {
+        b.send(cmd!["LOCK.WAIT", "k", owner, 60_000, 0]);
+        observe::wait_for_waiters(&mut a, "k", 1);
+        if owner == "bob" {
+            assert_eq!(a.run("LOCK.FORCERELEASE k"), Value::Integer(1));
+            token(&arrival(&mut b));
+        }
+    }
+    for line in ["LOCK.INFO k", "SEM.INFO s", "LATCH.INFO l"] {
+        assert!(matches!(a.run(line), Value::Map(_)), "{line}");
+    }
+    for line in ["LOCK.LIST", "LOCK.PROFILE", "SESSION.LIST"] {
+        assert!(matches!(a.run(line)[0], Value::Map(_)), "{line}");
+    }
 }
 
 /// The nil of RESP2 is one and the same, the null bulk, whether it comes at once or after waiting.
