@@ -1,5 +1,5 @@
-//! Hundreds and thousands who share a lock, hold permits or wait for a latch: who dies among them, and how
-//! many are served at a time.
+//! Thousands who share a lock: how many of the dead are kept, and how many are let in at a time. Hundreds are in
+//! `transcripts/crowds.txt`.
 
 use crate::stage::{LONG, SOON, Stage};
 use harness::{Kind, Server, Value, cmd, on_each_server};

@@ -1,6 +1,7 @@
 //! The forms of the replies, and what the server tells about the commands.
 
 use crate::asking::{acquire, arrival, token};
+use crate::stage::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 
 /// Name, flags that it must have, and whether it names a key.
@@ -118,6 +119,23 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
     assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
 }
 
+/// There is room for some dozens of categories on a server.
+fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Kind) {
+    if kind.is_redis_7_0() {
+        // It puts no command of a module in any.
+        return;
+    }
+    let server = Server::options().kind(&kind).caller("categories").start();
+    let connection = &mut server.connect();
+    let categories = connection.run("ACL CAT").to_string();
+    assert!(categories.contains("filler-ba") && !categories.contains("lock_admin"), "{categories}");
+    let info = connection.run("COMMAND INFO lock.forcerelease")[0][6].to_string();
+    for category in ["@write", "@admin", "@dangerous"] {
+        assert!(info.contains(category), "not in {category}: {info}");
+    }
+    expect_unharmed(&server);
+}
+
 /// In RESP3 what has names is a map; the conversations do not tell it from a list.
 #[test]
 fn what_has_names_is_a_map_in_resp3() {
@@ -160,5 +178,6 @@ fn nil_in_resp2_is_the_null_bulk(kind: Kind) {
 on_each_server!(
     command_info_tells_flags_keys_and_categories,
     a_category_has_what_an_application_needs_and_another_the_rest,
+    where_others_have_all_categories_commands_are_in_those_of_the_server,
     nil_in_resp2_is_the_null_bulk,
 );

@@ -1,5 +1,5 @@
-//! Who still lives among the thousands who hold a key together: the search for them ends, costs
-//! little, and does not go by what was true of another key.
+//! Who still lives among the thousands who hold a key together: the search for them ends and costs little. That
+//! it does not go by what was true of another key is in `transcripts/searches.txt`.
 
 use crate::stage::{LONG, SOON, Stage, expect_same_data};
 use harness::{Kind, Value, cmd, observe, on_each_server, wait};

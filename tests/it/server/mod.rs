@@ -1,7 +1,5 @@
-//! What befalls the server meanwhile: roles, restarts, clocks, pauses, other modules.
+//! What befalls the server meanwhile: its role, a restart, its clock.
 
 mod clocks;
-pub(crate) mod failovers;
-mod modules;
 mod quarantine;
 mod roles;

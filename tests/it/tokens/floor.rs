@@ -1,4 +1,5 @@
-//! The floor that keeps tokens growing is a plain key that anybody can read, and spoil.
+//! Servers that start or take over one after the other, of which a later one has not heard what an earlier
+//! one had reserved. What anybody can do to the floor is in `transcripts/floor.txt`.
 
 use crate::asking::{acquire, release, token};
 use harness::disk::append_only_file;

@@ -1,4 +1,5 @@
-//! Tokens grow, whatever happens to the server, its data and its clock.
+//! Tokens grow over restarts and promotions, whatever the clock does. What else ends a grant is in
+//! `transcripts/floor.txt`.
 
 mod floor;
 
