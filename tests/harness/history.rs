@@ -354,28 +354,4 @@ mod tests {
             assert_eq!(recorder.calls()[call.0].queued.is_some(), seen);
         }
     }
-
-    #[test]
-    fn calls_of_several_threads_are_in_the_order_of_sending() {
-        let recorder = Recorder::new();
-        std::thread::scope(|scope| {
-            for owner in ["a", "b", "c"] {
-                let recorder = &recorder;
-                scope.spawn(move || {
-                    for _ in 0..100 {
-                        let call = recorder.sent("k", owner, Request::Release);
-                        recorder.seen_in_line("k", owner, recorder.now());
-                        recorder.answered(call, Outcome::Refused);
-                    }
-                });
-            }
-        });
-        let calls = recorder.calls();
-        assert!(calls.len() == 300 && calls.is_sorted_by_key(|call| call.sent));
-        assert!(
-            calls
-                .iter()
-                .all(|call| { call.answer.is_some_and(|(at, _)| at >= call.queued.unwrap()) })
-        );
-    }
 }

@@ -67,18 +67,3 @@ fn of_the_clock() -> u64 {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::from(clock.subsec_nanos())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_decides_all_of_it_and_parts_differ() {
-        let numbers =
-            |mut random: Random| -> Vec<u64> { (0..9).map(|_| random.below(u64::MAX)).collect() };
-        let seven = Random::new(7);
-        assert_eq!(numbers(seven.clone()), numbers(Random::new(7)));
-        assert_ne!(numbers(seven.part(1)), numbers(seven.part(2)));
-        assert_ne!(numbers(seven.part(1)), numbers(Random::new(8).part(1)));
-    }
-}

@@ -62,11 +62,6 @@ impl Connection {
         assert!(!reply.is_error(), "HELLO {protocol}: {reply}");
     }
 
-    /// The protocol it speaks, 2 or 3.
-    pub fn protocol(&self) -> u8 {
-        self.protocol
-    }
-
     /// Sends a command, as `cmd!` makes it, and does not wait.
     pub fn send(&mut self, command: impl AsRef<[Vec<u8>]>) {
         self.send_raw(&encode(command.as_ref()));
@@ -147,11 +142,6 @@ impl Connection {
     /// Whether something has arrived that nobody has received.
     pub fn has_unread(&mut self) -> bool {
         !self.received.is_empty() || self.peek().is_ok_and(|length| length > 0)
-    }
-
-    /// Whether the server has closed the connection and all that it had sent is received.
-    pub fn is_closed(&mut self) -> bool {
-        self.received.is_empty() && self.peek().map_or_else(|e| is_closed(&e), |length| length == 0)
     }
 
     /// Closes it in order (FIN).

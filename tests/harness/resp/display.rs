@@ -64,29 +64,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_arrays_are_indented_under_their_number() {
-        let inner = Value::Array(vec![Value::bulk("a\"\n\x00\u{e9}"), Value::Nil]);
-        let value = Value::Array(vec![Value::Integer(5), inner, Value::Array(vec![])]);
-        let expected =
-            "1) (integer) 5\n2) 1) \"a\\\"\\n\\x00\\xc3\\xa9\"\n   2) (nil)\n3) (empty array)";
-        assert_eq!(value.to_string(), expected);
-    }
-
-    #[test]
     fn in_one_line_a_map_is_an_array() {
         let pair = |value| vec![(Value::bulk("k"), value)];
         let value = Value::Map(pair(Value::Array(vec![Value::Integer(5), Value::Nil])));
         assert_eq!(value.line(), "[\"k\", [5, nil]]");
         assert_eq!(Value::Array(vec![]).line(), "[]");
-    }
-
-    #[test]
-    fn numbers_of_lines_are_right_aligned() {
-        let value = Value::Array(vec![Value::Integer(1); 10]);
-        let text = value.to_string();
-        assert!(
-            text.starts_with(" 1) (integer) 1\n 2) ") && text.ends_with("\n10) (integer) 1"),
-            "{text}"
-        );
     }
 }

@@ -1,7 +1,5 @@
 //! Arguments in quotes, as redis-cli reads and prints them.
 
-use std::fmt::Write as _;
-
 /// Splits a line into arguments: words, `"text with \x00 escapes"` and `'text as it is'`.
 ///
 /// # Errors
@@ -70,20 +68,7 @@ fn single_quoted(text: &str) -> Result<(Vec<u8>, &str), String> {
 
 /// What stands between the quotes when redis-cli prints these bytes.
 pub fn escape(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for &byte in bytes {
-        match byte {
-            b'\\' | b'"' => text.extend(['\\', char::from(byte)]),
-            b'\n' => text.push_str("\\n"),
-            b'\r' => text.push_str("\\r"),
-            b'\t' => text.push_str("\\t"),
-            7 => text.push_str("\\a"),
-            8 => text.push_str("\\b"),
-            b' '..=b'~' => text.push(char::from(byte)),
-            other => write!(text, "\\x{other:02x}").unwrap(),
-        }
-    }
-    text
+    bytes.escape_ascii().to_string().replace("\\'", "'")
 }
 
 #[cfg(test)]
