@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use redis_module::raw;
 
-use super::api::required;
+use super::api::{optional, required};
 use super::ctx::Ctx;
 use super::text::Arg;
 
@@ -70,6 +70,9 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
 
 /// A field that nobody has.
 const PROBED_FIELD: &CStr = c"kvlock:probe";
+
+/// The version from which a server keeps the rules of a user, rather than what comes of them.
+const KEEPS_RULES: i32 = 0x0007_0200;
 
 /// How the names of our commands begin.
 const FAMILIES: [&[u8]; 4] = [b"lock.", b"sem.", b"latch.", b"session."];
@@ -149,9 +152,14 @@ impl Ctx<'_> {
         !asked && self.setting(c"maxmemory-clients").is_none_or(|most| most == b"0")
     }
 
-    /// The rules of a user that name a command of ours, if there is one: Redis 8.0 and Valkey up to
-    /// 8.1 die of such a rule when the command goes (valkey-io/valkey#2797).
+    /// The rules of a user that name a command of ours, if there is one, and the server keeps rules as they
+    /// were given: it dies of such a one when the command goes (valkey-io/valkey#2797). Redis 7.0 does not.
     pub(super) fn rules_that_name_commands(&self) -> Option<Vec<u8>> {
+        let version = optional!(RedisModule_GetServerVersion)?;
+        // SAFETY: it takes nothing.
+        if unsafe { version() } < KEEPS_RULES {
+            return None;
+        }
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; "c" takes a C string.
         let raw = unsafe { call(self.raw, c"ACL".as_ptr(), c"c".as_ptr(), c"LIST".as_ptr()) };

@@ -116,7 +116,7 @@ pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleC
         let user = rules.split(' ').nth(1).unwrap_or_default();
         log_line(&format!(
             "not unloaded: the ACL rules of user {user:?} name a command of kvlock, of which servers crash; \
-             give the category @lock instead, or delete the user"
+             begin them anew with -@all and the category @lock"
         ));
         return ERR;
     }

@@ -119,6 +119,27 @@ fn a_category_has_what_an_application_needs_and_another_the_rest(kind: Kind) {
     assert!(shop.run("LOCK.PROFILE").to_string().contains("NOPERM"));
 }
 
+/// Servers that keep rules as they were given die of one that names a command when that goes.
+fn while_a_rule_names_a_command_it_stays_loaded(kind: Kind) {
+    let server = Server::options().kind(&kind).start();
+    let control = &mut server.connect();
+    for rule in ["+lock.acquire", "+session.list", "+@all -sem.set", "-@all -lock.info"] {
+        control.run(&format!("ACL SETUSER bob on nopass ~* {rule}"));
+        if !kind.is_redis_7_0() {
+            assert!(control.run("MODULE UNLOAD kvlock").is_error(), "{rule}");
+            let why = "the ACL rules of user \"bob\" name a command of kvlock";
+            assert!(server.log().contains(why), "{rule}: {}", server.log());
+            // As the log says.
+            control.run("ACL SETUSER bob -@all +@lock");
+        }
+        assert_eq!(control.run("MODULE UNLOAD kvlock"), Value::Status("OK".into()), "{rule}");
+        let path = harness::module_file::path();
+        control.call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+        token(&control.run(&format!("LOCK.ACQUIRE k{} alice 1000", rule.len())));
+    }
+    expect_unharmed(&server);
+}
+
 /// There is room for some dozens of categories on a server.
 fn where_others_have_all_categories_commands_are_in_those_of_the_server(kind: Kind) {
     if kind.is_redis_7_0() {
@@ -179,5 +200,6 @@ on_each_server!(
     command_info_tells_flags_keys_and_categories,
     a_category_has_what_an_application_needs_and_another_the_rest,
     where_others_have_all_categories_commands_are_in_those_of_the_server,
+    while_a_rule_names_a_command_it_stays_loaded,
     nil_in_resp2_is_the_null_bulk,
 );
