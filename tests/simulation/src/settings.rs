@@ -177,8 +177,6 @@ pub(crate) struct Plan {
     /// Clocks run at most so much faster or slower than they should, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
-    /// How often a lock that is handed on is left free for Redisson.
-    pub(crate) turn_ms: u64,
     /// How many replicas the server needs to take writes, and how many clients wait for.
     pub(crate) min_replicas: usize,
     pub(crate) replicas: u32,
@@ -269,7 +267,6 @@ impl Plan {
             margin_ms,
             rates_ppm: if replicated { 1_000 } else { rates_ppm },
             quarantine_ms,
-            turn_ms: if seed / 5 % 4 == 1 { 50 } else { 0 },
             min_replicas: usize::from(replicated && guarded),
             replicas,
             confirm: quarantined && has(Safeguard::FullLease),

@@ -58,8 +58,6 @@ pub(crate) enum AtServer {
     /// Its timer, and its regular round, by their numbers.
     Timer(u64),
     Round(u64),
-    /// A script of Redisson's tries to take a lock.
-    Script(Key),
     /// The replicas had their time to confirm.
     Overdue(u64),
     /// A replica hears of a change, or of everything.

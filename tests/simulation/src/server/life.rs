@@ -4,7 +4,7 @@ use super::Server;
 use crate::keyspace::Keyspace;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use kvlock_core::Millis;
+use kvlock_core::{Millis, Table};
 
 /// What a server knows when it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Server {
         self.ledger = super::Ledger::default();
         self.readers.clear();
         self.freed.clear();
-        self.table = super::new_table(&sim.plan);
+        self.table = Table::new(super::LIMITS);
         self.lost.clear();
         self.lines.clear();
         self.postponed.clear();

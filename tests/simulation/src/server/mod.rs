@@ -8,7 +8,6 @@ mod life;
 mod operate;
 mod replication;
 mod sessions;
-mod turns;
 mod wake;
 
 use crate::clock::{MS, Rate, ServerClock};
@@ -34,12 +33,6 @@ const NAMES: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
 /// What the lock table calls a lock.
 pub(crate) fn named(key: Key) -> KeyRef<'static> {
     KeyRef::lock(0, NAMES[key])
-}
-
-fn new_table(plan: &Plan) -> Table<Reader> {
-    let mut table = Table::new(LIMITS);
-    table.set_redisson_turn(Millis(plan.turn_ms));
-    table
 }
 
 fn key_of(named: &LockKey) -> Key {
@@ -131,7 +124,7 @@ impl Server {
             up: true,
             primary: false,
             generation: 0,
-            table: new_table(plan),
+            table: Table::new(LIMITS),
             data: Keyspace::new(plan.keys),
             on_disk: Keyspace::new(plan.keys),
             paused: None,
@@ -323,7 +316,6 @@ impl Sim {
                 self.next_round(server);
             }
             AtServer::Timer(_) | AtServer::Round(_) => {}
-            AtServer::Script(key) => server.script(self, key),
             AtServer::Overdue(number) => server.overdue(self, number),
             AtServer::Copy { from, link, offset, effect } => {
                 server.copy(self, (from, link), offset, effect);

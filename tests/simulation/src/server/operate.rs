@@ -85,7 +85,6 @@ impl Server {
         if matches!(change, Change::None) {
             return self.plan(sim, now);
         }
-        let change = self.unless_nobody_listens(sim, key, caller, change, now);
         self.judge(sim, key, caller, &change, why, now);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);

@@ -17,7 +17,6 @@ impl Server {
     pub(super) fn run_due(&mut self, sim: &Sim) {
         let now = self.at(sim);
         self.table.end_quarantine(now);
-        self.table.end_moments(now);
         for _ in 0..RUN_MAX {
             if self.table.time_out_one(now).is_none() {
                 break;
