@@ -22,8 +22,7 @@
 //! `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through sessions, bound
 //! locks, renewals, repetitions, what is done in the background.
 //!
-//! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found, but for
-//! the three that say that they have no test.
+//! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found.
 //!
 //! Where several branches of a `select!` of the crate are ready at once, tokio takes any. A seed decides that
 //! as well, and a run is repeated exactly, only with `RUSTFLAGS="--cfg tokio_unstable"`, which

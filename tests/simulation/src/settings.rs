@@ -72,14 +72,6 @@ safeguards! {
     FromSending,
     /// R2: who has waited counts from when the server granted it, not from when it was told.
     GrantedAt,
-    /// With a quarantine, who has waited has the full lease before it believes: else a primary that was
-    /// replaced frees what it has offered for two seconds, and grants it, while it is renewed at the next.
-    /// Too rare for a test: one of 2,000 seeds showed it while the scene was written, and none since.
-    FullLease,
-    /// With a quarantine, sessions last longer than a primary that was replaced goes on granting: else it
-    /// frees what is bound to them, and grants it. By reasoning: no seed of 1,000 has shown it, so there is
-    /// no test.
-    LongSessions,
     /// R4: a holder looks at its clock, not only at what it was told.
     LooksAtClock,
     /// A holder believes in a hundredth less than the server grants. Off, clocks of clients are slower by
@@ -96,10 +88,6 @@ safeguards! {
     Quarantine,
     /// A primary without replicas takes no writes.
     MinReplicas,
-    /// The quarantine is longer than all leases by the lag that `min-replicas-to-write` allows and
-    /// two seconds, not one: whole seconds are counted, once a second. Too rare for a test: one in
-    /// 60,000 seeds of failovers with a quarantine shows what happens without.
-    WholeSeconds,
     /// No primary is cut off together with a replica, which would be enough for it to go on.
     NoReplicaAlong,
     /// A grant counts when the replicas have it.
@@ -238,8 +226,6 @@ impl Plan {
         // Without a margin clocks must agree better.
         let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
         let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
-        let (max_lag_ms, tick_ms) =
-            (1_000, if has(Safeguard::WholeSeconds) { 2_000 } else { 1_000 });
         // A quarantine does not depend on the date of who takes over.
         let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
@@ -248,8 +234,9 @@ impl Plan {
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);
-        // What is promised, and 1 % for the rate of the clock it is counted with.
-        let longest = lease_ms + if replicated { max_lag_ms + tick_ms } else { 0 };
+        // What is promised, and 1 % for the rate of the clock it is counted with. The lag that
+        // `min-replicas-to-write` allows is a second, and whole seconds are counted, once a second.
+        let longest = lease_ms + if replicated { 3_000 } else { 0 };
         let quarantine_ms = if kept { longest + longest / 50 } else { 0 };
         let confirms = keeping == Keeping::Replicas && has(Safeguard::ReplicasConfirm);
         let enough = if has(Safeguard::AllReplicas) { 2 } else { 1 };
@@ -269,12 +256,10 @@ impl Plan {
             quarantine_ms,
             min_replicas: usize::from(replicated && guarded),
             replicas,
-            confirm: quarantined && has(Safeguard::FullLease),
-            session_ms: if quarantined && has(Safeguard::LongSessions) {
-                (5_000, 7_000)
-            } else {
-                (400, 3_000)
-            },
+            // A primary that was replaced goes on granting: it must not free what it has offered for
+            // two seconds, or what is bound to a session, while that is renewed at the next.
+            confirm: quarantined,
+            session_ms: if quarantined { (5_000, 7_000) } else { (400, 3_000) },
             forgets,
             promises_belief: match scene {
                 Scene::Single | Scene::Quorum => true,
