@@ -28,19 +28,8 @@ pub(crate) enum Fault {
     Settled,
 }
 
-/// What may go wrong, and how often, in parts of a hundred or so.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Break,
-    StopClient,
-    KillClient,
-    Cut,
-    Pause,
-    StopServer,
-    Crash,
-    Date,
-    Failover,
-}
+/// What may go wrong: how often, in parts of a hundred or so, what it is called, and what is done.
+type Kind = (u64, &'static str, fn(&Sim));
 
 impl Sim {
     fn later(&self, after: u64, fault: Fault) {
@@ -52,19 +41,9 @@ impl Sim {
             return;
         }
         self.judge.borrow_mut().counts.faults += 1;
-        let kind = self.draw();
-        self.log(|| format!("fault: {kind:?}"));
-        match kind {
-            Kind::Break => self.break_one(),
-            Kind::StopClient => self.stop_for_a_while(Who::Client(self.one_client())),
-            Kind::KillClient => self.kill_one(),
-            Kind::Cut => self.cut_one(),
-            Kind::Pause => self.pause_writes(),
-            Kind::StopServer => self.stop_for_a_while(Who::Server(self.one_server())),
-            Kind::Crash => self.crash_one(),
-            Kind::Date => self.set_a_date(),
-            Kind::Failover => self.fail_over(),
-        }
+        let (_, name, act) = self.draw();
+        self.log(|| format!("fault: {name}"));
+        act(self);
         // To ask a majority takes many steps.
         let longest = if self.plan.scene == Scene::Quorum { 300 * MS } else { 1_200 * MS };
         let pause = 20 * MS + self.below(longest);
@@ -72,33 +51,35 @@ impl Sim {
     }
 
     fn draw(&self) -> Kind {
-        let plan = &self.plan;
-        let mut kinds =
-            vec![(25, Kind::Break), (15, Kind::StopClient), (6, Kind::KillClient), (8, Kind::Cut)];
-        match plan.scene {
-            Scene::Single => {
-                kinds.extend([(8, Kind::StopServer), (10, Kind::Pause), (3, Kind::Crash)]);
+        let mut kinds: Vec<Kind> = vec![
+            (25, "break", Self::break_one),
+            (15, "stop a client", |sim| sim.stop_for_a_while(Who::Client(sim.one_client()))),
+            (6, "kill a client", Self::kill_one),
+            (8, "cut", Self::cut_one),
+        ];
+        let stop = |often| -> Kind {
+            (often, "stop a server", |sim| sim.stop_for_a_while(Who::Server(sim.one_server())))
+        };
+        let pause = |often| -> Kind { (often, "pause", Self::pause_writes) };
+        let crash = |often| -> Kind { (often, "crash", Self::crash_one) };
+        match self.plan.scene {
+            Scene::Single => kinds.extend([stop(8), pause(10), crash(3)]),
+            Scene::Crashes => kinds.extend([stop(8), pause(8), crash(20)]),
+            Scene::Dates => kinds.extend([pause(8), (25, "date", Self::set_a_date)]),
+            Scene::Failovers => {
+                // That a primary stands still is not promised to be harmless with a quarantine.
+                kinds.extend((self.plan.keeping != Keeping::Quarantine).then(|| stop(5)));
+                kinds.push((35, "failover", Self::fail_over));
             }
-            Scene::Crashes => {
-                kinds.extend([(8, Kind::StopServer), (8, Kind::Pause), (20, Kind::Crash)]);
-            }
-            Scene::Dates => kinds.extend([(8, Kind::Pause), (25, Kind::Date)]),
-            // That a primary stands still is not promised to be harmless with a quarantine.
-            Scene::Failovers if plan.keeping == Keeping::Quarantine => {
-                kinds.push((35, Kind::Failover));
-            }
-            Scene::Failovers => kinds.extend([(5, Kind::StopServer), (35, Kind::Failover)]),
-            Scene::Quorum => kinds.extend([(15, Kind::StopServer), (20, Kind::Crash)]),
+            Scene::Quorum => kinds.extend([stop(15), crash(20)]),
         }
-        let all: u64 = kinds.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.below(all);
-        for (weight, kind) in &kinds {
-            if at < *weight {
-                return *kind;
-            }
-            at -= weight;
-        }
-        Kind::Break
+        let mut left = self.below(kinds.iter().map(|(often, ..)| often).sum());
+        let drawn = kinds.into_iter().find(|(often, ..)| {
+            let is_it = left < *often;
+            left = left.saturating_sub(*often);
+            is_it
+        });
+        drawn.expect("what is drawn is below the sum")
     }
 
     fn one_client(&self) -> ClientId {
