@@ -8,14 +8,10 @@ use std::rc::Rc;
 /// What was promised and broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// S1: a server gave a lock to somebody else while it was held.
-    Exclusion,
     /// S2: two clients believed to hold a lock at the same moment.
     Belief,
     /// S3: a token was not larger than all before it.
     Tokens,
-    /// S4: an owner released, renewed or re-entered what another held.
-    Ownership,
     /// S5: a waiter was lost, or had two places.
     Waiters,
     /// L2: a later waiter was served first.
@@ -29,7 +25,7 @@ pub enum Rule {
     /// A session was told of a wait twice or not at all, was granted something while it was away, or
     /// outlived its time, or what is bound to it did.
     Sessions,
-    /// The lock table contradicts itself: see `Table::check`.
+    /// The lock table contradicts itself, see `Table::check`, or what is at a lock.
     Table,
     /// With all faults off, somebody was not served, or something was left behind.
     Left,

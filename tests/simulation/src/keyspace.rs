@@ -35,10 +35,6 @@ impl Lock {
             }
         }
     }
-
-    pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared { .. })
-    }
 }
 
 /// One change, as the replicas are told of it.

@@ -18,9 +18,11 @@
 //! How a lock is decided on is the code of `kvlock-core`; what is around it in a server is said again
 //! here, next to the name of the file that it follows. The module itself is not run: its state is one
 //! thread's and could be exchanged, but a server in memory under it is half as long as what would go, and
-//! with that would go the places where the [judge](Rule) sees why a lock is changed. A client is the crate `kvlock` as it is, or
-//! `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through sessions, bound
-//! locks, renewals, repetitions, what is done in the background.
+//! with that would go the places where the [judge](Rule) sees who waits, what is granted, and what sessions
+//! are owed. Whether a lock is the caller's to change is left to the core's own tests, which compare each
+//! step with the contract. A client is the crate `kvlock` as it is, or `kvlock-quorum` on it, over
+//! connections in memory and on tokio's clock: waits through sessions, bound locks, renewals, repetitions,
+//! what is done in the background.
 //!
 //! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found.
 //!

@@ -1,6 +1,5 @@
 //! Commands, as in `module/src/commands/`, and what the server itself does before and after them.
 
-use super::operate::Why;
 use super::replication::Unconfirmed;
 use super::{Server, named};
 use crate::judge::Rule;
@@ -86,8 +85,7 @@ impl Server {
             Request::Info => Reply::text(format!("run_id:{}\r\n", self.id)),
             Request::Incomplete => Reply::Error(wire::INCOMPLETE),
             Request::Release { key, owner, want, amount } => {
-                let why = Why::Release;
-                let reply = self.on_lock(sim, key, owner, false, why, |table, at| {
+                let reply = self.on_lock(sim, key, owner, false, |table, at| {
                     table.release(at, owner.bytes(), want, amount)
                 });
                 match reply {
@@ -124,7 +122,7 @@ impl Server {
         };
         let request = asked(sim, &wish);
         let living = want == Want::Exclusive;
-        let reply = self.on_lock(sim, key, owner, living, Why::Acquire, |table, at| {
+        let reply = self.on_lock(sim, key, owner, living, |table, at| {
             let (reply, change) = table.acquire(at, &request);
             if let Some((_, session)) = session {
                 table.bind_granted(at, &request, reply, session);
@@ -151,7 +149,7 @@ impl Server {
         let raised = token.filter(|_| sim.has(Safeguard::WriteBack));
         let token = raised.and_then(Token::from_stored);
         let lease = Millis(lease_ms);
-        let reply = self.on_lock(sim, key, owner, false, Why::Renew, |table, at| {
+        let reply = self.on_lock(sim, key, owner, false, |table, at| {
             table.renew(at, owner.bytes(), lease, token)
         });
         match reply {

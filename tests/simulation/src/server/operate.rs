@@ -9,16 +9,6 @@ use crate::sim::Sim;
 use crate::wire::{CallId, Key, Owner};
 use kvlock_core::{Cause, Change, HandOff, Now, Situation, Table};
 
-/// What a lock is changed for: who is entitled to what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    Acquire,
-    Release,
-    Renew,
-    Look,
-    TakeBack,
-}
-
 impl Server {
     /// Does one operation on a lock for that owner. If the lock can be had although somebody
     /// waits, the first waiter gets it before anything else happens.
@@ -28,7 +18,6 @@ impl Server {
         key: Key,
         owner: Owner,
         living: bool,
-        why: Why,
         operate: impl FnOnce(&mut Table<Reader>, &Situation<'_>) -> (R, Change<Reader>),
     ) -> R {
         let now = self.at(sim);
@@ -46,7 +35,7 @@ impl Server {
         let seen = self.data.observe(key, &asked, now.unix());
         let at = Situation { key: named(key), seen, now, floor };
         let (outcome, change) = operate(&mut self.table, &at);
-        self.carry_out(sim, key, owner, change, why, now);
+        self.carry_out(sim, key, owner, change, now);
         outcome
     }
 
@@ -64,7 +53,7 @@ impl Server {
         let seen = self.data.observe(key, &asked, now.unix());
         let at = Situation { key: named(key), seen, now, floor };
         let change = self.table.look(&at, cause);
-        self.carry_out(sim, key, nobody, change, Why::Look, now);
+        self.carry_out(sim, key, nobody, change, now);
     }
 
     pub(super) fn expire(&mut self, sim: &Sim, key: Key, now: Now) {
@@ -79,20 +68,19 @@ impl Server {
         key: Key,
         caller: Owner,
         change: Change<Reader>,
-        why: Why,
         now: Now,
     ) {
         if matches!(change, Change::None) {
             return self.plan(sim, now);
         }
-        self.judge(sim, key, caller, &change, why, now);
+        self.note_grants(sim, key, caller, &change, now);
         let issued = change.issued();
         let left = matches!(change, Change::Leave);
         if let Some(effect) = self.data.write(key, caller, &change) {
             self.replicate(sim, effect);
         } else {
             let text = format!("{change:?} does not fit {:?}", self.data.lock(key));
-            sim.judge.borrow_mut().fail(Rule::Exclusion, text);
+            sim.judge.borrow_mut().fail(Rule::Table, text);
         }
         sim.log(|| format!("server {}: {key} is {:?}", self.id, self.data.lock(key)));
         if let Some(token) = issued {
@@ -144,56 +132,28 @@ impl Server {
         }
     }
 
-    /// Whether what is changed was the caller's to change.
-    fn judge(
-        &self,
-        sim: &Sim,
-        key: Key,
-        caller: Owner,
-        change: &Change<Reader>,
-        why: Why,
-        now: Now,
-    ) {
-        let lock = self.data.lock(key);
-        let holders = lock.map(|lock| lock.holders(now.unix())).unwrap_or_default();
-        let shared = lock.is_some_and(|lock| lock.is_shared());
-        let mut judge = sim.judge.borrow_mut();
-        let mut joins = Vec::new();
-        // Who may hold it still when it is given to others.
-        let gives_up = matches!(why, Why::Release | Why::TakeBack).then_some(caller);
-        let in_the_way = holders.iter().any(|holder| Some(*holder) != gives_up);
-        let excluded = match change {
-            Change::Take { .. } => {
-                joins.push(caller);
-                in_the_way
-            }
-            Change::HandOff(hand_off) => {
-                joins.push(Owner::read(&hand_off.owner));
-                in_the_way
-            }
+    /// Takes note of who is granted something by that.
+    fn note_grants(&self, sim: &Sim, key: Key, caller: Owner, change: &Change<Reader>, now: Now) {
+        let owner_of = |hand_off: &HandOff<Reader>| Owner::read(&hand_off.owner);
+        let joins: Vec<Owner> = match change {
+            Change::Take { .. } => vec![caller],
+            Change::HandOff(hand_off) => vec![owner_of(hand_off)],
             Change::Share(sharers) => {
-                joins.extend(sharers.joined.iter().map(|hand_off| Owner::read(&hand_off.owner)));
-                joins.extend(sharers.own.filter(|_| !holders.contains(&caller)).map(|_| caller));
-                in_the_way && !shared
+                let holders = self.data.lock(key).map(|lock| lock.holders(now.unix()));
+                let shares = holders.is_some_and(|holders| holders.contains(&caller));
+                let own = sharers.own.filter(|_| !shares).map(|_| caller);
+                sharers.joined.iter().map(owner_of).chain(own).collect()
             }
-            Change::Free | Change::GiveWay => {
-                in_the_way && !(shared && gives_up.is_some() && holders.len() == 1)
-            }
-            Change::None | Change::Update { .. } | Change::Leave | Change::Beside { .. } => false,
+            Change::None
+            | Change::Update { .. }
+            | Change::Free
+            | Change::GiveWay
+            | Change::Leave
+            | Change::Beside { .. } => Vec::new(),
         };
-        if excluded {
-            let text = format!("server {}: {change:?} of {key} held by {holders:?}", self.id);
-            judge.fail(Rule::Exclusion, text);
-        }
-        let owns = holders.contains(&caller) || caller == Owner::new(0);
-        let takes_part = joins.contains(&caller);
-        if !owns && !takes_part {
-            let text = format!("server {}: {why:?} {caller:?}: {change:?} of {holders:?}", self.id);
-            judge.fail(Rule::Ownership, text);
-        }
         let token = change.issued().map_or(0, |token| token.value());
         for owner in joins {
-            judge.granted(self.generation, owner, token);
+            sim.judge.borrow_mut().granted(self.generation, owner, token);
         }
     }
 }

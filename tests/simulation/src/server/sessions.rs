@@ -3,7 +3,6 @@
 
 use super::commands::{acquired, asked};
 use super::ledger::Told;
-use super::operate::Why;
 use super::{Lost, Reader, Server, key_of, named};
 use crate::client::resp;
 use crate::judge::Rule;
@@ -63,7 +62,7 @@ impl Server {
         let living = want == Want::Exclusive;
         // Nobody is told of it before the ledger knows.
         self.records = true;
-        let answer = self.on_lock(sim, key, owner, living, Why::Acquire, |table, at| {
+        let answer = self.on_lock(sim, key, owner, living, |table, at| {
             let (reply, change) = table.wait(at, &request, Some(session));
             let answer = match reply {
                 WaitReply::Now(reply) => Err(acquired(sim, &wish, reply)),
@@ -243,7 +242,7 @@ impl Server {
         }
         let change = self.table.release_bound(&at, bound);
         sim.judge.borrow_mut().counts.bound_released += 1;
-        self.carry_out(sim, key, owner, change, Why::Release, now);
+        self.carry_out(sim, key, owner, change, now);
     }
 }
 

@@ -1,6 +1,5 @@
 //! What happens outside commands: `module/src/wake.rs`.
 
-use super::operate::Why;
 use super::{Server, key_of, named};
 use crate::judge::Rule;
 use crate::keyspace::Asked;
@@ -58,7 +57,7 @@ impl Server {
             let at = Situation { key: named(key), seen, now, floor };
             if !owes && self.table.must_find_the_living(&at) {
                 let change = self.table.look(&at, cause);
-                return self.carry_out(sim, key, asked.owner, change, Why::Look, now);
+                return self.carry_out(sim, key, asked.owner, change, now);
             }
             let why = Dismissal::Moving;
             while self.table.dismiss_one_of(named(key), why.clone()).is_some() {}
@@ -80,7 +79,7 @@ impl Server {
         let at = Situation { key: named(key), seen, now, floor };
         let change = self.table.take_back(&at, id, owner.bytes(), token);
         sim.judge.borrow_mut().counts.taken_back += 1;
-        self.carry_out(sim, key, owner, change, Why::TakeBack, now);
+        self.carry_out(sim, key, owner, change, now);
     }
 
     /// Whatever is written here outside commands crashes a server whose writes are paused.
