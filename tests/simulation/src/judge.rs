@@ -1,6 +1,6 @@
 //! What must never be, looked at after every step.
 
-use crate::wire::{CallId, ClientId, Key, Owner, ServerId};
+use crate::wire::{ClientId, Key, Owner, ServerId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::rc::Rc;
@@ -116,8 +116,6 @@ pub(crate) struct Judge {
     ranks: HashMap<(Owner, u64), Rank>,
     held: BTreeMap<Key, u64>,
     written: BTreeMap<Key, Written>,
-    /// Waits that are in line, by call.
-    in_line: BTreeMap<CallId, Key>,
 }
 
 impl Judge {
@@ -194,23 +192,6 @@ impl Judge {
         }
         self.written.insert(key, Written { token, owner, rank });
         true
-    }
-
-    pub(crate) fn joins_line(&mut self, call: CallId, key: Key) {
-        if self.in_line.insert(call, key).is_some() {
-            self.fail(Rule::Waiters, format!("wait {call} stands in line twice"));
-        }
-    }
-
-    /// A wait has its answer, or its client is gone.
-    pub(crate) fn leaves_line(&mut self, call: CallId) {
-        if self.in_line.remove(&call).is_none() {
-            self.fail(Rule::Waiters, format!("wait {call} left a line in which it did not stand"));
-        }
-    }
-
-    pub(crate) fn waiting(&self) -> usize {
-        self.in_line.len()
     }
 
     /// No two believe to hold the same lock, but who shares it.

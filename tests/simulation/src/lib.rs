@@ -174,7 +174,7 @@ async fn come_to_rest(sim: &Rc<Sim>) {
     let servers = sim.servers.borrow();
     let locks: Vec<_> = servers.iter().flat_map(|server| server.data.locks()).collect();
     let mut judge = sim.judge.borrow_mut();
-    let (users, waiting) = (sim.users_at_work(), judge.waiting());
+    let (users, waiting) = (sim.users_at_work(), waiting(sim));
     let text = format!("{users} users, {waiting} in line, {locks:?}");
     judge.fail(Rule::Left, text);
 }
@@ -186,5 +186,10 @@ fn is_at_rest(sim: &Sim) -> bool {
         server.data.locks().all(|lock| lock.holders(now).is_empty())
     });
     let told = sim.servers.borrow().iter().all(|server| server.owes_nothing(sim));
-    free && told && sim.users_at_work() == 0 && sim.judge.borrow().waiting() == 0
+    free && told && sim.users_at_work() == 0 && waiting(sim) == 0
+}
+
+/// How many are in line.
+fn waiting(sim: &Sim) -> usize {
+    sim.servers.borrow().iter().map(|server| server.table.waiters()).sum()
 }

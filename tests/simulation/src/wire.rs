@@ -44,22 +44,6 @@ impl Request {
     }
 }
 
-/// What became of a wait through a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) seq: u64,
-    pub(crate) key: Key,
-    pub(crate) owner: Owner,
-    pub(crate) ending: Ending,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    Granted { token: u64, holds: u64, at: u64 },
-    Word(&'static str),
-    Error(&'static str),
-}
-
 /// What is wanted of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {

@@ -47,7 +47,7 @@ const CONFIRMED: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     by_name: BTreeMap<Vec<u8>, Owner>,
-    by_owner: BTreeMap<Owner, Vec<u8>>,
+    pub(crate) by_owner: BTreeMap<Owner, Vec<u8>>,
 }
 
 impl Names {

@@ -1,7 +1,7 @@
 //! The protocol of the server, as far as the crate speaks it.
 
 use super::Names;
-use crate::wire::{Ending, Key, Reply, Request, Told, Wish};
+use crate::wire::{Key, Reply, Request, Wish};
 use kvlock_core::{SessionName, arguments};
 
 /// The longest lease, in milliseconds.
@@ -145,24 +145,8 @@ fn write(to: &mut Vec<u8>, reply: &Reply) {
     }
 }
 
-/// What became of a wait, as its session is told.
-pub(crate) fn told(told: &Told, names: &Names) -> Reply {
-    let Told { seq, key, owner, ending } = told;
-    let (key, owner) = (Reply::text(key_name(*key)), Reply::text(&names.by_owner[owner]));
-    let mut all = vec![Reply::Int(*seq), Reply::text("lock"), key, owner];
-    match ending {
-        Ending::Granted { token, holds, at } => {
-            all.push(Reply::text("granted"));
-            all.extend([token, holds, at].map(|number| Reply::Int(*number)));
-        }
-        Ending::Word(word) => all.push(Reply::text(word)),
-        Ending::Error(error) => all.extend([Reply::text("error"), Reply::text(error)]),
-    }
-    Reply::List(all)
-}
-
 /// What clients call a lock.
-pub(super) fn key_name(key: Key) -> String {
+pub(crate) fn key_name(key: Key) -> String {
     format!("lock{key}")
 }
 

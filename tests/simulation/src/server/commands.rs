@@ -69,9 +69,7 @@ impl Server {
         }
         let reply = match request {
             Request::Acquire(wish) => self.acquire(sim, wish),
-            Request::Wait { wish, timeout_ms } => {
-                self.wait(sim, call, wish, timeout_ms.map(Millis))
-            }
+            Request::Wait { wish, timeout_ms } => self.wait(sim, wish, timeout_ms.map(Millis)),
             Request::Open { ttl_ms } => self.open_session(sim, ttl_ms),
             Request::Next { session, ack, timeout_ms, most } => {
                 return self.next(sim, (conn, call), session, ack, Millis(timeout_ms), most);

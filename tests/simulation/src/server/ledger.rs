@@ -1,11 +1,11 @@
 //! What a server owes to sessions, counted apart from the core: who waits through which, which
 //! outcomes were not told yet, which sessions are away or over, and what is bound to them.
 
+use super::key_of;
 use crate::judge::Rule;
 use crate::sim::Sim;
-pub(super) use crate::wire::Told;
-use crate::wire::{CallId, ConnId, Ending, Key, Owner};
-use kvlock_core::{Now, SessionName};
+use crate::wire::{ConnId, Key, Owner};
+use kvlock_core::{Ending, Now, Outcome, SessionName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much later than its ttl a session may end, in milliseconds: timers, and a server that stood still.
@@ -13,6 +13,9 @@ const LATE: u64 = 6_000;
 
 /// A place in line, or what came of it.
 type Place = (Key, Owner);
+
+/// What became of a wait, by its number in its session.
+type Told = (u64, Outcome);
 
 #[derive(Debug, Default)]
 struct Session {
@@ -28,7 +31,7 @@ struct Session {
     acknowledged: u64,
     /// The same, or the last that was sent over this connection.
     from: u64,
-    told: BTreeMap<u64, Told>,
+    told: BTreeMap<u64, Outcome>,
     owed: Vec<Place>,
 }
 
@@ -40,7 +43,8 @@ impl Session {
 
 #[derive(Clone, Copy, Debug)]
 struct InLine {
-    call: CallId,
+    /// It came after those with smaller ones.
+    number: u64,
     session: SessionName,
 }
 
@@ -57,6 +61,7 @@ struct Bond {
 pub(super) struct Ledger {
     sessions: BTreeMap<SessionName, Session>,
     in_line: BTreeMap<Place, InLine>,
+    last: u64,
     bonds: BTreeMap<Place, Bond>,
     /// Grants that were written to a connection.
     heard: BTreeSet<(Owner, u64)>,
@@ -86,14 +91,8 @@ impl Ledger {
         }
     }
 
-    /// Somebody is in line. Says whether it was not before.
-    pub(super) fn queued(
-        &mut self,
-        sim: &Sim,
-        place: Place,
-        name: SessionName,
-        call: CallId,
-    ) -> bool {
+    /// Somebody is in line, and was before, or comes last.
+    pub(super) fn queued(&mut self, place: Place, name: SessionName) {
         if let Some(line) = self.in_line.get_mut(&place) {
             let before = std::mem::replace(&mut line.session, name);
             if before != name
@@ -102,42 +101,43 @@ impl Ledger {
                 // That one is told that it was replaced.
                 session.owed.push(place);
             }
-            return false;
+            return;
         }
-        sim.judge.borrow_mut().joins_line(call, place.0);
-        self.in_line.insert(place, InLine { call, session: name });
-        true
+        self.last += 1;
+        self.in_line.insert(place, InLine { number: self.last, session: name });
     }
 
     pub(super) fn waiting(&self) -> usize {
         self.in_line.len()
     }
 
-    /// Those who are not in line any more, though nobody was answered.
-    pub(super) fn left(&mut self, stays: impl Fn(Place) -> bool) -> Vec<(Place, CallId)> {
+    /// Some are not in line any more, though nobody was answered.
+    pub(super) fn left(&mut self, stays: impl Fn(Place) -> bool) {
         let gone: Vec<Place> =
             self.in_line.keys().copied().filter(|place| !stays(*place)).collect();
-        gone.into_iter().filter_map(|place| Some((place, self.leaves(place)?))).collect()
+        gone.into_iter().for_each(|place| self.leaves(place));
     }
 
     /// A place in line has come to its end, which its session is owed.
-    pub(super) fn leaves(&mut self, place: Place) -> Option<CallId> {
-        let InLine { call, session } = self.in_line.remove(&place)?;
+    pub(super) fn leaves(&mut self, place: Place) {
+        let Some(InLine { session, .. }) = self.in_line.remove(&place) else { return };
         if let Some(session) = self.sessions.get_mut(&session) {
             session.owed.push(place);
         }
-        Some(call)
     }
 
-    pub(super) fn place_of(&self, place: Place) -> Option<CallId> {
-        self.in_line.get(&place).map(|line| line.call)
-    }
-
-    /// Whether nobody may be granted anything in that place, as far as its session goes.
-    pub(super) fn is_passed_over(&self, call: CallId, now: Now) -> bool {
-        let line = self.in_line.values().find(|line| line.call == call);
-        let session = line.and_then(|line| self.sessions.get(&line.session));
-        session.is_some_and(|session| session.away || session.is_over(now))
+    /// Who came before: it may be passed over only if its session is away or over.
+    pub(super) fn is_before(&self, place: Place, now: Now) -> Option<Place> {
+        let number = self.in_line.get(&place)?.number;
+        let is_passed_over = |line: &InLine| {
+            let session = self.sessions.get(&line.session);
+            session.is_some_and(|session| session.away || session.is_over(now))
+        };
+        let mut lines = self.in_line.iter();
+        let before = lines.find(|((key, _), line)| {
+            *key == place.0 && line.number < number && !is_passed_over(line)
+        });
+        before.map(|(place, _)| *place)
     }
 
     /// Whether that place's session is away.
@@ -161,13 +161,13 @@ impl Ledger {
     pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Told], now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let mut wrong = None;
-        for told in told {
+        for (seq, told) in told {
             session.from += 1;
-            let place = (told.key, told.owner);
-            if told.seq != session.from {
+            let place = (key_of(&told.key), Owner::read(&told.owner));
+            if *seq != session.from {
                 wrong = Some(format!("{told:?} is told instead of {}", session.from));
             }
-            match session.told.get(&told.seq) {
+            match session.told.get(seq) {
                 Some(before) if before == told => continue,
                 Some(before) => wrong = Some(format!("{told:?} was {before:?} before")),
                 None => match session.owed.iter().position(|owed| *owed == place) {
@@ -178,7 +178,7 @@ impl Ledger {
                 },
             }
             sim.judge.borrow_mut().counts.outcomes += 1;
-            session.told.insert(told.seq, told.clone());
+            session.told.insert(*seq, told.clone());
         }
         if told.is_empty() && !session.owed.is_empty() {
             wrong = Some(format!("nothing is told of {:?}", session.owed));
@@ -192,9 +192,9 @@ impl Ledger {
 
     /// What is told was written to a connection: its client may rely on it.
     pub(super) fn heard(&mut self, told: &[Told]) {
-        self.heard.extend(told.iter().filter_map(|told| match told.ending {
-            Ending::Granted { token, .. } => Some((told.owner, token)),
-            Ending::Word(_) | Ending::Error(_) => None,
+        self.heard.extend(told.iter().filter_map(|(_, told)| {
+            let Ending::Granted(granted) = &told.ending else { return None };
+            Some((Owner::read(&told.owner), granted.token.value()))
         }));
     }
 

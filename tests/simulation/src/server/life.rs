@@ -35,9 +35,6 @@ impl Server {
         self.timer = None;
         self.timers += 1;
         self.rounds += 1;
-        for call in self.order.iter_mut().flat_map(|order| order.drain(..)) {
-            sim.judge.borrow_mut().leaves_line(call);
-        }
         self.ledger = super::Ledger::default();
         self.readers.clear();
         self.freed.clear();
@@ -127,7 +124,7 @@ impl Server {
         self.table.forget_all_bound();
         if sim.has(Safeguard::DismissDeposed) {
             self.table.end_all_sessions();
-            self.settle_places(sim);
+            self.settle_places();
             self.ledger.end_all();
         }
         self.forgets_followers();

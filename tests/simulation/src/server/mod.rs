@@ -92,8 +92,6 @@ pub(crate) struct Server {
     records: bool,
     lost: Vec<Lost>,
     floors: Floors,
-    /// In which order those who wait came: what the table must agree with.
-    order: Vec<VecDeque<CallId>>,
     lines: BTreeMap<ConnId, Line>,
     /// Grants that were renewed.
     renewed: BTreeSet<(Key, Owner)>,
@@ -134,7 +132,6 @@ impl Server {
             records: false,
             lost: Vec::new(),
             floors: Floors::default(),
-            order: vec![VecDeque::new(); plan.keys],
             lines: BTreeMap::new(),
             renewed: BTreeSet::new(),
             postponed: Vec::new(),
@@ -173,12 +170,11 @@ impl Server {
                 self.goes_on(sim, conn);
             }
         }
-        self.settle_places(sim);
-        let waiting: usize = self.order.iter().map(VecDeque::len).sum();
+        self.settle_places();
         let mut judge = sim.judge.borrow_mut();
-        let (table, owed) = (self.table.waiters(), self.ledger.waiting());
-        if waiting != table || waiting != owed {
-            let text = format!("server {}: {waiting} wait, {table} in line, {owed}", self.id);
+        let (waiting, table) = (self.ledger.waiting(), self.table.waiters());
+        if waiting != table {
+            let text = format!("server {}: {waiting} wait, {table} in line", self.id);
             judge.fail(Rule::Waiters, text);
         }
         // What is planted in the core must be seen from outside.
@@ -189,22 +185,16 @@ impl Server {
     }
 
     /// Who waited through a session and left the line is not answered: its session is told.
-    fn settle_places(&mut self, sim: &Sim) {
-        if self.ledger.waiting() == 0 {
-            return;
-        }
+    fn settle_places(&mut self) {
         let table = &self.table;
         let stays = |(key, owner): (Key, Owner)| table.waits_for(named(key), owner.bytes());
-        for ((key, _), call) in self.ledger.left(stays) {
-            self.order[key].retain(|other| *other != call);
-            sim.judge.borrow_mut().leaves_line(call);
-        }
+        self.ledger.left(stays);
     }
 
     /// Sets the timer for what is due next. It runs by the wall clock.
     fn plan(&mut self, sim: &Sim, now: Now) {
         if !self.readers.is_empty() && !self.records {
-            self.settle_places(sim);
+            self.settle_places();
             self.tell_readers(sim, now);
         }
         if let Some(delay) = self.table.next_due(now) {

@@ -6,7 +6,7 @@ use crate::judge::Rule;
 use crate::keyspace::{Asked, Effect};
 use crate::settings::Scene;
 use crate::sim::Sim;
-use crate::wire::{CallId, Key, Owner};
+use crate::wire::{Key, Owner};
 use kvlock_core::{Cause, Change, HandOff, Now, Situation, Table};
 
 impl Server {
@@ -115,21 +115,11 @@ impl Server {
             let text = format!("{place:?} was granted although its session is away");
             sim.judge.borrow_mut().fail(Rule::Sessions, text);
         }
-        let Some(call) = self.ledger.place_of(place) else { return };
-        self.is_next(sim, place, call);
-        self.ledger.leaves(place);
-        self.order[key].retain(|other| *other != call);
-        sim.judge.borrow_mut().leaves_line(call);
-    }
-
-    /// Whoever came before is passed over only if its session is away or over.
-    fn is_next(&self, sim: &Sim, (key, owner): (Key, Owner), call: CallId) {
-        let now = self.at(sim);
-        let mut before = self.order[key].iter().take_while(|other| **other != call);
-        if before.any(|other| !self.ledger.is_passed_over(*other, now)) {
-            let text = format!("{owner:?} by {call} before {:?}", self.order[key]);
+        if let Some(before) = self.ledger.is_before(place, self.at(sim)) {
+            let text = format!("{place:?} before {before:?}");
             sim.judge.borrow_mut().fail(Rule::Order, text);
         }
+        self.ledger.leaves(place);
     }
 
     /// Takes note of who is granted something by that.

@@ -2,9 +2,8 @@
 //! kept in a [`Ledger`].
 
 use super::commands::{acquired, asked};
-use super::ledger::Told;
 use super::{Lost, Reader, Server, key_of, named};
-use crate::client::resp;
+use crate::client::{Names, resp};
 use crate::judge::Rule;
 use crate::keyspace::Asked;
 use crate::net::End;
@@ -12,8 +11,8 @@ use crate::settings::Safeguard;
 use crate::sim::Sim;
 use crate::wire::{self, CallId, ConnId, Owner, Reply, Wish};
 use kvlock_core::{
-    AckAhead, Acquire, Bound, Dismissal, Ending, Join, Millis, Now, Outcome, RUN_MAX, Reading,
-    SessionId, SessionName, Situation, Untold, Via, WaitReply, Want,
+    AckAhead, Acquire, Bound, Dismissal, Ending, Granted, Join, Millis, MonoMillis, Now, Outcome,
+    RUN_MAX, Reading, SessionId, SessionName, Situation, Untold, Via, WaitReply, Want,
 };
 /// Whose all sessions are.
 const USER: &[u8] = b"default";
@@ -48,13 +47,7 @@ impl Server {
     }
 
     /// `LOCK.WAIT … SESSION id`.
-    pub(super) fn wait(
-        &mut self,
-        sim: &Sim,
-        call: CallId,
-        wish: Wish,
-        timeout: Option<Millis>,
-    ) -> Reply {
+    pub(super) fn wait(&mut self, sim: &Sim, wish: Wish, timeout: Option<Millis>) -> Reply {
         let found = wish.session.and_then(|name| Some((name, self.session(&name)?)));
         let Some((name, session)) = found else { return Reply::Error(wire::NO_SESSION) };
         let Wish { key, owner, want, .. } = wish;
@@ -84,9 +77,7 @@ impl Server {
             self.plan(sim, now);
             return reply;
         }
-        if self.ledger.queued(sim, (key, owner), name, call) {
-            self.order[key].push_back(call);
-        }
+        self.ledger.queued((key, owner), name);
         self.plan(sim, now);
         Reply::list([Reply::text("queued"), Reply::Int(now.mono.0)])
     }
@@ -134,15 +125,15 @@ impl Server {
     /// Composes the reply to a reader, and takes note of what became of it.
     fn read(&mut self, sim: &Sim, reading: Reading, reader: Reader) -> Reply {
         let Reader { conn, name, most, .. } = reader;
-        self.settle_places(sim);
+        self.settle_places();
         let news = match self.table.news(reading) {
             None => return Reply::Error(wire::NO_SESSION),
             Some(Err(_)) => return Reply::Error(wire::UNBLOCKED),
             Some(Ok(news)) => news,
         };
-        let mut told: Vec<_> = news.take(most).map(|(seq, outcome)| entry(seq, outcome)).collect();
+        let told: Vec<_> = news.take(most).map(|(seq, told)| (seq, told.clone())).collect();
         let now = self.at(sim);
-        let up_to = told.last().map_or(0, |last| last.seq);
+        let up_to = told.last().map_or(0, |(seq, _)| *seq);
         self.ledger.tells(sim, &name, &told, now);
         self.table.sent(reading, up_to, now);
         let hung_up = !sim.net.borrow().is_open(conn, End::Client);
@@ -154,14 +145,9 @@ impl Server {
             self.table.heard(reading, up_to);
             self.ledger.heard(&told);
         }
-        if !sim.has(Safeguard::GrantedAt) {
-            for told in &mut told {
-                if let wire::Ending::Granted { at, .. } = &mut told.ending {
-                    *at = now.mono.0;
-                }
-            }
-        }
-        let told = told.iter().map(|told| resp::told(told, &sim.names.borrow())).collect();
+        let at = (!sim.has(Safeguard::GrantedAt)).then_some(now.mono);
+        let names = sim.names.borrow();
+        let told = told.iter().map(|(seq, told)| entry(*seq, told, at, &names)).collect();
         Reply::list([Reply::Int(now.mono.0), Reply::List(told)])
     }
 
@@ -246,22 +232,23 @@ impl Server {
     }
 }
 
-/// One outcome as it is told.
-fn entry(seq: u64, outcome: &Outcome) -> Told {
-    let Outcome { key, owner, ending } = outcome;
-    let ending = match ending {
-        Ending::Granted(granted) => wire::Ending::Granted {
-            token: granted.token.value(),
-            holds: granted.holds,
-            at: granted.at.0,
-        },
-        Ending::Open => wire::Ending::Word("open"),
-        Ending::TimedOut => wire::Ending::Word("timeout"),
-        Ending::Cancelled => wire::Ending::Word("cancelled"),
-        Ending::Replaced => wire::Ending::Word("replaced"),
-        Ending::Changed(_) => wire::Ending::Word("changed"),
-        Ending::Dismissed(Dismissal::Server(_)) => wire::Ending::Error(wire::NO_REPLICAS),
-        Ending::Dismissed(_) => wire::Ending::Error(wire::TRY_AGAIN),
+/// One outcome as it is told; a grant as of that time, if one is said.
+fn entry(seq: u64, told: &Outcome, granted_at: Option<MonoMillis>, names: &Names) -> Reply {
+    let error = |error| vec![Reply::text("error"), Reply::text(error)];
+    let ending = match &told.ending {
+        Ending::Granted(Granted { token, holds, at, .. }) => {
+            let numbers = [token.value(), *holds, granted_at.unwrap_or(*at).0];
+            [Reply::text("granted")].into_iter().chain(numbers.map(Reply::Int)).collect()
+        }
+        Ending::Open => vec![Reply::text("open")],
+        Ending::TimedOut => vec![Reply::text("timeout")],
+        Ending::Cancelled => vec![Reply::text("cancelled")],
+        Ending::Replaced => vec![Reply::text("replaced")],
+        Ending::Changed(_) => vec![Reply::text("changed")],
+        Ending::Dismissed(Dismissal::Server(_)) => error(wire::NO_REPLICAS),
+        Ending::Dismissed(_) => error(wire::TRY_AGAIN),
     };
-    Told { seq, key: key_of(key), owner: Owner::read(owner), ending }
+    let key = Reply::text(resp::key_name(key_of(&told.key)));
+    let owner = Reply::text(&names.by_owner[&Owner::read(&told.owner)]);
+    Reply::List([vec![Reply::Int(seq), Reply::text("lock"), key, owner], ending].concat())
 }

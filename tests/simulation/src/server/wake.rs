@@ -22,10 +22,9 @@ impl Server {
             }
         }
         self.work_on_sessions(sim, now);
-        self.settle_places(sim);
+        self.settle_places();
         let may_write = self.primary && !self.is_paused(sim);
         if !may_write && (sim.has(Safeguard::PauseGuard) || !self.primary) {
-            self.settle_places(sim);
             self.tell_readers(sim, now);
             if self.table.next_due(now).is_some() || !self.lost.is_empty() {
                 let goes_on = self.table.has_readers_to_tell() || self.table.sessions_have_work();
