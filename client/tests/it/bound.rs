@@ -57,12 +57,12 @@ async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
     observe::let_pass(&mut stage.control, Duration::from_secs(5));
     assert!(!guard.is_lost());
-    assert_eq!((stage.renewals(), stage.bound()), (0, 1));
+    assert_eq!((crate::calls(&mut stage.control, "lock.renew"), stage.bound()), (0, 1));
     let left = stage.control.run("PTTL k").integer();
     assert!((500_000..=600_000).contains(&left), "{left}");
     soon(guard.release()).await.unwrap();
     assert_eq!(stage.bound(), 0);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// A lock that is waited for is bound when it is granted.
@@ -78,7 +78,7 @@ async fn what_was_waited_for_is_bound_too() {
     let guard = soon(waits).await.unwrap().unwrap();
     assert!(stage.bound_to("k").is_some());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +159,7 @@ async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     let server = Server::options().append_only("always").start();
-    let mut stage = Stage::of(server).await;
+    let mut stage = Stage::of(server, Client::builder()).await;
     stage.client = client_of(&stage.server.url(), 20_000).await;
     let mut guards = Vec::new();
     for number in 0..20 {
@@ -174,7 +174,7 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
         assert!(!guard.is_lost());
         soon(guard.release()).await.unwrap();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// Of an owner that shares it with itself, all holds are bound, and the last release frees it.
@@ -193,7 +193,7 @@ async fn who_enters_again_is_bound_once() {
         assert!(stage.bound_to("k").is_some());
         soon(guard.release()).await.unwrap();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// Who goes on sharing it goes on with the heartbeat, too.
@@ -209,7 +209,7 @@ async fn a_downgrade_leaves_a_lock_bound() {
     assert_eq!(soon(reader.lost()).await, Loss::Expired);
     proxy.freeze(false);
     drop(reader);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// The server would free it with the session of a client that has nothing to do with it any more.
@@ -222,7 +222,7 @@ async fn what_is_bound_is_neither_handed_over_nor_left_to_its_lease() {
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     let refused = soon(soon(lock.acquire()).await.unwrap().release_in(LEASE)).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]

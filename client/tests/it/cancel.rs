@@ -68,7 +68,7 @@ async fn an_acquire_that_is_dropped_at_any_point_while_the_lock_is_free_leaves_n
         let guard: Option<Guard> = tally.count(soon(after(1 + round % 4, lock.acquire())).await);
         drop(guard);
         if round % 100 == 99 {
-            stage.assert_nothing_is_left().await;
+            stage.assert_nothing_is_left();
         }
     }
     assert!(tally.done > 50 && tally.dropped > 50, "{} done, {}", tally.done, tally.dropped);
@@ -94,7 +94,7 @@ async fn an_acquire_that_is_dropped_at_any_point_of_a_race_with_the_grant_leaves
         holder.release().await.unwrap();
         drop(tally.count(soon(waiter).await.unwrap()));
         if round % 100 == 99 {
-            stage.assert_nothing_is_left().await;
+            stage.assert_nothing_is_left();
         }
     }
     assert!(tally.done > 20 && tally.dropped > 50, "{} done, {}", tally.done, tally.dropped);
@@ -132,7 +132,7 @@ async fn a_waiter_that_is_dropped_while_it_waits_is_withdrawn_at_once() {
     soon(stage.client.settled()).await;
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     stage.control.run("LOCK.RELEASE k somebody");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,7 +158,7 @@ async fn an_acquire_that_is_dropped_in_the_line_of_its_client_holds_nobody_up() 
         }
         assert!(tally.done > 0);
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,7 +192,7 @@ async fn a_reentry_a_renewal_and_a_release_can_be_dropped_at_any_point() {
         assert!(stage.is_free("k"), "round {round}: {:?}", stage.owner_of("k"));
     }
     assert!(tally.done > 50 && tally.dropped > 50, "{} done, {}", tally.done, tally.dropped);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,7 +223,7 @@ async fn nobody_who_settles_waits_for_those_in_line() {
     waiter.abort();
     stage.control.run("LOCK.RELEASE k somebody");
     drop(soon(waiter).await);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[test]

@@ -14,7 +14,6 @@
     reason = "these are tests: a panic is how one fails, and their numbers are small"
 )]
 
-mod asleep;
 mod blocking;
 mod bound;
 mod cancel;
@@ -41,13 +40,19 @@ mod trouble;
 mod waiting;
 
 use harness::{Connection, Server, Value, cmd, observe, wait};
-use kvlock::Client;
+use kvlock::{Builder, Client, Error, Guard, Lock};
+use proxy::Proxy;
+use std::fmt::Debug;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Longer than anything here takes, and shorter than what would be worth waiting for.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A server, a client of it, and somebody who looks on.
+/// Somebody in line for a lock.
+type Waiter = JoinHandle<Result<Guard, Error>>;
+
+/// A server, a client of it, and somebody who looks on. In the end nothing may be left on it.
 struct Stage {
     server: Server,
     client: Client,
@@ -56,19 +61,45 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Self {
-        Self::of(Server::start()).await
+        Self::with(Client::builder()).await
     }
 
-    async fn of(server: Server) -> Self {
-        let client = Client::connect(server.url()).await.unwrap();
-        let control = server.connect();
-        Self { server, client, control }
+    async fn with(builder: Builder) -> Self {
+        Self::of(Server::start(), builder).await
+    }
+
+    async fn of(server: Server, builder: Builder) -> Self {
+        let client = builder.connect(server.url()).await.unwrap();
+        Self { control: server.connect(), server, client }
+    }
+
+    /// The client talks to the server through a proxy.
+    async fn behind(builder: Builder) -> (Self, Proxy) {
+        let mut stage = Self::set().await;
+        let proxy = Proxy::before(&stage.server).await;
+        stage.client = builder.connect(proxy.url()).await.unwrap();
+        (stage, proxy)
+    }
+
+    /// One more client of the server.
+    async fn other(&self) -> Client {
+        Client::connect(self.server.url()).await.unwrap()
     }
 
     /// Somebody else takes the lock for a long time.
     fn taken(&mut self, key: &str) {
         let reply = self.control.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
         assert_eq!(reply[1], Value::Integer(1), "{reply}");
+    }
+
+    /// Somebody who has come to be the last in line for that lock.
+    fn in_line(&mut self, lock: Lock) -> Waiter {
+        let key = lock.key().to_owned();
+        let info = self.control.call(cmd!["LOCK.INFO", &*key]);
+        let waiter = tokio::spawn(async move { lock.acquire().await });
+        let before = info.field("waiters").integer();
+        observe::wait_for_waiters(&mut self.control, key, before + 1);
+        waiter
     }
 
     /// Who holds it.
@@ -82,32 +113,28 @@ impl Stage {
         self.control.call(cmd!["EXISTS", key]) == Value::Integer(0)
     }
 
-    /// How many renewals the server has been asked for.
-    fn renewals(&mut self) -> usize {
-        calls(&mut self.control, "lock.renew")
-    }
-
-    fn wait_for_renewals(&mut self, count: usize) {
-        wait::until("it was renewed that often", SOON, || match self.renewals() {
-            seen if seen >= count => Ok(()),
-            seen => Err(seen.to_string()),
-        });
-    }
-
     fn wait_until_free(&mut self, key: &str) {
         wait::until("the lock is free", SOON, || {
             if self.is_free(key) { Ok(()) } else { Err(format!("{:?}", self.owner_of(key))) }
         });
     }
 
-    /// Nobody waits, nothing is locked, nobody is blocked but who reads a session.
-    async fn assert_nothing_is_left(&mut self) {
-        tokio::time::timeout(SOON, self.client.settled()).await.expect("it settles");
+    /// The server is killed, and comes back with what it has on its disk.
+    fn restart(&mut self) {
+        self.server.restart();
+        self.control = self.server.connect();
+    }
+
+    /// Nobody waits, nothing is locked but by somebody else, nobody is blocked but who reads a session.
+    fn assert_nothing_is_left(&mut self) {
         let control = &mut self.control;
         wait::until("nothing is left", SOON, || {
             let keys = control.run("KEYS *");
-            let keys: Vec<String> = keys.elements().iter().map(Value::text).collect();
-            let keys: Vec<&String> = keys.iter().filter(|k| !k.starts_with("kvlock:")).collect();
+            let mut keys: Vec<String> = keys.elements().iter().map(Value::text).collect();
+            keys.retain(|key| {
+                let elses = control.call(cmd!["HEXISTS", key, "somebody"]);
+                !key.starts_with("kvlock:") && elses != Value::Integer(1)
+            });
             let waiters = control.run("LOCK.LIST COUNT 10");
             let sessions = observe::info_number(control, "kvlock_sessions");
             let blocked = observe::info_number(control, "blocked_clients") - sessions;
@@ -120,6 +147,14 @@ impl Stage {
     }
 }
 
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && self.server.is_running() {
+            self.assert_nothing_is_left();
+        }
+    }
+}
+
 /// How often a server has carried out that command.
 fn calls(control: &mut Connection, command: &str) -> usize {
     let calls = observe::info_field(control, &format!("cmdstat_{command}"));
@@ -127,7 +162,26 @@ fn calls(control: &mut Connection, command: &str) -> usize {
     calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
+/// Waits until that is more than so much.
+fn wait_for_more<T: PartialOrd + Debug>(than: T, mut look: impl FnMut() -> T) {
+    wait::until("it is more", SOON, || match look() {
+        seen if seen > than => Ok(()),
+        seen => Err(format!("{seen:?}, not more than {than:?}")),
+    });
+}
+
+/// Waits for so many more renewals.
+fn wait_for_renewals(control: &mut Connection, more: usize) {
+    let before = calls(control, "lock.renew");
+    wait_for_more(before + more - 1, || calls(control, "lock.renew"));
+}
+
 /// Waits for something of the client, but not for ever.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it comes soon")
+}
+
+/// Somebody who was in line gets the lock, and gives it back.
+async fn is_served(waiter: Waiter) {
+    soon(soon(waiter).await.unwrap().unwrap().release()).await.unwrap();
 }

@@ -15,16 +15,15 @@ async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_o
     assert!(left > Duration::ZERO && left < lease, "{left:?}");
 
     let other = Client::connect(stage.server.url()).await.unwrap();
-    let renewals = stage.renewals();
     let guard = soon(other.lock("k").lease(lease).adopt(&owner, token)).await.unwrap();
     assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
     // A whole lease is three renewals of one client, and six of two.
-    stage.wait_for_renewals(renewals + 3);
+    crate::wait_for_renewals(&mut stage.control, 3);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));
     soon(guard.release()).await.unwrap();
     assert!(stage.is_free("k"));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +44,7 @@ async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
     assert!(matches!(late, Err(Error::Lost)), "{late:?}");
     assert_eq!(stage.owner_of("k").as_deref(), Some("somebody"));
     stage.control.run("DEL k");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +75,7 @@ async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
     });
     let lost = soon(work).await;
     assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]

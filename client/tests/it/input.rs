@@ -41,14 +41,14 @@ async fn names_and_leases_out_of_range_are_refused_at_the_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     let server = Server::options().module_config("max-lease-ms", 60_000).start();
-    let mut stage = Stage::of(server).await;
+    let mut stage = Stage::of(server, Client::builder()).await;
     let lock = stage.client.lock("k").lease(Duration::from_secs(61));
     assert!(is_invalid(soon(lock.acquire()).await, "lease-ms"));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
     // It is kept with the lease that it had: one renewal is refused, and one is not.
-    stage.wait_for_renewals(2);
+    crate::wait_for_renewals(&mut stage.control, 2);
     assert!(!guard.is_lost());
     assert!(stage.control.run("PTTL k").integer() <= 30_000);
     soon(guard.release()).await.unwrap();
@@ -137,6 +137,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
     assert!(matches!(lock.force_release().await, Err(Error::NotALock)));
     soon(stage.client.settled()).await;
     assert_eq!(stage.control.run("GET k").text(), "precious");
+    stage.control.run("DEL k");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,7 +41,7 @@ async fn who_waits_goes_on_when_all_have_counted() {
     assert!(!soon(latch.wait_within(SHORT)).await.unwrap());
     soon(latch.count_down()).await.unwrap();
     assert!(soon(latch.wait_within(SHORT)).await.unwrap());
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +55,7 @@ async fn a_latch_that_outlives_its_lifetime_is_open() {
     assert!(left <= SOON && left > SOON / 2, "{left:?}");
     stage.control.call(cmd!["DEL", "l"]);
     soon(latch.wait()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +76,7 @@ async fn a_wait_that_is_dropped_is_forgotten_and_one_that_is_cut_goes_on() {
     wait_for_waiters(&mut stage, 1);
     stage.control.run("LATCH.COUNTDOWN l");
     soon(cut).await.unwrap().unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,5 +93,5 @@ async fn what_is_wrong_is_told() {
     assert!(matches!(soon(latch.count_down_as("")).await, Err(Error::Invalid(_))));
     assert!(matches!(soon(stage.client.latch("").wait()).await, Err(Error::Invalid(_))));
     assert_eq!(stage.control.run("DEL k"), Value::Integer(1));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

@@ -26,7 +26,7 @@ async fn all_are_held_and_all_are_released() {
     }
     assert!(!guard.is_lost());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ async fn nothing_is_held_if_one_cannot_be_had() {
     stage.control.run("DEL bad b");
     let guard = soon(all.try_acquire()).await.unwrap().expect("all are free");
     drop(guard);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +61,7 @@ async fn what_is_lost_while_others_are_waited_for_ends_it() {
     stage.control.run("LOCK.FORCERELEASE a");
     assert!(matches!(soon(waiter).await.unwrap(), Err(Error::Lost)));
     stage.control.run("DEL b");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     assert!(guard.is_lost());
     assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
     assert!(stage.is_free("a") && stage.is_free("c"));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn locks_of_different_servers_are_one() {
     assert_eq!(elsewhere.connect().call(cmd!["EXISTS", "k", "a"]), Value::Integer(2));
     soon(guard.release()).await.unwrap();
     assert_eq!(elsewhere.connect().call(cmd!["EXISTS", "k", "a"]), Value::Integer(0));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,5 +136,5 @@ async fn philosophers_all_eat() {
     {
         done.unwrap();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

@@ -1,13 +1,15 @@
 //! Something between client and server that breaks connections at chosen moments.
 
-use harness::Server;
+use super::SOON;
+use harness::{Connection, Server, Value};
 use socket2::SockRef;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 /// When a connection is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,94 +28,64 @@ pub(super) enum Moment {
     OnItsWay,
 }
 
-/// To be done to the next connections on which the command is seen, and how often.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    command: &'static str,
-    moment: Moment,
-    times: usize,
-}
-
 #[derive(Debug)]
 pub(super) struct Proxy {
     port: u16,
-    cut: Arc<Mutex<Option<Cut>>>,
+    server: u16,
+    shared: Arc<Shared>,
     frozen: watch::Sender<bool>,
-    late: Late,
-    /// A connection was not as it was to be: its task has panicked.
-    failed: Arc<AtomicBool>,
 }
 
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        let failed = self.failed.load(Ordering::SeqCst);
-        assert!(!failed || std::thread::panicking(), "a connection failed: see the panic above");
-    }
-}
-
-/// A command that arrives when its connection is gone, and what it was answered.
-#[derive(Clone, Debug, Default)]
-struct Late {
-    command: Arc<Notify>,
-    answer: Arc<Mutex<Option<Vec<u8>>>>,
-    answered: Arc<Notify>,
-    /// It was not answered, and its connection is reset: see [`Moment::BeforeItAnswers`].
-    silence: Arc<Notify>,
+#[derive(Debug, Default)]
+struct Shared {
+    /// What is to be done to the next connections on which these commands are seen, in order.
+    cuts: Mutex<Vec<(&'static str, Moment)>>,
+    /// A command that arrives when its connection is gone.
+    late: Mutex<Vec<u8>>,
+    /// One was not answered, and its connection is reset: see [`Moment::BeforeItAnswers`].
+    silence: Notify,
 }
 
 impl Proxy {
     pub(super) async fn before(server: &Server) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let cut: Arc<Mutex<Option<Cut>>> = Arc::default();
         let (frozen, is_frozen) = watch::channel(false);
-        let late = Late::default();
-        let (server, shared, to_come) = (server.port(), cut.clone(), late.clone());
-        let failed = Arc::<AtomicBool>::default();
-        let wrong = failed.clone();
+        let (server, shared) = (server.port(), Arc::<Shared>::default());
+        let of_all = shared.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (cut, late) = (shared.clone(), to_come.clone());
-                let carried = tokio::spawn(carry(client, server, cut, is_frozen.clone(), late));
-                let wrong = wrong.clone();
-                tokio::spawn(async move {
-                    let panicked = carried.await.is_err_and(|why| why.is_panic());
-                    wrong.fetch_or(panicked, Ordering::SeqCst);
-                });
+                tokio::spawn(carry(client, server, of_all.clone(), is_frozen.clone()));
             }
         });
-        Self { port, cut, frozen, late, failed }
+        Self { port, server, shared, frozen }
     }
 
     pub(super) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Resets the next connection that carries this command, at that moment.
+    /// Resets the next connection that carries this command, at that moment; after those that are to be
+    /// reset already.
     pub(super) fn cut(&self, command: &'static str, moment: Moment) {
-        self.cut_times(command, moment, 1);
-    }
-
-    /// The same to so many connections, one after the other.
-    pub(super) fn cut_times(&self, command: &'static str, moment: Moment, times: usize) {
-        *self.cut.lock().unwrap() = Some(Cut { command, moment, times });
+        self.shared.cuts.lock().unwrap().push((command, moment));
     }
 
     /// Whether it has happened.
     pub(super) fn has_cut(&self) -> bool {
-        self.cut.lock().unwrap().is_none()
+        self.shared.cuts.lock().unwrap().is_empty()
     }
 
     /// Delivers what was on its way when its connection broke. Returns the answer.
-    pub(super) async fn deliver(&self) -> Vec<u8> {
-        self.late.command.notify_one();
-        self.late.answered.notified().await;
-        self.late.answer.lock().unwrap().take().expect("an answer")
+    pub(super) fn deliver(&self) -> Value {
+        let mut server = Connection::open(self.server).unwrap();
+        server.send_raw(&std::mem::take(&mut *self.shared.late.lock().unwrap()));
+        server.receive(SOON).unwrap()
     }
 
     /// Waits until a command that is not answered has lost its connection.
     pub(super) async fn is_reset_unanswered(&self) {
-        self.late.silence.notified().await;
+        self.shared.silence.notified().await;
     }
 
     /// From now on nothing passes, in either direction, and no connection is closed.
@@ -122,89 +94,67 @@ impl Proxy {
     }
 }
 
+/// Carries what is said until one end is closed, or the connection is cut.
 async fn carry(
     mut client: TcpStream,
     server: u16,
-    cut: Arc<Mutex<Option<Cut>>>,
+    shared: Arc<Shared>,
     mut frozen: watch::Receiver<bool>,
-    late: Late,
-) {
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", server)).await else {
-        return;
-    };
+) -> io::Result<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", server)).await?;
     let (mut up, mut down) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     let mut pending: Option<Moment> = None;
     loop {
-        let to_server = tokio::select! {
+        let (to_server, length) = tokio::select! {
             read = client.read(&mut up) => (true, read.unwrap_or(0)),
             read = server.read(&mut down) => (false, read.unwrap_or(0)),
         };
-        if frozen.wait_for(|frozen| !frozen).await.is_err() {
-            return;
+        if frozen.wait_for(|frozen| !frozen).await.is_err() || length == 0 {
+            return Ok(());
         }
-        match to_server {
-            (_, 0) => return,
-            (true, length) => {
-                pending = pending.or_else(|| take(&cut, &up[..length]));
-                if pending == Some(Moment::BeforeTheServer) {
+        if to_server {
+            pending = pending.or_else(|| shared.take(&up[..length]));
+            match pending {
+                Some(Moment::BeforeTheServer) => return reset(&client),
+                Some(Moment::OnItsWay) => {
+                    *shared.late.lock().unwrap() = up[..length].to_vec();
                     return reset(&client);
                 }
-                if pending == Some(Moment::OnItsWay) {
-                    reset(&client);
-                    drop(client);
-                    late.command.notified().await;
-                    server.write_all(&up[..length]).await.unwrap();
-                    let length = server.read(&mut down).await.unwrap();
-                    *late.answer.lock().unwrap() = Some(down[..length].to_vec());
-                    late.answered.notify_one();
-                    return;
-                }
-                if server.write_all(&up[..length]).await.is_err() {
-                    return;
-                }
-                if pending == Some(Moment::BeforeItAnswers) {
-                    // If it does not answer for this long it is waiting.
-                    let answer = server.read(&mut down);
-                    if tokio::time::timeout(Duration::from_millis(50), answer).await.is_err() {
-                        reset(&client);
-                        return late.silence.notify_one();
-                    }
-                    panic!("it has answered");
-                }
+                _ => server.write_all(&up[..length]).await?,
             }
-            (false, length) => {
-                if pending == Some(Moment::BeforeTheAnswer) {
-                    return reset(&client);
-                }
-                let half = pending == Some(Moment::InTheAnswer);
-                let arrives = if half { length / 2 } else { length };
-                if client.write_all(&down[..arrives]).await.is_err() || half {
-                    return;
-                }
-                if pending == Some(Moment::AfterTheAnswer) {
-                    return reset(&client);
-                }
+            if pending == Some(Moment::BeforeItAnswers) {
+                // If it does not answer for this long it is waiting.
+                let answer = timeout(Duration::from_millis(50), server.read(&mut down)).await;
+                assert!(answer.is_err(), "it has answered");
+                shared.silence.notify_one();
+                return reset(&client);
+            }
+        } else {
+            let arrives = match pending {
+                Some(Moment::BeforeTheAnswer) => 0,
+                Some(Moment::InTheAnswer) => length / 2,
+                _ => length,
+            };
+            client.write_all(&down[..arrives]).await?;
+            match pending {
+                Some(Moment::InTheAnswer) => return Ok(()),
+                Some(Moment::BeforeTheAnswer | Moment::AfterTheAnswer) => return reset(&client),
+                _ => {}
             }
         }
     }
 }
 
-fn take(cut: &Mutex<Option<Cut>>, bytes: &[u8]) -> Option<Moment> {
-    let mut next = cut.lock().unwrap();
-    let cut = next.as_mut()?;
-    let name = cut.command.as_bytes();
-    if !bytes.windows(name.len()).any(|window| window == name) {
-        return None;
+impl Shared {
+    fn take(&self, bytes: &[u8]) -> Option<Moment> {
+        let mut cuts = self.cuts.lock().unwrap();
+        let (command, _) = cuts.first()?;
+        let seen = bytes.windows(command.len()).any(|window| window == command.as_bytes());
+        seen.then(|| cuts.remove(0).1)
     }
-    let moment = cut.moment;
-    cut.times -= 1;
-    if cut.times == 0 {
-        *next = None;
-    }
-    Some(moment)
 }
 
 /// RST instead of FIN.
-fn reset(stream: &TcpStream) {
-    SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+fn reset(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }

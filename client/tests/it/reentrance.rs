@@ -22,7 +22,7 @@ async fn the_owner_re_enters_and_the_last_guard_frees() {
     assert_eq!((middle.holds(), soon(lock.hold_count(&me)).await.unwrap()), (1, 1));
     assert!(stage.client.lock("k").try_acquire().await.unwrap().is_none());
     drop(middle);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +59,7 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
     assert_eq!(guards[0].holds(), 8);
     assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(8));
     drop(guards);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +77,7 @@ async fn re_entering_a_lost_lock_is_told() {
     assert!(soon(lock.try_acquire()).await.unwrap().is_none());
     stage.control.run("LOCK.RELEASE k somebody");
     soon(lock.acquire()).await.unwrap().release().await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn a_nested_lease_never_shortens_and_may_lengthen() {
     soon(innermost.release()).await.unwrap();
     assert!(stage.control.run("PTTL k").integer() > 90_000);
     drop((outer, inner));
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,5 +118,5 @@ async fn renewals_ask_for_the_longest_lease_that_a_guard_wants() {
     soon(short.extend(Duration::from_secs(2))).await.unwrap();
     assert!(stage.control.run("PTTL k").integer() <= 2_000);
     soon(short.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

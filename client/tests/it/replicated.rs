@@ -50,7 +50,7 @@ async fn what_a_guard_holds_is_on_the_replica() {
     let guard = soon(lock.try_acquire()).await.unwrap().expect("it is free");
     assert_eq!(there.call(cmd!["HGET", "k", guard.owner()]), Value::bulk("1"));
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,7 +73,7 @@ async fn a_grant_that_no_replica_confirms_is_undone_and_told() {
     settle(&stage.server, &replica);
     let other = client(&stage.server, SOON, AMPLE).await;
     soon(other.lock("k").acquire()).await.unwrap().release().await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,12 +89,11 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     assert!(matches!(soon(guard.release()).await, Ok(()) | Err(Error::Lost)));
 
     let mut guard = soon(stage.client.lock("m").acquire()).await.unwrap();
-    let before = stage.renewals();
-    stage.wait_for_renewals(before + 3);
+    crate::wait_for_renewals(&mut stage.control, 3);
     soon(guard.extend(Duration::from_secs(60))).await.unwrap();
     assert!(!guard.is_lost());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// A client that wants all replicas to confirm.

@@ -33,7 +33,7 @@ async fn the_watchdog_keeps_a_lock_and_stops_with_the_guard() {
     let mut stage = Stage::set().await;
     let guard = stage.client.lock("k").lease(SHORT).acquire().await.unwrap();
     // Ten leases.
-    stage.wait_for_renewals(30);
+    crate::wait_for_renewals(&mut stage.control, 30);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     guard.release().await.unwrap();
@@ -75,7 +75,7 @@ async fn long_leases_are_set_by_renewal() {
     let guard = stage.client.lock("k").fixed_lease(hour).try_acquire().await.unwrap().unwrap();
     assert!(stage.control.run("PTTL k").integer() > 3_500_000);
     drop(guard);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ async fn thousands_of_short_cycles_leave_nothing() {
     while let Some(done) = soon(tasks.join_next()).await {
         done.unwrap();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     // Ours, the client's, and at most one per lock that was waited for.
     assert!(connections(&mut stage) <= 2 + 5);
 }

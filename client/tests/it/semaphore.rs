@@ -13,7 +13,7 @@ async fn assert_all_are_free(stage: &mut Stage) {
     let info = soon(stage.client.semaphore("s").info()).await.unwrap();
     assert_eq!((info.used, info.waiters), (0, 0), "{info:?}");
     stage.control.run("DEL s");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +98,7 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
     assert!(matches!(soon(kept.release()).await, Err(Error::Lost)));
     drop(next);
     soon(client.settled()).await;
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,7 +34,7 @@ async fn readers_share_and_writers_do_not() {
     assert!(writer.token() > token);
     assert!(soon(lock.clone().shared().try_acquire()).await.unwrap().is_none());
     soon(writer.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn the_watchdog_keeps_each_share_and_a_dead_reader_frees_only_its_own() {
     let dead = client.lock("k").shared().fixed_lease(SHORT);
     let dead = soon(dead.acquire()).await.unwrap();
     soon(dead.lost()).await;
-    stage.wait_for_renewals(6);
+    crate::wait_for_renewals(&mut stage.control, 6);
     assert!(!kept.is_lost());
     let lock = stage.client.lock("k");
     let writer = tokio::spawn(async move { lock.acquire().await });
@@ -56,7 +56,7 @@ async fn the_watchdog_keeps_each_share_and_a_dead_reader_frees_only_its_own() {
     let writer = soon(writer).await.unwrap().unwrap();
     assert!(matches!(soon(dead.release()).await, Err(Error::Lost)));
     soon(writer.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +72,7 @@ async fn a_share_that_is_taken_away_is_lost() {
     soon(two.lost()).await;
     assert!(matches!(soon(two.release()).await, Err(Error::Lost)));
     drop(one);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,7 @@ async fn an_owner_re_enters_what_it_holds_and_does_not_wait_for_itself() {
     let reader = soon(lock.shared().acquire()).await.unwrap();
     assert!(soon(stage.client.lock("k").shared().try_acquire()).await.unwrap().is_some());
     soon(reader.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +130,7 @@ async fn a_writer_becomes_a_reader_without_letting_go() {
     soon(reader.release()).await.unwrap();
     let next = soon(next).await.unwrap().unwrap();
     soon(next.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +143,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
     let again = soon(lock.clone().shared().acquire()).await.unwrap();
     assert_eq!((again.token(), again.holds()), (reader.token(), 2));
     assert!(matches!(soon(lock.acquire()).await, Err(Error::Upgrade)));
-    stage.wait_for_renewals(4);
+    crate::wait_for_renewals(&mut stage.control, 4);
     assert!(!reader.is_lost());
     drop((reader, again));
     soon(client.settled()).await;
@@ -163,7 +163,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
         }
         downgrade.abort();
     }
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 /// A connection of redis-rs that waits for its replies as long as a lock is waited for.

@@ -30,6 +30,11 @@ fn seconds(recorded: &HashMap<String, DebugValue>, name: &str) -> Vec<f64> {
     }
 }
 
+fn the_only(values: &[f64]) -> f64 {
+    assert_eq!(values.len(), 1, "{values:?}");
+    values[0]
+}
+
 #[test]
 fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
     let recorder = DebuggingRecorder::new();
@@ -50,9 +55,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             let (guard, waited) = (guard.unwrap(), begun.elapsed().as_secs_f64());
 
             let so_far = recorded(&snapshotter);
-            let [wait] = seconds(&so_far, "kvlock_client_wait_seconds")[..] else {
-                panic!("{so_far:?}");
-            };
+            let wait = the_only(&seconds(&so_far, "kvlock_client_wait_seconds"));
             assert!((0.05..=waited).contains(&wait), "waited {wait} of {waited}");
             assert_eq!(seconds(&so_far, "kvlock_client_hold_seconds"), []);
 
@@ -60,9 +63,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             tokio::time::sleep(Duration::from_millis(40)).await;
             guard.release().await.unwrap();
             let so_far = recorded(&snapshotter);
-            let [held] = seconds(&so_far, "kvlock_client_hold_seconds")[..] else {
-                panic!("{so_far:?}");
-            };
+            let held = the_only(&seconds(&so_far, "kvlock_client_hold_seconds"));
             let most = waited + begun.elapsed().as_secs_f64();
             assert!((0.04..=most).contains(&held), "held {held} of {most}");
 
@@ -70,8 +71,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert!(matches!(guard.release().await, Err(Error::Lost)));
-            let so_far = recorded(&snapshotter);
-            assert_eq!(seconds(&so_far, "kvlock_client_hold_seconds").len(), 1, "{so_far:?}");
+            the_only(&seconds(&recorded(&snapshotter), "kvlock_client_hold_seconds"));
         });
     });
 }
@@ -90,7 +90,7 @@ fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() 
     let mut tokens = Vec::new();
     tracing::subscriber::with_default(collected, || {
         here(async {
-            let stage = Stage::set().await;
+            let mut stage = Stage::set().await;
             // Where another test came by first, tracing may have noted that nobody listens.
             stage.client.lock("first").acquire().await.unwrap().release().await.unwrap();
             tracing::callsite::rebuild_interest_cache();
@@ -108,6 +108,7 @@ fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() 
                 stage.client.settled().await;
             };
             tracing::Instrument::instrument(work, tracing::info_span!("order")).await;
+            stage.control.run("DEL s");
         });
     });
 

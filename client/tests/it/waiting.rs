@@ -42,7 +42,7 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
     let order = order.lock().unwrap().clone();
     assert!(order.is_sorted(), "{order:?}");
     assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "each grant went by the server");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +70,7 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     // What was under way when it was counted is not counted until it is answered.
     assert!(asked - asked_before <= ROUNDS + 2, "{counts:?}");
     soon(held.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +87,7 @@ async fn an_offer_becomes_the_full_lease_before_it_is_over() {
     });
     assert!(!guard.is_lost());
     soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +140,7 @@ async fn places_in_line_outlive_the_connection_that_hears_of_them() {
     assert!(!second.is_finished());
     soon(first.release()).await.unwrap();
     soon(second).await.unwrap().unwrap().release().await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +159,7 @@ async fn a_session_that_is_gone_is_opened_again() {
         observe::wait_for_waiters(&mut stage.control, "k", 0);
     }
     stage.control.run("LOCK.RELEASE k somebody");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,7 +185,7 @@ async fn a_waiter_that_died_silently_costs_its_offer_and_not_a_lease() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_told() {
     let server = Server::options().module_config("max-waiters", 1).start();
-    let mut stage = Stage::of(server).await;
+    let mut stage = Stage::of(server, Client::builder()).await;
     stage.taken("a");
     stage.taken("b");
     let waiter = tokio::spawn(begun(&stage.client, "a"));
@@ -196,5 +196,5 @@ async fn a_full_queue_is_told() {
     stage.control.run("LOCK.RELEASE a somebody");
     stage.control.run("LOCK.RELEASE b somebody");
     drop(soon(waiter).await);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }

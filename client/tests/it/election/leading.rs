@@ -26,7 +26,7 @@ async fn candidates_lead_in_order_and_terms_grow() {
         (Some(next.owner().as_bytes()), Some(next.term()))
     );
     drop(next);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     assert!(!second.is_leader());
 }
 
@@ -51,7 +51,7 @@ async fn a_leader_says_something_else_of_itself() {
     stage.control.run("DEL k");
     assert!(matches!(soon(leader.proclaim("still here")).await, Err(Error::Lost)));
     drop(leader);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +150,7 @@ async fn who_has_lost_it_stands_for_election_again() {
     assert_eq!(soon(leads).await.unwrap().unwrap(), "done");
     let terms = terms.lock().unwrap().clone();
     assert!(terms.len() == 3 && terms.is_sorted_by(|a, b| a < b), "{terms:?}");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]

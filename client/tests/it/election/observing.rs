@@ -120,7 +120,7 @@ async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     observed(&mut stage);
     let second = soon(lock.acquire()).await.unwrap();
     observe::let_pass(&mut stage.control, Duration::from_millis(300));
-    assert_eq!(stage.renewals(), 0);
+    assert_eq!(crate::calls(&mut stage.control, "lock.renew"), 0);
     stage.control.run("LOCK.FORCERELEASE k");
     for guard in [first, second] {
         assert_eq!(soon(guard.lost()).await, Loss::Forced);
@@ -154,7 +154,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
     let server = Server::options().append_only("always").start();
-    let mut stage = Stage::of(server).await;
+    let mut stage = Stage::of(server, Client::builder()).await;
     let other = Client::connect(stage.server.url()).await.unwrap();
     let mut observer = observer(&other).await;
     let election = candidate(&stage, "a").lease(LONG);

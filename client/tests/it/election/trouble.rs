@@ -31,7 +31,7 @@ async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
     stage.control.run("ACL SETUSER default +lock.acquire +lock.wait");
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     stage.control.run("LOCK.RELEASE k somebody");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     assert!(!election.is_leader() && !campaigns.is_finished());
     stage.control.run("LOCK.RELEASE k somebody");
     soon(soon(campaigns).await.unwrap().resign()).await.unwrap();
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,7 +104,7 @@ async fn whoever_resigns_does_not_wait_for_a_server_that_hangs() {
     stage.server.signal(Signal::SIGCONT);
     // In the background it goes on.
     let mut stage = stage;
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +139,7 @@ async fn whatever_is_dropped_at_any_point_leaves_no_candidate_and_no_observer() 
         }
     }
     assert!(done > 20 && dropped > 20, "{done} done, {dropped} dropped");
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
     wait::until("nobody observes", SOON, || {
         let info = stage.control.run("LOCK.INFO k").to_string();
         if info.contains("observers") { Err(info) } else { Ok(()) }

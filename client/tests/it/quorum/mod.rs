@@ -224,7 +224,7 @@ async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() 
     let mut reader = soon(stage.client.lock("k").shared().acquire()).await.unwrap();
     assert!(matches!(soon(reader.raise_token(token, SOON)).await, Err(Error::Invalid(_))));
     drop(reader);
-    stage.assert_nothing_is_left().await;
+    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
