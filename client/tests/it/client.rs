@@ -125,6 +125,27 @@ impl Stage {
         self.control = self.server.connect();
     }
 
+    /// The connection that reads the first session.
+    fn reader(&mut self) -> i64 {
+        wait::until("it is read", SOON, || {
+            let list = self.control.run("SESSION.LIST");
+            match list[0].field("reader") {
+                Value::Integer(reader) => Ok(*reader),
+                other => Err(other.to_string()),
+            }
+        })
+    }
+
+    /// Cuts that, and waits for the next one.
+    fn cut_the_reader(&mut self) {
+        let before = self.reader();
+        self.control.call(cmd!["CLIENT", "KILL", "ID", before]);
+        wait::until("it is read anew", SOON, || match self.reader() {
+            now if now != before => Ok(()),
+            now => Err(now.to_string()),
+        });
+    }
+
     /// Nobody waits, nothing is locked but by somebody else, nobody is blocked but who reads a session.
     fn assert_nothing_is_left(&mut self) {
         let control = &mut self.control;

@@ -4,7 +4,7 @@ mod leading;
 mod observing;
 mod trouble;
 
-use super::{SOON, Stage, soon};
+use super::{SOON, Stage, calls, soon};
 use harness::{observe, wait};
 use kvlock::{Election, Leadership};
 

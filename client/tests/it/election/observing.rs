@@ -34,20 +34,24 @@ async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
+async fn all_see_every_leader_and_that_nobody_leads_and_why() {
     let mut stage = Stage::set().await;
-    let other = Client::connect(stage.server.url()).await.unwrap();
+    let other = stage.other().await;
     let mut observers = [observer(&stage.client).await, observer(&other).await];
     assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
-    let election = candidate(&stage, "a").lease(LONG);
-    for (how, why) in [
-        ("LOCK.RELEASE", Departure::Released),
-        ("LOCK.FORCERELEASE", Departure::Forced),
-        ("DEL", Departure::Deleted),
-        ("FLUSHALL", Departure::Flushed),
-        ("PEXPIRE", Departure::Expired),
+    let (election, next) = (candidate(&stage, "a").lease(LONG), candidate(&stage, "b"));
+    let mut last = None;
+    for (how, departure, loss) in [
+        ("LOCK.RELEASE", Departure::Released, Loss::Gone),
+        ("LOCK.FORCERELEASE", Departure::Forced, Loss::Forced),
+        ("DEL", Departure::Deleted, Loss::Deleted),
+        ("FLUSHALL", Departure::Flushed, Loss::Deleted),
+        ("PEXPIRE", Departure::Expired, Loss::Expired),
     ] {
-        let leader = campaign(&election).await;
+        // Whoever has led can come back at once.
+        let leader = soon(election.campaign_within(Duration::ZERO)).await.unwrap().expect(how);
+        assert!(last < Some(leader.term()), "{last:?} before {how}");
+        last = Some(leader.term());
         for observer in &mut observers {
             let seen = sees_value(observer, "a").await;
             assert_eq!((seen.term, &*seen.owner), (leader.term(), leader.owner().as_bytes()));
@@ -59,33 +63,15 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
             _ => stage.control.call(cmd![how, "k"]),
         };
         for observer in &mut observers {
-            sees_vacant(observer, why).await;
+            sees_vacant(observer, departure).await;
         }
         // The holder is told, too.
-        soon(leader.lost()).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_hears_at_once_that_it_leads_no_more_and_why() {
-    let mut stage = Stage::set().await;
-    let election = candidate(&stage, "a").lease(LONG);
-    for (how, why) in [
-        ("LOCK.FORCERELEASE k", Loss::Forced),
-        ("DEL k", Loss::Deleted),
-        ("FLUSHALL", Loss::Deleted),
-        ("PEXPIRE k 1", Loss::Expired),
-    ] {
-        let leader = campaign(&election).await;
-        observed(&mut stage);
-        stage.control.run(how);
-        assert_eq!(soon(leader.lost()).await, why, "{how}");
+        assert_eq!(soon(leader.lost()).await, loss, "{how}");
         assert!(!election.is_leader());
     }
     // With a next one in line, who has it at once.
     let leader = campaign(&election).await;
     observed(&mut stage);
-    let next = candidate(&stage, "b");
     let campaigns = in_line(&mut stage, &next);
     stage.control.run("LOCK.FORCERELEASE k");
     assert_eq!(soon(leader.lost()).await, Loss::Forced);
@@ -120,7 +106,7 @@ async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     observed(&mut stage);
     let second = soon(lock.acquire()).await.unwrap();
     observe::let_pass(&mut stage.control, Duration::from_millis(300));
-    assert_eq!(crate::calls(&mut stage.control, "lock.renew"), 0);
+    assert_eq!(calls(&mut stage.control, "lock.renew"), 0);
     stage.control.run("LOCK.FORCERELEASE k");
     for guard in [first, second] {
         assert_eq!(soon(guard.lost()).await, Loss::Forced);
@@ -134,7 +120,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     for _ in 0..100 {
         observers.push(observer(&stage.client).await);
     }
-    assert_eq!(crate::calls(&mut stage.control, "lock.observe"), 1);
+    assert_eq!(calls(&mut stage.control, "lock.observe"), 1);
     assert_eq!(stage.control.run("LOCK.INFO k").field("observers").integer(), 1);
     let leader = campaign(&candidate(&stage, "a")).await;
     for observer in &mut observers {
@@ -143,9 +129,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     // Nobody is told any more when nobody is there.
     drop(observers);
     leader.resign().await.unwrap();
-    wait::until_is("nobody observes", SOON, 1, || {
-        crate::calls(&mut stage.control, "lock.unobserve")
-    });
+    wait::until_is("nobody observes", SOON, 1, || calls(&mut stage.control, "lock.unobserve"));
     // And whoever comes then sees what is.
     let leader = campaign(&candidate(&stage, "b")).await;
     assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
@@ -155,7 +139,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
 async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
     let server = Server::options().append_only("always").start();
     let mut stage = Stage::of(server, Client::builder()).await;
-    let other = Client::connect(stage.server.url()).await.unwrap();
+    let other = stage.other().await;
     let mut observer = observer(&other).await;
     let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
@@ -164,9 +148,7 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
         let seen = sees_value(&mut observer, "a").await;
         assert!(Some(seen.term) > last && seen.term == leader.term(), "{round}: {last:?}");
         last = Some(seen.term);
-        stage.server.kill9();
-        stage.server.restart();
-        stage.control = stage.server.connect();
+        stage.restart();
         // It is known there, and nobody is told otherwise.
         soon(leader.proclaim("b")).await.unwrap();
         assert_eq!(sees_value(&mut observer, "b").await.term, leader.term());
