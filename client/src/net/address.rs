@@ -321,6 +321,9 @@ mod tests {
             "redis-sentinel://h:x?sentinelServiceName=m",
             "redis-sentinel://h/x?sentinelServiceName=m",
             "redis",
+            "redis://",
+            "http://127.0.0.1/",
+            "127.0.0.1",
             "",
         ] {
             let refused = Address::parse(text);

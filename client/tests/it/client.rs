@@ -14,26 +14,21 @@
     reason = "these are tests: a panic is how one fails, and their numbers are small"
 )]
 
-mod blocking;
 mod bound;
 mod cancel;
 mod cluster;
 mod election;
-mod handover;
 mod input;
-mod latch;
 mod limits;
+mod lock;
 mod loss;
 mod multi;
 mod proxy;
 mod quorum;
-mod reentrance;
 mod replicated;
-mod rlock;
 mod runtimes;
-mod semaphore;
 mod sentinel;
-mod shared;
+mod sharing;
 mod telemetry;
 mod tls;
 mod trouble;

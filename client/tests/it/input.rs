@@ -1,6 +1,6 @@
 //! Mistakes of the caller, and of whoever set the server up: each is told for what it is.
 
-use super::{Stage, soon};
+use super::{Stage, calls, soon, wait_for_more};
 use harness::{Server, cmd};
 use kvlock::{Client, Error};
 use std::time::Duration;
@@ -10,20 +10,19 @@ fn is_invalid<T>(outcome: Result<T, Error>, about: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_and_leases_out_of_range_are_refused_at_the_call() {
-    let stage = Stage::set().await;
-    let commands = |stage: &Stage| {
-        let mut control = stage.server.connect();
-        harness::observe::info_field(&mut control, "cmdstat_lock.acquire")
-    };
+async fn what_is_out_of_range_is_refused_at_the_call() {
+    let mut stage = Stage::set().await;
+    let client = stage.client.clone();
     for name in [Vec::new(), vec![b'x'; 65_537]] {
-        let lock = stage.client.lock(name);
+        let lock = client.lock(&name);
         assert!(is_invalid(lock.acquire().await, "name"));
         assert!(is_invalid(lock.try_acquire().await, "name"));
         assert!(is_invalid(lock.info().await, "name"));
         assert!(is_invalid(lock.force_release().await, "name"));
+        assert!(is_invalid(client.semaphore(&name).acquire().await, "name"));
+        assert!(is_invalid(client.latch(&name).wait().await, "name"));
     }
-    let lock = stage.client.lock("k");
+    let lock = client.lock("k");
     let ten_years = Duration::from_millis(315_360_000_000);
     let bad = [Duration::ZERO, Duration::from_millis(9), ten_years * 2, Duration::MAX];
     for lease in bad {
@@ -32,10 +31,21 @@ async fn names_and_leases_out_of_range_are_refused_at_the_call() {
         let build = Client::builder().lease(lease).connect(stage.server.url()).await;
         assert!(is_invalid(build, "lease"));
     }
-    assert_eq!(commands(&stage), None, "nothing was sent");
+    let other = stage.other().await.owner();
+    assert!(is_invalid(lock.clone().owner(&other).acquire().await, "owner"));
+    assert!(is_invalid(client.semaphore("s").permits(0).acquire().await, "permits"));
+    assert!(is_invalid(client.election("k").value([0_u8; 1025]).campaign().await, "value"));
+    let zero = Client::builder().reply_timeout(Duration::ZERO).connect(stage.server.url()).await;
+    assert!(matches!(zero, Err(Error::Config(text)) if text.contains("timeout")));
+    assert_eq!(calls(&mut stage.control, "lock.acquire"), 0, "nothing was sent");
     let mut guard = lock.acquire().await.unwrap();
     assert!(is_invalid(guard.extend(Duration::ZERO).await, "lease"));
-    assert!(soon(stage.client.lock(vec![b'x'; 65_536]).acquire()).await.is_ok());
+    let latch = client.latch("l");
+    assert!(is_invalid(latch.set(0).await, "") && is_invalid(latch.count_down_as("").await, ""));
+    assert!(latch.set_for(1, Duration::ZERO).await.is_err());
+    // These are no mistakes.
+    let lock = client.lock(vec![b'x'; 65_536]);
+    assert!(soon(lock.acquire_within(Duration::MAX)).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,106 +58,57 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
     // It is kept with the lease that it had: one renewal is refused, and one is not.
-    crate::wait_for_renewals(&mut stage.control, 2);
+    wait_for_more(1, || calls(&mut stage.control, "lock.renew"));
     assert!(!guard.is_lost());
     assert!(stage.control.run("PTTL k").integer() <= 30_000);
-    soon(guard.release()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_wait_is_no_mistake() {
-    let stage = Stage::set().await;
-    let lock = stage.client.lock("k");
-    soon(lock.acquire_within(Duration::MAX)).await.unwrap().unwrap().release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn settings_out_of_range_are_refused() {
-    let address = "redis://127.0.0.1:1/";
-    let zero = Client::builder().reply_timeout(Duration::ZERO);
-    assert!(
-        matches!(zero.connect(address).await, Err(Error::Config(text)) if text.contains("timeout"))
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_owner_of_another_client_is_refused() {
-    let stage = Stage::set().await;
-    let other = Client::connect(stage.server.url()).await.unwrap();
-    let lock = stage.client.lock("k").owner(&other.owner());
-    assert!(is_invalid(lock.acquire().await, "owner"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn addresses_that_are_none_are_refused() {
-    for address in ["", "127.0.0.1", "http://127.0.0.1/", "redis://"] {
-        let outcome = Client::connect(address).await;
-        assert!(matches!(outcome, Err(Error::Config(_))), "{address}: {outcome:?}");
-    }
-    let nobody = Client::connect("redis://127.0.0.1:1/").await.unwrap_err();
-    assert!(matches!(nobody, Error::Connection(_)) && nobody.is_retryable(), "{nobody:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_module_is_told_and_what_to_do() {
+async fn a_missing_module_is_told_at_the_first_call_if_not_before() {
     let server = Server::options().without_module().start();
-    let missing = Client::connect(server.url()).await.unwrap_err();
-    assert!(matches!(missing, Error::ModuleMissing(_)), "{missing:?}");
-    let text = missing.to_string();
-    assert!(text.contains("loadmodule") && text.contains("kvlock.so"), "{text}");
     let client = Client::from_redis(&redis::Client::open(server.url()).unwrap()).unwrap();
-    let missing = client.lock("k").acquire().await.unwrap_err();
-    assert!(matches!(missing, Error::ModuleMissing(_)), "{missing:?}");
+    for missing in
+        [Client::connect(server.url()).await.map(drop), client.lock("k").acquire().await.map(drop)]
+    {
+        assert!(matches!(missing, Err(Error::ModuleMissing(_))), "{missing:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_and_missing_rights_are_told() {
-    let server = Server::start();
-    let mut control = server.connect();
-    control.run("ACL SETUSER alice on >secret ~orders:* +lock.acquire +lock.wait +lock.release +lock.renew +lock.cancel +lock.info +client");
-    let address = |login: &str| format!("redis://{login}@127.0.0.1:{}/", server.port());
-
-    let wrong = Client::connect(address("alice:wrong")).await.unwrap_err();
+async fn a_wrong_password_is_told_and_none_is_shown() {
+    let mut stage = Stage::set().await;
+    stage.control.run("ACL SETUSER alice on >secret ~* +@all");
+    let port = stage.server.port();
+    let address = |password: &str| format!("redis://alice:{password}@127.0.0.1:{port}/");
+    let wrong = Client::connect(address("wrong")).await.unwrap_err();
     assert!(matches!(wrong, Error::Authentication(_)) && !wrong.is_retryable(), "{wrong:?}");
     assert!(!format!("{wrong} {wrong:?}").contains("alice:wrong"));
-
-    let alice = Client::connect(address("alice:secret")).await.unwrap();
-    let guard = alice.lock("orders:42").acquire().await.unwrap();
-    let denied = alice.lock("orders:42").force_release().await.unwrap_err();
-    assert!(matches!(denied, Error::Denied(_)), "{denied:?}");
-    guard.release().await.unwrap();
-    let denied = alice.lock("other").acquire().await.unwrap_err();
-    assert!(matches!(denied, Error::Denied(_)) && !denied.is_retryable(), "{denied:?}");
+    let alice = Client::connect(address("secret")).await.unwrap();
     assert!(!format!("{alice:?} {:?}", alice.lock("x")).contains("secret"));
-
-    control.run("CONFIG SET requirepass other");
-    control.run("AUTH other");
-    let refused = Client::connect(server.url()).await.unwrap_err();
-    assert!(matches!(refused, Error::Authentication(_)), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_something_else_is_told_and_left_alone() {
     let mut stage = Stage::set().await;
     stage.control.call(cmd!["SET", "k", "precious"]);
-    let lock = stage.client.lock("k");
-    assert!(matches!(lock.acquire().await, Err(Error::NotALock)));
-    assert!(matches!(lock.try_acquire().await, Err(Error::NotALock)));
-    assert!(matches!(lock.info().await, Err(Error::NotALock)));
-    assert!(matches!(lock.force_release().await, Err(Error::NotALock)));
-    soon(stage.client.settled()).await;
+    stage.taken("lock");
+    let client = &stage.client;
+    soon(client.semaphore("s").set(2)).await.unwrap();
+    let (lock, latch) = (client.lock("k"), client.latch("lock"));
+    for told in [
+        lock.acquire().await.map(drop),
+        lock.try_acquire().await.map(drop),
+        lock.info().await.map(drop),
+        lock.force_release().await.map(drop),
+        client.lock("s").try_acquire().await.map(drop),
+        client.semaphore("lock").set(1).await,
+        latch.set(1).await.map(drop),
+        latch.wait().await,
+        latch.count_down().await.map(drop),
+    ] {
+        assert!(matches!(told, Err(Error::NotALock)), "{told:?}");
+    }
+    soon(client.settled()).await;
     assert_eq!(stage.control.run("GET k").text(), "precious");
-    stage.control.run("DEL k");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_is_in_the_middle_of_is_told() {
-    let mut stage = Stage::set().await;
-    stage.control.run("CONFIG SET min-replicas-to-write 1");
-    let trouble = soon(stage.client.lock("k").try_acquire()).await.unwrap_err();
-    assert_eq!((trouble.code(), trouble.is_retryable()), (Some("NOREPLICAS"), true));
-    stage.control.run("CONFIG SET min-replicas-to-write 0");
-    stage.control.run("REPLICAOF 127.0.0.1 1");
-    let trouble = soon(stage.client.lock("k").try_acquire()).await.unwrap_err();
-    assert_eq!((trouble.code(), trouble.is_retryable()), (Some("READONLY"), true));
+    stage.control.run("DEL k s");
 }

@@ -1,8 +1,8 @@
-//! A client whose runtimes end while it is used on others.
+//! A client whose runtimes end while it is used on others, and one without.
 
-use super::{SOON, calls, soon};
-use harness::{Connection, Server, Value, wait};
-use kvlock::Client;
+use super::{SOON, soon, wait_for_renewals};
+use harness::{Server, Value, cmd, wait};
+use kvlock::{Client, Error, blocking};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
@@ -11,14 +11,6 @@ const LEASE: Duration = Duration::from_secs(2);
 /// One that nothing runs on but what is waited for.
 fn quiet() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-fn wait_for_renewals(control: &mut Connection, more: usize) {
-    let before = calls(control, "lock.renew");
-    wait::until("so many renewals", SOON, || match calls(control, "lock.renew") {
-        seen if seen >= before + more => Ok(()),
-        seen => Err(format!("{seen}, {before} before")),
-    });
 }
 
 #[test]
@@ -59,4 +51,39 @@ fn who_lives_on_another_runtime_than_the_watchdog_is_renewed_and_told() {
     assert!(!guard.is_lost());
     control.run("LOCK.FORCERELEASE k");
     second.block_on(soon(guard.lost()));
+}
+
+#[test]
+fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dropped() {
+    let server = Server::start();
+    let mut control = server.connect();
+    let client = blocking::Client::connect(server.url()).unwrap();
+    let lock = (*client).lock("k").lease(Duration::from_secs(3));
+    let lock = client.of_lock(lock);
+    let mut guard = lock.acquire().unwrap();
+    wait_for_renewals(&mut control, 3);
+    assert!(!guard.is_lost());
+    guard.extend(Duration::from_secs(30)).unwrap();
+    assert!(lock.try_acquire().unwrap().is_none());
+    assert!(lock.acquire_within(Duration::from_millis(20)).unwrap().is_none());
+    guard.release().unwrap();
+
+    let last = client.lock("k").acquire().unwrap();
+    control.call(cmd!["LOCK.FORCERELEASE", "k"]);
+    assert!(matches!(last.release(), Err(Error::Lost)));
+
+    let reader = lock.acquire().unwrap().downgrade().unwrap();
+    reader.release_in(Duration::ZERO).unwrap();
+    let detached = lock.acquire().unwrap();
+    let (owner, token) = (detached.owner().to_owned(), detached.token());
+    detached.detach().unwrap();
+    drop(client.wait_for((*client).lock("k").adopt(&owner, token)).unwrap());
+    client.wait_for(client.settled());
+
+    let dropped = client.lock("k").acquire().unwrap();
+    client.wait_for(client.semaphore("s").set(2)).unwrap();
+    drop((client, lock));
+    // Where a program may end.
+    drop(dropped);
+    assert_eq!(control.call(cmd!["EXISTS", "k"]), Value::Integer(0));
 }

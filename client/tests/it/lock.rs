@@ -1,0 +1,223 @@
+//! A lock: its leases, who holds it how often, and how it goes from one process to another.
+
+use super::{SOON, Stage, soon, wait_for_renewals};
+use harness::{Server, Value, observe, port};
+use kvlock::{Address, Client, Error, Token};
+use std::time::Duration;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_owner_re_enters_and_the_last_guard_frees() {
+    let stage = Stage::set().await;
+    let me = stage.client.owner();
+    let lock = stage.client.lock("k").owner(&me);
+    let outer = soon(lock.acquire()).await.unwrap();
+    let middle = soon(lock.try_acquire()).await.unwrap().expect("it is ours");
+    let inner = soon(lock.acquire_within(Duration::from_secs(1))).await.unwrap().unwrap();
+    assert!(outer.token() == middle.token() && middle.token() == inner.token());
+    assert_eq!((outer.owner(), outer.holds()), (inner.owner(), 3));
+    assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 3);
+    // In any order; what others of the owner hold is not handed over, and released.
+    soon(outer.release()).await.unwrap();
+    assert!(matches!(soon(inner.detach()).await, Err(Error::Invalid(_))));
+    soon(stage.client.settled()).await;
+    assert_eq!((middle.holds(), soon(lock.hold_count(&me)).await.unwrap()), (1, 1));
+    // Another acquisition is another owner, and nothing is no time to wait.
+    let other = stage.client.lock("k");
+    assert!(other.try_acquire().await.unwrap().is_none());
+    assert!(other.acquire_within(Duration::ZERO).await.unwrap().is_none());
+    // Every tenure has an owner of its own on the wire.
+    let name = middle.owner().to_owned();
+    soon(middle.release()).await.unwrap();
+    assert_ne!(soon(lock.acquire()).await.unwrap().owner(), name);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
+    let mut stage = Stage::set().await;
+    stage.taken("k");
+    let lock = stage.client.lock("k").owner(&stage.client.owner());
+    let tasks: Vec<_> = (0..8)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire().await.unwrap() })
+        })
+        .collect();
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    // The owner waits already, and a try must not.
+    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+    assert!(soon(lock.acquire_within(Duration::from_millis(50))).await.unwrap().is_none());
+    stage.control.run("LOCK.RELEASE k somebody");
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(soon(task).await.unwrap());
+    }
+    assert_eq!(guards[0].holds(), 8);
+    assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(8));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn re_entering_a_lost_lock_is_told() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").owner(&stage.client.owner());
+    let outer = soon(lock.acquire()).await.unwrap();
+    stage.control.run("DEL k");
+    let trouble = soon(lock.acquire()).await.unwrap_err();
+    assert!(trouble.is_lost() && outer.is_lost());
+    // Also when somebody else has it by now, and as long as the outer guard lives.
+    stage.taken("k");
+    assert!(matches!(soon(lock.try_acquire()).await, Err(Error::Lost)));
+    assert!(soon(outer.release()).await.unwrap_err().is_lost());
+    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+    stage.control.run("LOCK.RELEASE k somebody");
+    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nested_lease_never_shortens_and_may_lengthen() {
+    let mut stage = Stage::set().await;
+    let me = stage.client.owner();
+    let lock = |seconds| {
+        let lease = Duration::from_secs(seconds);
+        stage.client.lock("k").owner(&me).fixed_lease(lease)
+    };
+    let (long, short, longer) = (lock(60), lock(10), lock(100));
+    let outer = soon(long.acquire()).await.unwrap();
+    let inner = soon(short.acquire()).await.unwrap();
+    assert!(stage.control.run("PTTL k").integer() > 50_000);
+    assert!(inner.lease_left() > Duration::from_secs(50));
+    let innermost = soon(longer.acquire()).await.unwrap();
+    assert!(stage.control.run("PTTL k").integer() > 90_000);
+    assert!(outer.lease_left() > Duration::from_secs(90));
+    // A partial release leaves the lease alone.
+    soon(innermost.release()).await.unwrap();
+    assert!(stage.control.run("PTTL k").integer() > 90_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_lease_can_be_released_early_and_extended() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").fixed_lease(Duration::from_secs(5));
+    lock.acquire().await.unwrap().release().await.unwrap();
+    assert!(stage.is_free("k"));
+    let mut guard = lock.acquire().await.unwrap();
+    guard.extend(Duration::from_secs(100)).await.unwrap();
+    assert!(guard.lease_left() > Duration::from_secs(90));
+    assert!(stage.control.run("PTTL k").integer() > 90_000);
+    guard.extend(Duration::from_millis(200)).await.unwrap();
+    assert!(guard.lease_left() < Duration::from_millis(200));
+    soon(guard.lost()).await;
+    assert!(guard.extend(Duration::from_secs(1)).await.unwrap_err().is_lost());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_leases_are_set_by_renewal() {
+    let mut stage = Stage::set().await;
+    stage.control.run("CONFIG SET slowlog-log-slower-than 0");
+    let hour = Duration::from_secs(3600);
+    let guard = stage.client.lock("k").lease(hour).acquire().await.unwrap();
+    assert!(stage.control.run("PTTL k").integer() > 3_500_000);
+    assert!(guard.lease_left() > Duration::from_secs(3500));
+    // A grant that nobody hears of is over after half a minute.
+    let commands = stage.control.run("SLOWLOG GET 10");
+    let mut entries = commands.elements().iter().map(|entry| &entry[3]);
+    let first = entries.rfind(|command| command[0].text() == "LOCK.ACQUIRE").unwrap();
+    assert_eq!(first[3].text(), "30000");
+    guard.release().await.unwrap();
+    let _guard = stage.client.lock("k").fixed_lease(hour).try_acquire().await.unwrap().unwrap();
+    assert!(stage.control.run("PTTL k").integer() > 3_500_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_be_asked_about_a_lock_is_answered() {
+    let stage = Stage::set().await;
+    let lock = stage.client.lock("k").lease(Duration::from_secs(10));
+    assert!(!lock.is_locked().await.unwrap());
+    assert_eq!(lock.remaining().await.unwrap(), None);
+    let (me, other) = (stage.client.owner(), stage.client.owner());
+    let guard = lock.clone().owner(&me).acquire().await.unwrap();
+    assert!(lock.is_locked().await.unwrap());
+    assert!(lock.is_held_by(&me).await.unwrap() && !lock.is_held_by(&other).await.unwrap());
+    assert_eq!(
+        (lock.hold_count(&me).await.unwrap(), lock.hold_count(&other).await.unwrap()),
+        (1, 0)
+    );
+    let left = lock.remaining().await.unwrap().unwrap();
+    assert!(left > Duration::from_secs(5) && left <= Duration::from_secs(10), "{left:?}");
+    assert_eq!((guard.key(), lock.key()), (&b"k"[..], &b"k"[..]));
+    guard.release().await.unwrap();
+    assert!(!lock.is_held_by(&me).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_over() {
+    let mut stage = Stage::set().await;
+    let lease = Duration::from_millis(1_500);
+    let guard = soon(stage.client.lock("k").lease(lease).acquire()).await.unwrap();
+    let (owner, token) = (guard.owner().to_owned(), guard.token());
+    let left = soon(guard.detach()).await.unwrap();
+    assert!(left > Duration::ZERO && left < lease, "{left:?}");
+
+    let other = stage.other().await;
+    let guard = soon(other.lock("k").lease(lease).adopt(&owner, token)).await.unwrap();
+    assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
+    // A whole lease is three renewals of one client, and six of two.
+    wait_for_renewals(&mut stage.control, 3);
+    assert!(!guard.is_lost());
+    assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));
+    soon(guard.release()).await.unwrap();
+    assert!(stage.is_free("k"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k").lease(Duration::from_millis(600));
+    let guard = soon(lock.acquire()).await.unwrap();
+    let (owner, token) = (guard.owner().to_owned(), guard.token());
+    soon(guard.detach()).await.unwrap();
+    stage.wait_until_free("k");
+    // Granted anew, it would have another token.
+    let late = soon(lock.adopt(&owner, token)).await;
+    assert!(matches!(late, Err(Error::Lost)), "{late:?}");
+    assert!(stage.is_free("k"));
+
+    stage.taken("k");
+    let late = soon(lock.adopt(&owner, token)).await;
+    assert!(matches!(late, Err(Error::Lost)), "{late:?}");
+    assert_eq!(stage.owner_of("k").as_deref(), Some("somebody"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
+    let mut stage = Stage::set().await;
+    let lock = stage.client.lock("k");
+    let token = soon(lock.with(async |guard| guard.token())).await.unwrap();
+    assert!(token > Token::from(0) && stage.is_free("k"));
+
+    let short = stage.client.lock("k").lease(Duration::from_millis(300));
+    let mut control = stage.server.connect();
+    let work = short.with(async move |_| {
+        control.run("LOCK.FORCERELEASE k");
+        std::future::pending::<()>().await;
+    });
+    let lost = soon(work).await;
+    assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_can_be_made_before_its_server_is_there() {
+    let port = port::free();
+    let address: Address = format!("redis://127.0.0.1:{port}/").parse().unwrap();
+    let client = Client::builder().patience(SOON).connect_lazy(address).unwrap();
+    let unready = soon(client.ready()).await;
+    assert!(unready.as_ref().is_err_and(Error::is_retryable), "{unready:?}");
+    let lock = client.lock("k");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let server = Server::options().port(port).start();
+    let guard = soon(waiting).await.unwrap().unwrap();
+    soon(client.ready()).await.unwrap();
+    assert!(matches!(Client::connect_lazy("http://h"), Err(Error::Config(_))));
+    drop(guard);
+    assert!(client.shutdown(SOON).await);
+    assert_eq!(server.connect().run("EXISTS k"), Value::Integer(0));
+}
