@@ -192,6 +192,12 @@ fn wait_for_renewals(control: &mut Connection, more: usize) {
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
 }
 
+/// Waits until a lock has more of its lease there, in milliseconds.
+fn wait_for_lease(server: &Server, key: &[u8], more_than: i64) {
+    let mut there = server.connect();
+    wait_for_more(more_than, || there.call(cmd!["PTTL", key]).integer());
+}
+
 /// Waits for something of the client, but not for ever.
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it comes soon")

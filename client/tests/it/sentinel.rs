@@ -1,8 +1,8 @@
 //! A client of a primary that Sentinels watch over, while that becomes another.
 
-use super::{SOON, soon};
+use super::{is_served, soon, wait_for_lease};
 use harness::site::{self, Site, sentinel_of};
-use harness::{Server, Value, cmd, observe, wait};
+use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -11,11 +11,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(600);
 
 async fn client(site: &Site) -> Client {
-    client_with(site, LONG).await
-}
-
-async fn client_with(site: &Site, lease: Duration) -> Client {
-    let builder = Client::builder().lease(lease).patience(Duration::from_secs(60));
+    let builder = Client::builder().lease(LONG).patience(Duration::from_secs(60));
     builder.connect(site.url()).await.unwrap()
 }
 
@@ -24,69 +20,48 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
     observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
 
-/// From here on this replica hears nothing, until it is continued.
-pub(super) fn cut_off(primary: &Server, replica: &Server) {
-    replica.signal(Signal::SIGSTOP);
-    // What is on its way is lost with the connection.
-    primary.connect().run("CLIENT KILL TYPE replica");
-}
-
-fn wait_for_lease(server: &Server, key: &str, at_least_ms: i64) {
-    let mut eye = server.connect();
-    wait::until("the lease has been renewed there", SOON, || {
-        match eye.call(cmd!["PTTL", key]).integer() {
-            left if left > at_least_ms => Ok(()),
-            left => Err(left.to_string()),
-        }
-    });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_held_lock_is_kept_through_a_failover() {
-    let site = Site::of(2);
-    let client = client(&site).await;
-    let guard = client.lock("k").acquire().await.unwrap();
+/// What the replica has heard of outlives the primary that dies, and what it has not is lost at once.
+pub(super) async fn what_the_replica_knows_is_kept(
+    client: &Client,
+    primary: &Server,
+    replica: &Server,
+    key: &str,
+) {
+    let [kept, lost] = ["kept", "lost"].map(|name| client.lock(format!("{{{key}}}{name}")));
+    let mut eye = primary.connect();
+    let keeps = soon(kept.acquire()).await.unwrap();
     // Shorter there than what a renewal sets, so that one shows.
-    site.primary_server().connect().run("PEXPIRE k 300000");
-    settle(site.primary_server(), site.server(1));
-    let primary = site.server(tokio::task::block_in_place(|| site.fail_over()));
-    wait_for_lease(primary, "k", 500_000);
-    assert!(!guard.is_lost());
-    soon(talks_to(&client, primary)).await;
-    let next = client.lock("l").acquire().await.unwrap();
-    assert!(next.token() > guard.token());
-    soon(guard.release()).await.unwrap();
-    assert_eq!(primary.connect().run("EXISTS k"), Value::Integer(0));
-}
-
-/// Returns when the client has heard who the primary is: until then the deposed one may still be
-/// one for itself, and take a release that nobody else hears of.
-async fn talks_to(client: &Client, primary: &Server) {
-    loop {
-        let probe = client.lock("probe").acquire().await.unwrap();
-        if primary.connect().run("EXISTS probe") == Value::Integer(1) {
-            return soon(probe.release()).await.unwrap();
-        }
-        let _lost = probe.release().await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_died_with_the_primary_is_lost_at_once() {
-    let site = Site::of(2);
-    let client = client(&site).await;
-    let (primary, replica) = (site.server(0), site.server(1));
-    cut_off(primary, replica);
-    let guard = client.lock("k").acquire().await.unwrap();
+    eye.call(cmd!["PEXPIRE", kept.key(), 300_000]);
+    settle(primary, replica);
+    // From here on this replica hears nothing, and what is on its way is lost with the connection.
+    replica.signal(Signal::SIGSTOP);
+    eye.run("CLIENT KILL TYPE replica");
+    let loses = soon(lost.acquire()).await.unwrap();
+    // Somebody must notice that the primary is gone: here it is who waits.
+    let name = lost.key().to_owned();
+    let waiter = tokio::spawn(async move { lost.acquire().await });
+    observe::wait_for_waiters(&mut eye, name, 1);
     primary.kill9();
     replica.signal(Signal::SIGCONT);
     // The lease would go on for minutes, and the next regular renewal be minutes away.
-    let lost = tokio::time::timeout(Duration::from_secs(60), guard.lost()).await;
-    lost.expect("told of the loss");
-    assert!(guard.is_lost());
-    let next = soon(client.lock("k").acquire()).await.unwrap();
-    assert!(next.token() > guard.token(), "{} {}", next.token(), guard.token());
-    assert!(matches!(guard.release().await, Err(Error::Lost)));
+    let told = tokio::time::timeout(Duration::from_secs(60), loses.lost()).await;
+    told.expect("told of the loss");
+    let next = soon(waiter).await.unwrap().unwrap();
+    assert!(next.token() > loses.token(), "{} {}", next.token(), loses.token());
+    assert!(matches!(loses.release().await, Err(Error::Lost)));
+    wait_for_lease(replica, kept.key(), 500_000);
+    assert!(!keeps.is_lost());
+    for guard in [keeps, next] {
+        soon(guard.release()).await.unwrap();
+    }
+    assert_eq!(replica.connect().call(cmd!["EXISTS", kept.key()]), Value::Integer(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_replica_of_a_primary_that_dies_knows_is_kept_and_the_rest_is_lost_at_once() {
+    let site = Site::of(2);
+    let client = client(&site).await;
+    what_the_replica_knows_is_kept(&client, site.server(0), site.server(1), "k").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,8 +115,7 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
     observe::wait_for_waiters(&mut eye, "k", 1);
     assert_eq!(eye.run("LOCK.RELEASE k somebody"), Value::Integer(0));
     for task in [waiter, asker] {
-        let guard = soon(task).await.unwrap().unwrap();
-        soon(guard.release()).await.unwrap();
+        is_served(task).await;
     }
     assert!(!held.is_lost());
     site.server(before).signal(Signal::SIGCONT);

@@ -1,8 +1,8 @@
 //! TLS with real certificates, and the user that the documents give an application.
 
-use super::{SOON, soon};
+use super::{soon, wait_for_renewals};
 use harness::cluster::Cluster;
-use harness::{Kind, Options, Server, Value, cmd, observe, port, wait};
+use harness::{Kind, Options, Server, Value, cmd, observe, port};
 use kvlock::{Address, Client, Error};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use redis::{ClientTlsConfig, TlsCertificates};
@@ -12,12 +12,6 @@ use tempfile::TempDir;
 
 /// Somebody who signs certificates.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-/// A certificate and its key.
-struct Identity {
-    certificate: String,
-    key: String,
-}
 
 impl Authority {
     fn new() -> Self {
@@ -33,11 +27,11 @@ impl Authority {
 
     /// A server of that name, which talks to those who have a certificate as well.
     fn certified(&self, mut options: Options, name: &str, files: &TempDir) -> Options {
-        let of_the_server = self.certify(name);
+        let [certificate, key] = self.certify(name);
         for (option, text) in [
-            ("tls-ca-cert-file", &self.certificate()),
-            ("tls-cert-file", &of_the_server.certificate),
-            ("tls-key-file", &of_the_server.key),
+            ("tls-ca-cert-file", self.certificate()),
+            ("tls-cert-file", certificate),
+            ("tls-key-file", key),
         ] {
             let path = files.path().join(option);
             fs::write(&path, text).unwrap();
@@ -46,12 +40,13 @@ impl Authority {
         options
     }
 
-    fn certify(&self, name: &str) -> Identity {
+    /// A certificate and its key.
+    fn certify(&self, name: &str) -> [String; 2] {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.signed_by(&key, &self.0).unwrap().pem();
-        Identity { certificate, key: key.serialize_pem() }
+        [certificate, key.serialize_pem()]
     }
 }
 
@@ -70,7 +65,7 @@ impl Stage {
         let tls_port = port::free();
         let options = Server::options().config("tls-port", tls_port);
         let server = authority.certified(options, "localhost", &files).start();
-        server.connect().run(&user_of_the_documents());
+        server.connect().run(&of_the_documents("ACL SETUSER shop"));
         Self { server, authority, tls_port, _files: files }
     }
 
@@ -82,22 +77,19 @@ impl Stage {
 }
 
 fn login(address: String, trusted: &Authority, own: &Authority) -> redis::Client {
-    let own = own.certify("shop");
+    let [client_cert, client_key] = own.certify("shop").map(String::into_bytes);
     let certificates = TlsCertificates {
-        client_tls: Some(ClientTlsConfig {
-            client_cert: own.certificate.into_bytes(),
-            client_key: own.key.into_bytes(),
-        }),
+        client_tls: Some(ClientTlsConfig { client_cert, client_key }),
         root_cert: Some(trusted.certificate().into_bytes()),
     };
     redis::Client::build_with_tls(address, certificates).unwrap()
 }
 
-/// The line of `docs/operations.md` that makes the user with the fewest rights.
-fn user_of_the_documents() -> String {
+/// The line of `docs/operations.md` that begins so.
+pub(super) fn of_the_documents(begin: &str) -> String {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
     let page = fs::read_to_string(page).unwrap();
-    page.lines().find(|line| line.starts_with("ACL SETUSER shop")).expect("the line").to_owned()
+    page.lines().find(|line| line.starts_with(begin)).expect("the line").to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,14 +102,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     let lock = client.lock("orders:42");
     let guard = soon(lock.acquire()).await.unwrap();
     // By the watchdog.
-    wait::until("it is renewed", SOON, || {
-        let calls = observe::info_field(&mut eye, "cmdstat_lock.renew").unwrap_or_default();
-        if calls.starts_with("calls=") && !calls.contains("failed_calls=1") {
-            Ok(())
-        } else {
-            Err(calls)
-        }
-    });
+    wait_for_renewals(&mut eye, 1);
     let same = lock.clone();
     let waiter = tokio::spawn(async move { same.acquire().await });
     observe::wait_for_waiters(&mut eye, "orders:42", 1);

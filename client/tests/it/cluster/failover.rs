@@ -1,70 +1,19 @@
 //! Masters go, and their replicas take over.
 
 use super::*;
-use crate::sentinel::{cut_off, settle};
+use crate::sentinel::what_the_replica_knows_is_kept;
 use moves::{all_are_served, waiters};
-use nix::sys::signal::Signal;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn holders_and_those_who_wait_go_on_at_the_replica_of_a_master_that_dies() {
-    let cluster = Cluster::start(3, 1);
-    let client = client(&cluster).await;
-    let key = early_key(&cluster);
-    let (kept, waited) = (format!("{{{key}}}kept"), format!("{{{key}}}waited"));
-    let master = cluster.node_for(&key);
-    let replica = cluster.replica_of(master);
-    let mut eye = master.connect();
-    eye.call(cmd!["LOCK.ACQUIRE", waited, "somebody", 600_000]);
-    let guard = soon(client.lock(&kept).acquire()).await.unwrap();
-    // Shorter there than what a renewal sets, so that one shows.
-    eye.call(cmd!["PEXPIRE", kept, 300_000]);
-    let lock = client.lock(&waited);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut eye, &waited, 1);
-    settle(master, replica);
-
-    master.kill9();
-    meanwhile(|| cluster.wait_for_takeover(replica));
-    let mut there = replica.connect();
-    observe::wait_for_waiters(&mut there, &waited, 1);
-    wait::until("the lease has been renewed there", SOON, || {
-        match there.call(cmd!["PTTL", kept]).integer() {
-            left if left > 500_000 => Ok(()),
-            left => Err(left.to_string()),
-        }
-    });
-    assert!(!guard.is_lost());
-    assert_eq!(there.call(cmd!["LOCK.RELEASE", waited, "somebody"]), Value::Integer(0));
-    let next = soon(waiter).await.unwrap().unwrap();
-    assert!(next.token() > guard.token());
-    soon(next.release()).await.unwrap();
-    soon(guard.release()).await.unwrap();
-    assert_eq!(there.call(cmd!["EXISTS", kept]), Value::Integer(0));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_died_with_its_master_is_lost_at_once() {
+async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lost_at_once() {
     let cluster = Cluster::start(3, 1);
     let client = client(&cluster).await;
     let key = early_key(&cluster);
     let master = cluster.node_for(&key);
-    let replica = cluster.replica_of(master);
     // The same at another master is none of its business.
     let other = a_key_of_each(&cluster).pop().unwrap();
     let other = soon(client.lock(other).acquire()).await.unwrap();
-    cut_off(master, replica);
-    let guard = soon(client.lock(&key).acquire()).await.unwrap();
-    // Somebody must notice that the master is gone: here it is who waits.
-    let lock = client.lock(&key);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    observe::wait_for_waiters(&mut master.connect(), &key, 1);
-    master.kill9();
-    replica.signal(Signal::SIGCONT);
-    // The lease would go on for minutes, and the next regular renewal be minutes away.
-    tokio::time::timeout(FAILOVER, guard.lost()).await.expect("told of the loss");
-    let next = soon(waiter).await.unwrap().unwrap();
-    assert!(next.token() > guard.token(), "{} {}", next.token(), guard.token());
-    assert!(matches!(guard.release().await, Err(Error::Lost)));
+    what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;
     assert!(!other.is_lost());
     soon(other.release()).await.unwrap();
 }
@@ -128,8 +77,7 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
         cluster.wait_until_agreed();
     });
     for waiter in waiters {
-        let guard = soon(waiter).await.unwrap().unwrap();
-        soon(guard.release()).await.unwrap();
+        is_served(waiter).await;
     }
     // It kept nothing on disk.
     assert!(matches!(soon(gone.release()).await, Err(Error::Lost)));

@@ -2,12 +2,10 @@
 
 use super::*;
 use kvlock::Guard;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 
 /// How many slots are moved; they are the lowest of their node.
 const MOVED: u32 = 100;
-
-pub(super) type Waiter = JoinHandle<Result<Guard, Error>>;
 
 /// That many who wait for the lock, each of a client of its own.
 pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<Waiter> {
@@ -62,12 +60,8 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
         goes(&cluster, 0, 1);
     });
     // It is renewed there.
-    let mut there = cluster.nodes()[1].connect();
-    there.call(cmd!["PEXPIRE", key, 10_000]);
-    wait::until("it is renewed there", SOON, || match there.call(cmd!["PTTL", key]).integer() {
-        left if left > 10_000 => Ok(()),
-        left => Err(left.to_string()),
-    });
+    cluster.nodes()[1].connect().call(cmd!["PEXPIRE", key, 10_000]);
+    wait_for_lease(&cluster.nodes()[1], key.as_bytes(), 10_000);
     assert!(!holder.is_lost());
     all_are_served(waiters, holder).await;
     wait_until_free(&cluster, &key);
@@ -101,26 +95,16 @@ async fn what_is_half_moved_is_asked_for_where_it_is() {
         there.run("ASKING");
         there.call(line)
     };
-    let lease = |name: &str| match name {
-        "moved" => asking(cmd!["LOCK.INFO", here("moved")]).field("lease-left").integer(),
-        _ => home.connect().call(cmd!["PTTL", here(name)]).integer(),
-    };
     asking(cmd!["PEXPIRE", here("moved"), 4000]);
     at_home.call(cmd!["PEXPIRE", here("stays"), 4000]);
-    for name in ["moved", "stays"] {
-        wait::until("it is renewed", SOON, || match lease(name) {
-            left if left > 4000 => Ok(()),
-            left => Err(left.to_string()),
-        });
-    }
+    let info = || asking(cmd!["LOCK.INFO", here("moved")]);
+    wait_for_more(4000, || info().field("lease-left").integer());
+    wait_for_lease(home, here("stays").as_bytes(), 4000);
     // Who waits waits there, and who is withdrawn is.
     let patient = client.lock(here("moved"));
     let waiter = tokio::spawn(async move { patient.acquire().await });
-    let info = || asking(cmd!["LOCK.INFO", here("moved")]).field("waiters").integer();
     let in_line = |count| {
-        wait::until("so many wait", SOON, || {
-            if info() == count { Ok(()) } else { Err(info().to_string()) }
-        });
+        wait::until_is("so many wait", SOON, count, || info().field("waiters").integer());
     };
     meanwhile(|| in_line(1));
     waiter.abort();

@@ -1,6 +1,7 @@
 //! From the address to the cluster, and what is said when there is none.
 
 use super::*;
+use crate::tls::of_the_documents;
 use harness::port;
 
 async fn refused(address: &str) -> Error {
@@ -19,6 +20,14 @@ async fn any_one_node_that_answers_is_enough() {
             soon(guard.release()).await.unwrap();
         }
     }
+    // But it is not taken for all.
+    let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
+    let told = soon(client.lock(early_key(&cluster)).acquire()).await.unwrap_err();
+    assert!(matches!(&told, Error::Config(text) if text.contains("redis-cluster://")), "{told:?}");
+    // Nor are all taken for one server of a quorum.
+    let all = Client::connect(cluster.url()).await.unwrap();
+    let told = kvlock_quorum::Quorum::of([all]).await.unwrap_err();
+    assert!(matches!(&told, Error::Config(text) if text.contains("cluster")), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,22 +48,6 @@ async fn what_is_wrong_with_the_address_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_node_is_not_taken_for_all() {
-    let cluster = Cluster::start(3, 0);
-    let key = early_key(&cluster);
-    let client = Client::connect(cluster.nodes()[1].url()).await.unwrap();
-    let told = soon(client.lock(&key).acquire()).await.unwrap_err();
-    assert!(matches!(&told, Error::Config(text) if text.contains("redis-cluster://")), "{told:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quorum_is_of_servers_not_of_clusters() {
-    let cluster = Cluster::start(3, 0);
-    let told = kvlock_quorum::Quorum::of([client(&cluster).await]).await.unwrap_err();
-    assert!(matches!(&told, Error::Config(text) if text.contains("cluster")), "{told:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_does_not_know_locks_is_told() {
     let cluster = Cluster::start_with(&Server::options().without_module(), 3, 0);
     let told = refused(&cluster.url()).await;
@@ -65,24 +58,28 @@ async fn a_cluster_that_does_not_know_locks_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_get_the_login_and_it_needs_no_more_than_the_documents_say() {
     let cluster = Cluster::start(3, 0);
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operations.md");
-    let page = std::fs::read_to_string(page).unwrap();
-    let user = page.lines().find(|line| line.starts_with("ACL SETUSER shop")).expect("the line");
-    let more = page.lines().find(|line| line.starts_with("+cluster|")).expect("the line");
+    let (user, more) = (of_the_documents("ACL SETUSER shop"), of_the_documents("+cluster|"));
     for node in cluster.nodes() {
         let made = node.connect().run(&format!("{user} {more}"));
         assert_eq!(made, Value::Status("OK".into()), "{made}");
     }
     let address = |login: &str| cluster.url().replace("://", &format!("://{login}@"));
     let client = soon(Client::connect(address("shop:secret"))).await.unwrap();
-    let mut homes = std::collections::BTreeSet::new();
-    for number in 0..50 {
-        let key = format!("orders:{number}");
-        homes.insert(cluster.node_for(&key).port());
-        let guard = soon(client.lock(key).acquire()).await.unwrap();
+    for number in 0..500 {
+        let lock = client.lock(format!("orders:{number}"));
+        let guard = soon(lock.try_acquire()).await.unwrap().expect("it is free");
         soon(guard.release()).await.unwrap();
     }
-    assert_eq!(homes.len(), 3);
+    let mut granted = 0;
+    for node in cluster.nodes() {
+        let mut node = node.connect();
+        let here = observe::info_number(&mut node, "kvlock_granted");
+        assert!(here > 100, "{here} at one of three");
+        granted += here;
+        // The client knew where to go.
+        assert_eq!(observe::info_field(&mut node, "errorstat_MOVED"), None);
+    }
+    assert_eq!(granted, 500);
     let told = refused(&address("shop:wrong")).await;
     assert!(matches!(told, Error::Authentication(_)), "{told:?}");
 }

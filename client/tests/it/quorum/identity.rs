@@ -36,6 +36,7 @@ async fn a_server_that_turns_out_to_be_there_twice_is_not_counted_twice() {
     let guard = soon(stage.quorum.lock("k").try_acquire()).await.unwrap().expect("three are free");
     assert_eq!(guard.servers(), 3);
     soon(guard.release()).await.unwrap();
+    stage.connect(2).run("DEL k");
 }
 
 #[tokio::test(flavor = "multi_thread")]

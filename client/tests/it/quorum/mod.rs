@@ -1,11 +1,9 @@
 //! Locks on several independent servers, of which a majority must grant them.
 
-mod clocks;
 mod failures;
 mod identity;
-mod loss;
 
-use super::cancel::after;
+use super::cancel::{Tally, after};
 use super::{SOON, soon};
 use harness::{Connection, Server, Value, cmd, wait};
 use kvlock::Builder;
@@ -61,10 +59,15 @@ impl Stage {
 
     /// No server that runs holds anything, once all that was left to be done is done.
     fn assert_nothing_is_left(&self) {
-        wait::until("nothing is left", SOON, || match self.holders() {
-            none if none.is_empty() => Ok(()),
-            some => Err(format!("{some:?}")),
-        });
+        wait::until_is("nothing is left", SOON, vec![], || self.holders());
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.assert_nothing_is_left();
+        }
     }
 }
 
@@ -77,10 +80,7 @@ fn clients(servers: &[Server], builder: &Builder) -> Vec<Client> {
 }
 
 fn wait_for_servers(guard: &QuorumGuard, count: usize) {
-    wait::until("so many servers hold it", SOON, || match guard.servers() {
-        servers if servers == count => Ok(()),
-        servers => Err(format!("{servers}: {guard:?}")),
-    });
+    wait::until_is("so many servers hold it", SOON, count, || guard.servers());
 }
 
 fn assert_no_majority<T: std::fmt::Debug>(told: Result<T, Error>, down: usize, of: usize) {
@@ -90,31 +90,6 @@ fn assert_no_majority<T: std::fmt::Debug>(told: Result<T, Error>, down: usize, o
         }
         _ => panic!("{told:?}"),
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn all_servers_hold_it_with_one_token_until_it_is_released() {
-    let stage = Stage::set(5).await;
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
-    assert!(guard.servers() >= 3 && !guard.is_lost());
-    assert!(guard.lease_left() > Duration::from_secs(20), "{guard:?}");
-    wait_for_servers(&guard, 5);
-    for server in 0..5 {
-        let token = stage.connect(server).run("HGET k fencing-token").text();
-        // A late one may have a larger token of its own.
-        assert!(token[1..].parse::<u64>().unwrap() >= guard.token().value(), "{token}");
-    }
-    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
-    let other = soon(stage.quorum.lock("other").acquire()).await.unwrap();
-    soon(other.release()).await.unwrap();
-    let before = guard.token();
-    soon(guard.release()).await.unwrap();
-    stage.assert_nothing_is_left();
-
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
-    assert!(guard.token() > before);
-    drop(guard);
-    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,10 +108,7 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
     let lock = stage.quorum.lock("k");
     assert!(soon(lock.acquire_within(Duration::from_millis(300))).await.unwrap().is_none());
-    wait::until("only the other holds it", SOON, || match stage.holders() {
-        taken if taken == [0, 1, 2] => Ok(()),
-        others => Err(format!("{others:?}")),
-    });
+    wait::until_is("only the other holds it", SOON, vec![0, 1, 2], || stage.holders());
     // Whoever waits gets it when a majority is free.
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -146,27 +118,21 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     soon(guard.release()).await.unwrap();
     stage.connect(1).run("DEL k");
     stage.connect(2).run("DEL k");
-    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
     let stage = Stage::set(3).await;
-    let (mut done, mut dropped) = (0, 0);
+    let mut tally = Tally::default();
     for round in 0..200 {
-        let outcome = soon(after(1 + round % 12, stage.quorum.lock("k").acquire())).await;
-        match outcome {
-            Some(guard) => {
-                assert!(!guard.unwrap().is_lost());
-                done += 1;
-            }
-            None => dropped += 1,
-        }
+        let guard =
+            tally.count(soon(after(1 + round % 12, stage.quorum.lock("k").acquire())).await);
+        assert!(guard.is_none_or(|guard| !guard.is_lost()));
         if round % 20 == 19 {
             stage.assert_nothing_is_left();
         }
     }
-    assert!(done > 5 && dropped > 50, "{done} done, {dropped} dropped");
+    tally.assert_both(5);
     // While it is another's, too.
     stage.taken_at([0, 1]);
     for polls in 1..40 {
@@ -195,7 +161,6 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
         stage.servers[0].kill9();
         let told = soon(stage.quorum.lock("k").try_acquire()).await;
         assert_no_majority(told, 1, count);
-        stage.assert_nothing_is_left();
     }
 }
 
@@ -214,17 +179,12 @@ async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() 
     assert!(guard.token() == token && guard.lease_left() < lease);
     // Each renewal says it anew, to a server that has forgotten it or never knew.
     stage.control.call(cmd!["HSET", "k", "fencing-token", format!("t{}", own.value())]);
-    wait::until("it is raised again", SOON, || {
-        match stage.control.run("HGET k fencing-token").text() {
-            raised if raised == format!("t{}", token.value()) => Ok(()),
-            other => Err(other),
-        }
+    wait::until_is("it is raised again", SOON, format!("t{}", token.value()), || {
+        stage.control.run("HGET k fencing-token").text()
     });
     soon(guard.release()).await.unwrap();
     let mut reader = soon(stage.client.lock("k").shared().acquire()).await.unwrap();
     assert!(matches!(soon(reader.raise_token(token, SOON)).await, Err(Error::Invalid(_))));
-    drop(reader);
-    stage.assert_nothing_is_left();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,5 +203,4 @@ async fn settings_out_of_range_are_refused() {
     stage.connect(0).run("SET text 1");
     let told = soon(stage.quorum.lock("text").lease(Duration::from_millis(500)).acquire()).await;
     assert!(told.is_err_and(|told| told.code() == Some("WRONGTYPE")));
-    stage.assert_nothing_is_left();
 }
