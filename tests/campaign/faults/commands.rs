@@ -1,47 +1,30 @@
 //! What can be done to any server that is up, by a command.
 
-use super::Fault;
+use super::{Fault, anywhere, fault, in_a_cluster};
 use crate::round::Moment;
 use harness::random::Random;
 use harness::{Server, cmd};
 use std::time::Duration;
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault {
-        name: "CLIENT KILL",
-        weight: 2,
-        on: |_| true,
-        act: |at, moment, random| kill_clients(&[at.primary(random)], moment),
-    },
-    Fault {
-        name: "CLIENT KILL at all servers",
-        weight: 2,
-        on: |at| at.nodes().is_some(),
-        act: |at, moment, _| kill_clients(&at.servers(), moment),
-    },
-    Fault {
-        name: "CLIENT PAUSE WRITE",
-        weight: 2,
-        on: |_| true,
-        act: |at, moment, random| pause(at.primary(random), "WRITE", moment, random),
-    },
-    Fault {
-        name: "CLIENT PAUSE ALL",
-        weight: 2,
-        on: |_| true,
-        act: |at, moment, random| pause(at.primary(random), "ALL", moment, random),
-    },
-    Fault {
-        name: "DEBUG SLEEP",
-        weight: 2,
-        on: |_| true,
-        act: |at, moment, random| {
-            // Longer than the short leases, and shorter than what a failover begins with.
-            let time = format!("0.{}", 10 + random.below(50));
-            let mut connection = at.primary(random).connect();
-            moment.is(|| connection.call(cmd!["DEBUG", "SLEEP", time]));
-        },
-    },
+    fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
+        kill_clients(&[at.primary(random)], moment);
+    }),
+    fault("CLIENT KILL at all servers", 2, in_a_cluster, |at, moment, _| {
+        kill_clients(&at.servers(), moment);
+    }),
+    fault("CLIENT PAUSE WRITE", 2, anywhere, |at, moment, random| {
+        pause(at.primary(random), "WRITE", moment, random);
+    }),
+    fault("CLIENT PAUSE ALL", 2, anywhere, |at, moment, random| {
+        pause(at.primary(random), "ALL", moment, random);
+    }),
+    fault("DEBUG SLEEP", 2, anywhere, |at, moment, random| {
+        // Longer than the short leases, and shorter than what a failover begins with.
+        let time = format!("0.{}", 10 + random.below(50));
+        let mut connection = at.primary(random).connect();
+        moment.is(|| connection.call(cmd!["DEBUG", "SLEEP", time]));
+    }),
 ];
 
 fn kill_clients(servers: &[&Server], moment: &mut Moment<'_>) {

@@ -1,6 +1,6 @@
 //! What can happen to one or two of the five servers of a quorum, or to the links of all.
 
-use super::Fault;
+use super::{Act, Fault, fault};
 use crate::round::Moment;
 use crate::topology::{Five, SERVERS, Topology};
 use harness::random::Random;
@@ -60,12 +60,8 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
 ];
 
-const fn of(
-    weight: u64,
-    name: &'static str,
-    act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
-) -> Fault {
-    Fault { name, weight, on: |at| at.five().is_some(), act }
+const fn of(weight: u64, name: &'static str, act: Act) -> Fault {
+    fault(name, weight, |at| at.five().is_some(), act)
 }
 
 fn five(at: &dyn Topology) -> &Five {

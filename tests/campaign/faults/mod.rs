@@ -13,14 +13,49 @@ use crate::round::Moment;
 use crate::topology::Topology;
 use harness::random::Random;
 
+type On = fn(&dyn Topology) -> bool;
+type Act = fn(&dyn Topology, &mut Moment<'_>, &mut Random);
+
 /// Something that can happen to servers.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// How often it comes, beside the others.
     pub(crate) weight: u64,
     /// Whether it can happen there.
-    pub(crate) on: fn(&dyn Topology) -> bool,
-    pub(crate) act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
+    pub(crate) on: On,
+    pub(crate) act: Act,
+}
+
+const fn fault(name: &'static str, weight: u64, on: On, act: Act) -> Fault {
+    Fault { name, weight, on, act }
+}
+
+fn anywhere(_: &dyn Topology) -> bool {
+    true
+}
+
+fn with_sentinels(at: &dyn Topology) -> bool {
+    at.site().is_some()
+}
+
+fn in_a_cluster(at: &dyn Topology) -> bool {
+    at.nodes().is_some()
+}
+
+fn not_of_five(at: &dyn Topology) -> bool {
+    at.five().is_none()
+}
+
+fn has_proxy(at: &dyn Topology) -> bool {
+    at.proxy(at.primary(&mut Random::new(0))).is_some()
+}
+
+fn has_clock(at: &dyn Topology) -> bool {
+    at.clock().is_some()
+}
+
+fn fails_over(at: &dyn Topology) -> bool {
+    at.fails_over()
 }
 
 /// Makes [`all`] of the tables of these files.

@@ -1,60 +1,44 @@
 //! Links are cut, in silence: what was on its way never arrives.
 
-use super::Fault;
 use super::processes::stay_apart;
-use harness::random::Random;
+use super::{Fault, fault, has_proxy, with_sentinels};
 use std::thread::sleep;
 use std::time::Duration;
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault {
-        name: "primary cut off, replaced, healed",
-        weight: 3,
-        on: |at| at.site().is_some(),
-        act: |at, moment, random| {
-            moment.leaves_two();
-            let primary = at.primary(random);
-            let (Some(proxy), Some(replaced)) = (at.proxy(primary), at.replacement(primary)) else {
-                return;
-            };
-            moment.is(|| {
-                proxy.cut();
-                replaced();
-                stay_apart(at, random);
-                proxy.heal();
-            });
-            at.rejoin(primary, random);
-        },
-    },
-    Fault {
-        name: "primary cut off for a moment",
-        weight: 2,
-        on: |at| at.proxy(at.primary(&mut Random::new(0))).is_some(),
-        act: |at, moment, random| {
-            let Some(proxy) = at.proxy(at.primary(random)) else { return };
-            let time = Duration::from_millis(50 + random.below(400));
-            moment.is(|| {
-                proxy.cut();
-                sleep(time);
-                proxy.heal();
-            });
-        },
-    },
-    Fault {
-        name: "a replica cut off for a moment",
-        weight: 2,
-        on: |at| at.site().is_some(),
-        act: |at, moment, random| {
-            let Some(site) = at.site() else { return };
-            let primary = site.primary();
-            let other = 1 + usize::from(random.percent(50));
-            let replica = site.proxy((primary + other) % site.size()).port();
-            let time = Duration::from_millis(100 + random.below(1500));
-            moment.is(|| {
-                site.proxy(primary).cut_replica(replica);
-                sleep(time);
-                site.proxy(primary).heal();
-            });
-        },
-    },
+    fault("primary cut off, replaced, healed", 3, with_sentinels, |at, moment, random| {
+        moment.leaves_two();
+        let primary = at.primary(random);
+        let (Some(proxy), Some(replaced)) = (at.proxy(primary), at.replacement(primary)) else {
+            return;
+        };
+        moment.is(|| {
+            proxy.cut();
+            replaced();
+            stay_apart(at, random);
+            proxy.heal();
+        });
+        at.rejoin(primary, random);
+    }),
+    fault("primary cut off for a moment", 2, has_proxy, |at, moment, random| {
+        let Some(proxy) = at.proxy(at.primary(random)) else { return };
+        let time = Duration::from_millis(50 + random.below(400));
+        moment.is(|| {
+            proxy.cut();
+            sleep(time);
+            proxy.heal();
+        });
+    }),
+    fault("a replica cut off for a moment", 2, with_sentinels, |at, moment, random| {
+        let Some(site) = at.site() else { return };
+        let primary = site.primary();
+        let other = 1 + usize::from(random.percent(50));
+        let replica = site.proxy((primary + other) % site.size()).port();
+        let time = Duration::from_millis(100 + random.below(1500));
+        moment.is(|| {
+            site.proxy(primary).cut_replica(replica);
+            sleep(time);
+            site.proxy(primary).heal();
+        });
+    }),
 ];

@@ -1,6 +1,6 @@
 //! Servers are killed, stopped and restarted, with another one in their place or not.
 
-use super::Fault;
+use super::{Fault, fault, not_of_five, with_sentinels};
 use crate::topology::Topology;
 use harness::random::Random;
 use nix::sys::signal::Signal;
@@ -10,71 +10,51 @@ use std::time::Duration;
 pub(crate) const RESTARTED: &str = "all restarted in turn";
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault {
-        name: "primary killed with -9, replaced",
-        weight: 3,
-        on: is_replaced,
-        act: |at, moment, random| {
-            moment.leaves_two();
-            let primary = at.primary(random);
-            let Some(replaced) = at.replacement(primary) else { return };
-            moment.is(|| primary.kill9());
+    fault("primary killed with -9, replaced", 3, is_replaced, |at, moment, random| {
+        moment.leaves_two();
+        let primary = at.primary(random);
+        let Some(replaced) = at.replacement(primary) else { return };
+        moment.is(|| primary.kill9());
+        replaced();
+        primary.restart();
+        at.rejoin(primary, random);
+    }),
+    fault("primary stopped, replaced, continued", 3, is_replaced, |at, moment, random| {
+        moment.leaves_two();
+        let primary = at.primary(random);
+        let Some(replaced) = at.replacement(primary) else { return };
+        moment.is(|| {
+            primary.signal(Signal::SIGSTOP);
             replaced();
-            primary.restart();
-            at.rejoin(primary, random);
-        },
-    },
-    Fault {
-        name: "primary stopped, replaced, continued",
-        weight: 3,
-        on: is_replaced,
-        act: |at, moment, random| {
-            moment.leaves_two();
-            let primary = at.primary(random);
-            let Some(replaced) = at.replacement(primary) else { return };
-            moment.is(|| {
-                primary.signal(Signal::SIGSTOP);
-                replaced();
-                stay_apart(at, random);
-                primary.signal(Signal::SIGCONT);
-            });
-            at.rejoin(primary, random);
-        },
-    },
-    Fault {
-        name: "primary stopped for a moment",
-        weight: 2,
-        on: |at| at.five().is_none(),
-        act: |at, moment, random| {
-            let primary = at.primary(random);
-            let time = Duration::from_millis(50 + random.below(500));
-            moment.is(|| {
-                primary.signal(Signal::SIGSTOP);
-                sleep(time);
-                primary.signal(Signal::SIGCONT);
-            });
-        },
-    },
-    Fault {
-        name: RESTARTED,
-        weight: 1,
-        on: |at| at.site().is_some(),
-        act: |at, moment, random| {
-            let before = at.primary(random).port();
-            let replicas = at.servers().into_iter().filter(|server| server.port() != before);
-            for replica in replicas {
-                replica.shut_down();
-                replica.restart();
-                at.recover();
-            }
-            at.fail_over(moment, random);
+            stay_apart(at, random);
+            primary.signal(Signal::SIGCONT);
+        });
+        at.rejoin(primary, random);
+    }),
+    fault("primary stopped for a moment", 2, not_of_five, |at, moment, random| {
+        let primary = at.primary(random);
+        let time = Duration::from_millis(50 + random.below(500));
+        moment.is(|| {
+            primary.signal(Signal::SIGSTOP);
+            sleep(time);
+            primary.signal(Signal::SIGCONT);
+        });
+    }),
+    fault(RESTARTED, 1, with_sentinels, |at, moment, random| {
+        let before = at.primary(random).port();
+        let replicas = at.servers().into_iter().filter(|server| server.port() != before);
+        for replica in replicas {
+            replica.shut_down();
+            replica.restart();
             at.recover();
-            let deposed = at.servers().into_iter().find(|server| server.port() == before);
-            let deposed = deposed.expect("it is one of them");
-            deposed.shut_down();
-            deposed.restart();
-        },
-    },
+        }
+        at.fail_over(moment, random);
+        at.recover();
+        let deposed = at.servers().into_iter().find(|server| server.port() == before);
+        let deposed = deposed.expect("it is one of them");
+        deposed.shut_down();
+        deposed.restart();
+    }),
 ];
 
 fn is_replaced(at: &dyn Topology) -> bool {

@@ -1,7 +1,7 @@
 //! What lasts about as long as a session is kept that nobody reads: a client is back at the last
 //! moment, or a moment too late.
 
-use super::Fault;
+use super::{Fault, fault, has_clock, has_proxy, not_of_five};
 use crate::round::Moment;
 use crate::setting::SESSION;
 use crate::topology::Topology;
@@ -19,45 +19,25 @@ pub(crate) const STOPPED: &str = "primary stopped for about a session";
 const STEP_MS: [i64; 3] = [0, 10_000, -10_000];
 
 pub(super) const FAULTS: &[Fault] = &[
-    Fault {
-        name: "primary cut off for about a session",
-        weight: 3,
-        on: has_proxy,
-        act: |at, moment, random| for_about_a_session(at, moment, random, Proxy::cut),
-    },
-    Fault {
-        name: "connections closed for the clients alone",
-        weight: 2,
-        on: has_proxy,
-        act: |at, moment, random| for_about_a_session(at, moment, random, Proxy::forsake),
-    },
-    Fault {
-        name: STOPPED,
-        weight: 2,
-        on: |at| at.five().is_none(),
-        act: |at, moment, random| {
-            let (primary, time) = (at.primary(random), about_a_session(random));
-            moment.is(|| {
-                primary.signal(Signal::SIGSTOP);
-                sleep(time);
-                primary.signal(Signal::SIGCONT);
-            });
-        },
-    },
-    Fault {
-        name: STEP,
-        weight: 3,
-        on: |at| at.clock().is_some(),
-        act: |at, moment, random| {
-            let Some(clock) = at.clock() else { return };
-            moment.is(|| clock.set(*random.pick(&STEP_MS)));
-        },
-    },
+    fault("primary cut off for about a session", 3, has_proxy, |at, moment, random| {
+        for_about_a_session(at, moment, random, Proxy::cut);
+    }),
+    fault("connections closed for the clients alone", 2, has_proxy, |at, moment, random| {
+        for_about_a_session(at, moment, random, Proxy::forsake);
+    }),
+    fault(STOPPED, 2, not_of_five, |at, moment, random| {
+        let (primary, time) = (at.primary(random), about_a_session(random));
+        moment.is(|| {
+            primary.signal(Signal::SIGSTOP);
+            sleep(time);
+            primary.signal(Signal::SIGCONT);
+        });
+    }),
+    fault(STEP, 3, has_clock, |at, moment, random| {
+        let Some(clock) = at.clock() else { return };
+        moment.is(|| clock.set(*random.pick(&STEP_MS)));
+    }),
 ];
-
-fn has_proxy(at: &dyn Topology) -> bool {
-    at.five().is_none() && at.proxy(at.primary(&mut Random::new(0))).is_some()
-}
 
 /// The proxy before the primary does that to the connections, and mends it later.
 fn for_about_a_session(

@@ -17,12 +17,12 @@ pub(super) struct Stranger<'a> {
 /// A table of faults of strangers: name, weight, and what a [`Stranger`] does.
 macro_rules! of_strangers {
     ($($name:literal, $weight:literal, $act:expr;)+) => {
-        &[$(Fault {
-            name: $name,
-            weight: $weight,
-            on: |at| at.strangers().is_some(),
-            act: |at, moment, random| Stranger::acts(at, moment, random, $act),
-        }),+]
+        &[$($crate::faults::fault(
+            $name,
+            $weight,
+            |at| at.strangers().is_some(),
+            |at, moment, random| Stranger::acts(at, moment, random, $act),
+        )),+]
     };
 }
 
