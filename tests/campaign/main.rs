@@ -152,7 +152,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let work = || {
         while let Some((number, suite)) = { todo.lock().unwrap().next() } {
             let report = Arc::new(Report::default());
-            let played = catch_unwind(AssertUnwindSafe(|| suite.run(options, &report)));
+            let played = catch_unwind(AssertUnwindSafe(|| (suite.play)(options, &report)));
             if played.is_err() {
                 report.violation("Panic: it gave up, see above");
             }

@@ -77,19 +77,7 @@ const FORGETS: [&str; 4] = [JUMP, KILLS[0], KILLS[1], KILLS[2]];
 type Start = fn(Setting) -> Box<dyn Topology>;
 
 /// How a suite is played.
-pub(crate) enum Play {
-    Rounds(Rounds),
-    /// A failover of which each step is decided.
-    Script(Script, Setting),
-    /// A server that keeps grants in some way dies again and again.
-    Crashes(Durability),
-    /// Something is done to client processes.
-    Processes(Scenario),
-    /// The load is the fault: commands of every sort.
-    Fuzz,
-    /// Primaries are killed, and it is measured how long until the next one grants.
-    Promotions(promotion::Kind),
-}
+type Play = Box<dyn Fn(&Options, &Arc<Report>) + Send + Sync>;
 
 /// A row of the table.
 pub(crate) struct Suite {
@@ -99,19 +87,6 @@ pub(crate) struct Suite {
     /// What it tries, for people.
     pub(crate) what: String,
     pub(crate) play: Play,
-}
-
-impl Suite {
-    pub(crate) fn run(&self, options: &Options, report: &Arc<Report>) {
-        match &self.play {
-            Play::Rounds(rounds) => round::play(&self.name, rounds, options, report),
-            Play::Script(script, setting) => script.play(*setting, options, report),
-            Play::Crashes(durability) => durability.play(options, report),
-            Play::Processes(scenario) => scenario.play(options, report),
-            Play::Fuzz => fuzz::play(&self.name, options, report),
-            Play::Promotions(kind) => promotion::play(*kind, options.times(12), report),
-        }
-    }
 }
 
 /// All suites.
@@ -209,63 +184,62 @@ fn others() -> Vec<Suite> {
 }
 
 fn suite(name: &str, evidence: &'static str, rounds: Rounds) -> Suite {
-    Suite {
-        name: name.to_owned(),
-        evidence,
-        what: format!("{}, under faults: {}", name.replace('/', ", "), rounds.work.name),
-        play: Play::Rounds(rounds),
-    }
+    let what = format!("{}, under faults: {}", name.replace('/', ", "), rounds.work.name);
+    let of = name.to_owned();
+    played(name, evidence, what, move |options, report| round::play(&of, &rounds, options, report))
+}
+
+fn played(
+    name: impl Into<String>,
+    evidence: &'static str,
+    what: impl Into<String>,
+    play: impl Fn(&Options, &Arc<Report>) + Send + Sync + 'static,
+) -> Suite {
+    Suite { name: name.into(), evidence, what: what.into(), play: Box::new(play) }
 }
 
 fn scripts() -> Vec<Suite> {
     let of = |script: Script| {
         let settings = Setting::ALL.into_iter().filter(move |setting| script.is_for(*setting));
-        settings.map(move |setting| Suite {
-            name: format!("{}/{}", script.name, setting.name()),
-            evidence: script.evidence,
-            what: format!("failover, {}, {}", script.name, setting.name()),
-            play: Play::Script(script, setting),
+        settings.map(move |setting| {
+            let (name, of) = (script.name, setting.name());
+            let what = format!("failover, {name}, {of}");
+            played(format!("{name}/{of}"), script.evidence, what, move |options, report| {
+                script.play(setting, options, report);
+            })
         })
     };
     scripts::ALL.into_iter().flat_map(of).collect()
 }
 
 fn crashes() -> Vec<Suite> {
-    let of = |durability: Durability| Suite {
-        name: durability.name(),
-        evidence: durability.evidence(),
-        what: format!("a server that dies under load, {}", durability.name()),
-        play: Play::Crashes(durability),
+    let of = |it: Durability| {
+        let what = format!("a server that dies under load, {}", it.name());
+        played(it.name(), it.evidence(), what, move |options, report| it.play(options, report))
     };
     Durability::all().into_iter().map(of).collect()
 }
 
 fn holders() -> Vec<Suite> {
-    let of = |scenario: Scenario| Suite {
-        name: format!("holders/{}", scenario.name),
-        evidence: scenario.evidence,
-        what: scenario.what.to_owned(),
-        play: Play::Processes(scenario),
+    let of = |it: Scenario| {
+        let name = format!("holders/{}", it.name);
+        played(name, it.evidence, it.what, move |options, report| it.play(options, report))
     };
     processes::ALL.map(of).into()
 }
 
 fn fuzz() -> Suite {
-    Suite {
-        name: "fuzz/single".to_owned(),
-        evidence: "20",
-        what: "commands of every sort on a live server".to_owned(),
-        play: Play::Fuzz,
-    }
+    let what = "commands of every sort on a live server";
+    played("fuzz/single", "20", what, |options, report| fuzz::play("fuzz/single", options, report))
 }
 
 fn promotions() -> Vec<Suite> {
     use promotion::Kind::{Cluster, Sentinel};
-    let of = |(name, kind)| Suite {
-        name: format!("promotion/{name}"),
-        evidence: "14",
-        what: format!("from the death of a primary to the next grant, {name}"),
-        play: Play::Promotions(kind),
+    let of = |(name, kind)| {
+        let what = format!("from the death of a primary to the next grant, {name}");
+        played(format!("promotion/{name}"), "14", what, move |options, report| {
+            promotion::play(kind, options.times(12), report);
+        })
     };
     [("sentinel", Sentinel), ("cluster", Cluster)].map(of).into()
 }
