@@ -170,7 +170,7 @@ impl One<'_> {
             let way = ways[task % ways.len()].clone();
             let random = self.random.part(1 + task as u64);
             tasks.spawn_on(
-                (self.rounds.work.run)(round.clone(), way, task, random),
+                self.rounds.work.start(round.clone(), way, task, random),
                 runtime.handle(),
             );
         }

@@ -2,7 +2,7 @@
 //! Some clients are gone in an instant, without giving back what they hold.
 
 use super::hold::take_turn;
-use super::{Again, BOUND_LEASE, Held, Run, Sort, Term, Way, Work, acquire};
+use super::{Again, BOUND_LEASE, Held, Run, Sort, Tasks, Term, Way, Work, acquire};
 use crate::round::Round;
 use harness::history::{CallId, Outcome};
 use harness::random::Random;
@@ -22,7 +22,9 @@ pub(crate) const BEYOND: Duration = Duration::from_secs(20);
 
 pub(crate) const BOUND: Work = Work {
     name: "bound locks",
-    run: |round, way, number, random| -> Run { Box::pin(work(round, way, number, random)) },
+    tasks: Tasks::Own(|round, way, number, random| -> Run {
+        Box::pin(work(round, way, number, random))
+    }),
 };
 
 async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {

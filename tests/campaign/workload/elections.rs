@@ -1,7 +1,7 @@
 //! Elections: one leads at a time, terms grow, and an observer sees no term go back.
 
 use super::hold::work;
-use super::{Run, Sort, Way, Work};
+use super::{Run, Sort, Tasks, Way, Work};
 use crate::round::Round;
 use harness::random::Random;
 use kvlock::Observer;
@@ -18,7 +18,7 @@ const TURN: Duration = Duration::from_millis(50);
 
 pub(crate) const ELECTIONS: Work = Work {
     name: "elections",
-    run: |round, way, number, random| -> Run {
+    tasks: Tasks::Own(|round, way, number, random| -> Run {
         Box::pin(async move {
             // The tasks that share a way are as many: an observer by each way, of another lock.
             if number % (ONE_OF + 1) == 0 {
@@ -27,7 +27,7 @@ pub(crate) const ELECTIONS: Work = Work {
                 work(round, way, number, random, |_| Sort::Leader).await;
             }
         })
-    },
+    }),
 };
 
 /// Until the round is over, now and then as a new observer.

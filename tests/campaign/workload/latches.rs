@@ -1,6 +1,6 @@
 //! Count-down latches: a waiter goes on when as many have counted as it was set to, and not before.
 
-use super::{Run, Way, Work};
+use super::{Run, Tasks, Way, Work};
 use crate::round::Round;
 use harness::history::{Outcome, Request};
 use harness::random::Random;
@@ -20,7 +20,9 @@ const LIFETIME: Duration = Duration::from_secs(60);
 
 pub(crate) const LATCHES: Work = Work {
     name: "latches",
-    run: |round, way, number, random| -> Run { Box::pin(work(round, way, number, random)) },
+    tasks: Tasks::Own(|round, way, number, random| -> Run {
+        Box::pin(work(round, way, number, random))
+    }),
 };
 
 async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {

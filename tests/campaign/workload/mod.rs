@@ -1,22 +1,16 @@
-//! What tasks do to the servers, one file for each sort, and the ways by which they reach locks: a
-//! server, Sentinels or a cluster by one client, several servers by a quorum, or a pair with nothing
-//! but connections.
+//! What tasks do to the servers, and the ways by which they reach locks: a server, Sentinels or a
+//! cluster by one client, several servers by a quorum, or a pair with nothing but connections. Tasks
+//! that do more than hold something for a while have a file for each sort.
 
 mod bound;
 mod elections;
 mod hold;
 mod latches;
-mod locks;
-mod readers;
-mod semaphores;
 mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
 pub(crate) use elections::ELECTIONS;
 pub(crate) use latches::LATCHES;
-pub(crate) use locks::LOCKS;
-pub(crate) use readers::READERS;
-pub(crate) use semaphores::SEMAPHORES;
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
     client_of, keys as wire_keys,
@@ -40,8 +34,39 @@ pub(crate) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
-    /// The task with that number; it counts its turns in [`Round::turns`].
-    pub(crate) run: fn(Arc<Round>, Way, usize, Random) -> Run,
+    tasks: Tasks,
+}
+
+/// What tasks do; they count their turns in [`Round::turns`].
+#[derive(Clone, Copy)]
+enum Tasks {
+    /// They hold what is drawn here.
+    Hold(fn(&mut Random) -> Sort),
+    /// The task with that number.
+    Own(fn(Arc<Round>, Way, usize, Random) -> Run),
+}
+
+pub(crate) const LOCKS: Work =
+    Work { name: "locks held alone", tasks: Tasks::Hold(|_| Sort::Alone) };
+
+pub(crate) const READERS: Work = Work {
+    name: "read-write locks",
+    tasks: Tasks::Hold(|random| if random.percent(70) { Sort::Shared } else { Sort::Alone }),
+};
+
+pub(crate) const SEMAPHORES: Work = Work {
+    name: "permits of semaphores",
+    tasks: Tasks::Hold(|random| Sort::Permits(1 + random.below(PERMITS.into()) as u32)),
+};
+
+impl Work {
+    /// The task with that number.
+    pub(crate) fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) -> Run {
+        match self.tasks {
+            Tasks::Hold(sort) => Box::pin(hold::work(round, way, number, random, sort)),
+            Tasks::Own(task) => task(round, way, number, random),
+        }
+    }
 }
 
 /// By which locks are acquired.

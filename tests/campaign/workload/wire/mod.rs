@@ -13,7 +13,7 @@ mod waits;
 
 pub(crate) use sessions::{Mailbox, client_of};
 
-use super::{Run, Way, Work};
+use super::{Run, Tasks, Way, Work};
 use crate::notes::Notes;
 use crate::round::Round;
 use crate::topology::Two;
@@ -34,12 +34,12 @@ pub(crate) const FAULTS: [&str; 6] = [
 
 pub(crate) const WIRE: Work = Work {
     name: "locks of all kinds on the wire, strangers, scripts",
-    run: |round, way, number, random| -> Run {
+    tasks: Tasks::Own(|round, way, number, random| -> Run {
         Box::pin(async move {
             let Way::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
             spawn_blocking(move || work(&round, pair, number, random)).await.expect("it goes on");
         })
-    },
+    }),
 };
 
 /// How many permits each semaphore has.
