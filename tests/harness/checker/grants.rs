@@ -16,10 +16,8 @@ pub(super) fn check(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>
 fn check_token_order(holds: &[Hold<'_>], report: &mut Report<'_>) {
     for (hold, later) in holds.iter().zip(first_granted_after(holds)) {
         if let Some(later) = later.filter(|later| later.granted < hold.grant.sent) {
-            report.add(
-                Rule::TokenOrder,
-                format!("the smaller token came later: {}; {}", later.grant, hold.grant),
-            );
+            let text = format!("the smaller token came later: {}; {}", later.grant, hold.grant);
+            report.add_token(text, later.granted, hold.grant.sent);
         }
     }
 }

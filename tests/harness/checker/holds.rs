@@ -194,11 +194,8 @@ impl<'a> Owner<'a> {
         let first = of_period.and_then(|id| holds.get(id));
         if let Some(other) = first.filter(|other| !(shared && other.shared) && other.owner != owner)
         {
-            report.add(
-                Rule::TokenOrder,
-                format!("token {token} was granted twice: {}; {call}", other.grant),
-            );
-            return;
+            let text = format!("token {token} was granted twice: {}; {call}", other.grant);
+            return report.add_token(text, other.granted, call.sent);
         }
         let mine = holds.range_mut((token, owner, 0)..=(token, owner, usize::MAX)).next_back();
         let mut nth = 0;
@@ -211,7 +208,7 @@ impl<'a> Owner<'a> {
             }
             if !hold.shared {
                 let text = format!("token {token} was granted twice: {}; {call}", hold.grant);
-                return report.add(Rule::TokenOrder, text);
+                return report.add_token(text, hold.granted, call.sent);
             }
             // Those who share a lock may come back to it.
             nth = id.2 + 1;

@@ -61,6 +61,9 @@ pub struct Violation {
     pub rule: Rule,
     /// The calls that contradict each other, for people.
     pub text: String,
+    /// Of a token that is not larger than that of an earlier grant: when that one was answered, and when
+    /// the later one was asked for.
+    pub between: Option<(Duration, Duration)>,
 }
 
 impl fmt::Display for Violation {
@@ -134,6 +137,11 @@ struct Report<'a>(&'a mut Vec<Violation>);
 
 impl Report<'_> {
     fn add(&mut self, rule: Rule, text: String) {
-        self.0.push(Violation { rule, text });
+        self.0.push(Violation { rule, text, between: None });
+    }
+
+    fn add_token(&mut self, text: String, answered: Duration, asked: Duration) {
+        let between = Some((answered, asked));
+        self.0.push(Violation { rule: Rule::TokenOrder, text, between });
     }
 }
