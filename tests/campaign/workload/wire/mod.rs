@@ -160,8 +160,7 @@ fn work(round: &Round, pair: Two, number: usize, random: Random) {
         locks: round.keys.iter().map(|key| Lock::of(key)).collect(),
     };
     if let Some(mailbox) = scene.mailboxes.get(number) {
-        readers::read(&scene, mailbox, random);
-        return mailbox.note_absences(&scene);
+        return readers::read(&scene, mailbox, random);
     }
     if number < MAILBOXES + SCRIPTS {
         return scripts::work(&scene, number, random);

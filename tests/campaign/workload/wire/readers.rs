@@ -84,8 +84,8 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             left: None,
         };
         reader.read_to_the_end();
-        mailbox.gone(reader.there, reader.may_have_told || reader.is_asking);
-        mailbox.read_by(None);
+        let may_have_told = reader.may_have_told || reader.is_asking;
+        mailbox.gone(reader.there, may_have_told, scene.recorder);
     }
 }
 
@@ -151,6 +151,10 @@ impl Reader<'_> {
                     // It may have been back in between.
                     self.left = None;
                     self.come_back();
+                    if self.connection.is_none() {
+                        // There is no server any more, and nobody waits in vain.
+                        return;
+                    }
                 }
             }
         }

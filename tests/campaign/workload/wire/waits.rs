@@ -117,7 +117,7 @@ impl<'a> Worker<'a> {
             How::Ended(ending) => return ending,
             How::Queued(place) => place,
         };
-        match place.ends(&client.scene.pair) {
+        match place.ends() {
             Arrival::Told(outcome) => client.ended(call, outcome),
             Arrival::Unknown => client.ended(call, Outcome::Unknown),
             // It stays open, and the checker finds it.
