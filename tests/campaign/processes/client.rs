@@ -3,7 +3,7 @@
 
 use super::role::Role;
 use super::said::{End, Grant, Said, now};
-use super::store::{Cell, Till};
+use super::store::{Cell, Till, next};
 use harness::random::Random;
 use kvlock::{Client, Clock, Error, Guard, Lock};
 use std::io::Write as _;
@@ -48,7 +48,7 @@ pub(super) fn run(role: Role) {
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..role.tasks {
             let random = Random::new(role.seed).part(task);
-            let till = (!role.store.is_empty()).then(|| Till::open(&role.store));
+            let till = (role.store > 0).then(|| Till::open(role.store));
             let worker = Worker { client: client.clone(), role: role.clone(), random, till };
             tasks.spawn(worker.work());
         }
@@ -183,7 +183,7 @@ impl Worker {
                 return (false, cell);
             }
             if let Some(till) = &mut self.till {
-                let next = till.read(&tenure.grant).next();
+                let next = next(till.read(&tenure.grant));
                 sleep(THOUGHT).await;
                 cell = Some(next);
                 if !till.write(&tenure.grant, next) {

@@ -1,12 +1,13 @@
-//! When a lease ends, and how much later somebody else has the lock.
+//! Who holds and who waits for a lock, as the server says; when a lease ends, and how much later somebody
+//! else has the lock.
 //!
 //! A token is the server's date of the grant in microseconds, so it says when the lock was granted
 //! even if nobody looked.
 
-use super::process::SOON;
+use super::process::{Process, SOON};
 use super::said::now;
 use crate::report::Report;
-use harness::wait;
+use harness::{Connection, cmd, wait};
 use std::time::SystemTime;
 
 /// Later than this is what we do not want.
@@ -22,9 +23,32 @@ pub(super) struct End {
 /// nanoseconds.
 pub(super) struct Waited(u64);
 
+/// Whose clients wait, first in line first.
+pub(super) fn queue(control: &mut Connection, key: &str) -> Vec<String> {
+    let info = control.call(cmd!["LOCK.INFO", key, "WAITERS", 1000]);
+    let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
+    owners.map(|owner| owner.split(':').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// With which token that process has the lock, as the server says, and until when; if it has it.
+pub(super) fn lease_of(
+    control: &mut Connection,
+    key: &str,
+    process: &Process,
+) -> Option<(u64, End)> {
+    control.run("MULTI");
+    control.call(cmd!["LOCK.INFO", key]);
+    control.call(cmd!["PEXPIRETIME", key]);
+    let both = control.run("EXEC");
+    let owner = both[0].field("owner");
+    let is_its = !owner.is_nil() && owner.text().starts_with(&process.client()?);
+    let token = both[0].field("token");
+    is_its.then(|| (token.integer().cast_unsigned(), End::at_date(both[1].integer())))
+}
+
 impl End {
     /// At that date, in milliseconds.
-    pub(super) fn at_date(date_ms: i64) -> Self {
+    fn at_date(date_ms: i64) -> Self {
         let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
         let date = i128::try_from(date.as_nanos()).expect("a date");
         let left = i128::from(date_ms) * 1_000_000 - date;
@@ -44,18 +68,18 @@ impl End {
         })
     }
 
-    /// Whether a grant came less than so long after this end.
-    pub(super) fn is_before(&self, token: u64, ms: i64) -> bool {
-        i64::try_from(token).expect("a token") < (self.date_ms + ms) * 1000
+    /// How many microseconds after this end a grant came.
+    pub(super) fn late_us(&self, token: u64) -> i64 {
+        token.cast_signed() - self.date_ms * 1000
     }
 
     /// Notes how late a grant was; one that was early is wrong.
     pub(super) fn judge(&self, token: u64, waited: &Waited, what: &str, report: &Report) {
-        let late = i64::try_from(token).expect("a token") - self.date_ms * 1000;
+        let late = self.late_us(token);
         if late < 0 {
             report.violation(format!("Early: {token} {} us before the end: {what}", -late));
         }
-        let own = (late - i64::try_from(waited.0 / 1000).expect("a while")).max(0);
+        let own = (late - (waited.0 / 1000).cast_signed()).max(0);
         for (what, late) in [(what, late), (&without_waiting(what), own)] {
             report.time(what, late);
             report.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));

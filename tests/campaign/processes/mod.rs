@@ -23,9 +23,6 @@ use crate::Options;
 use crate::report::Report;
 use std::time::{Duration, Instant};
 
-/// How many locks are worked on at a time, where each is apart from the others.
-const AT_ONCE: u64 = 4;
-
 /// What is done to the processes.
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {

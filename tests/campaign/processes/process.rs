@@ -120,6 +120,22 @@ impl Process {
         latest.flatten()
     }
 
+    /// Its first grant after the one with that token, and since when it believes. It may have given that
+    /// back again when somebody looks.
+    pub(super) fn granted_after(&self, token: u64) -> Option<(Grant, u64)> {
+        locked(&self.heard.said).iter().find_map(|said| match said {
+            Said::Holds { grant, from, .. } if grant.token > token => Some((grant.clone(), *from)),
+            _ => None,
+        })
+    }
+
+    /// Waits for that.
+    pub(super) fn await_grant_after(&self, token: u64) {
+        wait::until("it is granted the lock", SOON, || {
+            self.granted_after(token).map(drop).ok_or_else(|| self.name.clone())
+        });
+    }
+
     /// Sends it a signal.
     pub(super) fn signal(&self, signal: Signal) {
         let pid = locked(&self.child).id().try_into().expect("a process id");

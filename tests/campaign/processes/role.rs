@@ -26,8 +26,8 @@ pub(super) struct Role {
     pub(super) threads: u64,
     /// For how long one of those threads is blocked, in every second hold.
     pub(super) block_ms: u64,
-    /// The socket of the store in which it counts while it holds a lock; empty: none.
-    pub(super) store: String,
+    /// The port of the store in which it counts while it holds a lock; 0: none.
+    pub(super) store: u16,
     /// Writes after a loss, without asking the guard.
     pub(super) careless: u64,
     /// Speed of the clock by which it counts leases, in percent.
@@ -50,7 +50,7 @@ impl Role {
             tasks: 1,
             threads: 1,
             block_ms: 0,
-            store: String::new(),
+            store: 0,
             careless: 0,
             clock: 100,
             seed: 0,

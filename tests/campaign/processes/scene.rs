@@ -8,9 +8,13 @@ use crate::report::Report;
 use harness::Server;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// How fast the clock of a client runs that counts validity wrongly, in percent.
 const WRONG_CLOCK: u64 = 25;
+
+/// How many locks are worked on at a time.
+const AT_ONCE: u64 = 4;
 
 /// Where a scenario is played.
 #[derive(Debug)]
@@ -111,9 +115,19 @@ impl Scene {
     }
 }
 
+/// Works on four locks at a time, each apart from the others, for its share of the times.
+pub(super) fn in_parts(times: u64, work: impl Fn(u64, u64) + Sync) {
+    let (parts, work) = (AT_ONCE.min(times), &work);
+    thread::scope(|scope| {
+        for part in 0..parts {
+            scope.spawn(move || work(part, times / parts + u64::from(part < times % parts)));
+        }
+    });
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             Report::default().keep(self.name, &self.diary());
         }
     }

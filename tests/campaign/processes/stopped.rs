@@ -2,19 +2,17 @@
 //! somebody else has written. Careful holders look at their guard before each step; careless ones,
 //! when they have lost the lock, write on without looking.
 
-use super::AT_ONCE;
 use super::process::{Process, SOON};
 use super::role::Role;
 use super::said::{End, Grant, Said, now};
-use super::scene::Scene;
-use super::store::{Counter, Store};
+use super::scene::{Scene, in_parts};
+use super::store::show;
 use crate::Options;
 use crate::report::Report;
 use harness::random::Random;
-use harness::{observe, wait};
+use harness::{Connection, Server, observe, wait};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 const LEASE_MS: u64 = 300;
@@ -31,114 +29,96 @@ const TOO_LATE: &str = "stops that came when the lock had just been released or 
 /// Every other pair of processes is careless.
 pub(super) fn run(scene: &Scene, options: &Options, report: &Report) {
     let (stops, random) = (options.times(200), Random::new(options.seed.number));
-    let pairs = AT_ONCE.min(stops);
-    let store = Store::start();
-    thread::scope(|scope| {
-        let store = &store;
-        for pair in 0..pairs {
-            let share = stops / pairs + u64::from(pair < stops % pairs);
-            let random = random.part(pair);
-            let careless = if pair % 2 == 0 { TRIES } else { 0 };
-            scope.spawn(move || at_work(scene, store, (pair, share, careless), random, report));
-        }
-    });
+    let store = Server::options().without_module().start();
+    in_parts(stops, |pair, share| at_work(scene, &store, pair, share, random.part(pair), report));
     report.wants(STOPS, stops);
     report.excuses(TOO_LATE, stops);
 }
 
 fn at_work(
     scene: &Scene,
-    store: &Store,
-    (pair, stops, careless): (u64, u64, u64),
+    store: &Server,
+    pair: u64,
+    stops: u64,
     mut random: Random,
     report: &Report,
 ) {
-    let key = format!("stock-{pair}");
-    let socket = store.socket();
-    let role = Role { hold_ms: HOLD_MS, store: socket, careless, ..Role::new(&key, LEASE_MS) };
+    let (key, careless) = (format!("stock-{pair}"), if pair.is_multiple_of(2) { TRIES } else { 0 });
+    let role =
+        Role { hold_ms: HOLD_MS, store: store.port(), careless, ..Role::new(&key, LEASE_MS) };
     let both = [scene.enter(&role), scene.enter(&role)];
-    let mut control = scene.server.connect();
+    let (mut control, mut store) = (scene.server.connect(), store.connect());
     let mut done = 0;
     while done < stops {
-        let (holder, grant, next) = at_a_write(&both, store, &key);
+        let (holder, grant) = at_a_write(&both, &mut store, &key);
         observe::let_pass(&mut control, Duration::from_millis(1 + random.below(40)));
         holder.signal(Signal::SIGSTOP);
         let stopped = now();
         wait::until("three leases are over, and the next has written", SOON, || {
             let passed = Duration::from_nanos(now() - stopped);
-            let token = store.show(&key).largest;
+            let token = show(&mut store, &key, "largest");
             let over = passed >= Duration::from_millis(3 * LEASE_MS) && token > grant.token;
-            if over { Ok(()) } else { Err(format!("{passed:?}, {token}, {:?}", next.held())) }
+            if over { Ok(()) } else { Err(format!("{passed:?}, {token}")) }
         });
         holder.signal(Signal::SIGCONT);
         // A loss from before the stop may have been written after, too, while nobody else had the lock.
-        if matches!(ended(holder, &grant), (End::Lost, at) if at > stopped) {
-            done += 1;
-            report.add(STOPS, 1);
-            if careless > 0 && wrote_on(holder, &grant) > 0 {
-                report
-                    .violation(format!("Stale: writes of {grant} were taken after the next one's"));
-            }
-        } else {
+        let (why, at, taken) = ended(holder, &grant, careless);
+        if why != End::Lost || at < stopped {
             report.add(TOO_LATE, 1);
+            continue;
+        }
+        done += 1;
+        report.add(STOPS, 1);
+        if taken > 0 {
+            report.violation(format!("Stale: writes of {grant} were taken after the next one's"));
         }
     }
     scene.retire(&both);
-    let sheet = store.show(&key);
     let kind = if careless > 0 { "careless" } else { "careful" };
-    count(kind, "that looks at tokens", &sheet.looks, report);
-    count(kind, "that does not look", &sheet.takes, report);
-    if sheet.looks.lost() > 0 || sheet.looks.stale > 0 {
-        report.violation(format!("Stale: {key}: {:?}", sheet.looks));
+    for (field, kept) in [("looks", "that looks at tokens"), ("takes", "that does not look")] {
+        let mut count = |what: &str| show(&mut store, &key, &format!("{field}{what}"));
+        let lost = count(" acknowledged").saturating_sub(count(""));
+        for (what, count) in [
+            ("increments acknowledged", count(" acknowledged")),
+            ("of these lost", lost),
+            ("stale writes taken", count(" stale")),
+            ("stale writes refused", count(" refused")),
+        ] {
+            report.add(&format!("{kind} holders, store {kept}: {what}"), count);
+        }
+        if field == "looks" && lost > 0 {
+            report.violation(format!("Stale: {key}: {lost} increments are lost"));
+        }
     }
 }
 
-/// Waits until one of both holds the lock and has been seen by the store; the other one is next.
+/// Waits until one of both holds the lock and has been seen by the store.
 fn at_a_write<'a>(
     both: &'a [Arc<Process>; 2],
-    store: &Store,
+    store: &mut Connection,
     key: &str,
-) -> (&'a Process, Grant, &'a Process) {
+) -> (&'a Process, Grant) {
     wait::until("somebody writes", SOON, || {
-        let largest = store.show(key).largest;
-        for (this, other) in [(0, 1), (1, 0)] {
-            if let Some(grant) = both[this].held().filter(|grant| grant.token == largest) {
-                return Ok((&*both[this], grant, &*both[other]));
-            }
-        }
-        Err(format!("the largest token is {largest}"))
+        let largest = show(store, key, "largest");
+        let has = |it: &'a Arc<Process>| Some((&**it, it.held().filter(|it| it.token == largest)?));
+        both.iter().find_map(has).ok_or_else(|| format!("the largest token is {largest}"))
     })
 }
 
-/// Waits until it believes no more, and says why and since when.
-fn ended(process: &Process, grant: &Grant) -> (End, u64) {
-    wait::until("it has noticed", SOON, || {
+/// Waits until it believes no more, and says why and since when; and how many of the writes that it did
+/// without looking the store took that looks.
+fn ended(process: &Process, grant: &Grant, careless: u64) -> (End, u64, u64) {
+    wait::until("it has noticed, and tried to write", SOON, || {
         let end = process.last(|said| match said {
             Said::Ends { grant: other, why, at, .. } if other == grant => Some((*why, *at)),
             _ => None,
         });
-        end.ok_or_else(|| process.name.clone())
-    })
-}
-
-/// Waits until it has written without looking; how many of these writes the store took that looks.
-fn wrote_on(process: &Process, grant: &Grant) -> u64 {
-    wait::until("it has tried to write", SOON, || {
         let taken = process.last(|said| match said {
             Said::Careless { grant: other, taken, .. } if other == grant => Some(*taken),
             _ => None,
         });
-        taken.ok_or_else(|| process.name.clone())
+        let (why, at) = end.ok_or("it believes")?;
+        let writes = careless > 0 && why == End::Lost;
+        Ok((why, at, if writes { taken.ok_or("it writes")? } else { 0 }))
     })
-}
-
-fn count(kind: &str, store: &str, counter: &Counter, report: &Report) {
-    for (what, count) in [
-        ("increments acknowledged", counter.acknowledged),
-        ("of these lost", counter.lost()),
-        ("stale writes taken", counter.stale),
-        ("stale writes refused", counter.refused),
-    ] {
-        report.add(&format!("{kind} holders, store {store}: {what}"), count);
-    }
 }
