@@ -57,7 +57,9 @@ impl Stranger<'_> {
         let info = self.ask(cmd!["LOCK.INFO", key, "WAITERS", 1])?;
         let Value::Array(_) = info else { return Ok(()) };
         let head = info.field("queue").elements().first();
-        let Some(id) = head.and_then(|head| client_of(&self.round.lines.mailboxes, head)) else { return Ok(()) };
+        let Some(id) = head.and_then(|head| client_of(&self.round.lines.mailboxes, head)) else {
+            return Ok(());
+        };
         let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let connection = self.connection()?;
         // A transaction, so that both are done in the same turn whatever the network does.

@@ -2,7 +2,7 @@
 
 use super::Fault;
 use super::stranger::{Stranger, of_strangers};
-use crate::workload::{CALM, KeyKind, Lock, WIRE_PERMITS, WILD};
+use crate::workload::{CALM, KeyKind, Lock, WILD, WIRE_PERMITS};
 use harness::history::{CallId, Request};
 use harness::resp::ReceiveError;
 use harness::{Value, cmd};
@@ -69,10 +69,7 @@ impl Stranger<'_> {
     }
 
     /// Does something to one key that may end its holder's hold.
-    fn on_key(
-        &mut self,
-        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
-    ) -> Result<(), ReceiveError> {
+    fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let key = self.key();
         self.break_it(&key, command)
     }
@@ -132,13 +129,16 @@ impl Stranger<'_> {
     fn evict_keys(&mut self) -> Result<(), ReceiveError> {
         let policy = *self.random.pick(&POLICIES);
         self.round.notes.add(&format!("policy of eviction: {policy}"), 1);
-        self.on_keys_of(&[CALM, WILD], &[
-            cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
-            // Those with a policy evict before they refuse, the others refuse.
-            cmd!["PING"],
-            cmd!["DEBUG", "SLEEP", "0.002"],
-            cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
-        ])
+        self.on_keys_of(
+            &[CALM, WILD],
+            &[
+                cmd!["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", 1],
+                // Those with a policy evict before they refuse, the others refuse.
+                cmd!["PING"],
+                cmd!["DEBUG", "SLEEP", "0.002"],
+                cmd!["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", 0],
+            ],
+        )
     }
 
     fn swap(&mut self) -> Result<(), ReceiveError> {
