@@ -44,11 +44,12 @@ async fn a_reset_around_an_acquire_or_a_release_counts_it_once() {
             Some(moment) => proxy.cut(command, moment),
             None => drop(stage.control.run("CLIENT KILL TYPE normal SKIPME yes")),
         }
-        match what {
-            "try" => guards.push(soon(lock.try_acquire()).await.unwrap().expect("it is free")),
-            _ if after > before => guards.push(soon(lock.acquire()).await.unwrap()),
-            _ => soon(guards.pop().unwrap().release()).await.unwrap(),
-        }
+        let done = match what {
+            "try" => soon(lock.try_acquire()).await.map(|guard| guards.extend(guard)),
+            _ if after > before => soon(lock.acquire()).await.map(|guard| guards.push(guard)),
+            _ => soon(guards.pop().unwrap().release()).await,
+        };
+        assert!(done.is_ok(), "{what}, {moment:?}: {done:?}");
         assert!(proxy.has_cut(), "{what}, {moment:?}");
         assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), after, "{what}, {moment:?}");
         for guard in guards {
