@@ -34,19 +34,19 @@ async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_see_every_leader_and_that_nobody_leads_and_why() {
+async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
     let mut stage = Stage::set().await;
     let other = stage.other().await;
     let mut observers = [observer(&stage.client).await, observer(&other).await];
     assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
-    let (election, next) = (candidate(&stage, "a").lease(LONG), candidate(&stage, "b"));
+    let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
-    for (how, departure, loss) in [
-        ("LOCK.RELEASE", Departure::Released, Loss::Gone),
-        ("LOCK.FORCERELEASE", Departure::Forced, Loss::Forced),
-        ("DEL", Departure::Deleted, Loss::Deleted),
-        ("FLUSHALL", Departure::Flushed, Loss::Deleted),
-        ("PEXPIRE", Departure::Expired, Loss::Expired),
+    for (how, why) in [
+        ("LOCK.RELEASE", Departure::Released),
+        ("LOCK.FORCERELEASE", Departure::Forced),
+        ("DEL", Departure::Deleted),
+        ("FLUSHALL", Departure::Flushed),
+        ("PEXPIRE", Departure::Expired),
     ] {
         // Whoever has led can come back at once.
         let leader = soon(election.campaign_within(Duration::ZERO)).await.unwrap().expect(how);
@@ -63,15 +63,33 @@ async fn all_see_every_leader_and_that_nobody_leads_and_why() {
             _ => stage.control.call(cmd![how, "k"]),
         };
         for observer in &mut observers {
-            sees_vacant(observer, departure).await;
+            sees_vacant(observer, why).await;
         }
         // The holder is told, too.
-        assert_eq!(soon(leader.lost()).await, loss, "{how}");
+        soon(leader.lost()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_hears_at_once_that_it_leads_no_more_and_why() {
+    let mut stage = Stage::set().await;
+    let election = candidate(&stage, "a").lease(LONG);
+    for (how, why) in [
+        ("LOCK.FORCERELEASE k", Loss::Forced),
+        ("DEL k", Loss::Deleted),
+        ("FLUSHALL", Loss::Deleted),
+        ("PEXPIRE k 1", Loss::Expired),
+    ] {
+        let leader = campaign(&election).await;
+        observed(&mut stage);
+        stage.control.run(how);
+        assert_eq!(soon(leader.lost()).await, why, "{how}");
         assert!(!election.is_leader());
     }
     // With a next one in line, who has it at once.
     let leader = campaign(&election).await;
     observed(&mut stage);
+    let next = candidate(&stage, "b");
     let campaigns = in_line(&mut stage, &next);
     stage.control.run("LOCK.FORCERELEASE k");
     assert_eq!(soon(leader.lost()).await, Loss::Forced);
