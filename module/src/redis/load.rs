@@ -111,17 +111,19 @@ pub(super) unsafe extern "C" fn RedisModule_OnLoad(
 pub(super) unsafe extern "C" fn RedisModule_OnUnload(ctx: *mut raw::RedisModuleCtx) -> c_int {
     // SAFETY: the context lives until this callback returns.
     let ctx = unsafe { Ctx::new(ctx) };
-    if let Some(rules) = guard(Entry::Unload, None, || ctx.rules_that_name_commands()) {
+    guard(Entry::Unload, OK, || {
+        let Some(rules) = ctx.rules_that_name_commands() else {
+            Module::unload(&ctx);
+            return OK;
+        };
         let rules = String::from_utf8_lossy(&rules);
         let user = rules.split(' ').nth(1).unwrap_or_default();
         log_line(&format!(
             "not unloaded: the ACL rules of user {user:?} name a command of kvlock, of which servers crash; \
              begin them anew with -@all and the category @lock"
         ));
-        return ERR;
-    }
-    guard(Entry::Unload, (), || Module::unload(&ctx));
-    OK
+        ERR
+    })
 }
 
 /// # Safety
