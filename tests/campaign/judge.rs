@@ -121,7 +121,8 @@ pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
         format!("{call}, believed until {valid_until:?}, in line at {queued:?}")
     };
     let calls = calls.iter().chain(&seen.renewals).map(believed);
-    faults.chain(seen.violations.iter().map(|(_, what)| what.clone())).chain(calls).collect()
+    let violations = seen.violations.iter().map(|(_, what)| what.clone());
+    faults.chain(violations).chain(calls).chain(seen.said.iter().cloned()).collect()
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@
 
 mod crashes;
 mod faults;
-mod fuzz;
 mod judge;
 mod memory;
 mod notes;
@@ -71,9 +70,6 @@ struct Options {
     /// Approximate number of grants that ends a suite, where grants do
     #[arg(long, value_name = "N")]
     grants: Option<u64>,
-    /// Number of executed commands that ends the live fuzzer
-    #[arg(long, value_name = "N")]
-    commands: Option<u64>,
     /// Inject only faults whose names contain these words
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
@@ -191,7 +187,6 @@ impl Options {
             number("seconds", self.seconds),
             number("times", self.times),
             number("grants", self.grants),
-            number("commands", self.commands),
             words("fault", &self.fault),
             words("until", self.until.as_deref().unwrap_or_default()),
             number("pairs", pairs),

@@ -5,8 +5,12 @@ use crate::suites::Promises;
 use harness::coverage::Span;
 use harness::history::Call;
 use kvlock::Error;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+/// How much of what was sent last is shown when something is wrong.
+const REMEMBERED: usize = 4_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
@@ -25,6 +29,8 @@ pub(crate) struct Seen {
     pub(crate) renewals: Vec<Call>,
     /// Clients that were gone with a bound lock: its name, and when.
     pub(crate) gone: Vec<(String, Duration)>,
+    /// What was sent last that is in no history.
+    pub(crate) said: VecDeque<String>,
     /// What tasks saw that must not be, and where it is promised not to be.
     pub(crate) violations: Vec<(IsPromised, String)>,
 }
@@ -62,6 +68,14 @@ impl Notes {
     pub(crate) fn keep(&self, what: &str, keep: impl FnOnce(&mut Seen)) {
         self.add(what, 1);
         keep(&mut self.open());
+    }
+
+    pub(crate) fn said(&self, line: String) {
+        let said = &mut self.open().said;
+        if said.len() == REMEMBERED {
+            said.pop_front();
+        }
+        said.push_back(line);
     }
 
     pub(crate) fn renewed(&self, renewal: Call) {

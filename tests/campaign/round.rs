@@ -135,16 +135,19 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     print!("{coverage}");
     println!("{memory}");
     let count = |what| report.count(what);
-    report.figure(format!(
-        "{number} rounds, {} calls, {} grants under {} faults, {} overlaps, {} tokens out of \
+    let figure = topology.sum_up(report);
+    report.figure(figure.unwrap_or_else(|| {
+        format!(
+            "{number} rounds, {} calls, {} grants under {} faults, {} overlaps, {} tokens out of \
          order, {} stale writes",
-        count("calls"),
-        count("grants"),
-        count("faults"),
-        count("two believed to hold a lock"),
-        count("a later grant had the smaller token"),
-        count("stale writes accepted"),
-    ));
+            count("calls"),
+            count("grants"),
+            count("faults"),
+            count("two believed to hold a lock"),
+            count("a later grant had the smaller token"),
+            count("stale writes accepted"),
+        )
+    }));
 }
 
 /// A round on that topology, with these faults.
@@ -177,12 +180,13 @@ impl One<'_> {
         let injected = catch_unwind(AssertUnwindSafe(|| self.inject(&round, time)));
         round.over.store(true, Ordering::SeqCst);
         let mut violations = end(&runtime, tasks, ways);
+        let servers = self.topology.servers();
         if injected.is_err() {
             violations.push("Stuck: it did not go on: see the panic above".to_owned());
-        } else {
+        } else if servers.iter().all(|server| server.is_running()) {
             violations.extend(self.left_behind(&round.keys));
         }
-        violations.extend(self.topology.servers().into_iter().filter_map(crash));
+        violations.extend(servers.into_iter().filter_map(crash));
         let calls = round.recorder.calls();
         violations.extend(judge(self.rounds.promises, &round, &calls));
         let seen = round.notes.seen();

@@ -9,9 +9,9 @@ use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
-use crate::topology::{Five, Nodes, Pair, Single, Strangers, Topology, Watched};
-use crate::workload::{BOUND, ELECTIONS, LATCHES, LOCKS, READERS, SEMAPHORES, WIRE, Work};
-use crate::{Options, fuzz, promotion, round};
+use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
+use crate::workload::{BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, SEMAPHORES, WIRE, Work};
+use crate::{Options, promotion, round};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +109,19 @@ fn chaos() -> Suite {
         without: &[STOPPED],
     };
     suite("chaos/pair", "1, 3, 24, F4, F8, F20, F21", rounds)
+}
+
+/// Whatever a server may be told.
+fn fuzz() -> Suite {
+    let rounds = Rounds {
+        on: Target::start,
+        setting: Setting::Default,
+        work: GARBAGE,
+        promises: EVERY_RULE,
+        pace: Pace { round: Duration::from_secs(5), rest: Duration::from_secs(2), ..STORM },
+        without: &[],
+    };
+    suite("fuzz/single", "20", rounds)
 }
 
 fn rounds() -> Vec<Suite> {
@@ -226,11 +239,6 @@ fn holders() -> Vec<Suite> {
         played(name, it.evidence, it.what, move |options, report| it.play(options, report))
     };
     processes::ALL.map(of).into()
-}
-
-fn fuzz() -> Suite {
-    let what = "commands of every sort on a live server";
-    played("fuzz/single", "20", what, |options, report| fuzz::play("fuzz/single", options, report))
 }
 
 fn promotions() -> Vec<Suite> {

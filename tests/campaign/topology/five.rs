@@ -2,7 +2,6 @@
 //! quorum of them. They keep nothing: one that is killed has forgotten all when it is back.
 
 use super::Topology;
-use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::Way;
 use harness::clock::Clock;
@@ -114,19 +113,10 @@ impl Topology for Five {
         random.pick(&self.servers)
     }
 
-    /// The fault that killed a server starts it again.
-    fn recover(&self) {}
-
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let of = |server: &Server| observe::left_behind(&mut server.connect(), keys);
         self.servers.iter().flat_map(of).collect()
     }
-
-    fn fails_over(&self) -> bool {
-        false
-    }
-
-    fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
     fn five(&self) -> Option<&Five> {
         Some(self)

@@ -8,6 +8,7 @@ mod pair;
 mod sentinel;
 mod single;
 mod strangers;
+mod target;
 
 pub(crate) use cluster::{MOVED, Nodes};
 pub(crate) use five::{Five, SERVERS};
@@ -15,7 +16,9 @@ pub(crate) use pair::Pair;
 pub(crate) use sentinel::Watched;
 pub(crate) use single::Single;
 pub(crate) use strangers::{GUEST, Strangers, TURN_MS, Two, guest};
+pub(crate) use target::Target;
 
+use crate::report::Report;
 use crate::round::Moment;
 use crate::workload::Way;
 use harness::clock::Clock;
@@ -51,7 +54,7 @@ pub(crate) trait Topology {
     }
 
     /// Returns when the servers are in order again.
-    fn recover(&self);
+    fn recover(&self) {}
 
     /// What of these locks is still there.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
@@ -84,11 +87,21 @@ pub(crate) trait Topology {
 
     /// Whether another server can be made the primary on demand, by [`fail_over`](Self::fail_over).
     fn fails_over(&self) -> bool {
-        true
+        false
     }
 
     /// Makes another server the primary.
-    fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random);
+    fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
+
+    /// Whether anybody may tell it anything, and commands of others may come to nothing.
+    fn is_told_anything(&self) -> bool {
+        false
+    }
+
+    /// What there is to say at the end of all rounds, if it is not what clients were granted.
+    fn sum_up(&self, _report: &Report) -> Option<String> {
+        None
+    }
 
     /// With Sentinels: the servers, their proxies and the Sentinels.
     fn site(&self) -> Option<&Site> {

@@ -103,6 +103,10 @@ impl Topology for Watched {
         Duration::from_millis(if self.setting == Setting::Quarantine { 500 } else { 3000 })
     }
 
+    fn fails_over(&self) -> bool {
+        true
+    }
+
     fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {
         moment.leaves_two();
         moment.is(|| self.site.fail_over());

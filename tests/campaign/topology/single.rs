@@ -1,7 +1,6 @@
 //! One server behind a proxy, with a clock of its own.
 
 use super::Topology;
-use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::Way;
 use harness::clock::Clock;
@@ -52,17 +51,9 @@ impl Topology for Single {
         &self.server
     }
 
-    fn recover(&self) {}
-
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
         Some(&self.proxy)
     }
-
-    fn fails_over(&self) -> bool {
-        false
-    }
-
-    fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
 
     fn clock(&self) -> Option<&Clock> {
         Some(&self.clock)

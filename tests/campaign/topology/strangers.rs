@@ -188,6 +188,11 @@ impl Topology for Strangers {
         }
         left
     }
+
+    fn fails_over(&self) -> bool {
+        true
+    }
+
     fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {
         self.pair.fail_over(moment, random);
     }

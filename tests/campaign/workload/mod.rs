@@ -4,12 +4,14 @@
 
 mod bound;
 mod elections;
+mod garbage;
 mod hold;
 mod latches;
 mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
 pub(crate) use elections::ELECTIONS;
+pub(crate) use garbage::{GARBAGE, Hand};
 pub(crate) use latches::LATCHES;
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
@@ -76,6 +78,8 @@ pub(crate) enum Way {
     Several(Quorum),
     /// By nothing but connections.
     Wire(Two),
+    /// The same to one server, and what it may be told.
+    Garbage(Arc<Hand>, u16),
 }
 
 /// How a client was made, for one more like it.
@@ -196,7 +200,7 @@ impl Way {
                 };
                 Ok(lock.acquire_within(within).await?.map(Held::Several))
             }
-            Self::Wire(_) => panic!("there is no client"),
+            Self::Wire(_) | Self::Garbage(..) => panic!("there is no client"),
         }
     }
 
@@ -205,7 +209,7 @@ impl Way {
         match self {
             Self::One(client, _) => client,
             Self::Several(_) => panic!("a quorum has nothing but locks"),
-            Self::Wire(_) => panic!("there is no client"),
+            Self::Wire(_) | Self::Garbage(..) => panic!("there is no client"),
         }
     }
 
@@ -214,7 +218,7 @@ impl Way {
         match self {
             Self::One(client, _) => client.settled().await,
             Self::Several(quorum) => quorum.settled().await,
-            Self::Wire(_) => {}
+            Self::Wire(_) | Self::Garbage(..) => {}
         }
     }
 }

@@ -57,9 +57,14 @@ impl Connection {
     /// Switches to that protocol, 2 or 3.
     pub fn hello(&mut self, protocol: u8) {
         self.send(cmd!["HELLO", u32::from(protocol)]);
-        self.protocol = protocol;
+        self.expect_protocol(protocol);
         let reply = self.receive(PATIENCE).unwrap_or_else(|e| panic!("HELLO {protocol}: {e}"));
         assert!(!reply.is_error(), "HELLO {protocol}: {reply}");
+    }
+
+    /// Takes what comes from now on for that protocol, 2 or 3.
+    pub fn expect_protocol(&mut self, protocol: u8) {
+        self.protocol = protocol;
     }
 
     /// Sends a command, as `cmd!` makes it, and does not wait.

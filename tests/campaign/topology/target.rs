@@ -1,0 +1,199 @@
+//! A server that is told anything by anybody, and what must be true of it when all have left.
+
+use super::Topology;
+use crate::report::Report;
+use crate::setting::Setting;
+use crate::workload::{Hand, Way};
+use harness::docs::is_ours;
+use harness::random::Random;
+use harness::{Connection, Server, Value, cmd, observe};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// How many ways there are.
+const WAYS: usize = 4;
+
+/// How much more memory than at the beginning the server may use: what it keeps for itself, such
+/// as a backlog for replicas.
+const SPARE_BYTES: i64 = 3 << 20;
+
+/// Values to restore: of each sort that the module has, and others.
+const VALUES: [&str; 11] = [
+    "LOCK.ACQUIRE p1 ann 100000",
+    "LOCK.ACQUIRE p2 ann 100000 SHARED",
+    "LOCK.ACQUIRE p2 bob 100000 SHARED",
+    "LOCK.ACQUIRE p3 ann 100000",
+    "LOCK.ACQUIRE p3 ann 100000 SHARED",
+    "SEM.SET p4 5",
+    "SEM.ACQUIRE p4 ann 2 100000",
+    "LATCH.SET p5 3",
+    "LATCH.COUNTDOWN p5 ann",
+    "SET p6 x",
+    "HSET p7 ann 99999999999999999999 fencing-token x lock-mode y",
+];
+
+/// What forgets all that was left at the server.
+const FORGET: [&str; 7] = [
+    "ACL DELUSER guest",
+    "FLUSHALL",
+    "FUNCTION FLUSH",
+    "SCRIPT FLUSH",
+    "SLOWLOG RESET",
+    "ACL LOG RESET",
+    "LATENCY RESET",
+];
+
+pub(crate) struct Target {
+    server: Server,
+    hand: Arc<Hand>,
+    /// The memory in use when nothing had been done.
+    base: i64,
+}
+
+impl Target {
+    pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
+        let server = setting
+            .options(Duration::ZERO)
+            .config("sanitize-dump-payload", "yes")
+            .config("crash-memcheck-enabled", "no")
+            .config("repl-backlog-size", "16kb")
+            // A table for each command that was ever used: what is lost would not show beside it.
+            .config("latency-tracking", "no")
+            // A bit far away makes a string of as much as that, and then each reload takes seconds.
+            .config("proto-max-bulk-len", "1mb")
+            .start();
+        let admin = &mut server.connect();
+        // Damaged payloads are to get past their checksum.
+        for line in ["DEBUG SET-SKIP-CHECKSUM-VALIDATION 1"].iter().chain(&VALUES) {
+            let reply = admin.run(line);
+            assert!(!reply.is_error(), "{line}: {reply}");
+        }
+        let payloads = (1..=7).map(|n| admin.call(cmd!["DUMP", format!("p{n}")]).bytes().to_vec());
+        let payloads = payloads.collect();
+        let hand = Arc::new(Hand::at(admin, payloads));
+        FORGET.iter().for_each(|line| drop(admin.run(line)));
+        let base = observe::info_number(admin, "used_memory");
+        Box::new(Self { server, hand, base })
+    }
+
+    /// Puts everything back when all clients have left, and says what is not as it should be.
+    fn settle(&self) -> Result<(), String> {
+        let mut admin = Connection::open(self.server.port()).map_err(|e| e.to_string())?;
+        let clients = admin.ask(cmd!["CLIENT", "LIST"]).map_err(|e| e.to_string())?.text();
+        if clients.lines().count() > 1 {
+            // One of them might kill this one.
+            return Err(format!("clients have not left: {clients}"));
+        }
+        let again = [cmd!["DEBUG", "SET-ACTIVE-EXPIRE", 1]];
+        for command in self.hand.put_all_back().iter().chain(&again) {
+            let reply = admin.call(command);
+            if reply.is_error() {
+                return Err(format!("{}: {reply}", command.join(&b' ').escape_ascii()));
+            }
+        }
+        for field in
+            ["blocked_clients", "kvlock_waiters", "aof_rewrite_in_progress", "kvlock_caught_panics"]
+        {
+            let left = observe::info_number(&mut admin, field);
+            if left != 0 {
+                return Err(format!("{field} is {left}"));
+            }
+        }
+        FORGET.iter().for_each(|line| drop(admin.run(line)));
+        self.works(&mut admin)?;
+        let used = observe::info_number(&mut admin, "used_memory");
+        if used > self.base + SPARE_BYTES {
+            let stats = admin.run("MEMORY STATS");
+            return Err(format!("{used} bytes are used, {} at first: {stats}", self.base));
+        }
+        Ok(())
+    }
+
+    /// A lock is handed from one to the other.
+    fn works(&self, admin: &mut Connection) -> Result<(), String> {
+        let mut other = self.server.connect();
+        let got = admin.call(cmd!["LOCK.ACQUIRE", "k1", "ann", 60_000]);
+        other.send(cmd!["LOCK.WAIT", "k1", "bob", 60_000, 0]);
+        observe::wait_for_waiters(admin, "k1", 1);
+        let before = observe::info_number(admin, "kvlock_turns");
+        observe::let_pass(admin, Duration::from_millis(50));
+        let turns = observe::info_number(admin, "kvlock_turns") - before;
+        let left = admin.call(cmd!["LOCK.RELEASE", "k1", "ann"]);
+        let had = other.receive(observe::PATIENCE).map_err(|e| format!("no hand-off: {e}"))?;
+        let hands_on = match (&got, &had) {
+            (Value::Array(first), Value::Array(second)) => {
+                first[0].integer() < second[0].integer() && left == Value::Integer(0)
+            }
+            _ => false,
+        };
+        admin.run("FLUSHALL");
+        match turns {
+            _ if !hands_on => Err(format!("no lock works: {got}; {left}; {had}")),
+            // What sessions have left is done at some time. Then the module is idle.
+            0..=10 => Ok(()),
+            turns => Err(format!("{turns} turns in 50 ms")),
+        }
+    }
+}
+
+impl Topology for Target {
+    fn servers(&self) -> Vec<&Server> {
+        vec![&self.server]
+    }
+
+    fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
+        self.hand.begin(self.server.connect().client_id());
+        vec![Way::Garbage(self.hand.clone(), self.server.port()); WAYS]
+    }
+
+    /// The load has its own.
+    fn leases_ms(&self) -> &[u64] {
+        &[]
+    }
+
+    fn primary(&self, _random: &mut Random) -> &Server {
+        &self.server
+    }
+
+    fn left_behind(&self, _keys: &[String]) -> Vec<String> {
+        self.settle().err().into_iter().collect()
+    }
+
+    /// By the server's own count.
+    fn sum_up(&self, report: &Report) -> Option<String> {
+        let info = self.server.connect().run("INFO commandstats").text();
+        let (mut all, mut of_ours, mut different) = (0, 0, 0);
+        for line in info.lines() {
+            let Some((name, numbers)) =
+                line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':'))
+            else {
+                continue;
+            };
+            let number = |field: &str| {
+                let of = numbers.split(',').find_map(|pair| pair.strip_prefix(field));
+                of.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0)
+            };
+            let (calls, failed) = (number("calls="), number("failed_calls="));
+            (all, different) = (all + calls, different + 1);
+            if is_ours(name.as_bytes()) {
+                of_ours += calls;
+            }
+            if is_ours(name.as_bytes()) || name == "restore" {
+                report.add(&format!("{name}, of which {failed} failed"), calls);
+            }
+        }
+        report.add("values damaged", self.hand.damaged.load(Ordering::SeqCst));
+        Some(format!(
+            "{all} commands executed, scripts included: {of_ours} of the module, {different} \
+             different ones; {} bytes used before, {} after",
+            self.base,
+            observe::info_number(&mut self.server.connect(), "used_memory")
+        ))
+    }
+
+    fn is_told_anything(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,216 @@
+//! Throws commands at a live server: those of the module, every other one that could touch their
+//! keys, options, scripts, transactions, damaged payloads, and bytes that are no commands; over
+//! connections that break off in the middle. The server has to stay up, and when everybody has
+//! left, nothing may be left behind.
+
+mod grammar;
+mod hand;
+mod words;
+
+pub(crate) use hand::Hand;
+
+use self::hand::Words;
+use super::{Run, Tasks, Way, Work};
+use crate::round::Round;
+use harness::random::Random;
+use harness::resp::ReceiveError;
+use harness::{Connection, Value, cmd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+
+pub(crate) const GARBAGE: Work = Work {
+    name: "commands of every sort, and bytes that are none",
+    tasks: Tasks::Own(|round, way, number, random| -> Run {
+        Box::pin(async move {
+            let Way::Garbage(hand, port) = way else { panic!("it speaks to one server") };
+            spawn_blocking(move || work(&round, &hand, port, number, random))
+                .await
+                .expect("it goes on");
+        })
+    }),
+};
+
+/// More commands than this are not sent before some are answered.
+const AHEAD: u64 = 64;
+
+/// How long an answer may take before more is said.
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// One connection after the other.
+fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: Random) {
+    for connections in 0.. {
+        if round.is_over() {
+            return;
+        }
+        let Ok(connection) = Connection::open(port) else {
+            // If the server is gone, that is seen at the end.
+            sleep(MOMENT);
+            continue;
+        };
+        round.notes.add("connections", 1);
+        hand.clients.fetch_add(1, Ordering::SeqCst);
+        let random = random.part(connections);
+        let mut client = Client {
+            round,
+            hand,
+            connection,
+            random,
+            is_resp2: true,
+            is_garbled: false,
+            sent: 0,
+            received: 0,
+        };
+        client.talk();
+        round.turns[number].fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Client<'a> {
+    round: &'a Round,
+    hand: &'a Hand,
+    connection: Connection,
+    random: Random,
+    is_resp2: bool,
+    /// Whether what arrives is no concern of ours any more, because what was sent was no RESP.
+    is_garbled: bool,
+    sent: u64,
+    received: u64,
+}
+
+impl Client<'_> {
+    /// Talks until it is closed, or breaks it off in the middle of whatever is going on.
+    fn talk(&mut self) {
+        if self.random.percent(50) {
+            self.connection.expect_protocol(3);
+            self.is_resp2 = false;
+            self.send(cmd!["HELLO", 3]);
+        }
+        if self.random.percent(30) {
+            let db = self.random.below(3);
+            self.send(cmd!["SELECT", db]);
+        }
+        if self.random.percent(30) {
+            self.hand.put_all_back().into_iter().for_each(|words| self.send(words));
+        }
+        while !self.round.is_over() {
+            if self.sent <= self.received + AHEAD {
+                self.burst();
+            }
+            if !self.listen() || self.random.percent(2) {
+                return;
+            }
+        }
+    }
+
+    /// Some commands, in one go.
+    fn burst(&mut self) {
+        let long = self.random.percent(10);
+        for _ in 0..=self.random.below(if long { 60 } else { 8 }) {
+            match self.random.below(1_000) {
+                0..=649 => {
+                    let words = self.hand.ours(&mut self.random);
+                    if self.random.percent(12)
+                        && let Some(key) = words.get(1)
+                    {
+                        self.send(cmd!["DEL", key]);
+                        if words[0].starts_with(b"SEM") {
+                            self.send(cmd!["SEM.SET", key, 5]);
+                        }
+                    }
+                    self.send(words);
+                }
+                650..=879 => {
+                    let words = self.hand.other(&mut self.random);
+                    self.send(words);
+                }
+                880..=997 => {
+                    let all = self.hand.draw(&mut self.random);
+                    all.into_iter().for_each(|words| self.send(words));
+                }
+                _ => return self.garble(),
+            }
+        }
+        // After `CLIENT REPLY SKIP` nobody would hear that it was done: so only where it changes nothing.
+        if self.is_resp2 && self.random.percent(1) {
+            self.send(cmd!["RESET"]);
+        }
+    }
+
+    fn send(&mut self, mut words: Words) {
+        let is_flush = words[0].to_ascii_uppercase().starts_with(b"FLUSH");
+        if is_flush && !self.hand.pauses.load(Ordering::SeqCst) {
+            words.truncate(1);
+            words.push(b"ASYNC".to_vec());
+        }
+        self.sent += 1;
+        self.round.notes.add("commands sent", 1);
+        let shown = words.iter().map(|word| word[..word.len().min(200)].escape_ascii().to_string());
+        self.round.notes.said(shown.collect::<Vec<_>>().join(" "));
+        self.connection.send(words);
+    }
+
+    /// Sends what is no command, or only the beginning of one.
+    fn garble(&mut self) {
+        const WRONG: [&[u8]; 9] = [
+            b"*3\r\n$12\r\nLOCK.ACQUIRE\r\n$1\r\nk\r\n",
+            b"*2147483648\r\n",
+            b"*-5\r\n",
+            b"*2\r\n$-1\r\n",
+            b"*2\r\n$9999999999\r\n",
+            b"*1\r\n$x\r\n",
+            b"LOCK.ACQUIRE k1 \"ann 20\r\n",
+            b"*5\r\n$9\r\nLOCK.WAIT\r\n$2\r\nk1\r\n$3\r\nbob\r\n$2\r\n20\r\n:5\r\n",
+            b"LOCK.WAIT k1 inline 20 5\r\n",
+        ];
+        self.is_garbled = true;
+        let noise = 0..self.random.below(64);
+        let noise: Vec<u8> = noise.map(|_| self.random.below(256) as u8).collect();
+        let bytes = [*self.random.pick(&WRONG), &noise].concat();
+        self.round.notes.said(bytes.escape_ascii().to_string());
+        self.connection.send_raw(&bytes);
+    }
+
+    /// Hears what has been answered; nothing more is if that is false.
+    fn listen(&mut self) -> bool {
+        while self.received < self.sent {
+            match self.connection.receive(MOMENT) {
+                Ok(reply) => self.heard(&reply),
+                Err(ReceiveError::Timeout) => return true,
+                Err(ReceiveError::Closed) => {
+                    self.round.notes.add("connections that the server cut", 1);
+                    return false;
+                }
+                Err(ReceiveError::Malformed(_)) if self.is_garbled => return false,
+                Err(ReceiveError::Malformed(why)) => {
+                    self.round.notes.surprise(format!("what arrives is no RESP: {why}"));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn heard(&mut self, reply: &Value) {
+        self.received += 1;
+        self.round.notes.add("replies", 1);
+        match reply {
+            // A mutated `LOCK.PROFILE RESET` is one, too.
+            Value::Status(word) if word == "RESET" => {
+                self.connection.expect_protocol(2);
+                self.is_resp2 = true;
+            }
+            Value::Array(opened) => {
+                if let [Value::Bulk(name), Value::Integer(_)] = &opened[..]
+                    && name.len() == 32
+                {
+                    words::note_session(name);
+                }
+            }
+            Value::Error { code, .. } => self.round.notes.add(&format!("errors: {code}"), 1),
+            _ => {}
+        }
+    }
+}
