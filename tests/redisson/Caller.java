@@ -1,7 +1,7 @@
 import java.util.concurrent.Callable;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 
 /** One thread: to Redisson, an owner. */
 final class Caller {
@@ -15,20 +15,12 @@ final class Caller {
         return thread;
     });
 
-    <T> CompletableFuture<T> start(Callable<T> work) {
-        CompletableFuture<T> done = new CompletableFuture<>();
-        thread.execute(() -> {
-            try {
-                done.complete(work.call());
-            } catch (Exception e) {
-                done.completeExceptionally(e);
-            }
-        });
-        return done;
+    <T> Future<T> start(Callable<T> work) {
+        return thread.submit(work);
     }
 
     /** Its moment of return. */
-    CompletableFuture<Long> startTimed(Work work) {
+    Future<Long> startTimed(Work work) {
         return start(() -> {
             work.run();
             return System.nanoTime();
@@ -39,16 +31,19 @@ final class Caller {
         return Wait.get(start(work));
     }
 
-    void run(Work work) throws Exception {
-        call(() -> {
-            work.run();
-            return null;
-        });
+    void run(Work... works) throws Exception {
+        for (Work work : works) {
+            Wait.get(startTimed(work));
+        }
     }
 
     /** What it throws, by the name of its class; "nothing". */
     String thrownBy(Work work) throws Exception {
-        return call(() -> {
+        return Wait.get(startThrowing(work));
+    }
+
+    Future<String> startThrowing(Work work) {
+        return start(() -> {
             try {
                 work.run();
                 return "nothing";

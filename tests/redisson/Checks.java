@@ -11,13 +11,13 @@ final class Checks {
             Table.only(args[3]);
         }
         try (Site site = new Site()) {
-            System.out.println("kvlock of the sources " + site.section("kvlock").get("kvlock_sources"));
+            System.out.println("kvlock of the sources " + site.field("kvlock_sources"));
             new Exclusion(site).run();
             new Waking(site).run();
             new Mixing(site).run();
             new Fairness(site).run();
             Table.check("panics that the module has caught", "none", () -> {
-                String caught = site.section("kvlock").get("kvlock_caught_panics");
+                String caught = site.field("kvlock_caught_panics");
                 return Table.seen("0".equals(caught), caught);
             });
         }

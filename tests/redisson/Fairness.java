@@ -2,12 +2,10 @@ import static java.util.concurrent.TimeUnit.SECONDS;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.LongSummaryStatistics;
+import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.concurrent.atomic.AtomicLong;
-import java.util.concurrent.atomic.AtomicLongArray;
-import java.util.stream.IntStream;
+import java.util.function.ToLongFunction;
 import org.redisson.api.RLock;
 
 /** Many of both kinds at one lock: no two hold it at once; who has it how often is only told. */
@@ -29,20 +27,33 @@ final class Fairness extends Group {
         }
     }
 
-    private static final class Count {
-        final AtomicBoolean over = new AtomicBoolean();
+    /** How often a thread had the lock, and how long it waited at most. */
+    private record Share(long grants, long longestMs) {}
+
+    private static final class Contention {
+        final long began = System.nanoTime();
         final AtomicInteger holders = new AtomicInteger();
         final AtomicInteger overlaps = new AtomicInteger();
-        final AtomicLong redisson = new AtomicLong();
-        final AtomicLong kvlock = new AtomicLong();
-        final AtomicLong longest = new AtomicLong();
-        final AtomicLong longestOfKvlock = new AtomicLong();
-        /** By each thread of Redisson. */
-        final AtomicLongArray grants = new AtomicLongArray(REDISSON);
         /** Guarded by the lock alone. */
         volatile long guarded;
 
-        void hold() throws InterruptedException {
+        Future<Share> start(Caller.Work lock, Caller.Work unlock) {
+            return new Caller().start(() -> {
+                for (long grants = 0, longest = 0;; grants++) {
+                    long asked = System.nanoTime();
+                    lock.run();
+                    longest = Math.max(longest, Wait.since(asked));
+                    if (Wait.since(began) > LENGTH * 1_000) {
+                        unlock.run();
+                        return new Share(grants, longest);
+                    }
+                    hold();
+                    unlock.run();
+                }
+            });
+        }
+
+        private void hold() throws InterruptedException {
             overlaps.addAndGet(holders.incrementAndGet() == 1 ? 0 : 1);
             long before = guarded;
             Thread.sleep(1);
@@ -56,61 +67,37 @@ final class Fairness extends Group {
         String what = String.format("%d threads of Redisson in %d clients, %d clients of LOCK.WAIT that come again at once, turn %d ms",
             REDISSON, clients, kvlock, turnMs);
         Table.check(what, "no overlap, exact count; half a grant of Redisson a turn at least", () -> {
-            try (Redis operator = site.connect()) {
-                operator.run("CONFIG SET kvlock.redisson-turn-ms " + turnMs);
-            }
-            Count count = new Count();
+            redis.run("CONFIG SET kvlock.redisson-turn-ms " + turnMs);
+            Contention at = new Contention();
             String key = key();
-            List<CompletableFuture<Long>> all = new ArrayList<>();
+            List<Future<Share>> redissons = new ArrayList<>();
+            List<Future<Share>> kvlocks = new ArrayList<>();
             for (int i = 0; i < REDISSON; i++) {
                 RLock lock = (i % clients == 0 ? first : second).getLock(key);
-                int number = i;
-                all.add(new Caller().startTimed(() -> redisson(lock, number, count)));
+                redissons.add(at.start(() -> lock.lock(10, SECONDS), lock::unlock));
             }
             for (int i = 0; i < kvlock; i++) {
+                Redis own = site.connect();
                 String owner = "owner" + i;
-                all.add(new Caller().startTimed(() -> kvlock(key, owner, count)));
+                kvlocks.add(at.start(() -> must(own, key, "LOCK.WAIT k " + owner + " 10000 0"),
+                    () -> own.run("LOCK.RELEASE " + key + " " + owner)));
             }
-            SECONDS.sleep(LENGTH);
-            long redissons = count.redisson.get();
-            long kvlocks = count.kvlock.get();
-            long least = IntStream.range(0, REDISSON).mapToLong(count.grants::get).min().orElse(0);
-            count.over.set(true);
-            for (CompletableFuture<Long> each : all) {
-                Wait.get(each);
-            }
-            boolean good = count.overlaps.get() == 0 && count.guarded == count.redisson.get() + count.kvlock.get();
-            boolean fair = turnMs == 0 || redissons * turnMs * 2 >= LENGTH * 1000L;
+            LongSummaryStatistics ours = of(kvlocks, Share::grants);
+            LongSummaryStatistics theirs = of(redissons, Share::grants);
+            boolean good = at.overlaps.get() == 0 && at.guarded == theirs.getSum() + ours.getSum();
+            boolean fair = turnMs == 0 || theirs.getSum() * turnMs * 2 >= LENGTH * 1_000L;
             return Table.seen(good && fair, String.format(
                 "Redisson %d, least of a thread %d, longest wait %d ms; kvlock %d a second, longest wait %d ms; overlaps %d",
-                redissons, least, count.longest.get(), kvlocks / LENGTH, count.longestOfKvlock.get(), count.overlaps.get()));
+                theirs.getSum(), theirs.getMin(), of(redissons, Share::longestMs).getMax(), ours.getSum() / LENGTH,
+                of(kvlocks, Share::longestMs).getMax(), at.overlaps.get()));
         });
     }
 
-    private static void redisson(RLock lock, int number, Count count) throws InterruptedException {
-        while (!count.over.get()) {
-            long began = System.nanoTime();
-            lock.lock(10, SECONDS);
-            count.longest.accumulateAndGet(Wait.since(began), Math::max);
-            count.hold();
-            count.redisson.incrementAndGet();
-            count.grants.incrementAndGet(number);
-            lock.unlock();
+    private static LongSummaryStatistics of(List<Future<Share>> threads, ToLongFunction<Share> what) throws Exception {
+        LongSummaryStatistics all = new LongSummaryStatistics();
+        for (Future<Share> thread : threads) {
+            all.accept(what.applyAsLong(Wait.get(thread)));
         }
-    }
-
-    private void kvlock(String key, String owner, Count count) throws InterruptedException {
-        try (Redis own = site.connect()) {
-            while (!count.over.get()) {
-                long began = System.nanoTime();
-                if (!isGranted(own.run("LOCK.WAIT " + key + " " + owner + " 10000 0"))) {
-                    throw new IllegalStateException("LOCK.WAIT was not granted");
-                }
-                count.longestOfKvlock.accumulateAndGet(Wait.since(began), Math::max);
-                count.hold();
-                count.kvlock.incrementAndGet();
-                own.run("LOCK.RELEASE " + key + " " + owner);
-            }
-        }
+        return all;
     }
 }

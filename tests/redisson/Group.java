@@ -1,12 +1,8 @@
-import static java.util.concurrent.TimeUnit.MILLISECONDS;
-
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
-import java.util.function.Function;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisException;
 
 /** What the checks of one chapter have in common: a server, two processes with Redisson, two threads. */
 abstract class Group {
@@ -33,58 +29,56 @@ abstract class Group {
         return "key" + ++keys;
     }
 
-    /** Those of the first process that are said to exclude. */
-    Map<String, Function<String, RLock>> kinds() {
-        Map<String, Function<String, RLock>> kinds = new LinkedHashMap<>();
-        kinds.put("getLock", first::getLock);
-        kinds.put("getSpinLock", first::getSpinLock);
-        kinds.put("getFencedLock", first::getFencedLock);
-        kinds.put("getFairLock", first::getFairLock);
-        kinds.put("getNonReentrantLock", first::getNonReentrantLock);
-        kinds.put("getNonReentrantFairLock", first::getNonReentrantFairLock);
-        kinds.put("getMultiLock(locks)", key -> first.getMultiLock(first.getLock(key), first.getLock(key + "b")));
-        return kinds;
+    /** Something that is done about a lock. */
+    interface Step {
+        void of(RLock lock) throws Exception;
     }
 
-    /** A command that has to succeed. */
-    Object must(String line) {
-        return must(redis, line);
+    /** Commands, in which `k` is the name of that lock, that have to succeed. */
+    Step send(String commands) {
+        return lock -> must(lock.getName(), commands);
     }
 
-    static Object must(Redis redis, String line) {
-        Object answer = redis.run(line);
-        if (answer == null || answer instanceof Redis.Refused) {
-            throw new IllegalStateException(line + " answers " + answer);
+    /** The same at once; the answer to the last. */
+    Object must(String key, String commands) {
+        return must(redis, key, commands);
+    }
+
+    static Object must(Redis redis, String key, String commands) {
+        Object answer = null;
+        for (String line : commands.split("; ")) {
+            answer = redis.run(line.replaceAll("\\bk\\b", key));
+            if (answer == null) {
+                throw new IllegalStateException(line + " answers nil");
+            }
         }
         return answer;
     }
 
-    /** A second kvlock client in line, seen to be there. */
-    CompletableFuture<Object> inLine(String key, String owner, long leaseMs) throws Exception {
-        CompletableFuture<Object> granted = site.connect().later("LOCK.WAIT " + key + " " + owner + " " + leaseMs + " 0");
-        site.untilWaiting(key, 1);
-        return granted;
+    /** What a command answers, or the first word of its error. */
+    static String answer(Redis redis, String line) {
+        try {
+            return String.valueOf(redis.run(line));
+        } catch (RedisException e) {
+            return e.getMessage().split(" ")[0];
+        }
     }
 
-    /** A Redisson thread that waits, and has seen how long the lock is taken: when it has the lock. */
-    CompletableFuture<Long> sleeper(RLock lock) throws Exception {
-        CompletableFuture<Long> woken = one.startTimed(lock::lock);
-        site.untilRedissonSleeps(lock.getName());
-        return woken;
-    }
+    /** How long after a change a thread of Redisson's had the lock that it waited for, and whether the lock's channel is sharded. */
+    record Slept(long ms, boolean sharded) {}
 
-    /** How long after that moment it has the lock; which is then free again. */
-    long woken(CompletableFuture<Long> sleeper, RLock lock, long nanoTime) throws Exception {
-        long ms = MILLISECONDS.convert(Wait.get(sleeper) - nanoTime, java.util.concurrent.TimeUnit.NANOSECONDS);
-        one.run(lock::unlock);
-        return ms;
+    /** A thread waits for a lock, which is at one of these servers, sees how long it is taken, and then that is changed. */
+    static Slept sleep(Caller thread, RLock lock, Caller.Work change, Site... sites) throws Exception {
+        Future<Long> woken = thread.startTimed(lock::lock);
+        boolean sharded = Site.untilRedissonSleeps(lock.getName(), sites);
+        long began = System.nanoTime();
+        change.run();
+        long ms = TimeUnit.NANOSECONDS.toMillis(Wait.get(woken) - began);
+        thread.run(lock::unlock);
+        return new Slept(ms, sharded);
     }
 
     boolean isFree(String key) {
         return redis.run("EXISTS " + key).equals(0L);
-    }
-
-    static boolean isGranted(Object answer) {
-        return answer instanceof List<?>;
     }
 }

@@ -1,3 +1,4 @@
+import io.netty.resolver.DefaultAddressResolverGroup;
 import java.io.File;
 import java.io.IOException;
 import java.net.ServerSocket;
@@ -5,10 +6,16 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeMap;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
 import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.RedisClient;
+import org.redisson.client.RedisClientConfig;
+import org.redisson.client.RedisException;
 import org.redisson.config.Config;
 
 /** A private server with the module, and who is connected to it. Ends with this program. */
@@ -18,8 +25,9 @@ final class Site implements AutoCloseable {
     private static String module;
     private static Path folder;
 
-    final int port;
+    final int port = freePort();
     private final Process process;
+    private final RedisClient client;
     private final List<RedissonClient> clients = new ArrayList<>();
     /** Somebody who looks on. */
     final Redis control;
@@ -33,11 +41,6 @@ final class Site implements AutoCloseable {
 
     /** Further arguments of the server. */
     Site(String... arguments) throws Exception {
-        this(freePort(), arguments);
-    }
-
-    Site(int port, String... arguments) throws Exception {
-        this.port = port;
         Path place = Files.createDirectories(folder.resolve(String.valueOf(port)));
         List<String> line = new ArrayList<>(List.of(program, "--port", String.valueOf(port), "--bind", "127.0.0.1",
             "--dir", place.toString(), "--logfile", "server.log", "--save", "", "--loadmodule", module));
@@ -45,20 +48,22 @@ final class Site implements AutoCloseable {
         File nowhere = new File("/dev/null");
         process = new ProcessBuilder(line).redirectOutput(nowhere).redirectError(nowhere).start();
         STARTED.add(process);
-        control = Wait.until("the server answers", () -> {
+        client = RedisClient.create(
+            new RedisClientConfig().setAddress(url()).setResolverGroup(DefaultAddressResolverGroup.INSTANCE));
+        Wait.until("the server answers", () -> {
             if (!process.isAlive()) {
                 throw new IllegalStateException("the server has ended: see " + place.resolve("server.log"));
             }
             try {
-                Redis redis = new Redis(port);
-                return "PONG".equals(redis.run("PING")) ? redis : null;
-            } catch (RuntimeException e) {
-                return null;
+                return connect().run("PING").equals("PONG");
+            } catch (RedisException e) {
+                return false;
             }
         });
+        control = connect();
     }
 
-    static int freePort() throws IOException {
+    private static int freePort() throws IOException {
         while (true) {
             try (ServerSocket socket = new ServerSocket(0)) {
                 // The port of a cluster's bus is 10,000 above.
@@ -70,13 +75,17 @@ final class Site implements AutoCloseable {
     }
 
     Redis connect() {
-        return new Redis(port);
+        return new Redis(client);
+    }
+
+    String url() {
+        return "redis://127.0.0.1:" + port;
     }
 
     /** A client of Redisson's as a process would have it, with a short watchdog. */
     RedissonClient redisson() {
         Config config = config();
-        config.useSingleServer().setAddress(url(port)).setConnectionMinimumIdleSize(2);
+        config.useSingleServer().setAddress(url()).setConnectionMinimumIdleSize(2);
         return redisson(config);
     }
 
@@ -90,67 +99,55 @@ final class Site implements AutoCloseable {
         return new Config().setLockWatchdogTimeout(3_000).setThreads(4).setNettyThreads(4);
     }
 
-    static String url(int port) {
-        return "redis://127.0.0.1:" + port;
+    /** A field of LOCK.INFO. */
+    String info(String key, String field) {
+        List<?> info = (List<?>) control.run("LOCK.INFO " + key);
+        return String.valueOf(info.get(info.indexOf(field) + 1));
     }
 
-    /** What LOCK.INFO says, by its field names. */
-    Map<String, Object> info(String key) {
-        Object reply = control.run("LOCK.INFO " + key);
-        if (!(reply instanceof List<?> items)) {
-            return Map.of("state", reply);
-        }
-        Map<String, Object> info = new TreeMap<>();
-        for (int i = 0; i + 1 < items.size(); i += 2) {
-            info.put(items.get(i).toString(), String.valueOf(items.get(i + 1)));
-        }
-        return info;
+    long leaseLeft(String key) {
+        return Long.parseLong(info(key, "lease-left"));
     }
 
-    void untilWaiting(String key, int waiters) throws Exception {
-        Wait.until(waiters + " wait for " + key, () -> info(key).get("waiters").equals(String.valueOf(waiters)) ? 1 : null);
+    /** A kvlock client in line, seen to be there. */
+    Future<Object> inLine(String key, String owner, long leaseMs) throws Exception {
+        Future<Object> granted = connect().later("LOCK.WAIT " + key + " " + owner + " " + leaseMs + " 0");
+        Wait.until(owner + " waits for " + key, () -> info(key, "waiters").equals("1"));
+        return granted;
     }
-
-    /** Until so many of Redisson's waiters have seen that the lock is taken, and sleep. */
-    void untilRedissonSleeps(String key) throws Exception {
-        String channel = key.contains("{") ? "redisson_lock__channel:" + key : "redisson_lock__channel:{" + key + "}";
-        Wait.until("Redisson waits for " + key, () -> {
-            List<?> subscribed = (List<?>) control.call("PUBSUB", "NUMSUB", channel);
-            return (Long) subscribed.get(1) > 0 ? 1 : null;
-        });
-        untilScriptsRest();
-    }
-
-    /** It tries once more after it has subscribed: that shows in nothing but the number of its scripts. */
-    void untilScriptsRest() throws Exception {
-        Object before = null;
-        for (Object now = scripts(); !now.equals(before); now = scripts()) {
+    /** Until Redisson has seen that the lock, which is at one of these, is taken, and sleeps; whether its channel is sharded. */
+    static boolean untilRedissonSleeps(String key, Site... sites) throws Exception {
+        Wait.until("Redisson waits for " + key, () -> listens("NUMSUB", key, sites) || listens("SHARDNUMSUB", key, sites));
+        // It tries once more after it has subscribed: that shows in nothing but the number of its scripts.
+        String before = null;
+        for (String now = scripts(sites); !now.equals(before); now = scripts(sites)) {
             before = now;
             Thread.sleep(150);
         }
+        return listens("SHARDNUMSUB", key, sites);
     }
 
-    private Object scripts() {
-        Map<String, String> commands = section("commandstats");
-        return commands.get("cmdstat_evalsha") + "," + commands.get("cmdstat_eval");
+    private static boolean listens(String kind, String key, Site... sites) {
+        String question = "PUBSUB " + kind + " redisson_lock__channel:{" + key + "}";
+        return Stream.of(sites).anyMatch(site -> (Long) ((List<?>) site.control.run(question)).get(1) > 0);
     }
 
-    Map<String, String> section(String name) {
-        Map<String, String> fields = new TreeMap<>();
-        for (String line : control.run("INFO " + name).toString().split("\r\n")) {
-            String[] parts = line.split(":", 2);
-            fields.put(parts[0], parts[parts.length - 1]);
-        }
-        return fields;
+    private static String scripts(Site... sites) {
+        return Stream.of(sites).map(site -> site.field("cmdstat_evalsha") + site.field("cmdstat_eval")).toList().toString();
+    }
+
+    /** A field of INFO; empty if there is none. */
+    String field(String name) {
+        Matcher field = Pattern.compile("(?m)^" + name + ":(.*?)\\s*$").matcher(control.run("INFO everything").toString());
+        return field.find() ? field.group(1) : "";
     }
 
     /** Also when it hangs. */
     @Override
     public void close() {
         process.destroyForcibly();
-        for (RedissonClient client : clients) {
-            // Not waited for: its server is gone.
-            new Thread(() -> client.shutdown(0, 1, java.util.concurrent.TimeUnit.SECONDS)).start();
-        }
+        client.shutdownAsync();
+        // Not waited for: its server is gone.
+        clients.forEach(client -> new Thread(() -> client.shutdown(0, 1, TimeUnit.SECONDS)).start());
     }
 }

@@ -1,7 +1,7 @@
-import java.util.ArrayList;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CompletableFuture;
+import static org.redisson.config.ShardedSubscriptionMode.AUTO;
+import static org.redisson.config.ShardedSubscriptionMode.OFF;
+
+import java.util.stream.Stream;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
@@ -11,144 +11,98 @@ import org.redisson.config.SubscriptionMode;
 
 /** Redisson listens at a replica, and at nodes of a cluster. */
 final class Topologies {
-    private static final int NODES = 3;
+    private static final int SLOTS_OF_A_NODE = 16_384 / 3 + 1;
 
     private final Caller one = new Caller();
 
     void run() throws Exception {
         Table.chapter("With a replica, in a cluster");
-        replica();
-        cluster();
+        try (Site primary = new Site(); Site replica = new Site("--replicaof", "127.0.0.1", String.valueOf(primary.port))) {
+            replica(primary, replica);
+        }
+        String[] node = {"--cluster-enabled", "yes"};
+        try (Site first = new Site(node); Site second = new Site(node); Site third = new Site(node)) {
+            cluster(first, second, third);
+        }
     }
 
-    private void replica() throws Exception {
-        try (Site primary = new Site(); Site replica = new Site("--replicaof", "127.0.0.1", String.valueOf(primary.port))) {
-            Wait.until("the replica follows", () -> primary.section("replication").get("slave0") != null
-                && replica.section("replication").get("master_link_status").equals("up") ? 1 : null);
+    private void replica(Site primary, Site replica) throws Exception {
+        Wait.until("the replica follows", () -> !primary.field("slave0").isEmpty()
+            && replica.field("master_link_status").equals("up"));
+        primary.control.run("CONFIG SET kvlock.redisson-channel both");
+        Table.check("subscribed at a replica: LOCK.RELEASE, LOCK.FORCERELEASE", "woken within a second", () -> {
             RedissonClient reader = follower(primary, replica, false);
-            primary.control.run("CONFIG SET kvlock.redisson-channel both");
-            Table.check("subscribed at a replica: LOCK.RELEASE, LOCK.FORCERELEASE", "woken within a second", () -> {
-                long slowest = 0;
-                for (String release : List.of("LOCK.RELEASE %s alice", "LOCK.FORCERELEASE %s")) {
-                    RLock lock = reader.getLock(Group.key());
-                    primary.control.run("LOCK.ACQUIRE " + lock.getName() + " alice 60000");
-                    CompletableFuture<Long> sleeper = one.startTimed(lock::lock);
-                    replica.untilRedissonSleeps(lock.getName());
-                    long began = System.nanoTime();
-                    primary.control.run(String.format(release, lock.getName()));
-                    slowest = Math.max(slowest, (Wait.get(sleeper) - began) / 1_000_000);
-                    one.run(lock::unlock);
-                }
-                return Table.seen(slowest < Group.SOON_MS, slowest + " ms at most in 2");
-            });
-            for (boolean checks : new boolean[] {true, false}) {
-                Table.check("checkLockSyncedSlaves " + checks + ": 10 times lock() and unlock()",
-                    "WAIT is sent with each", () -> waits(primary, follower(primary, replica, checks)));
+            long slowest = 0;
+            for (String release : new String[] {"LOCK.RELEASE k alice", "LOCK.FORCERELEASE k"}) {
+                RLock lock = reader.getLock(Group.key());
+                Group.must(primary.control, lock.getName(), "LOCK.ACQUIRE k alice 60000");
+                Group.Slept slept = Group.sleep(one, lock,
+                    () -> Group.must(primary.control, lock.getName(), release), primary, replica);
+                slowest = Math.max(slowest, slept.ms());
             }
+            return Table.seen(slowest < Group.SOON_MS, slowest + " ms at most in 2");
+        });
+        for (boolean checks : new boolean[] {true, false}) {
+            Table.check("checkLockSyncedSlaves " + checks + ": 10 times lock() and unlock()", "WAIT is sent with each", () -> {
+                RLock lock = follower(primary, replica, checks).getLock(Group.key());
+                primary.control.run("CONFIG RESETSTAT");
+                for (int i = 0; i < 10; i++) {
+                    one.run(lock::lock, lock::unlock);
+                }
+                String calls = primary.field("cmdstat_wait").replaceAll("calls=(\\d+),.*", "$1");
+                return Table.seen(!calls.isEmpty() && Integer.parseInt(calls) >= 20, calls + " WAIT");
+            });
         }
     }
 
     private static RedissonClient follower(Site primary, Site replica, boolean checks) {
         Config config = Site.config().setCheckLockSyncedSlaves(checks);
-        config.useMasterSlaveServers().setMasterAddress(Site.url(primary.port)).addSlaveAddress(Site.url(replica.port))
+        config.useMasterSlaveServers().setMasterAddress(primary.url()).addSlaveAddress(replica.url())
             .setReadMode(ReadMode.SLAVE).setSubscriptionMode(SubscriptionMode.SLAVE);
         return primary.redisson(config);
     }
 
-    private Table.Seen waits(Site primary, RedissonClient client) throws Exception {
-        primary.control.run("CONFIG RESETSTAT");
-        RLock lock = client.getLock(Group.key());
-        for (int i = 0; i < 10; i++) {
-            one.run(lock::lock);
-            one.run(lock::unlock);
-        }
-        String calls = primary.section("commandstats").getOrDefault("cmdstat_wait", "calls=0,").replaceAll("calls=(\\d+),.*", "$1");
-        return Table.seen(Integer.parseInt(calls) >= 20, calls + " WAIT");
-    }
-
-    private void cluster() throws Exception {
-        List<Site> nodes = new ArrayList<>();
-        try {
-            for (int i = 0; i < NODES; i++) {
-                nodes.add(new Site("--cluster-enabled", "yes"));
-            }
-            join(nodes);
-            Table.check("cluster, Redisson's defaults: 10 keys, LOCK.RELEASE", "a sharded channel, woken within a second",
-                () -> woken(nodes, ShardedSubscriptionMode.AUTO, true));
-            Table.check("shardedSubscriptionMode OFF, redisson-channel auto", "not woken: at the end of the lease that it saw, 4 s",
-                () -> woken(nodes, ShardedSubscriptionMode.OFF, false));
-            Table.check("shardedSubscriptionMode OFF, redisson-channel both", "woken within a second", () -> {
-                nodes.forEach(node -> node.control.run("CONFIG SET kvlock.redisson-channel both"));
-                return woken(nodes, ShardedSubscriptionMode.OFF, true);
-            });
-        } finally {
-            nodes.forEach(Site::close);
-        }
-    }
-
-    private static void join(List<Site> nodes) throws Exception {
-        int slots = 16_384 / NODES + 1;
-        for (int i = 0; i < NODES; i++) {
-            int last = Math.min(16_383, (i + 1) * slots - 1);
-            nodes.get(i).control.run("CLUSTER ADDSLOTSRANGE " + i * slots + " " + last);
-            nodes.get(i).control.run("CLUSTER SET-CONFIG-EPOCH " + (i + 1));
-            nodes.get(i).control.run("CLUSTER MEET 127.0.0.1 " + nodes.get(0).port);
+    private void cluster(Site... nodes) throws Exception {
+        for (int i = 0; i < nodes.length; i++) {
+            int last = Math.min(16_384, (i + 1) * SLOTS_OF_A_NODE) - 1;
+            nodes[i].control.run("CLUSTER ADDSLOTSRANGE " + i * SLOTS_OF_A_NODE + " " + last);
+            nodes[i].control.run("CLUSTER SET-CONFIG-EPOCH " + (i + 1));
+            nodes[i].control.run("CLUSTER MEET 127.0.0.1 " + nodes[0].port);
         }
         for (Site node : nodes) {
             Wait.until("the cluster is there", () -> {
                 String info = node.control.run("CLUSTER INFO").toString();
-                return info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:" + NODES) ? 1 : null;
+                return info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:" + nodes.length);
             });
         }
+        Table.check("cluster, Redisson's defaults: 10 keys, LOCK.RELEASE", "a sharded channel, woken within a second",
+            () -> woken(AUTO, true, nodes));
+        Table.check("shardedSubscriptionMode OFF, redisson-channel auto", "not woken: at the end of the lease that it saw, 4 s",
+            () -> woken(OFF, false, nodes));
+        Table.check("shardedSubscriptionMode OFF, redisson-channel both", "woken within a second", () -> {
+            Stream.of(nodes).forEach(node -> node.control.run("CONFIG SET kvlock.redisson-channel both"));
+            return woken(OFF, true, nodes);
+        });
     }
 
-    private Table.Seen woken(List<Site> nodes, ShardedSubscriptionMode mode, boolean soon) throws Exception {
+    private Table.Seen woken(ShardedSubscriptionMode mode, boolean soon, Site... nodes) throws Exception {
         Config config = Site.config();
-        config.useClusterServers().addNodeAddress(Site.url(nodes.get(0).port)).setShardedSubscriptionMode(mode);
-        RedissonClient client = nodes.get(0).redisson(config);
+        config.useClusterServers().addNodeAddress(nodes[0].url()).setShardedSubscriptionMode(mode);
+        RedissonClient client = nodes[0].redisson(config);
         long slowest = 0;
-        int sharded = 0;
+        boolean good = true;
         for (int i = 0; i < (soon ? 10 : 1); i++) {
             RLock lock = client.getLock(Group.key());
-            Site node = owner(nodes, lock.getName());
+            Long slot = (Long) nodes[0].control.run("CLUSTER KEYSLOT " + lock.getName());
+            Redis node = nodes[(int) (slot / SLOTS_OF_A_NODE)].control;
             long began = System.nanoTime();
-            node.control.run("LOCK.ACQUIRE " + lock.getName() + " alice " + (soon ? 60_000 : 4_000));
-            CompletableFuture<Long> sleeper = one.startTimed(lock::lock);
-            sharded += untilSubscribed(nodes, lock.getName());
-            began = soon ? System.nanoTime() : began;
-            node.control.run("LOCK.RELEASE " + lock.getName() + " alice");
-            slowest = Math.max(slowest, (Wait.get(sleeper) - began) / 1_000_000);
-            one.run(lock::unlock);
+            Group.must(node, lock.getName(), "LOCK.ACQUIRE k alice " + (soon ? 60_000 : 4_000));
+            Group.Slept slept = Group.sleep(one, lock, () -> Group.must(node, lock.getName(), "LOCK.RELEASE k alice"), nodes);
+            long ms = soon ? slept.ms() : Wait.since(began);
+            good &= slept.sharded() == (mode == AUTO);
+            good &= soon ? ms < Group.SOON_MS : ms > 3_500 && ms < 4_000 + Group.SOON_MS;
+            slowest = Math.max(slowest, ms);
         }
-        boolean asExpected = mode == ShardedSubscriptionMode.OFF ? sharded == 0 : sharded == 10;
-        boolean inTime = soon ? slowest < Group.SOON_MS : slowest > 3_500 && slowest < 4_000 + Group.SOON_MS;
-        return Table.seen(asExpected && inTime, slowest + " ms at most, sharded channels: " + sharded);
-    }
-
-    /** 1 if it is a sharded channel to which Redisson has subscribed; 0 if a classic one. */
-    private static int untilSubscribed(List<Site> nodes, String key) throws Exception {
-        String channel = "redisson_lock__channel:{" + key + "}";
-        int sharded = Wait.until("Redisson waits for " + key, () -> {
-            for (Site node : nodes) {
-                for (int kind = 0; kind < 2; kind++) {
-                    List<?> answer = (List<?>) node.control.call("PUBSUB", kind == 1 ? "SHARDNUMSUB" : "NUMSUB", channel);
-                    if ((Long) answer.get(1) > 0) {
-                        return kind;
-                    }
-                }
-            }
-            return null;
-        });
-        owner(nodes, key).untilScriptsRest();
-        return sharded;
-    }
-
-    private static Site owner(List<Site> nodes, String key) {
-        Object answer = nodes.get(0).control.run("EXISTS " + key);
-        if (!(answer instanceof Redis.Refused moved)) {
-            return nodes.get(0);
-        }
-        int port = Integer.parseInt(moved.text().replaceAll(".*:", ""));
-        return nodes.stream().filter(node -> node.port == port).findFirst().orElseThrow();
+        return Table.seen(good, slowest + " ms at most" + (good ? ", channels as expected" : ""));
     }
 }

@@ -1,5 +1,5 @@
 import java.util.concurrent.Callable;
-import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
@@ -9,18 +9,11 @@ final class Wait {
 
     private Wait() {}
 
-    /** The first answer that is not null. */
-    static <T> T until(String what, Callable<T> look) throws Exception {
-        long began = System.nanoTime();
-        while (true) {
-            T seen = look.call();
-            if (seen != null) {
-                return seen;
-            }
+    static void until(String what, Callable<Boolean> look) throws Exception {
+        for (long began = System.nanoTime(); !look.call(); Thread.sleep(5)) {
             if (since(began) > PATIENCE_MS) {
                 throw new TimeoutException("waited in vain until " + what);
             }
-            Thread.sleep(5);
         }
     }
 
@@ -29,17 +22,12 @@ final class Wait {
         return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - nanoTime);
     }
 
-    /** Sleeps until so many milliseconds after that moment: for leases that are to end. */
-    static void untilAfter(long nanoTime, long ms) throws InterruptedException {
-        Thread.sleep(Math.max(0, ms - since(nanoTime)));
-    }
-
-    static <T> T get(CompletableFuture<T> future) throws Exception {
+    static <T> T get(Future<T> future) throws Exception {
         return future.get(PATIENCE_MS, TimeUnit.MILLISECONDS);
     }
 
     /** Whether it is still to come after that time. */
-    static boolean isPending(CompletableFuture<?> future, long ms) throws Exception {
+    static boolean isPending(Future<?> future, long ms) throws Exception {
         try {
             future.get(ms, TimeUnit.MILLISECONDS);
             return false;
