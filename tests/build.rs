@@ -1,9 +1,23 @@
-//! With `KVLOCK_SERVER` set, `on_each_server!` makes one test on that server, not three.
+//! A test for each transcript; and with `KVLOCK_SERVER` set, `on_each_server!` makes one test on that server,
+//! not three.
 
-fn main() {
+use std::env::{var, var_os};
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rustc-check-cfg=cfg(one_server)");
     println!("cargo::rerun-if-env-changed=KVLOCK_SERVER");
-    if std::env::var_os("KVLOCK_SERVER").is_some() {
+    if var_os("KVLOCK_SERVER").is_some() {
         println!("cargo::rustc-cfg=one_server");
     }
+    println!("cargo::rerun-if-changed=transcripts");
+    let mut names = Vec::new();
+    for file in fs::read_dir("transcripts")? {
+        let name = file?.file_name().into_string().map_err(|name| format!("{name:?}"))?;
+        names.push(name.trim_end_matches(".txt").to_owned());
+    }
+    let list = format!("transcripts!({});", names.join(", "));
+    Ok(fs::write(Path::new(&var("OUT_DIR")?).join("transcripts.rs"), list)?)
 }

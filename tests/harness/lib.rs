@@ -74,6 +74,7 @@ pub mod resp;
 pub mod server;
 mod shim;
 pub mod site;
+pub mod trail;
 pub mod transcript;
 pub mod wait;
 

@@ -2,62 +2,63 @@
 //!
 //! ```text
 //! # Two waiters are served in order; the second token is larger.
-//! !> proto both
-//! a> LOCK.ACQUIRE k alice 10000
-//! 1) (integer) {t1}
-//! 2) (integer) 1
-//! b> LOCK.WAIT k bob 10000 5000
-//! (blocked)
-//! a> LOCK.RELEASE k alice
-//! (integer) 0
-//! b< 1) (integer) {t2 > t1}
-//!    2) (integer) 1
+//! a> LOCK.ACQUIRE k alice 10000 -> [{t1}, 1]
+//! b> LOCK.WAIT k bob 10000 5000 -> (blocked)
+//! a> LOCK.RELEASE k alice -> 0
+//! b< [{t2 > t1}, 1]
 //! ```
 //!
 //! | line | means |
 //! |---|---|
 //! | `# …`, empty | nothing |
 //! | `== …` | a scene begins, with servers and clients of its own; what stands before the first is for all |
-//! | `!> proto 2`, `3`, `both` | the protocol of all clients; `both`, the default, plays it twice |
+//! | `!> proto 2`, `3` | the only protocol in which it is played; else it is both |
 //! | `!> config name value` | a line of configuration of the server |
 //! | `!> module name value` | an argument of the module |
 //! | `!> planted` | the module is the build that can be told to panic |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`; at the end both have the same data. And when a wait is granted, the key says the same |
+//! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ |
+//! | `!> cluster` | three nodes: that of slot 0, and another, whose clients are called `away…` |
 //! | `!> caller` | there is another module, which calls commands: see `caller.c` |
 //! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
 //! | `!> logged text` | the server has logged that |
+//! | `!> written A \| B` | it has written that to its append-only file since the last such line: see `trail.rs` |
 //! | `!> pass 150` | the server lives for that many milliseconds |
 //! | `!> settle` | all that was due on the server is done |
+//! | `!> restart` | the server is killed, with it go its clients, and starts with what it has on its disk |
+//! | `!> line k alice bob` | client `a` gets the lock `k` for alice, with the token `{k1}`, and `b` waits for it for bob: clients are called by the first letter of owners |
+//! | `!> served k bob carol` | bob has it, with the token `{k2}`, and nobody else; it is released, and carol has it, and so on |
 //! | `!> let X = text` | `$X` in the lines below stands for that |
 //! | `!> for X in a \| b` | `$X` in the lines up to `!> end` stands for one after the other; `1..9` are numbers |
 //! | `!> for X ; Y` | the same for several names; each turn is a line `!> \| a ; b` |
+//! | `!> story a long wait` | `!> a long wait` stands for the lines up to `!> end` |
+//! | `!> finally line` | each scene ends with that line |
 //! | `a> COMMAND …` | client `a` sends it, quoted as in redis-cli; `a` connects when it is first named |
-//! | `a> COMMAND … -> reply` | and its reply, in one line |
+//! | `a> COMMAND … -> reply` | and its reply |
 //! | `a>> COMMAND …` | `a` sends it in one write with its next command |
 //! | `a> (sent) COMMAND …` | `a` sends it, and the reply arrives later |
 //! | `a> (until) COMMAND …` | the same again and again, until the reply is the expected one |
 //! | `a> (field waiters) COMMAND …` | of the reply only that field is expected |
 //! | `a> (counted granted) -> 2` | a counter of the module, since the scene or the turn of the loop began |
 //! | `a> (close)`, `a> (reset)` | `a` closes its connection, or breaks it off, and the server has noticed |
-//! | `a> (wait-closed)` | the server has closed `a`'s connection |
-//! | `a> (blocked)` | the server shows `a` as blocked |
-//! | any other line | the expected reply, as redis-cli prints it; more of a reply in one line is indented |
+//! | any other line | the expected reply, or more of it |
 //! | `(blocked)` as a reply | the server shows the client as blocked |
 //! | `b< …` | what now arrives at `b`, which was blocked or has subscribed |
 //! | `b< (closed)` | the server closes `b`'s connection |
-//! | `b< (waits)` | `b` is blocked and was told nothing, after all that was due is done |
+//! | `b< (waits)`, `b< (nothing)` | after all that was due is done `b` was told nothing, and is blocked, or is not |
 //! | `b< (sent away)` | `b` is told that the server is no primary any more, or its connection ends |
 //!
-//! In an expected reply `{t}` is a whole number that gets the name `t`, or that it must have when it
-//! has one; `{u > t}` is compared too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number,
-//! `{900..1000}` one between, `{...}` anything, `{hex s}` the name of a session and `{hex8 s}` its first
-//! digits, `{id a}` the server's number for client `a`. In quotes, that counts only for a whole string:
-//! `"{t}"`. In a command `{t}`, `{id a}`, and `{port}` and `{replica}`, the servers' ports, are put in; `$MODULE` and
-//! `$PLANTED` are the files of the module and of the build that can be told to panic.
+//! A reply is written in one line: `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
+//! `["state", "held"]`, the same in RESP2 and RESP3; or as redis-cli prints it, for readers of the documents. If it
+//! goes on in the next line, that is indented. `_` is any reply but an error, `x || y` one of two, and ` (no more)`
+//! behind a grant says that it is over already.
 //!
-//! In one line a reply is `nil`, `5`, `"text"`, `OK`, `(error) …`, or an array or a map in brackets,
-//! `["state", "held"]`: the same in RESP2 and RESP3. `_` is any reply but an error, `x || y` one of two, and
-//! ` (no more)` behind a grant says that it is over already.
+//! In it `{t}` is a whole number that gets the name `t`, or that it must have when it has one; `{u > t}` is compared
+//! too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` one between, `{...}` anything,
+//! `{hex s}` the name of a session or a node and `{hex8 s}` its first digits, `{id a}` the server's number for client
+//! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
+//! `{away}`, the servers' ports, and `{module}` and `{planted}`, the files of the module and of the build that can be told
+//! to panic.
 //!
 //! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
 
@@ -67,53 +68,73 @@ mod play;
 mod stage;
 
 pub use parse::Transcript;
-pub use play::{Mismatch, play};
+pub use play::play;
 
 use crate::agree::{expect_same_data, expect_unharmed};
 use crate::clock::Clock;
+use crate::cluster::Cluster;
 use crate::kind::Kind;
 use crate::observe;
 use crate::options::Options;
 use crate::server::Server;
-use parse::Replica;
 use std::fs;
 use std::path::Path;
 
-/// Plays the file on servers with the module, in the protocols that it names, and panics with the
-/// place and the difference when something else is seen.
-pub fn run_file(path: &Path) {
-    run_file_on(path, &Kind::chosen());
-}
-
-/// The same on servers of that kind.
-pub fn run_file_on(path: &Path, kind: &Kind) {
+/// Plays the file on servers of that kind with the module, in the protocols that it names, and panics
+/// with the place and the difference when something else is seen.
+pub fn run_file(path: &Path, kind: &Kind) {
     let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     for scene in 0..Transcript::count(&text) {
         let transcript = Transcript::scene(&path.display().to_string(), &text, scene);
         let transcript = transcript.unwrap_or_else(|e| panic!("{e}"));
         for protocol in transcript.protocols.iter().copied() {
-            let clock = transcript.clock.then(Clock::new);
-            let (server, replica) = servers_for(&transcript, kind, clock.as_ref());
-            let played =
-                play::play_with(&server, replica.as_ref(), clock.as_ref(), &transcript, protocol);
-            played.unwrap_or_else(|mismatch| panic!("{kind}: {mismatch}"));
-            check_the_end(&transcript, &server, replica.as_ref());
+            run(&transcript, kind, protocol);
         }
+    }
+}
+
+fn run(transcript: &Transcript, kind: &Kind, protocol: u8) {
+    let clock = transcript.has("clock").then(Clock::new);
+    let plain = clock.iter().fold(Server::options().kind(kind), Options::clock);
+    let options = options(transcript, &plain);
+    let play = |servers: &[(&str, &Server)]| {
+        let played = play::play_on(servers, clock.as_ref(), transcript, protocol);
+        played.unwrap_or_else(|mismatch| panic!("{kind}: {mismatch}"));
+        servers.iter().for_each(|(_, server)| check_the_end(transcript, server));
+    };
+    if transcript.has("cluster") {
+        let cluster = Cluster::start_with(&options, 3, 0);
+        let home = cluster.node_for("{3560}");
+        let away = cluster.nodes().iter().find(|node| node.port() != home.port());
+        return play(&[("", home), ("away", away.expect("there are three"))]);
+    }
+    let server = options.start();
+    let follow = |replica: Options| {
+        let replica = replica.replica_of(&server).start();
+        let mut control = server.connect();
+        observe::wait_for_replica(&mut control, &mut replica.connect());
+        observe::wait_for_info(&mut control, "rdb_bgsave_in_progress", 0);
+        replica
+    };
+    let twin = || follow(plain.clone().config("repl-diskless-load", "swapdb"));
+    if transcript.has("twins") {
+        play(&[("", &server), ("replica", &twin()), ("second", &twin())]);
+    } else if transcript.has("twin") || transcript.has("replica") {
+        let plain = || follow(plain.clone().without_module());
+        let replica = if transcript.has("twin") { twin() } else { plain() };
+        play(&[("", &server), ("replica", &replica)]);
+        expect_same_data(&server, &replica);
+    } else {
+        play(&[("", &server)]);
     }
 }
 
 /// A server with the module and the configuration that the transcript asks for.
 pub fn server_for(transcript: &Transcript) -> Server {
-    servers_for(transcript, &Kind::chosen(), None).0
+    options(transcript, &Server::options()).start()
 }
 
-fn servers_for(
-    transcript: &Transcript,
-    kind: &Kind,
-    clock: Option<&Clock>,
-) -> (Server, Option<Server>) {
-    let plain = Server::options().kind(kind);
-    let plain = clock.into_iter().fold(plain, Options::clock);
+fn options(transcript: &Transcript, plain: &Options) -> Options {
     let with =
         |options: Options, more: &[(String, String)], add: fn(Options, &str, &str) -> Options| {
             more.iter().fold(options, |options, (name, value)| add(options, name, value))
@@ -121,23 +142,13 @@ fn servers_for(
     let options = with(plain.clone(), &transcript.config, |it, name, value| it.config(name, value));
     let options =
         with(options, &transcript.module, |it, name, value| it.module_config(name, value));
-    let options = if transcript.caller { options.caller("") } else { options };
-    let server = if transcript.planted { options.planted() } else { options }.start();
-    let replica = match transcript.replica {
-        Replica::None => return (server, None),
-        Replica::Plain => plain.without_module(),
-        Replica::Twin => plain.config("repl-diskless-load", "swapdb"),
-    };
-    let replica = replica.replica_of(&server).start();
-    let mut control = server.connect();
-    observe::wait_for_replica(&mut control, &mut replica.connect());
-    observe::wait_for_info(&mut control, "rdb_bgsave_in_progress", 0);
-    (server, Some(replica))
+    let options = if transcript.has("caller") { options.caller("") } else { options };
+    if transcript.has("planted") { options.planted() } else { options }
 }
 
-/// Nothing went wrong inside, and the replica has the same data.
-fn check_the_end(transcript: &Transcript, server: &Server, replica: Option<&Server>) {
-    if transcript.planted {
+/// Nothing went wrong inside.
+fn check_the_end(transcript: &Transcript, server: &Server) {
+    if transcript.has("planted") {
         return;
     }
     let mut control = server.connect();
@@ -146,8 +157,4 @@ fn check_the_end(transcript: &Transcript, server: &Server, replica: Option<&Serv
         assert!(seen.as_deref().is_none_or(|seen| seen == "0"), "{field} is {seen:?}");
     }
     expect_unharmed(server);
-    if let Some(replica) = replica {
-        expect_same_data(server, replica);
-        expect_unharmed(replica);
-    }
 }

@@ -1,98 +1,53 @@
 //! The file as steps.
 
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A parsed file, or one scene of it.
 #[derive(Clone, Debug, Default)]
 pub struct Transcript {
     pub(super) name: String,
-    pub(super) lines: Vec<String>,
+    lines: Vec<String>,
     pub(super) steps: Vec<Step>,
     /// In which protocols it is to be played.
-    pub protocols: Vec<u8>,
+    pub(super) protocols: Vec<u8>,
     /// Lines of configuration for the server.
-    pub config: Vec<(String, String)>,
+    pub(super) config: Vec<(String, String)>,
     /// Arguments of the module.
     pub(super) module: Vec<(String, String)>,
-    /// The replica of the server.
-    pub(super) replica: Replica,
+    /// Which servers, and which builds of the module, there are: the words without a value.
+    with: BTreeSet<String>,
     /// What stands for what in all lines.
     lets: Row,
-    /// Whether the module is the build that can be told to panic.
-    pub(super) planted: bool,
-    /// Whether another module is there that calls commands.
-    pub(super) caller: bool,
-    /// Whether the servers have a clock of their own.
-    pub(super) clock: bool,
+    /// Lines that a name stands for.
+    stories: BTreeMap<String, Vec<usize>>,
+    /// Lines with which each scene ends.
+    finally: Vec<(usize, String)>,
+    /// How many have had each lock since it was taken in a `line`.
+    served: BTreeMap<String, usize>,
+    /// Where a line may be more of a reply.
+    more_at: usize,
 }
 
-/// The replica of the server, which has the same data at the end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Replica {
-    #[default]
-    None,
-    /// One without the module: it knows nothing but what it is told.
-    Plain,
-    /// One that may become the primary.
-    Twin,
-}
-
-/// One client does something, or something comes to it.
-#[derive(Clone, Debug)]
+/// One client does something, or something comes to it, or to the server.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Step {
     /// Counted from 0.
     pub line: usize,
+    /// That line, with all put in that stands for something.
+    pub shown: String,
+    /// Empty where it is no client.
     pub client: String,
-    pub action: Action,
-    pub expected: Block,
-    /// Whether replies are written in one line.
-    pub compact: bool,
+    /// `>`, `>>`, `<`, or `!` where it is no client.
+    pub mark: &'static str,
+    /// What stands in parentheses, or after `!>`.
+    pub word: String,
+    /// The command, or what that word is about.
+    pub text: String,
+    /// The lines of the reply without what the file puts before them.
+    pub expected: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Command(String),
-    /// Sent in one write with the next command of that client.
-    Together(String),
-    /// Sent, and the reply arrives later.
-    Sent(String),
-    Until(String),
-    /// One field of the reply.
-    Field(String, String),
-    /// A counter of the module, since the scene or this turn of the loop began.
-    Counted(String),
-    Blocked,
-    Close,
-    Reset,
-    WaitClosed,
-    Arrives,
-    /// A turn of a loop begins.
-    Begin,
-    Pass(u64),
-    Settle,
-    /// The log of the server has a line with that.
-    Logged(String),
-    /// The servers' clock is that many milliseconds ahead.
-    Clock(i64),
-}
-
-/// An expected reply.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Block {
-    /// Its lines without what the file puts before them.
-    pub text: Vec<String>,
-    /// Where it stands in the file.
-    pub place: Range<usize>,
-}
-
-impl Step {
-    /// How far the lines of a reply that arrives by itself are moved to the right: `b< `.
-    pub(super) fn indent(&self) -> usize {
-        if self.action == Action::Arrives { self.client.len() + 2 } else { 0 }
-    }
-}
-
-/// Names of a loop with what they stand for in one turn.
+/// Names with what they stand for.
 type Row = Vec<(String, String)>;
 
 impl Transcript {
@@ -105,7 +60,7 @@ impl Transcript {
     }
 
     /// How many scenes a text has.
-    pub fn count(text: &str) -> usize {
+    pub(super) fn count(text: &str) -> usize {
         text.lines().filter(|line| line.starts_with("== ")).count().max(1)
     }
 
@@ -113,151 +68,207 @@ impl Transcript {
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
-    pub fn scene(name: &str, text: &str, index: usize) -> Result<Self, String> {
+    pub(super) fn scene(name: &str, text: &str, index: usize) -> Result<Self, String> {
         let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
         let mut starts: Vec<usize> =
             (0..lines.len()).filter(|line| lines[*line].starts_with("== ")).collect();
         starts.push(lines.len());
         let own = starts.get(index + 1).map_or(0..0, |end| starts[index]..*end);
-        let mut transcript =
-            Self { name: name.to_owned(), lines, protocols: vec![2, 3], ..Self::default() };
-        let mut numbers = (0..starts[0]).chain(own);
-        while let Some(number) = numbers.next() {
-            let at = |why| format!("{name}:{}: {why}", number + 1);
-            let Some(names) = transcript.lines[number].strip_prefix("!> for ") else {
-                transcript.line(number, &Row::new()).map_err(at)?;
-                continue;
-            };
-            let names = names.to_owned();
-            let end = |line: &usize| transcript.lines[*line] != "!> end";
-            let body: Vec<usize> = numbers.by_ref().take_while(end).collect();
-            transcript.turns(number, &names, &body).map_err(at)?;
+        let numbers: Vec<usize> = (0..starts[0]).chain(own).collect();
+        let name = name.to_owned();
+        let mut scene = Self { name, lines, protocols: vec![2, 3], ..Self::default() };
+        scene.play_lines(&numbers, &Row::new())?;
+        for (number, line) in std::mem::take(&mut scene.finally) {
+            scene.line(number, &line)?;
         }
-        Ok(transcript)
+        Ok(scene)
     }
 
-    /// The body of a loop, once for each row.
-    fn turns(&mut self, number: usize, names: &str, body: &[usize]) -> Result<(), String> {
-        let (names, rows) = match names.split_once(" in ") {
-            Some((name, values)) => (name, each(values)),
-            None => {
-                let rows = body.iter().filter_map(|line| self.lines[*line].strip_prefix("!> | "));
-                (names, rows.map(str::to_owned).collect::<Vec<_>>())
+    /// Whether it wants that: `replica`, `planted`, ….
+    pub(super) fn has(&self, word: &str) -> bool {
+        self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
+    }
+
+    fn play_lines(&mut self, numbers: &[usize], row: &Row) -> Result<(), String> {
+        let mut rest = numbers;
+        while let [number, others @ ..] = rest {
+            let at = |why: String| format!("{}:{}: {why}", self.name, number + 1);
+            let mut line = self.lines[*number].clone();
+            for (name, value) in row.iter().rev().chain(&self.lets) {
+                line = line.replace(name, value);
             }
-        };
-        let names: Vec<&str> = names.split(" ; ").collect();
-        for row in rows {
-            let values: Vec<&str> = row.split(" ; ").collect();
-            if values.len() != names.len() {
-                return Err(format!("{names:?} are not {row}"));
-            }
-            let row =
-                names.iter().zip(values).map(|(name, it)| (format!("${name}"), it.to_owned()));
-            let row: Row = row.collect();
-            self.push(number, "", Action::Begin);
-            for line in body {
-                self.line(*line, &row)?;
+            rest = others;
+            let block =
+                ["!> for ", "!> story "].into_iter().find_map(|word| line.strip_prefix(word));
+            let Some(head) = block else {
+                let at = at(String::new());
+                self.line(*number, &line).map_err(|why| at + &why)?;
+                continue;
+            };
+            let length = self.block(others).ok_or_else(|| at("it has no end".to_owned()))?;
+            let body = &others[..length];
+            rest = &others[length + 1..];
+            if line.starts_with("!> story ") {
+                self.stories.insert(head.to_owned(), body.to_vec());
+            } else {
+                self.turns(*number, head, body, row)?;
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, line: usize, client: &str, action: Action) -> &mut Step {
-        self.steps.push(Step {
-            line,
-            client: client.to_owned(),
-            action,
-            expected: Block { text: Vec::new(), place: line + 1..line + 1 },
-            compact: false,
-        });
+    /// How many lines there are before the end of a block.
+    fn block(&self, lines: &[usize]) -> Option<usize> {
+        let mut depth = 1;
+        lines.iter().position(|number| {
+            let line = &self.lines[*number];
+            depth += i32::from(line.starts_with("!> for ")) - i32::from(line == "!> end");
+            depth == 0
+        })
+    }
+
+    /// The body of a loop, once for each row.
+    fn turns(
+        &mut self,
+        number: usize,
+        head: &str,
+        body: &[usize],
+        row: &Row,
+    ) -> Result<(), String> {
+        let of_table = body.iter().take_while(|it| self.lines[**it].starts_with(['!', '#']));
+        let rows = of_table.filter_map(|it| self.lines[*it].strip_prefix("!> | "));
+        let (names, values) = match head.split_once(" in ") {
+            Some((name, values)) => (name, each(values)),
+            None => (head, rows.map(str::to_owned).collect()),
+        };
+        let names: Vec<&str> = names.split(" ; ").collect();
+        for values in values {
+            let values: Vec<&str> = values.split(" ; ").collect();
+            if values.len() != names.len() {
+                return Err(format!("{}:{}: {names:?} are not {values:?}", self.name, number + 1));
+            }
+            let own =
+                names.iter().zip(values).map(|(name, it)| (format!("${name}"), it.to_owned()));
+            let row: Row = row.iter().cloned().chain(own).collect();
+            self.push(number, "!", "turn");
+            self.play_lines(body, &row)?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, line: usize, mark: &'static str, word: &str) -> &mut Step {
+        self.more_at = line + 1;
+        self.steps.push(Step { line, mark, word: word.to_owned(), ..Step::default() });
         self.steps.last_mut().expect("it was just put there")
     }
 
-    fn line(&mut self, number: usize, row: &Row) -> Result<(), String> {
-        let mut line = self.lines[number].clone();
-        for (name, value) in row.iter().chain(&self.lets) {
-            line = line.replace(name, value);
-        }
+    fn line(&mut self, number: usize, line: &str) -> Result<(), String> {
         if line.is_empty() || line.starts_with(['#', '=']) || line.starts_with("!> | ") {
             return Ok(());
         }
         if let Some(directive) = line.strip_prefix("!> ") {
             return self.directive(number, directive);
         }
-        let Some((client, mark, rest)) = addressed(&line) else {
-            return self.more_of_a_reply(number, &line);
+        let Some((client, mark, rest)) = addressed(line) else {
+            return self.more_of_a_reply(number, line);
         };
-        if mark == "<" {
-            let step = self.push(number, client, Action::Arrives);
-            step.expected = Block { text: vec![rest.to_owned()], place: number..number + 1 };
-            step.compact = !is_long(rest);
-            return Ok(());
+        let (rest, reply) = match rest.rsplit_once(" ->") {
+            _ if mark == "<" => ("", Some(rest)),
+            Some((rest, reply)) => (rest, Some(reply)),
+            None => (rest, None),
+        };
+        let (word, text) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+            Some((word, command)) => (word, command.trim_start()),
+            None => ("", rest),
+        };
+        let kind = word.split(' ').next().unwrap_or_default();
+        let alone = ["close", "reset", "counted"].contains(&kind);
+        let known = alone || ["", "sent", "until", "field"].contains(&kind);
+        if !known || mark != "<" && alone != text.is_empty() {
+            return Err(format!("unknown action {rest}"));
         }
-        let (rest, reply) =
-            rest.rsplit_once(" ->").map_or((rest, None), |(rest, reply)| (rest, Some(reply)));
-        let step = self.push(number, client, action(mark, rest)?);
-        if let Some(reply) = reply {
-            step.compact = true;
-            step.expected =
-                Block { text: vec![reply.trim().to_owned()], place: number..number + 1 };
-        }
+        let step = self.push(number, mark, word);
+        step.shown = line.to_owned();
+        step.client = client.to_owned();
+        step.text = text.to_owned();
+        step.expected = reply.into_iter().map(|reply| reply.trim().to_owned()).collect();
         Ok(())
     }
 
     fn more_of_a_reply(&mut self, number: usize, line: &str) -> Result<(), String> {
-        let step = self.steps.last_mut().ok_or("a reply to nothing")?;
-        let indent = if step.compact { 1 } else { step.indent() };
-        let block = &mut step.expected;
-        if block.place.end != number {
-            return Err("a reply must follow its command without a gap".to_owned());
+        let right = self.more_at == number;
+        let step = self.steps.last_mut().filter(|_| right);
+        let step = step.ok_or("a reply must follow its command without a gap")?;
+        // Of what arrives the lines are moved to the right by `b< `.
+        let margin = if step.mark == "<" { step.client.len() + 2 } else { 0 };
+        if !line.get(..margin).is_some_and(|margin| margin.trim().is_empty()) {
+            return Err(format!("the line must be indented by {margin}"));
         }
-        let (margin, text) = line.split_at_checked(indent).ok_or("too short for its indent")?;
-        if !margin.trim().is_empty() {
-            return Err(format!("the line must be indented by {indent}"));
-        }
-        match block.text.last_mut() {
-            Some(last) if step.compact => {
-                *last = format!("{last} {}", text.trim()).trim_start().to_owned();
-            }
-            _ => block.text.push(text.to_owned()),
-        }
-        block.place.end = number + 1;
+        step.expected.push(line[margin..].to_owned());
+        self.more_at += 1;
         Ok(())
     }
 
     fn directive(&mut self, number: usize, directive: &str) -> Result<(), String> {
-        let pair = |setting: &str| {
-            let pair = setting.split_once(' ').ok_or("it wants a name and a value")?;
+        let pair = |setting: &str, between: &str| {
+            let pair = setting.split_once(between).ok_or("it wants a name and a value")?;
             Ok::<_, String>((pair.0.to_owned(), pair.1.to_owned()))
         };
-        match directive.split_once(' ').unwrap_or((directive, "")) {
-            ("proto", "2") => self.protocols = vec![2],
-            ("proto", "3") => self.protocols = vec![3],
-            ("proto", "both") => self.protocols = vec![2, 3],
-            ("config", setting) => self.config.push(pair(setting)?),
-            ("module", setting) => self.module.push(pair(setting)?),
-            ("let", setting) => {
-                let (name, value) = setting.split_once(" = ").ok_or("let wants NAME = text")?;
-                self.lets.push((format!("${name}"), value.to_owned()));
+        let (word, text) = directive.split_once(' ').unwrap_or((directive, ""));
+        match word {
+            "proto" => {
+                let known = text.parse().ok().filter(|protocol| [2, 3].contains(protocol));
+                self.protocols = vec![known.ok_or("there is no such protocol")?];
             }
-            ("replica", "") => self.replica = Replica::Plain,
-            ("twin", "") => self.replica = Replica::Twin,
-            ("planted", "") => self.planted = true,
-            ("caller", "") => self.caller = true,
-            ("logged", text) => drop(self.push(number, "", Action::Logged(text.to_owned())).line),
-            ("clock", ms) => {
-                let ms = ms.parse().map_err(|_| "clock wants milliseconds".to_owned())?;
-                self.push(number, "", Action::Clock(ms));
-                self.clock = true;
+            "config" => self.config.push(pair(text, " ")?),
+            "module" => self.module.push(pair(text, " ")?),
+            "let" => {
+                let (name, value) = pair(text, " = ")?;
+                self.lets.push((format!("${name}"), value));
             }
-            ("settle", "") => drop(self.push(number, "", Action::Settle).line),
-            ("pass", ms) => {
-                let ms = ms.parse().map_err(|_| "pass wants milliseconds".to_owned())?;
-                self.push(number, "", Action::Pass(ms));
+            "replica" | "twin" | "twins" | "cluster" | "planted" | "caller" => {
+                self.with.insert(word.to_owned());
             }
-            _ => return Err(format!("unknown directive: {directive}")),
+            "finally" => self.finally.push((number, text.to_owned())),
+            "line" | "served" => self.in_line(number, word, text)?,
+            "clock" | "logged" | "pass" | "restart" | "settle" | "written" => {
+                let step = self.push(number, "!", word);
+                step.shown = format!("!> {directive}");
+                step.text = text.to_owned();
+            }
+            _ => {
+                let story = self.stories.get(directive).ok_or("there is no such story")?;
+                self.play_lines(&story.clone(), &Row::new())?;
+            }
         }
         Ok(())
+    }
+
+    /// `line k alice bob`: alice has the lock, and bob waits for it. `served k bob carol`: the first in line
+    /// has it and nobody else, and when it is released the next. Clients are called by the first letter of
+    /// owners, tokens by the key.
+    fn in_line(&mut self, number: usize, word: &str, text: &str) -> Result<(), String> {
+        let mut owners = text.split(' ');
+        let key = owners.next().unwrap_or_default();
+        let owners: Vec<&str> = owners.collect();
+        let mut lines = Vec::new();
+        for (at, owner) in owners.iter().enumerate() {
+            let client = &owner[..1];
+            let count = self.served.entry(key.to_owned()).or_default();
+            if word == "line" && at == 0 {
+                *count = 1;
+                lines.push(format!("a> LOCK.ACQUIRE {key} {owner} 600000 -> [{{{key}1}}, 1]"));
+            } else if word == "line" {
+                lines.push(format!("{client}> LOCK.WAIT {key} {owner} 600000 0 -> (blocked)"));
+            } else {
+                *count += 1;
+                lines.push(format!("{client}< [{{{key}{count} > {key}{}}}, 1]", *count - 1));
+                lines
+                    .extend(owners[at + 1..].iter().map(|next| format!("{}< (waits)", &next[..1])));
+                lines.push(format!("a> LOCK.RELEASE {key} {owner} -> 0"));
+            }
+        }
+        lines.iter().try_for_each(|line| self.line(number, line))
     }
 }
 
@@ -270,15 +281,8 @@ fn each(values: &str) -> Vec<String> {
     numbers.unwrap_or_else(|| values.split(" | ").map(str::to_owned).collect())
 }
 
-/// Whether a reply is written as redis-cli does, one line for each element.
-fn is_long(reply: &str) -> bool {
-    let after = reply.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
-    let numbered = after.len() < reply.trim_start().len() && after.starts_with([')', '#', '~']);
-    numbered || ["(integer)", "(nil)", "(empty"].iter().any(|it| reply.starts_with(it))
-}
-
 /// `name> rest`, `name>> rest` or `name< rest`, where the name is letters and digits.
-fn addressed(line: &str) -> Option<(&str, &str, &str)> {
+fn addressed(line: &str) -> Option<(&str, &'static str, &str)> {
     let end = line.find(|c: char| !c.is_ascii_alphanumeric()).filter(|&end| end > 0)?;
     let (name, rest) = line.split_at(end);
     let mark = [">>", ">", "<"].into_iter().find(|mark| rest.starts_with(mark))?;
@@ -287,61 +291,51 @@ fn addressed(line: &str) -> Option<(&str, &str, &str)> {
     Some((name, mark, rest))
 }
 
-fn action(mark: &str, rest: &str) -> Result<Action, String> {
-    let (word, command) = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
-        Some((word, command)) => (word, command.trim_start().to_owned()),
-        None => ("", rest.to_owned()),
-    };
-    match (word.split_once(' ').unwrap_or((word, "")), command.is_empty()) {
-        (("close", ""), true) => Ok(Action::Close),
-        (("reset", ""), true) => Ok(Action::Reset),
-        (("wait-closed", ""), true) => Ok(Action::WaitClosed),
-        (("blocked", ""), true) => Ok(Action::Blocked),
-        (("counted", field), true) => Ok(Action::Counted(field.to_owned())),
-        (("until", ""), false) => Ok(Action::Until(command)),
-        (("sent", ""), false) => Ok(Action::Sent(command)),
-        (("field", field), false) => Ok(Action::Field(field.to_owned(), command)),
-        (("", ""), false) if mark == ">>" => Ok(Action::Together(command)),
-        (("", ""), false) => Ok(Action::Command(command)),
-        (("", ""), true) => Err("a command is missing".to_owned()),
-        _ => Err(format!("unknown action {rest}")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn commands_and_replies_are_told_apart() {
-        let text = "# c\n!> proto both\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\nbob< 1) z\n     2) u\n";
-        let transcript = Transcript::parse("t", text).unwrap();
-        assert_eq!(transcript.protocols, [2, 3]);
-        assert_eq!(transcript.config, [("maxmemory".to_owned(), "1mb".to_owned())]);
-        let [first, second] = &transcript.steps[..] else { panic!("{transcript:?}") };
-        assert_eq!(first.action, Action::Command("INFO".into()));
-        assert_eq!(first.expected.text, ["1) x", "   2) y"]);
-        assert_eq!(
-            (&second.action, second.expected.text.join("|")),
-            (&Action::Arrives, "1) z|2) u".to_owned())
-        );
+    /// Each step as mark, word and text, with what is expected.
+    fn steps(text: &str, scene: usize) -> Vec<String> {
+        let steps = Transcript::scene("t", text, scene).unwrap().steps;
+        let shown = |it: &Step| {
+            let parts = [&it.client, it.mark, &it.word, &it.text, &it.expected.join("|")];
+            parts.map(str::to_owned).join(" ").trim().to_owned()
+        };
+        steps.iter().map(shown).collect()
     }
 
     #[test]
-    fn scenes_loops_and_replies_in_one_line() {
-        let text = "!> replica\n== one\na> PING -> PONG\n== two\n!> for X ; Y\n!> | 1 ; 2\n!> | 3 ; 4\n\
-                    a>> SET k $X -> OK\na> GET k\n    -> x\nb< [\"$Y\",\n   5]\n!> end\n!> pass 7\n";
-        let two = Transcript::scene("t", &text.replace("\n    ->", " ->"), 1).unwrap();
-        assert_eq!((two.replica, Transcript::count(text)), (Replica::Plain, 2));
-        let actions: Vec<_> = two.steps.iter().map(|step| step.action.clone()).collect();
-        let turn = |x| {
-            let set = Action::Together(format!("SET k {x}"));
-            [Action::Begin, set, Action::Command("GET k".into()), Action::Arrives]
+    fn commands_and_replies_are_told_apart() {
+        let text = "# c\n!> config maxmemory 1mb\n\na> INFO\n1) x\n   2) y\nbob< 1) z\n     2) u\n";
+        let config = Transcript::parse("t", text).unwrap().config;
+        assert_eq!(config, [("maxmemory".to_owned(), "1mb".to_owned())]);
+        assert_eq!(steps(text, 0), ["a >  INFO 1) x|   2) y", "bob <   1) z|2) u"]);
+    }
+
+    #[test]
+    fn scenes_loops_and_stories_are_told_out() {
+        let text = "!> replica\n!> finally a> PING\n== one\na> TIME -> _\n== two\n!> story set\na>> SET k v -> OK\n!> end\n\
+                    !> for X ; Y\n!> | 1 ; 2\n!> | 3 ; 4\n!> set\n!> for Z in 1..2\na> GET $X$Z -> [$Y,\n    5]\n!> end\n!> end\n!> pass 7\n";
+        assert!(Transcript::parse("t", text).unwrap().has("replica"));
+        assert_eq!((steps(text, 0).len(), Transcript::count(text)), (2, 2));
+        let turn = |x, y: u8| {
+            let get = |z| ["! turn".to_owned(), format!("a >  GET {x}{z} [{y},|    5]")];
+            let [first, second] = [1, 2].map(get);
+            let begin = ["! turn".to_owned(), "a >>  SET k v OK".to_owned()];
+            [begin, first, second].concat()
         };
-        assert_eq!(actions[..4], turn(1));
-        assert_eq!(actions[4..8], turn(3));
-        assert_eq!(actions[8..], [Action::Pass(7)]);
-        assert_eq!(two.steps[7].expected.text, ["[\"4\", 5]"]);
+        let end = ["! pass 7", "a >  PING"].map(str::to_owned).to_vec();
+        assert_eq!(steps(text, 1), [turn(1, 2), turn(3, 4), end].concat());
+    }
+
+    #[test]
+    fn who_stands_in_line_is_told_out() {
+        let text = "!> line k alice bob carol\n!> served k bob carol\n";
+        let told = "a> LOCK.ACQUIRE k alice 600000 -> [{k1}, 1]\nb> LOCK.WAIT k bob 600000 0 -> (blocked)\n\
+                    c> LOCK.WAIT k carol 600000 0 -> (blocked)\nb< [{k2 > k1}, 1]\nc< (waits)\na> LOCK.RELEASE k bob -> 0\n\
+                    c< [{k3 > k2}, 1]\na> LOCK.RELEASE k carol -> 0\n";
+        assert_eq!(steps(text, 0), steps(told, 0));
     }
 
     #[test]
@@ -351,6 +345,8 @@ mod tests {
             ("a> PING\n\nPONG", 3),
             ("!> proto 4", 1),
             ("# c\na> (dance)", 2),
+            ("!> dance", 1),
+            ("!> for X in 1 | 2", 1),
             ("b< 1) z\n2) u", 2),
         ] {
             let error = Transcript::parse("t", text).unwrap_err();

@@ -1,118 +1,74 @@
-//! Expected lines with placeholders in them.
+//! Expected replies with placeholders in them.
 
+use super::stage::Seen;
+use crate::module_file;
+use regex::{Captures, Regex};
 use std::collections::HashMap;
 
-/// The numbers that have got a name so far. Clients are in it as `id a`, what sessions are called as
-/// `hex s`.
-pub(super) type Names = HashMap<String, i128>;
+/// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session
+/// or a node of a cluster is called.
+pub(super) type Names = HashMap<String, String>;
 
-/// Whether the lines fit; names that they bind are kept only if all of them do.
-pub(super) fn matches(expected: &[String], seen: &[String], names: &mut Names) -> bool {
+/// Behind a grant that is over by the time its reply is read.
+pub(super) const NO_MORE: &str = " (no more)";
+
+/// Whether what was seen is what is expected, in one line or as redis-cli prints it: one of those
+/// between `||`, or with `_` any reply that is no error. Names are bound if it is.
+pub(super) fn fits(expected: &[String], seen: &Seen, names: &mut Names) -> bool {
+    let line = in_one_line(expected);
+    match seen {
+        Err(note) => line == *note,
+        Ok(reply) if line == "_" => !reply.is_error(),
+        Ok(reply) => {
+            let line = line.strip_suffix(NO_MORE).unwrap_or(&line);
+            line.split(" || ").any(|one| matches(one, &reply.line(), names))
+                || matches(&expected.join("\n"), &reply.to_string(), names)
+        }
+    }
+}
+
+/// A reply that is written in several lines, as one.
+pub(super) fn in_one_line(expected: &[String]) -> String {
+    expected.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ").trim().to_owned()
+}
+
+/// Whether a text is the expected one; names that it binds are kept only if all of it is.
+fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
+    let mut pattern = String::from("^");
+    let mut insides = Vec::new();
+    let mut rest = expected;
+    while let Some((before, inside, after)) = braces(rest) {
+        pattern += &regex::escape(before);
+        pattern += &match inside.split_once(' ') {
+            _ if !is_placeholder(before, inside) => regex::escape(&format!("{{{inside}}}")),
+            _ if inside == "..." => ".*?".to_owned(),
+            Some(("hex8", name)) => {
+                names.get(&format!("hex {name}")).map_or("$.", |it| &it[..8]).to_owned()
+            }
+            _ => {
+                insides.push(inside);
+                "(-?[0-9a-f]+)".to_owned()
+            }
+        };
+        rest = after;
+    }
+    pattern += &regex::escape(rest);
+    let pattern = Regex::new(&(pattern + "$")).expect("only what is escaped, and groups");
+    let Some(found) = pattern.captures(seen) else { return false };
     let mut bound = names.clone();
-    let fit = expected.len() == seen.len()
-        && expected.iter().zip(seen).all(|(e, s)| line_matches(e, s, &mut bound));
+    let texts = found.iter().skip(1).flatten();
+    let fit =
+        insides.iter().zip(texts).all(|(inside, text)| accepts(inside, text.as_str(), &mut bound));
     if fit {
         *names = bound;
     }
     fit
 }
 
-/// Whether one line fits, and binds what it names.
-pub(super) fn line_matches(expected: &str, seen: &str, names: &mut Names) -> bool {
-    let (mut seen, mut anything) = (seen, false);
-    for piece in pieces(expected) {
-        seen = match piece {
-            Piece::Text("") if anything => "",
-            Piece::Text(text) => {
-                let from = if std::mem::take(&mut anything) { seen.find(text) } else { Some(0) };
-                match from.and_then(|from| seen[from..].strip_prefix(text)) {
-                    Some(rest) => rest,
-                    None => return false,
-                }
-            }
-            Piece::Placeholder("...") => {
-                anything = true;
-                seen
-            }
-            Piece::Placeholder(inside) if inside.starts_with("hex") => {
-                match hex_matches(inside, seen, names) {
-                    Some(rest) => rest,
-                    None => return false,
-                }
-            }
-            Piece::Placeholder(inside) => {
-                let digits = seen
-                    .bytes()
-                    .enumerate()
-                    .take_while(|(i, b)| b.is_ascii_digit() || *i == 0 && *b == b'-')
-                    .count();
-                let (number, rest) = seen.split_at(digits);
-                match number.parse::<i64>().map(i128::from) {
-                    Ok(number) if accepts(inside, number, names) => rest,
-                    _ => return false,
-                }
-            }
-        };
-    }
-    seen.is_empty()
-}
-
-/// A command with the known names put in; other braces stay as they are.
-pub(super) fn fill_in(command: &str, names: &Names) -> String {
-    let mut filled = String::new();
-    let mut rest = command;
-    while let Some((before, inside, after)) = braces(rest) {
-        filled.push_str(before);
-        match names.get(inside) {
-            Some(number) if inside.starts_with("hex ") => filled.push_str(&hex(*number)),
-            Some(number) => filled.push_str(&number.to_string()),
-            None => filled.extend(["{", inside, "}"]),
-        }
-        rest = after;
-    }
-    filled + rest
-}
-
-/// `{hex s}` is all 32 digits of a session's name, `{hex8 s}` the first eight of one that is known.
-fn hex_matches<'a>(inside: &str, seen: &'a str, names: &mut Names) -> Option<&'a str> {
-    let (kind, name) = inside.split_once(' ')?;
-    let name = format!("hex {name}");
-    if kind == "hex8" {
-        return seen.strip_prefix(&hex(*names.get(&name)?)[..8]);
-    }
-    let (digits, rest) = seen.split_at_checked(32)?;
-    let number = u128::from_str_radix(digits, 16).ok()?.cast_signed();
-    (*names.entry(name).or_insert(number) == number).then_some(rest)
-}
-
-fn hex(number: i128) -> String {
-    format!("{number:032x}")
-}
-
-enum Piece<'a> {
-    Text(&'a str),
-    Placeholder(&'a str),
-}
-
-/// Braces count outside of quotes, and in quotes around the whole string, or all of it but the `t` with
-/// which a stored token begins.
-fn pieces(expected: &str) -> Vec<Piece<'_>> {
-    let mut pieces = Vec::new();
-    let mut rest = expected;
-    let mut quoted = false;
-    while let Some((before, inside, after)) = braces(rest) {
-        quoted ^= before.matches('"').count() % 2 == 1;
-        let whole = before.ends_with('"') || before.ends_with("\"t");
-        if quoted && !(whole && after.starts_with('"')) {
-            let end = before.len() + inside.len() + 2;
-            pieces.push(Piece::Text(&rest[..end]));
-        } else {
-            pieces.extend([Piece::Text(before), Piece::Placeholder(inside)]);
-        }
-        rest = after;
-    }
-    pieces.push(Piece::Text(rest));
-    pieces
+/// Braces in the middle of a word belong to it; a token is stored behind a `t`.
+fn is_placeholder(before: &str, inside: &str) -> bool {
+    let in_a_word = before.ends_with(|c: char| c.is_alphanumeric() || c == ':');
+    inside == "..." || !in_a_word || before.ends_with("\"t")
 }
 
 /// Text before the first `{…}`, what is inside, and the rest.
@@ -122,141 +78,97 @@ fn braces(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, inside, after))
 }
 
-fn accepts(inside: &str, number: i128, names: &mut Names) -> bool {
-    if inside == "_" {
-        return true;
-    }
+fn accepts(inside: &str, text: &str, names: &mut Names) -> bool {
+    let number = |word: &str| {
+        let word = names.get(word).map_or(word, String::as_str);
+        word.parse::<i128>().ok()
+    };
+    let compared = |than: &str, holds: fn(&i128, &i128) -> bool| {
+        number(text).zip(number(than)).is_some_and(|(it, than)| holds(&it, &than))
+    };
     if let Some((low, high)) = inside.split_once("..") {
-        return value(low, names) <= Some(number)
-            && value(high, names).is_some_and(|high| number <= high);
+        return compared(low, i128::ge) && compared(high, i128::le);
     }
-    let (name, condition) = match inside.split_once(' ') {
-        Some((name, condition)) if name != "id" => (name, Some(condition)),
-        _ => (inside, None),
+    let (name, holds) = match inside.split(' ').collect::<Vec<_>>()[..] {
+        [name, ">", than] => (name, compared(than, i128::gt)),
+        [name, ">=", than] => (name, compared(than, i128::ge)),
+        [name, "<", than] => (name, compared(than, i128::lt)),
+        [name, "<=", than] => (name, compared(than, i128::le)),
+        _ => (inside, true),
     };
-    let holds = condition.is_none_or(|condition| compare(number, condition, names));
-    // A client that never connected has no number, and gets none here.
-    let known = name.starts_with("id ") || names.contains_key(name);
-    if known {
-        return holds && names.get(name) == Some(&number);
-    }
-    if name != "_" && holds {
-        names.insert(name.to_owned(), number);
-    }
-    holds
-}
-
-fn compare(number: i128, condition: &str, names: &Names) -> bool {
-    let Some((operator, operand)) = condition.split_once(' ') else {
-        return false;
+    let right = match name.starts_with("hex ") {
+        true => text.len() >= 32,
+        false => text.parse::<i64>().is_ok(),
     };
-    let Some(operand) = value(operand, names) else {
-        return false;
-    };
-    match operator {
-        ">" => number > operand,
-        ">=" => number >= operand,
-        "<" => number < operand,
-        "<=" => number <= operand,
-        _ => false,
-    }
-}
-
-fn value(text: &str, names: &Names) -> Option<i128> {
-    text.parse().ok().or_else(|| names.get(text).copied())
-}
-
-/// Whether a reply is the expected one: one of those between `||`, or with `_` any that is no error.
-pub(super) fn fits(expected: &[String], seen: &[String], names: &mut Names) -> bool {
-    match (expected, seen) {
-        ([one], [seen]) if one == "_" => !seen.starts_with("(error)"),
-        ([one], _) if one.contains(" || ") => {
-            one.split(" || ").any(|one| matches(&[one.to_owned()], seen, names))
+    match names.get(name) {
+        Some(known) => holds && known == text,
+        // A client that never connected has no number, and gets none here.
+        None if name.starts_with("id ") => false,
+        None => {
+            if name != "_" && right && holds {
+                names.insert(name.to_owned(), text.to_owned());
+            }
+            right && holds
         }
-        ([one], _) => {
-            let one = one.strip_suffix(NO_MORE).unwrap_or(one).to_owned();
-            matches(&[one], seen, names)
-        }
-        _ => matches(expected, seen, names),
     }
 }
 
-/// Behind a grant that is over by the time its reply is read.
-pub(super) const NO_MORE: &str = " (no more)";
+/// A command with the known names put in; other braces stay as they are.
+pub(super) fn fill_in(command: &str, names: &Names) -> String {
+    let braces = Regex::new(r"\{([^{}]*)\}").expect("it is one");
+    let known = |braces: &Captures<'_>| match &braces[1] {
+        "module" => module_file::path().display().to_string(),
+        "planted" => module_file::planted_path().display().to_string(),
+        name => names.get(name).cloned().unwrap_or_else(|| braces[0].to_owned()),
+    };
+    braces.replace_all(command, known).into_owned()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn fits(expected: &str, seen: &str, names: &mut Names) -> bool {
-        matches(&[expected.to_owned()], &[seen.to_owned()], names)
-    }
-
     #[test]
     fn a_name_is_bound_once_and_then_compared() {
-        let names = &mut Names::from([("id a".to_owned(), 7)]);
-        assert!(fits("1) (integer) {t1}", "1) (integer) 500", names));
-        assert!(fits("(integer) {t1}", "(integer) 500", names));
-        assert!(!fits("(integer) {t1}", "(integer) 501", names));
-        assert!(!fits("{t2 > t1}", "500", names) && !names.contains_key("t2"));
-        assert!(fits("{t2 > t1}", "501", names) && fits("{t2}", "501", names));
-        assert!(
-            fits("{_}", "-3", names) && fits("{_ < 0}", "-3", names) && !fits("{_}", "x", names)
-        );
-        assert!(
-            fits("{900..1000}", "900", names)
-                && !fits("{900..1000}", "1001", names)
-                && !fits("{900..1000}", "899", names)
-        );
-        assert!(
-            fits("{id a}", "7", names)
-                && !fits("{id a}", "8", names)
-                && !fits("{id b}", "8", names)
-        );
+        let names = &mut Names::from([("id a".to_owned(), "7".to_owned())]);
+        let mut fits = |expected, seen| matches(expected, seen, names);
+        assert!(fits("1) (integer) {t1}", "1) (integer) 500"));
+        assert!(fits("[{t1}, nil]", "[500, nil]") && !fits("{t1}", "501"));
+        assert!(!fits("{t2 > t1}", "500"));
+        assert!(fits("{t2 > t1}", "501") && fits("{t2}", "501"));
+        assert!(fits("{_}", "-3") && fits("{_ < 0}", "-3") && !fits("{_}", "ff"));
+        assert!(fits("{900..1000}", "900") && !fits("{900..t2}", "502"));
+        assert!(!fits("{900..1000}", "1001") && !fits("{900..1000}", "899"));
+        assert!(fits("{id a}", "7") && !fits("{id a}", "8") && !fits("{id b}", "8"));
     }
 
     #[test]
-    fn the_name_of_a_session_is_thirty_two_digits() {
+    fn the_name_of_a_session_is_thirty_two_digits_or_more() {
         let (names, digits) = (&mut Names::new(), "f".repeat(16) + &"0".repeat(16));
-        assert!(!fits("\"{hex8 s}\"", "\"ffffffff\"", names));
-        assert!(fits("1) \"{hex s}\"", &format!("1) \"{digits}\""), names));
-        assert!(!fits("\"{hex s}\"", &format!("\"{}\"", "0".repeat(32)), names));
-        assert!(!fits("\"{hex t}\"", "\"ffff\"", names));
-        assert!(fits("\"{hex8 s}\"", "\"ffffffff\"", names));
+        let mut fits = |expected, seen: &str| matches(expected, seen, names);
+        assert!(!fits("\"{hex8 s}\"", "\"ffffffff\""));
+        assert!(fits("\"{hex s}\"", &format!("\"{digits}\"")));
+        assert!(!fits("\"{hex s}\"", &format!("\"{}\"", "0".repeat(32))));
+        assert!(!fits("\"{hex t}\"", "\"ffff\""));
+        assert!(fits("\"{hex8 s}\"", "\"ffffffff\"") && !fits("\"{hex8 s}\"", "\"fffffff0\""));
         assert_eq!(fill_in("SESSION.CLOSE {hex s}", names), format!("SESSION.CLOSE {digits}"));
     }
 
     #[test]
-    fn in_quotes_only_a_whole_string_is_a_placeholder() {
+    fn braces_in_a_word_are_none_and_three_dots_are_anything() {
         let names = &mut Names::new();
-        assert!(fits("4) \"{t}\"", "4) \"12\"", names) && names["t"] == 12);
-        assert!(fits("2) \"channel:{k}\"", "2) \"channel:{k}\"", names));
-        assert!(!fits("2) \"channel:{k}\"", "2) \"channel:5\"", names));
-        assert!(fits("\"a{b}\" => {t}", "\"a{b}\" => 12", names));
+        let mut fits = |expected, seen| matches(expected, seen, names);
+        assert!(fits("[\"channel:{k}\", \"t{t}\"]", "[\"channel:{k}\", \"t12\"]"));
+        assert!(fits("\"{t}\"", "\"12\"") && !fits("\"channel:{k}\"", "\"channel:5\""));
+        assert!(fits("(error) ERR {...}", "(error) ERR no such key"));
+        assert!(fits("a {...} c {u}", "a b c 5") && !fits("(error) ERR {...}", "(error) OOM"));
     }
 
     #[test]
-    fn three_dots_are_anything() {
+    fn nothing_is_bound_when_something_else_differs() {
         let names = &mut Names::new();
-        assert!(fits("(error) ERR {...}", "(error) ERR no such key", names));
-        assert!(fits("a {...} c {t}", "a b c 5", names) && names["t"] == 5);
-        assert!(!fits("(error) ERR {...}", "(error) OOM", names));
-    }
-
-    #[test]
-    fn nothing_is_bound_when_a_later_line_differs() {
-        let names = &mut Names::new();
-        let lines = |a: &str, b: &str| vec![a.to_owned(), b.to_owned()];
-        assert!(!matches(&lines("{t}", "x"), &lines("5", "y"), names) && names.is_empty());
-        assert!(!matches(&lines("{t}", "x"), &["5".to_owned()], names));
-    }
-
-    #[test]
-    fn commands_get_the_names_that_are_known() {
-        let names = Names::from([("t".to_owned(), 5), ("id a".to_owned(), 9)]);
-        assert_eq!(
-            fill_in("CLIENT KILL ID {id a} {t} ch:{k}", &names),
-            "CLIENT KILL ID 9 5 ch:{k}"
-        );
+        assert!(!matches("[{t}, {t}]", "[5, 6]", names) && names.is_empty());
+        names.insert("t".to_owned(), "5".to_owned());
+        assert_eq!(fill_in("GET {t} ch:{k}", names), "GET 5 ch:{k}");
     }
 }

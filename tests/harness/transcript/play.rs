@@ -1,90 +1,64 @@
 //! Plays a transcript on a server.
 
-use super::parse::{Action, Transcript};
+use super::parse::{Step, Transcript};
 use super::pattern::fits;
-use super::stage::Stage;
+use super::stage::{Seen, Stage};
 use crate::clock::Clock;
 use crate::server::Server;
-use std::fmt;
-
-/// Something else than expected was seen.
-#[derive(Clone, Debug)]
-pub struct Mismatch {
-    place: String,
-    action: String,
-    expected: Vec<String>,
-    seen: Vec<String>,
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: something else was seen than is expected (-)", self.place)?;
-        writeln!(f, "    {}", self.action)?;
-        for line in 0..self.expected.len().max(self.seen.len()) {
-            match (self.expected.get(line), self.seen.get(line)) {
-                (Some(expected), Some(seen)) if expected == seen => writeln!(f, "    {seen}")?,
-                (expected, seen) => {
-                    expected.iter().try_for_each(|line| writeln!(f, "  - {line}"))?;
-                    seen.iter().try_for_each(|line| writeln!(f, "  + {line}"))?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
 
 /// Plays it up to what differs. The clients that it makes are closed afterwards.
 ///
 /// # Errors
-/// The first mismatch.
-pub fn play(server: &Server, transcript: &Transcript, protocol: u8) -> Result<(), Mismatch> {
-    play_with(server, None, None, transcript, protocol)
+/// The first place where something else than expected was seen, with both.
+pub fn play(server: &Server, transcript: &Transcript, protocol: u8) -> Result<(), String> {
+    play_on(&[("", server)], None, transcript, protocol)
 }
 
-/// The same with a replica, whose clients are called `replica`, `replica2` and so on.
-pub(super) fn play_with(
-    server: &Server,
-    replica: Option<&Server>,
+/// The same with more servers, each with the beginning of the names of its clients.
+pub(super) fn play_on(
+    servers: &[(&str, &Server)],
     clock: Option<&Clock>,
     transcript: &Transcript,
     protocol: u8,
-) -> Result<(), Mismatch> {
-    let mut stage = Stage::new(server, replica, clock, protocol);
-    let mut together = Vec::new();
+) -> Result<(), String> {
+    let mut stage = Stage::new(servers, clock, protocol);
+    let mut together: Vec<&Step> = Vec::new();
+    let differs = |place: String, step: &Step, seen: &Seen| {
+        let wanted = step.expected.iter().map(|line| format!("\n  - {line}")).collect::<String>();
+        let seen = match seen {
+            Ok(reply) if step.expected.len() == 1 => reply.line(),
+            Ok(reply) => reply.to_string(),
+            Err(note) => note.clone(),
+        };
+        let seen = seen.lines().map(|line| format!("\n  + {line}")).collect::<String>();
+        let place = format!("{}{place} (RESP{protocol})", transcript.name);
+        Err(format!(
+            "{place}: something else was seen than is expected (-)\n    {}{wanted}{seen}",
+            step.shown
+        ))
+    };
     for step in &transcript.steps {
         together.push(step);
-        if let Action::Together(_) = step.action {
+        if step.mark == ">>" {
             continue;
         }
-        let together = std::mem::take(&mut together);
-        if together.len() > 1 {
-            stage.send_together(together.iter().copied());
+        let in_one_write = together.len() > 1;
+        if in_one_write {
+            stage.send_together(&together);
         }
-        for step in &together {
-            let expected = &step.expected.text;
-            let seen = if together.len() > 1 {
-                stage.reply(&step.client, expected, step.compact)
+        for step in together.drain(..) {
+            let seen = if in_one_write {
+                stage.reply(&step.client, &step.expected)
             } else {
-                stage.act(step, expected)
+                stage.act(step)
             };
-            if !fits(expected, &seen, &mut stage.names) {
-                return Err(Mismatch {
-                    place: format!("{}:{} (RESP{protocol})", transcript.name, step.line + 1),
-                    action: stage.turn.clone() + &transcript.lines[step.line],
-                    expected: expected.clone(),
-                    seen,
-                });
+            if !fits(&step.expected, &seen, &mut stage.names) {
+                return differs(format!(":{}", step.line + 1), step, &seen);
             }
         }
-        if step.action == Action::Begin {
-            let row = transcript.lines[step.line].clone();
-            stage.turn = format!("(turn {} of {row}) ", stage.begin(step.line));
-        }
     }
-    let seen = stage.left_over();
-    if seen.is_empty() {
-        return Ok(());
+    match stage.left_over() {
+        left if left.is_empty() => Ok(()),
+        left => differs(String::new(), &Step::default(), &Err(left.join("\n"))),
     }
-    let place = format!("{} (RESP{protocol})", transcript.name);
-    Err(Mismatch { place, action: "at the end".to_owned(), expected: Vec::new(), seen })
 }

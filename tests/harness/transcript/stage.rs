@@ -1,13 +1,13 @@
-//! The server, the clients of a transcript, and what they do and see there.
+//! The servers, the clients of a transcript, and what they do and see there.
 
-use super::parse::{Action, Step};
-use super::pattern::{NO_MORE, Names, fill_in, fits};
+use super::parse::Step;
+use super::pattern::{NO_MORE, Names, fill_in, fits, in_one_line};
 use crate::clock::Clock;
 use crate::resp::{Connection, ReceiveError, Value, encode, split};
 use crate::server::Server;
-use crate::{cmd, module_file, observe};
+use crate::trail::trail;
+use crate::{cmd, observe};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a reply may take.
@@ -16,128 +16,131 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Between two questions to the server whether a client is blocked.
 const TURN: Duration = Duration::from_millis(5);
 
-/// A lock that is waited for and taken to see that all that was due is done.
-const CANARY: &str = "canary";
+/// A lock that is waited for and taken to see that all that was due is done. The first node of a cluster
+/// has it.
+const CANARY: &str = "finch";
+
+/// A reply, or what there is instead; nothing in an empty text.
+pub(super) type Seen = Result<Value, String>;
 
 /// The scene of a transcript.
 pub(super) struct Stage<'a> {
-    server: &'a Server,
-    replica: Option<&'a Server>,
+    /// With the beginning of the names of their clients; the first is that of all others.
+    servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
     control: Connection,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,
-    /// The names that were known before the loop, and where that begins.
-    before: (usize, Names),
-    /// Which turn of a loop this is, for messages.
-    pub(super) turn: String,
-    turns: usize,
+    /// Of each loop in which this is: its line, and the names that were known before it.
+    loops: Vec<(usize, Names)>,
     counters: BTreeMap<String, i64>,
+    /// How much of the append-only file was looked at.
+    written: usize,
 }
 
 struct Client {
     connection: Connection,
     id: i64,
     db: String,
-    /// In a command whose reply has not come.
-    blocked: bool,
     /// The lock that it waits for, and its owner.
     waits: Option<[String; 2]>,
 }
 
 impl<'a> Stage<'a> {
     pub(super) fn new(
-        server: &'a Server,
-        replica: Option<&'a Server>,
+        servers: &'a [(&'a str, &'a Server)],
         clock: Option<&'a Clock>,
         protocol: u8,
     ) -> Self {
+        let port = |(name, server): &(&str, &Server)| {
+            let name = if name.is_empty() { "port" } else { name };
+            (name.to_owned(), server.port().to_string())
+        };
         let mut stage = Self {
-            server,
-            replica,
+            servers,
             clock,
             protocol,
-            control: server.connect(),
+            control: servers[0].1.connect(),
             clients: BTreeMap::new(),
-            names: Names::from([("port".to_owned(), server.port().into())]),
-            before: Default::default(),
-            turn: String::new(),
-            turns: 0,
+            names: servers.iter().map(port).collect(),
+            loops: Vec::new(),
             counters: BTreeMap::new(),
+            written: 0,
         };
-        stage.names.extend(replica.map(|it| ("replica".to_owned(), it.port().into())));
         stage.counters = stage.counted();
         stage
     }
 
-    /// Does what the step says and returns what was seen, as lines.
-    pub(super) fn act(&mut self, step: &Step, expected: &[String]) -> Vec<String> {
-        let (name, compact) = (&step.client, step.compact);
-        if !name.is_empty() && !self.clients.contains_key(name) {
-            self.enter(name);
+    /// Does what the step says, and returns what was seen.
+    pub(super) fn act(&mut self, step: &Step) -> Seen {
+        let (name, text) = (&*step.client, &*step.text);
+        let (word, about) = step.word.split_once(' ').unwrap_or((&step.word, ""));
+        self.enter(name);
+        match word {
+            "" if step.mark == "<" => return self.arrival(name, &step.expected),
+            "" => {
+                self.send(name, text)?;
+                return self.reply(name, &step.expected);
+            }
+            "until" => return self.until(name, text, &step.expected),
+            "field" => {
+                self.send(name, text)?;
+                return match self.client(name).connection.receive(DEADLINE) {
+                    Ok(reply @ (Value::Array(_) | Value::Map(_))) => Ok(reply.field(about).clone()),
+                    other => seen(other),
+                };
+            }
+            "counted" => return self.until_counted(about, &step.expected),
+            "written" => return Err(self.look_at_the_file(text)),
+            "logged" if !self.servers[0].1.log().contains(text) => {
+                return Err("(not logged)".to_owned());
+            }
+            "sent" => self.send(name, text)?,
+            "close" => self.leave(name, Connection::close),
+            "reset" => self.leave(name, Connection::reset),
+            "turn" => self.begin(step.line),
+            "restart" => self.restart(),
+            "settle" => self.settle()?,
+            "pass" => {
+                let ms = text.parse().expect("milliseconds");
+                observe::let_pass(&mut self.control, Duration::from_millis(ms));
+            }
+            "clock" => {
+                let clock = self.clock.expect("a transcript that sets it has one");
+                clock.set(text.parse().expect("milliseconds"));
+            }
+            _ => {}
         }
-        match &step.action {
-            Action::Command(command) | Action::Together(command) => {
-                self.command(name, command, expected, compact)
-            }
-            Action::Sent(command) => {
-                let words = self.words(name, command);
-                let client = self.clients.get_mut(name).expect("it has entered");
-                words.map(|words| client.connection.send(words)).err().into_iter().collect()
-            }
-            Action::Until(command) => self.until(name, command, expected, compact),
-            Action::Field(field, command) => self.field(name, command, field),
-            Action::Arrives => self.arrival(name, expected, compact),
-            Action::WaitClosed => self.closing(name),
-            Action::Close => self.leave(name, Connection::close),
-            Action::Reset => self.leave(name, Connection::reset),
-            Action::Blocked => {
-                observe::wait_until_blocked(&mut self.control, self.clients[name].id);
-                Vec::new()
-            }
-            Action::Counted(field) => self.until_counted(field, expected),
-            Action::Begin => Vec::new(),
-            Action::Pass(ms) => {
-                observe::let_pass(&mut self.control, Duration::from_millis(*ms));
-                Vec::new()
-            }
-            Action::Settle => self.settle(),
-            Action::Logged(text) if self.server.log().contains(text) => Vec::new(),
-            Action::Logged(_) => vec!["(not logged)".to_owned()],
-            Action::Clock(ms) => {
-                self.clock.expect("a transcript that sets it has one").set(*ms);
-                Vec::new()
-            }
-        }
+        Err(String::new())
+    }
+
+    fn client(&mut self, name: &str) -> &mut Client {
+        self.clients.get_mut(name).expect("it has entered")
     }
 
     /// What a counter is when it is what is expected, or at last.
-    fn until_counted(&mut self, field: &str, expected: &[String]) -> Vec<String> {
+    fn until_counted(&mut self, field: &str, expected: &[String]) -> Seen {
         let before = self.counters.get(field).copied().unwrap_or(0);
         let deadline = Instant::now() + DEADLINE;
         loop {
             let now = self.counted().get(field).copied().unwrap_or(0);
-            let seen = vec![(now - before).to_string()];
+            let seen = Ok(Value::Integer(now - before));
             if fits(expected, &seen, &mut self.names.clone()) || Instant::now() > deadline {
                 return seen;
             }
         }
     }
 
-    /// A turn of the loop at that line begins: returns which.
-    pub(super) fn begin(&mut self, line: usize) -> usize {
-        if self.turns == 0 || self.before.0 != line {
-            self.before = (line, self.names.clone());
-            self.turns = 0;
+    /// A turn of the loop at that line begins: what got a name in another turn has none any more.
+    fn begin(&mut self, line: usize) {
+        match self.loops.iter().position(|(at, _)| *at == line) {
+            Some(at) => self.loops.truncate(at + 1),
+            None => self.loops.push((line, self.names.clone())),
         }
-        let ids = self.names.iter().filter(|(name, _)| name.starts_with("id "));
-        let ids: Vec<_> = ids.map(|(name, id)| (name.clone(), *id)).collect();
-        self.names = self.before.1.clone();
-        self.names.extend(ids);
+        let before = self.loops.last().expect("this loop").1.clone();
+        self.names.retain(|name, _| name.starts_with("id ") || before.contains_key(name));
         self.counters = self.counted();
-        self.turns += 1;
-        self.turns
     }
 
     /// The counters of the module.
@@ -148,38 +151,51 @@ impl<'a> Stage<'a> {
         numbers.collect()
     }
 
+    /// Ends the server as a power cut would, and starts it with what it has on its disk.
+    fn restart(&mut self) {
+        let server = self.servers[0].1;
+        server.kill9();
+        server.restart();
+        self.clients.clear();
+        self.control = server.connect();
+        self.counters = self.counted();
+    }
+
+    /// What is expected to have been written to the append-only file since the last look, if it was.
+    fn look_at_the_file(&mut self, expected: &str) -> String {
+        let all = trail(self.servers[0].1);
+        let new = all[self.written..].join(" | ");
+        self.written = all.len();
+        if expected.split(" || ").any(|one| one == new) {
+            String::new()
+        } else {
+            format!("(written: {new})")
+        }
+    }
+
     fn enter(&mut self, name: &str) {
-        let home = self.replica.filter(|_| name.starts_with("replica")).unwrap_or(self.server);
-        let mut connection = home.connect_resp(self.protocol);
+        if name.is_empty() || self.clients.contains_key(name) {
+            return;
+        }
+        let home = self.servers.iter().rev().find(|(of, _)| name.starts_with(of));
+        let mut connection = home.expect("the first is for all").1.connect_resp(self.protocol);
         let id = connection.client_id();
-        self.names.insert(format!("id {name}"), id.into());
+        self.names.insert(format!("id {name}"), id.to_string());
         let db = "0".to_owned();
-        let client = Client { connection, id, db, blocked: false, waits: None };
+        let client = Client { connection, id, db, waits: None };
         self.clients.insert(name.to_owned(), client);
     }
 
-    fn leave(&mut self, name: &str, how: fn(Connection)) -> Vec<String> {
-        let Some(client) = self.clients.remove(name) else {
-            return Vec::new();
-        };
+    fn leave(&mut self, name: &str, how: fn(Connection)) {
+        let client = self.clients.remove(name).expect("it has entered");
         how(client.connection);
         observe::wait_until_gone(&mut self.control, client.id);
-        Vec::new()
     }
 
     /// The words of a command, with what is known put in.
     fn words(&mut self, name: &str, command: &str) -> Result<Vec<Vec<u8>>, String> {
-        let mut line = fill_in(command, &self.names);
-        for (name, path) in [
-            ("$MODULE", module_file::path as fn() -> PathBuf),
-            ("$PLANTED", module_file::planted_path),
-        ] {
-            if line.contains(name) {
-                line = line.replace(name, &path().display().to_string());
-            }
-        }
-        let words = split(&line).map_err(|why| format!("({why})"))?;
-        let client = self.clients.get_mut(name).expect("it has entered");
+        let words = split(&fill_in(command, &self.names)).map_err(|why| format!("({why})"))?;
+        let client = self.client(name);
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
         match &words[..] {
             [wait, key, owner, _, _] if wait.eq_ignore_ascii_case(b"LOCK.WAIT") => {
@@ -192,46 +208,25 @@ impl<'a> Stage<'a> {
     }
 
     fn send(&mut self, name: &str, command: &str) -> Result<(), String> {
-        if self.clients[name].blocked {
-            return Err(format!("({name} is blocked and cannot send)"));
-        }
         let words = self.words(name, command)?;
-        self.clients.get_mut(name).expect("it has entered").connection.send(words);
+        self.client(name).connection.send(words);
         Ok(())
     }
 
     /// Sends commands of one client in one write, which arrives in one read.
-    pub(super) fn send_together<'s>(&mut self, steps: impl Iterator<Item = &'s Step>) {
+    pub(super) fn send_together(&mut self, steps: &[&Step]) {
+        let name = &*steps[0].client;
+        self.enter(name);
         let mut bytes = Vec::new();
-        let mut name = "";
         for step in steps {
-            name = &step.client;
-            if !self.clients.contains_key(name) {
-                self.enter(name);
-            }
-            if let Action::Together(command) | Action::Command(command) = &step.action {
-                let words = self.words(name, command).unwrap_or_else(|why| panic!("{why}"));
-                bytes.extend(encode(&words));
-            }
+            let words = self.words(name, &step.text).unwrap_or_else(|why| panic!("{why}"));
+            bytes.extend(encode(&words));
         }
-        self.clients.get_mut(name).expect("it has entered").connection.send_raw(&bytes);
-    }
-
-    fn command(
-        &mut self,
-        name: &str,
-        command: &str,
-        expected: &[String],
-        compact: bool,
-    ) -> Vec<String> {
-        match self.send(name, command) {
-            Ok(()) => self.reply(name, expected, compact),
-            Err(why) => vec![why],
-        }
+        self.client(name).connection.send_raw(&bytes);
     }
 
     /// The reply to what was sent, or that there is none.
-    pub(super) fn reply(&mut self, name: &str, expected: &[String], compact: bool) -> Vec<String> {
+    pub(super) fn reply(&mut self, name: &str, expected: &[String]) -> Seen {
         let client = self.clients.get_mut(name).expect("it has entered");
         // Where a reply is expected, a moment in which the client is blocked is none of our business.
         let wants_reply = !expected.is_empty() && expected != ["(blocked)"];
@@ -241,110 +236,94 @@ impl<'a> Stage<'a> {
                 && observe::is_blocked(&mut self.control, client.id)
                 && !client.connection.has_unread()
             {
-                client.blocked = true;
-                return vec!["(blocked)".to_owned()];
+                return Err("(blocked)".to_owned());
             }
             match client.connection.receive(if wants_reply { DEADLINE } else { TURN }) {
                 Err(ReceiveError::Timeout) if !wants_reply && Instant::now() < deadline => {}
-                other => return lines(other, compact),
+                other => return seen(other),
             }
         }
     }
 
-    fn until(
-        &mut self,
-        name: &str,
-        command: &str,
-        expected: &[String],
-        compact: bool,
-    ) -> Vec<String> {
+    fn until(&mut self, name: &str, command: &str, expected: &[String]) -> Seen {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let seen = self.command(name, command, expected, compact);
+            self.send(name, command)?;
+            let seen = self.reply(name, expected);
             if fits(expected, &seen, &mut self.names.clone()) || Instant::now() > deadline {
                 return seen;
             }
         }
     }
 
-    fn field(&mut self, name: &str, command: &str, field: &str) -> Vec<String> {
-        if let Err(why) = self.send(name, command) {
-            return vec![why];
-        }
-        let client = self.clients.get_mut(name).expect("it has entered");
-        match client.connection.receive(DEADLINE) {
-            Ok(reply @ (Value::Array(_) | Value::Map(_))) => vec![reply.field(field).line()],
-            other => lines(other, true),
-        }
-    }
-
-    fn arrival(&mut self, name: &str, expected: &[String], compact: bool) -> Vec<String> {
-        match expected {
-            [waits] if waits == "(waits)" => return self.waiting(name),
-            [closed] if closed == "(closed)" => {
-                let seen = self.closing(name);
-                return if seen.is_empty() { vec!["(closed)".to_owned()] } else { seen };
+    fn arrival(&mut self, name: &str, expected: &[String]) -> Seen {
+        let expected = in_one_line(expected);
+        match &*expected {
+            "(waits)" | "(nothing)" => return self.nothing_came(name),
+            "(sent away)" => return self.sent_away(name),
+            "(closed)" => {
+                let mut client = self.clients.remove(name).expect("it has entered");
+                return match client.connection.receive(DEADLINE) {
+                    Err(ReceiveError::Closed) => Err(expected),
+                    other => seen(other),
+                };
             }
-            [away] if away == "(sent away)" => return self.sent_away(name),
             _ => {}
         }
-        let client = self.clients.get_mut(name).expect("it has entered");
-        let result = client.connection.receive(DEADLINE);
-        client.blocked &= result.is_err();
-        let over = expected.iter().any(|line| line.ends_with(NO_MORE));
-        if let (Ok(reply), Some(_), false) = (&result, self.replica, over) {
-            let told = self.as_the_key_says(name, &reply.clone());
-            if let Some(other) = told {
-                return vec![other];
-            }
+        let reply = seen(self.client(name).connection.receive(DEADLINE))?;
+        if self.servers.len() > 1 && !expected.ends_with(NO_MORE) {
+            self.as_the_key_says(name, &reply)?;
         }
-        lines(result, compact)
+        Ok(reply)
     }
 
     /// What the key of a lock says that was granted, if that is something else.
-    fn as_the_key_says(&mut self, name: &str, reply: &Value) -> Option<String> {
-        let client = self.clients.get_mut(name).expect("it has entered");
-        let [key, owner] = client.waits.take()?;
-        let Value::Array(grant) = reply else { return None };
-        let [Value::Integer(token), Value::Integer(1)] = grant[..] else { return None };
-        self.control.call(cmd!["SELECT", client.db]);
+    fn as_the_key_says(&mut self, name: &str, reply: &Value) -> Result<(), String> {
+        let client = self.client(name);
+        let Some([key, owner]) = client.waits.take() else { return Ok(()) };
+        let Value::Array(grant) = reply else { return Ok(()) };
+        let [Value::Integer(token), Value::Integer(1)] = grant[..] else { return Ok(()) };
+        let db = client.db.clone();
+        self.control.call(cmd!["SELECT", db]);
         let held = self.control.call(cmd!["HGETALL", key]);
         let left = self.control.call(cmd!["PTTL", key]).integer();
         let mut held: Vec<_> = held.elements().iter().map(Value::text).collect();
         held.sort();
         let mut granted = [owner, "1".to_owned(), "fencing-token".to_owned(), format!("t{token}")];
         granted.sort();
-        (held != granted || left <= 0)
-            .then(|| format!("(granted {granted:?}, but {held:?} for {left} ms)"))
+        let right = held == granted && left > 0;
+        if right {
+            Ok(())
+        } else {
+            Err(format!("(granted {granted:?}, but {held:?} for {left} ms)"))
+        }
     }
 
-    /// That a client is in line and was told nothing, after all that was due is done.
-    fn waiting(&mut self, name: &str) -> Vec<String> {
-        let seen = self.settle();
+    /// That a client was told nothing, after all that was due is done; and whether it is in line.
+    fn nothing_came(&mut self, name: &str) -> Seen {
+        self.settle()?;
         let client = self.clients.get_mut(name).expect("it has entered");
         if client.connection.has_unread() {
-            return lines(client.connection.receive(DEADLINE), true);
+            return seen(client.connection.receive(DEADLINE));
         }
-        if observe::is_blocked(&mut self.control, client.id) {
-            return if seen.is_empty() { vec!["(waits)".to_owned()] } else { seen };
-        }
-        vec!["(neither waits nor was told anything)".to_owned()]
+        let waits = observe::is_blocked(&mut self.control, client.id);
+        Err(if waits { "(waits)" } else { "(nothing)" }.to_owned())
     }
 
     /// A waiter of a server that is no primary any more is told so by the module, or the server closes
     /// its connection.
-    fn sent_away(&mut self, name: &str) -> Vec<String> {
-        let Some(mut client) = self.clients.remove(name) else { return Vec::new() };
+    fn sent_away(&mut self, name: &str) -> Seen {
+        let mut client = self.clients.remove(name).expect("it has entered");
         match client.connection.receive_or_closed() {
-            Some(told) if !told.is_error() || told.code() != "UNBLOCKED" => vec![told.line()],
-            _ => vec!["(sent away)".to_owned()],
+            Some(told) if !told.is_error() || told.code() != "UNBLOCKED" => Ok(told),
+            _ => Err("(sent away)".to_owned()),
         }
     }
 
     /// Returns when all that was due on the server has been done: a look at a lock that was due later
     /// than anything before has led to a grant.
-    fn settle(&mut self) -> Vec<String> {
-        let mut canary = self.server.connect();
+    fn settle(&mut self) -> Result<(), String> {
+        let mut canary = self.servers[0].1.connect();
         let id = canary.client_id();
         self.control.run("SELECT 0");
         self.control.call(cmd!["LOCK.ACQUIRE", CANARY, "nobody", 600_000]);
@@ -354,22 +333,13 @@ impl<'a> Stage<'a> {
         let granted = canary.receive(DEADLINE);
         canary.call(cmd!["LOCK.RELEASE", CANARY, CANARY]);
         *self.counters.entry("granted".to_owned()).or_default() += 2;
-        if matches!(granted, Ok(Value::Array(_))) { Vec::new() } else { lines(granted, true) }
-    }
-
-    fn closing(&mut self, name: &str) -> Vec<String> {
-        let Some(mut client) = self.clients.remove(name) else {
-            return Vec::new();
-        };
-        match client.connection.receive(DEADLINE) {
-            Err(ReceiveError::Closed) => Vec::new(),
-            other => lines(other, false),
-        }
+        let right = matches!(granted, Ok(Value::Array(_)));
+        if right { Ok(()) } else { Err(format!("(the server is not done: {granted:?})")) }
     }
 
     /// What should not be there when the last line has been played.
     pub(super) fn left_over(&mut self) -> Vec<String> {
-        if !self.server.is_alive() {
+        if !self.servers[0].1.is_alive() {
             return vec!["(the server is dead or stuck)".to_owned()];
         }
         // All that the server had to say to the others left before its answer to this.
@@ -377,10 +347,8 @@ impl<'a> Stage<'a> {
         let mut left = Vec::new();
         for (name, client) in &mut self.clients {
             if client.connection.has_unread() {
-                left.push(format!(
-                    "({name} has unread) {}",
-                    lines(client.connection.receive(DEADLINE), false).join("\n")
-                ));
+                let unread = client.connection.receive(DEADLINE);
+                left.push(format!("({name} has unread) {unread:?}"));
             } else if observe::is_blocked(&mut self.control, client.id) {
                 left.push(format!("({name} is still blocked)"));
             }
@@ -389,10 +357,6 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn lines(result: Result<Value, ReceiveError>, compact: bool) -> Vec<String> {
-    match result {
-        Ok(value) if compact => vec![value.line()],
-        Ok(value) => value.to_string().lines().map(str::to_owned).collect(),
-        Err(why) => vec![format!("({why})")],
-    }
+fn seen(received: Result<Value, ReceiveError>) -> Seen {
+    received.map_err(|why| format!("({why})"))
 }

@@ -3,5 +3,4 @@
 mod key_events;
 mod replication;
 mod torn;
-pub(crate) mod trail;
 mod travelling;

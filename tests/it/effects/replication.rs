@@ -1,8 +1,8 @@
 //! Replicas and the append-only file are told core commands only: what came of a command, never
 //! the command, with absolute times, and all that came of one command as one transaction.
 
-use crate::effects::trail::trail;
 use crate::stage::{LONG, SOON, Stage, expect_closed, expect_same_data, hash, kill};
+use harness::trail::trail;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 use nix::sys::signal::Signal;
 

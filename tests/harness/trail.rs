@@ -1,7 +1,7 @@
 //! What a server has written to its append-only file, in a form that can be compared.
 
-use harness::resp::parse;
-use harness::{Server, Value};
+use crate::resp::{Value, parse};
+use crate::server::Server;
 use std::fs;
 
 /// Everything that was appended since the file was begun: a line for each command, and one in
@@ -9,7 +9,7 @@ use std::fs;
 /// as `#`, also behind the count of a share; which database is meant is left out, and so are the
 /// braces around a single command: a message that only the replicas were sent may have been its
 /// company.
-pub(crate) fn trail(server: &Server) -> Vec<String> {
+pub fn trail(server: &Server) -> Vec<String> {
     let mut lines = Vec::new();
     let mut transaction: Option<Vec<String>> = None;
     for words in commands(server) {
@@ -34,7 +34,7 @@ pub(crate) fn trail(server: &Server) -> Vec<String> {
 }
 
 /// The same word for word, one command after the other.
-pub(crate) fn commands(server: &Server) -> Vec<Vec<String>> {
+fn commands(server: &Server) -> Vec<Vec<String>> {
     let folder = server.dir().join("appendonlydir");
     let manifest = fs::read_to_string(folder.join("appendonly.aof.manifest")).expect("a manifest");
     let files = manifest.lines().filter(|line| line.contains(" type i"));
