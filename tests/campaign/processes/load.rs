@@ -1,8 +1,7 @@
 //! Many processes take locks for a moment while something is done to them.
 
-use super::process::{Circumstances, Process, SOON};
-use super::role::Role;
-use super::said::{End, Said};
+use super::process::{Process, SOON, nice, this_program};
+use super::said::Role;
 use super::scene::Scene;
 use crate::Options;
 use crate::report::Report;
@@ -12,29 +11,33 @@ use harness::random::Random;
 use harness::{Connection, cmd, observe};
 use nix::sys::signal::Signal;
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How often something is done.
 const EVERY: Duration = Duration::from_millis(40);
+
+const CLIENTS: usize = 4;
+
+/// What is done to the clients of a mixture.
+pub(super) const FAULTS: [&str; 3] = [KILLED, STOPPED, CUT];
 
 const KILLED: &str = "clients killed";
 const STOPPED: &str = "clients stopped for up to three leases";
 const CUT: &str = "connections cut";
 
-/// Names for that many locks, as a role has them.
-fn keys(count: u64) -> String {
-    (0..count).map(|number| format!("busy-{number}")).collect::<Vec<_>>().join(",")
+/// Many that want these locks, by that name.
+fn busy(what: &str, keys: u64, lease_ms: u64) -> Role {
+    let keys = (0..keys).map(|number| format!("busy-{number}")).collect();
+    Role { what: what.to_owned(), limited: 20, hold_ms: Some(50), ..Role::new(keys, lease_ms) }
 }
 
-/// For that time at least, and until that many more locks were granted.
+/// For that time at least, and until that many locks were granted.
 fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut(&mut Connection)) {
-    let mut control = scene.server.connect();
-    let (begun, before) = (Instant::now(), scene.grants());
+    let (mut control, begun) = (scene.server.connect(), Instant::now());
     loop {
-        let granted = scene.grants() - before;
+        let granted = scene.grants();
         if begun.elapsed() >= time && granted >= grants {
             return;
         }
@@ -46,101 +49,67 @@ fn until_enough(scene: &Scene, time: Duration, grants: u64, mut step: impl FnMut
 /// The date of the clients jumps: an hour, a minute, a second, ahead and back.
 pub(super) fn dates(scene: &Scene, options: &Options, report: &Report) {
     const JUMPS_MS: [i64; 7] = [0, 1000, -1000, 60_000, -60_000, 3_600_000, -3_600_000];
-    let (time, mut random) = (options.time(20), Random::new(options.seed.number));
-    let clock = Clock::new();
-    let role =
-        Role { fixed: 15, hold_ms: 50, long: 2, limited: 20, tasks: 3, ..Role::new(keys(8), 3000) };
-    let around = Circumstances { clock: Some(&clock), ..Circumstances::default() };
-    let clients: Vec<_> = (0..4).map(|_| scene.enter_under(&role, around)).collect();
-    until_enough(scene, time, 50, |control| {
+    let (clock, mut random) = (Clock::new(), Random::new(options.seed.number));
+    let busy = busy("clients whose date jumps", 8, 3000);
+    let role = Role { fixed: 15, long: 2, tasks: 3, ..busy };
+    for _ in 0..CLIENTS {
+        let mut command = killed_with_us(&this_program());
+        clock.show_to(&mut command);
+        scene.enter_by(&role, command);
+    }
+    until_enough(scene, options.time(20), 50, |control| {
         clock.set(*random.pick(&JUMPS_MS));
         report.add("jumps of the date", 1);
         observe::let_pass(control, 3 * EVERY);
     });
-    scene.retire(&clients);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(now.as_millis()).expect("a date");
-    for said in clients.iter().flat_map(|client| client.said()) {
-        // Minutes more than the whole of this took.
-        if let Said::Holds { date_ms, .. } = said
-            && date_ms.abs_diff(now) > 1_800_000
-        {
-            report.add("grants on a day that is an hour wrong", 1);
-        }
-    }
-    report.wants("grants on a day that is an hour wrong", 1);
-    losses("clients whose date jumps", &clients, report);
 }
 
 /// No processor time is left, and the clients make way for all others.
 pub(super) fn starved(scene: &Scene, options: &Options, report: &Report) {
-    let time = options.time(20);
-    let role =
-        Role { fixed: 10, hold_ms: 50, long: 20, limited: 20, tasks: 2, ..Role::new(keys(6), 600) };
-    let around = Circumstances { nice: true, ..Circumstances::default() };
-    let clients: Vec<_> = (0..4).map(|_| scene.enter_under(&role, around)).collect();
+    let busy = busy("clients without processor time", 6, 600);
+    let role = Role { fixed: 10, long: 20, tasks: 2, ..busy };
+    for _ in 0..CLIENTS {
+        scene.enter_by(&role, nice(19, &this_program()));
+    }
+    // Only the nicest make way for these.
+    let burn = |_| {
+        let mut command = nice(5, Path::new("sh"));
+        command.args(["-c", "while :; do :; done"]);
+        launch(command).expect("start a busy process")
+    };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let burners: Vec<_> = (0..4 * processors).map(|_| burn(time)).collect();
+    let burners: Vec<_> = (0..4 * processors).map(burn).collect();
     report.add("busy processes", burners.len() as u64);
-    until_enough(scene, time, 20, |control| observe::let_pass(control, EVERY));
+    until_enough(scene, options.time(20), 20, |control| observe::let_pass(control, EVERY));
     for mut burner in burners {
         let _ended = burner.kill();
         let _reaped = burner.wait();
     }
-    scene.retire(&clients);
-    losses("clients without processor time", &clients, report);
-}
-
-/// A process that is busy for that time. Only the nicest clients make way for it.
-fn burn(time: Duration) -> std::process::Child {
-    let mut command = killed_with_us(Path::new("nice"));
-    command.args(["-n", "5"]).arg(std::env::current_exe().expect("this program"));
-    command.args(["burn", &time.as_millis().to_string()]).stdin(Stdio::null());
-    launch(command).expect("start a busy process")
 }
 
 /// A thread of the holder's runtime is blocked for a second, the only one or one of two; with
 /// leases that are over by then, and with longer ones.
-pub(super) fn blocked(scene: &Scene, options: &Options, report: &Report) {
-    let time = options.time(20);
-    let mut sorts = Vec::new();
+pub(super) fn blocked(scene: &Scene, options: &Options, _report: &Report) {
     for (threads, lease_ms) in [(1, 1000), (2, 1000), (1, 4000), (2, 4000)] {
-        let key = format!("blocked-{threads}-{lease_ms}");
-        let role = Role { hold_ms: 100, threads, block_ms: 1000, ..Role::new(key, lease_ms) };
         let what = format!("a thread of {threads} blocked for 1 s, leases of {lease_ms} ms");
-        sorts.push((what, [scene.enter(&role), scene.enter(&role)]));
+        let role = Role::new(vec![format!("blocked-{threads}-{lease_ms}")], lease_ms);
+        let role = Role { what, hold_ms: Some(100), threads, block_ms: 1000, ..role };
+        for _ in 0..2 {
+            scene.enter(&role);
+        }
     }
-    until_enough(scene, time, 20, |control| observe::let_pass(control, EVERY));
-    for (what, clients) in &sorts {
-        scene.retire(clients);
-        losses(what, clients, report);
-    }
-}
-
-/// Counts how many locks they were granted, lost, and lost while the server had them still.
-fn losses(what: &str, clients: &[Arc<Process>], report: &Report) {
-    let said: Vec<Said> = clients.iter().flat_map(|client| client.said()).collect();
-    let count = |is: fn(&Said) -> bool| said.iter().filter(|said| is(said)).count() as u64;
-    let lost = count(|said| matches!(said, Said::Ends { why: End::Lost, .. }));
-    let grants = format!("{what}: grants");
-    report.add(&grants, count(|said| matches!(said, Said::Holds { .. })));
-    report.wants(&grants, 1);
-    report.add(&format!("{what}: lost"), lost);
-    let early = count(|said| matches!(said, Said::FalseLoss { .. }));
-    report.add(&format!("{what}: lost, while the server had it still"), early);
+    until_enough(scene, options.time(20), 20, |control| observe::let_pass(control, EVERY));
 }
 
 /// Clients are killed, stopped and cut off.
 pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
-    let (time, grants) = (options.time(20), options.grants.unwrap_or(50_000));
     let mut random = Random::new(options.seed.number);
-    let role =
-        Role { fixed: 3, hold_ms: 4, long: 1, limited: 20, tasks: 6, ..Role::new(keys(24), 300) };
+    let role = Role { fixed: 3, hold_ms: Some(4), long: 1, tasks: 6, ..busy("", 24, 300) };
     let mut clients: Vec<Arc<Process>> = (0..6).map(|_| scene.enter(&role)).collect();
     let mut stopped: Vec<(Instant, Arc<Process>)> = Vec::new();
-    until_enough(scene, time, grants, |control| {
+    until_enough(scene, options.time(20), options.grants.unwrap_or(50_000), |control| {
         observe::let_pass(control, EVERY);
-        let victim = usize::try_from(random.below(clients.len() as u64)).expect("few");
+        let victim = random.below(clients.len() as u64) as usize;
         match random.below(10) {
             0 => {
                 clients[victim].kill9();
@@ -157,27 +126,22 @@ pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
             _ => report.add(CUT, cut(control, &mut random)),
         }
         let now = Instant::now();
-        stopped.retain(|(until, client)| {
-            let goes_on = *until <= now;
-            if goes_on {
-                client.signal(Signal::SIGCONT);
-            }
-            !goes_on
-        });
+        for (_, client) in stopped.extract_if(.., |(until, _)| *until <= now) {
+            client.signal(Signal::SIGCONT);
+        }
     });
     stopped.iter().for_each(|(_, client)| client.signal(Signal::SIGCONT));
-    [KILLED, STOPPED, CUT].iter().for_each(|fault| report.wants(fault, 1));
 }
 
 /// Cuts one of the clients' connections, whatever it carries. Returns how many were cut.
 fn cut(control: &mut Connection, random: &mut Random) -> u64 {
-    let own = control.client_id();
+    let own = control.client_id().to_string();
     let list = control.run("CLIENT LIST TYPE normal").text();
     let ids = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next());
-    let ids: Vec<&str> = ids.filter(|id| *id != own.to_string()).collect();
+    let ids: Vec<&str> = ids.filter(|id| *id != own).collect();
     if ids.is_empty() {
         return 0;
     }
     let killed = control.call(cmd!["CLIENT", "KILL", "ID", *random.pick(&ids)]);
-    u64::try_from(killed.integer()).expect("none or one")
+    killed.integer().cast_unsigned()
 }

@@ -3,25 +3,21 @@
 //!
 //! The clients are processes of their own, on one real server, and use the crate `kvlock`. Each
 //! says when it believes to hold which lock; they all read the same clock. At the end that must be
-//! what a lock allows: see [`beliefs`].
+//! what a lock allows.
 
-mod beliefs;
 mod client;
-mod end;
-mod killed;
+mod in_line;
 mod load;
 mod process;
-mod role;
 mod said;
 mod scene;
 mod stopped;
 mod store;
-mod waiting;
 
-use self::scene::Scene;
+use self::scene::{CHECKED, Scene};
 use crate::Options;
 use crate::report::Report;
-use std::time::{Duration, Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// What is done to the processes.
 #[derive(Clone, Copy)]
@@ -31,49 +27,43 @@ pub(crate) struct Scenario {
     pub(crate) evidence: &'static str,
     pub(crate) what: &'static str,
     act: fn(&Scene, &Options, &Report),
+    /// What must have been at least once.
+    wants: &'static [&'static str],
 }
 
 #[rustfmt::skip]
 pub(crate) const ALL: [Scenario; 7] = [
-    Scenario { name: "killed", evidence: "7, F1", what: "holders killed with ten in line", act: killed::run },
-    Scenario { name: "stopped", evidence: "4, 5, F2", what: "holders stopped for three times their lease", act: stopped::run },
-    Scenario { name: "waiting", evidence: "F3", what: "waiters stopped who are handed the lock", act: waiting::run },
-    Scenario { name: "dates", evidence: "F10", what: "clients whose date jumps", act: load::dates },
-    Scenario { name: "starved", evidence: "F24", what: "clients without processor time", act: load::starved },
-    Scenario { name: "blocked", evidence: "F24", what: "clients whose runtime is blocked", act: load::blocked },
-    Scenario { name: "mixture", evidence: "2", what: "client processes killed, stopped and cut off", act: load::mixture },
+    Scenario { name: "killed", evidence: "7, F1", what: "holders killed with ten in line", act: in_line::killed, wants: &[] },
+    Scenario { name: "stopped", evidence: "4, 5, F2", what: "holders stopped for three times their lease", act: stopped::run, wants: &[] },
+    Scenario { name: "waiting", evidence: "F3", what: "waiters stopped who are handed the lock", act: in_line::waiting, wants: &[] },
+    Scenario { name: "dates", evidence: "F10", what: "clients whose date jumps", act: load::dates, wants: &[client::WRONG_DAY] },
+    Scenario { name: "starved", evidence: "F24", what: "clients without processor time", act: load::starved, wants: &[] },
+    Scenario { name: "blocked", evidence: "F24", what: "clients whose runtime is blocked", act: load::blocked, wants: &[] },
+    Scenario { name: "mixture", evidence: "2", what: "client processes killed, stopped and cut off", act: load::mixture, wants: &load::FAULTS },
 ];
 
 impl Scenario {
     /// Plays it on a server of its own.
     pub(crate) fn play(self, options: &Options, report: &Report) {
-        let scene = Scene::set(self.name, options.seed.number, options.wrong_clock);
-        (self.act)(&scene, options, report);
-        scene.close(report);
+        let scene = Scene::set(options.seed.number, options.wrong_clock);
+        let acted = catch_unwind(AssertUnwindSafe(|| (self.act)(&scene, options, report)));
+        scene.close(self.name, report);
+        [CHECKED].iter().chain(self.wants).for_each(|what| report.wants(what, 1));
         let count = |what| report.count(what);
         report.figure(format!(
             "{} grants whose beliefs were checked, of {} processes, {} lost",
-            count("grants whose beliefs were checked"),
+            count(CHECKED),
             count("client processes"),
             count("lost"),
         ));
+        acted.unwrap_or_else(|panic| resume_unwind(panic));
     }
 }
 
-/// Does what this process was started for by another one of the program, if it was.
+/// Is a client process, if this one was started as that by another one of the program.
 pub(crate) fn serve(mut words: impl Iterator<Item = String>) -> Option<()> {
-    match words.next()?.as_str() {
-        "client" => client::run(serde_json::from_str(&words.next()?).ok()?),
-        "burn" => burn(Duration::from_millis(words.next()?.parse().ok()?)),
-        _ => return None,
-    }
+    let is_client = words.next()? == "client";
+    let role = words.next().filter(|_| is_client)?;
+    client::run(serde_json::from_str(&role).ok()?);
     Some(())
-}
-
-/// Keeps a processor busy.
-fn burn(time: Duration) {
-    let begun = Instant::now();
-    while begun.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }

@@ -1,64 +1,169 @@
-//! What a client process says of itself, a line for each event.
+//! What a client process is told to do, by its command line, and what it says of itself, a line for each
+//! event.
 //!
-//! Times are nanoseconds of `CLOCK_MONOTONIC`, which all processes of a machine share: the order of
-//! events in real time is exact.
+//! Times are those of `CLOCK_MONOTONIC`, which all processes of a machine share: the order of events in
+//! real time is exact.
 
+use harness::history::{Call, Outcome, Request};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::Duration;
 
 /// Now, on the clock that all processes share.
-pub(super) fn now() -> u64 {
+pub(super) fn now() -> Duration {
     let clock = nix::time::ClockId::CLOCK_MONOTONIC;
-    let now = nix::time::clock_gettime(clock).expect("every Linux has it");
-    u64::try_from(Duration::from(now).as_nanos()).expect("584 years after the start")
+    nix::time::clock_gettime(clock).expect("every Linux has it").into()
 }
 
-/// A grant: a token is never given twice.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-pub(super) struct Grant {
-    pub(super) key: String,
-    pub(super) token: u64,
+/// What a client process is to do, again and again, until it is killed.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Role {
+    /// What is counted of it is counted by this name, too, if it has one.
+    pub(super) what: String,
+    /// The address of the server.
+    pub(super) address: String,
+    /// The locks that it takes: any of them each time.
+    pub(super) keys: Vec<String>,
+    /// The lease of the locks that it holds, which is renewed.
+    pub(super) lease_ms: u64,
+    /// Percentage of grants with a shorter lease that is not renewed: the lock is held until it has
+    /// expired.
+    pub(super) fixed: u64,
+    /// The longest time for which a lock is held, most are held for less; until it is lost if there is none.
+    pub(super) hold_ms: Option<u64>,
+    /// Percentage of grants that are held for twice the lease.
+    pub(super) long: u64,
+    /// Percentage of waits with a timeout, which is shorter than the lease.
+    pub(super) limited: u64,
+    /// Concurrent tasks of the one client.
+    pub(super) tasks: u64,
+    /// The threads of its runtime.
+    pub(super) threads: usize,
+    /// For how long one of those threads is blocked, in every second hold.
+    pub(super) block_ms: u64,
+    /// The port of the store in which it counts while it holds a lock.
+    pub(super) store: Option<u16>,
+    /// Writes after a loss, without asking the guard.
+    pub(super) careless: u64,
+    /// The clock by which it counts leases is too slow, as no clock should be.
+    pub(super) wrong_clock: bool,
+    /// The seed of all that is random above.
+    pub(super) seed: u64,
 }
 
-/// One event.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+impl Role {
+    /// One that waits for a lock as long as it takes, and holds it until it is lost.
+    pub(super) fn new(keys: Vec<String>, lease_ms: u64) -> Self {
+        Self { keys, lease_ms, tasks: 1, threads: 1, ..Self::default() }
+    }
+}
+
+/// What a client process says.
+#[derive(Debug, Deserialize, Serialize)]
 pub(super) enum Said {
     /// It is connected. Its owners are called so, with a colon and a number after it.
-    Ready { client: String },
-    /// From now on it believes that it holds the lock.
-    Holds { grant: Grant, owner: String, from: u64, until: u64, date_ms: u64 },
-    /// Now it believes in it until then.
-    Until { grant: Grant, until: u64 },
-    /// It stops believing. It last looked at its guard, and was told that it holds the lock, at
-    /// `looked`; what it did next it did in that belief.
-    Ends { grant: Grant, at: u64, looked: u64, why: End },
-    /// It had lost the lock, and then asked the server, which said that it still has it.
-    FalseLoss { grant: Grant },
-    /// A write of a holder that believed was refused by the store that looks at tokens.
-    Refused { grant: Grant, looked: u64 },
-    /// After a loss it went on writing without asking the guard: how often, and how many of these
-    /// writes the store took that looks at tokens.
-    Careless { grant: Grant, tries: u64, taken: u64 },
-    /// A wait for at most so long gave nothing, and took so long.
-    Waited { limit_ns: u64, took_ns: u64 },
-    /// An acquire or a release failed, as it may when connections are cut.
-    Trouble { what: String },
+    Ready(String),
+    /// It has been granted a lock, or knows more of that.
+    Tenure(Tenure),
+    /// There was one more of these.
+    Count(String),
+    /// It was treated as it must not be.
+    Violation(String),
 }
 
-/// Why a belief ended.
+/// A grant, and what came of it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Tenure {
+    /// Which one of its process it is.
+    pub(super) number: u64,
+    pub(super) key: String,
+    pub(super) token: u64,
+    /// Its lease is renewed.
+    pub(super) watched: bool,
+    /// From when and until when the process believes that it holds the lock.
+    pub(super) from: Duration,
+    pub(super) until: Duration,
+    /// When it last looked at its guard, and was told that it holds the lock; what it did next it did in that
+    /// belief.
+    pub(super) looked: Duration,
+    /// Why it stopped believing, and when.
+    pub(super) end: Option<(End, Duration)>,
+    /// How many of the writes that it did after a loss, without asking the guard, the store took that looks
+    /// at tokens.
+    pub(super) taken: u64,
+}
+
+/// Why a tenure ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum End {
     /// It is about to give the lock back.
-    Release,
-    /// The guard of a lease that is renewed says that it is lost.
+    Released,
+    /// The guard says that it is lost.
     Lost,
-    /// The guard of a lease that nobody renews says so: its time is over.
-    Over,
 }
 
-impl fmt::Display for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.key, self.token)
+impl Tenure {
+    /// When its process stopped believing, which was killed then.
+    pub(super) fn ended(&self, killed: Duration) -> Duration {
+        self.end.map_or(killed, |(_, at)| at).min(self.until)
+    }
+
+    /// Whether its process can have acted on it: a guard may be lost before its process goes on.
+    pub(super) fn is_of_use(&self, killed: Duration) -> bool {
+        self.from < self.ended(killed)
+    }
+
+    /// It for the [checker](harness::checker): a grant that its owner counts on until it ends.
+    pub(super) fn call(&self, process: &str, killed: Duration) -> Call {
+        let ended = Some(self.ended(killed)).filter(|_| self.is_of_use(killed));
+        let owner = format!("{process}:{}", self.number);
+        let request = Request::Acquire { lease: Duration::ZERO, timeout: None };
+        // Nobody had it when a belief began; what was over by then may have been granted long before.
+        let sent = ended.map_or(Duration::ZERO, |_| self.from);
+        let granted = (self.from, Outcome::Granted { token: self.token, holds: 1 });
+        Call { valid_until: ended, ..Call::new((&self.key, &owner), request, sent, granted) }
+    }
+
+    /// No process acts on a lock in which it does not believe any more, and none loses one before its
+    /// lease has expired: no stranger takes locks away here, and no server is lost.
+    pub(super) fn violation(&self) -> Option<String> {
+        let (why, at) = self.end?;
+        let is_early = why == End::Lost && at < self.until;
+        let kind = if self.looked > self.until { Some("Late") } else { is_early.then_some("Loss") };
+        kind.map(|kind| format!("{kind}: {self:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_belief_ends_with_its_end_the_lease_or_the_process_and_its_own_process_sees_to_it() {
+        let ms = Duration::from_millis;
+        let tenure = |looked, end: Option<(End, u64)>| Tenure {
+            number: 1,
+            key: "k".to_owned(),
+            token: 1,
+            watched: true,
+            from: ms(10),
+            until: ms(50),
+            looked: ms(looked),
+            end: end.map(|(why, at)| (why, ms(at))),
+            taken: 0,
+        };
+        use End::{Lost, Released};
+        for (looked, end, killed, until, kind) in [
+            (15, Some((Released, 20)), 30, 20, ""),
+            (45, Some((Lost, 60)), 99, 50, ""),
+            (15, None, 30, 30, ""),
+            (55, Some((Released, 60)), 99, 50, "Late"),
+            (35, Some((Lost, 40)), 99, 40, "Loss"),
+        ] {
+            let tenure = tenure(looked, end);
+            assert_eq!(tenure.call("a", ms(killed)).valid_until, Some(ms(until)));
+            let violation = tenure.violation().unwrap_or_default();
+            assert_eq!(violation.split(':').next(), Some(kind), "{violation}");
+        }
+        assert_eq!(tenure(0, None).call("a", ms(10)).valid_until, None);
     }
 }

@@ -4,7 +4,7 @@
 //! has seen; the other takes what comes. What it acknowledged stays acknowledged: so an increment
 //! that is acknowledged and not in the number at the end is lost.
 
-use super::said::Grant;
+use super::said::Tenure;
 use harness::{Connection, Value, cmd};
 
 /// `KEYS[1]` is a lock's sheet; a token, and for a write what both counters are to be. Returns what both
@@ -22,69 +22,49 @@ const STEP: &str = "\
     end \
     return {get('looks'), get('takes'), stale and 0 or 1}";
 
-/// The numbers of a lock as somebody read them: the one of the store that looks, and the other.
-pub(super) type Cell = [i64; 2];
+/// What somebody read: the number of the store that looks, and of the other.
+pub(super) type Numbers = [i64; 2];
 
 /// Both counted on by one.
-pub(super) fn next(cell: Cell) -> Cell {
-    cell.map(|number| number + 1)
+pub(super) fn next(numbers: Numbers) -> Numbers {
+    numbers.map(|number| number + 1)
 }
 
 /// A connection to a store.
 #[derive(Debug)]
-pub(super) struct Till(Connection);
+pub(super) struct Counters(Connection);
 
-impl Till {
-    /// Connects to the store at that port.
+impl Counters {
+    /// Those of the store at that port.
     pub(super) fn open(port: u16) -> Self {
         Self(Connection::open(port).expect("the store is there"))
     }
 
     /// What both counters say.
-    pub(super) fn read(&mut self, grant: &Grant) -> Cell {
-        let reply = self.0.call(cmd!["EVAL", STEP, 1, grant.key, grant.token]);
+    pub(super) fn read(&mut self, by: &Tenure) -> Numbers {
+        let reply = self.0.call(cmd!["EVAL", STEP, 1, by.key, by.token]);
         [0, 1].map(|counter| reply[counter].integer())
     }
 
     /// Whether the store that looks at tokens took it; the other one did.
-    pub(super) fn write(&mut self, grant: &Grant, [looks, takes]: Cell) -> bool {
-        let step = cmd!["EVAL", STEP, 1, grant.key, grant.token, looks, takes];
+    pub(super) fn write(&mut self, by: &Tenure, [looks, takes]: Numbers) -> bool {
+        let step = cmd!["EVAL", STEP, 1, by.key, by.token, looks, takes];
         self.0.call(step)[2] == Value::Integer(1)
     }
 
     /// Counts on from there that many times, without looking. Returns how many the store took that
     /// looks at tokens.
-    pub(super) fn write_on(&mut self, grant: &Grant, mut cell: Cell, times: u64) -> u64 {
+    pub(super) fn write_on(&mut self, by: &Tenure, mut numbers: Numbers, times: u64) -> u64 {
         let one_more = |_: &u64| {
-            cell = next(cell);
-            self.write(grant, cell)
+            numbers = next(numbers);
+            self.write(by, numbers)
         };
         (0..times).filter(one_more).count() as u64
     }
-}
 
-/// A field of a lock's sheet.
-pub(super) fn show(store: &mut Connection, key: &str, field: &str) -> u64 {
-    let number = store.call(cmd!["HGET", key, field]);
-    if number.is_nil() { 0 } else { number.text().parse().expect("a number") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use harness::Server;
-
-    #[test]
-    fn a_late_write_is_refused_by_one_and_undoes_the_others_work_in_the_other() {
-        let store = Server::options().without_module().start();
-        let mut till = Till::open(store.port());
-        let [one, two] = [1, 2].map(|token| Grant { key: "k".to_owned(), token });
-        let early = till.read(&one);
-        let cell = next(till.read(&two));
-        assert!(till.write(&two, cell));
-        assert_eq!(till.write_on(&two, cell, 1), 1);
-        assert!(!till.write(&one, next(early)));
-        let fields = ["looks", "looks refused", "takes", "takes acknowledged", "takes stale"];
-        assert_eq!(fields.map(|field| show(&mut till.0, "k", field)), [2, 1, 1, 3, 1]);
+    /// A field of a lock's sheet.
+    pub(super) fn show(&mut self, key: &str, field: &str) -> u64 {
+        let number = self.0.call(cmd!["HGET", key, field]);
+        if number.is_nil() { 0 } else { number.text().parse().expect("a number") }
     }
 }

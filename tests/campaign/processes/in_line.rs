@@ -1,0 +1,259 @@
+//! Leases that end while others wait: of a holder that is killed while it renews its lock and ten are in
+//! line, and of what the first in line is offered, which is stopped. The next in line has the lock when the
+//! lease ends, not earlier, and nobody else has it.
+//!
+//! The next ones are connections, which wait for nothing but the answer: whoever asks the server meanwhile
+//! may remind it. A token is the server's date of the grant in microseconds, so it says when that was.
+
+use super::process::Process;
+use super::said::Role;
+use super::scene::{Scene, in_parts};
+use crate::Options;
+use crate::report::Report;
+use harness::random::Random;
+use harness::{Connection, cmd, observe, wait};
+use nix::sys::signal::Signal;
+use std::time::{Duration, SystemTime};
+
+/// Later than this is what we do not want.
+const LATE_US: i64 = 20_000;
+
+/// How long one in line that is served is waited for.
+const SERVED: Duration = Duration::from_secs(10);
+
+/// The lease of a holder that is killed.
+const LEASE_MS: u64 = 1000;
+
+/// The lease of the others, which is not waited for.
+const LONG_MS: u64 = 60_000;
+
+/// What a waiter is offered until it says that it is there.
+const OFFER_MS: i64 = 2000;
+
+const KILLS: &str = "holders killed with ten in line";
+const MEASURED: &str = "hand-offs measured";
+const OVER: &str = "kills of holders that had no processor time, and had lost the lock";
+const AFTER_THE_LEASE: &str = "granted after the end of that lease";
+
+const STOPS: &str = "waiters stopped who were handed the lock";
+const UNSEEN: &str = "offers that were over before the server was asked for them";
+const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
+
+/// Each lock has a line of its own.
+pub(super) fn killed(scene: &Scene, options: &Options, report: &Report) {
+    let (kills, random) = (options.times(200), Random::new(options.seed.number));
+    in_parts(kills, |line, share| {
+        let mut random = random.part(line);
+        let mut line = Line::open(scene, report, format!("line-{line}"));
+        let mut ten: Vec<Waiter> = (0..10).map(|number| line.waiter(number)).collect();
+        for _ in 0..share {
+            if line.outlives_its_holder(&mut ten, &mut random).is_none() {
+                return;
+            }
+        }
+    });
+    report.wants(KILLS, kills);
+    // One that comes too early is over before the end of the lease can be asked for.
+    report.wants(MEASURED, kills.div_ceil(2));
+    report.excuses(OVER, kills);
+    report.is_mostly_below(&without_waiting(AFTER_THE_LEASE), LATE_US);
+}
+
+pub(super) fn waiting(scene: &Scene, options: &Options, report: &Report) {
+    let stops = options.times(200);
+    in_parts(stops, |line, share| {
+        let mut line = Line::open(scene, report, format!("turns-{line}"));
+        // What a waiter is offered is shorter than its lease.
+        let role = Role { hold_ms: Some(300), ..Role::new(vec![line.key.clone()], 10_000) };
+        let (process, mut both) = (scene.enter(&role), [0, 1].map(|number| line.waiter(number)));
+        let mut done = 0;
+        while done < share {
+            let Some(stopped) = line.passes_by(&process, &mut both) else { return };
+            done += u64::from(stopped);
+        }
+    });
+    report.wants(STOPS, stops);
+    report.excuses(UNSEEN, stops);
+    report.is_mostly_below(&without_waiting(AFTER_THE_OFFER), LATE_US);
+}
+
+/// The name of the same times, as they would be if the server had always had a processor.
+fn without_waiting(what: &str) -> String {
+    format!("{what}, without the time in which the server had no processor")
+}
+
+/// One in line that is no client process.
+struct Waiter {
+    owner: String,
+    connection: Connection,
+}
+
+/// A grant, and until when it lasts.
+struct Lease {
+    token: u64,
+    end_ms: i64,
+}
+
+/// Those who want one lock.
+struct Line<'a> {
+    scene: &'a Scene,
+    report: &'a Report,
+    key: String,
+    control: Connection,
+}
+
+impl<'a> Line<'a> {
+    fn open(scene: &'a Scene, report: &'a Report, key: String) -> Self {
+        Self { scene, report, key, control: scene.server.connect() }
+    }
+
+    fn waiter(&self, number: usize) -> Waiter {
+        Waiter { owner: format!("waiter-{number}"), connection: self.scene.server.connect() }
+    }
+
+    /// A holder is killed anywhere between two renewals, and the ten have the lock one after another;
+    /// `None` if they have not.
+    fn outlives_its_holder(&mut self, ten: &mut [Waiter], random: &mut Random) -> Option<()> {
+        let holder = self.scene.enter(&Role::new(vec![self.key.clone()], LEASE_MS));
+        let tenure =
+            holder.wait_for("it holds the lock", |heard| heard.tenures.keys().next().copied());
+        for (waiter, in_line) in ten.iter_mut().zip(1..) {
+            waiter.asks_for(&self.key);
+            observe::wait_for_waiters(&mut self.control, &self.key, in_line);
+        }
+        observe::let_pass(&mut self.control, Duration::from_millis(1 + random.below(LEASE_MS / 2)));
+        let info = self.control.call(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
+        let killed = holder.kill9();
+        self.report.add(KILLS, 1);
+        let queue = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
+        let was_lost = holder.heard().tenures[&tenure].ended(killed) < killed;
+        if !was_lost && !queue.eq(ten.iter().map(|waiter| waiter.owner.clone())) {
+            self.report.violation(format!("Fifo: {}: not in line as they came: {info}", self.key));
+        }
+        // What it had sent before it died has been carried out when a second answer comes.
+        self.control.run("PING");
+        match self.lease_of(&holder) {
+            Some(lease) => {
+                self.is_served_after(&lease, &mut ten[0], AFTER_THE_LEASE)?;
+                self.report.add(MEASURED, 1);
+            }
+            None => {
+                self.report.add(OVER, 1);
+                self.is_served(&mut ten[0])?;
+            }
+        }
+        self.release(&ten[0]);
+        for next in &mut ten[1..] {
+            self.is_served(next)?;
+            self.release(next);
+        }
+        Some(())
+    }
+
+    /// The first in line is stopped, and handed the lock: it costs the next what it was offered. Whether
+    /// that was seen; `None` if the next did not get the lock, or too early.
+    fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
+        // The process comes again and again.
+        before.asks_for(&self.key);
+        self.is_served(before)?;
+        observe::wait_for_waiters(&mut self.control, &self.key, 1);
+        next.asks_for(&self.key);
+        observe::wait_for_waiters(&mut self.control, &self.key, 2);
+        first.signal(Signal::SIGSTOP);
+        let released_ms = date_ms();
+        self.release(before);
+        let Some(offer) = self.lease_of(first) else {
+            first.signal(Signal::SIGCONT);
+            let token = self.is_served(next)?;
+            if token.cast_signed() < (released_ms + OFFER_MS) * 1000 {
+                self.report.violation(format!("Fifo: {} was not handed the lock", first.name));
+                return None;
+            }
+            self.report.add(UNSEEN, 1);
+            self.release(next);
+            return Some(false);
+        };
+        let token = self.is_served_after(&offer, next, AFTER_THE_OFFER)?;
+        first.signal(Signal::SIGCONT);
+        self.release(next);
+        // It has the lock in its turn.
+        first.wait_for("it is granted the lock", |heard| {
+            heard.tenures.values().find(|tenure| tenure.token > token).map(drop)
+        });
+        if first.heard().tenures.values().any(|tenure| tenure.token == offer.token) {
+            let name = &first.name;
+            self.report.violation(format!("Late: {name} believed in an offer that was over"));
+        }
+        self.report.add(STOPS, 1);
+        self.report.time("what the stopped waiter cost", (token - offer.token).cast_signed());
+        Some(true)
+    }
+
+    /// What a process has the lock by, as the server says, if it has it.
+    fn lease_of(&mut self, process: &Process) -> Option<Lease> {
+        self.control.run("MULTI");
+        self.control.call(cmd!["LOCK.INFO", self.key]);
+        self.control.call(cmd!["PEXPIRETIME", self.key]);
+        let both = self.control.run("EXEC");
+        let owner = both[0].field("owner");
+        let is_its = !owner.is_nil() && owner.text().starts_with(&process.client);
+        let token = both[0].field("token");
+        is_its.then(|| Lease { token: token.integer().cast_unsigned(), end_ms: both[1].integer() })
+    }
+
+    fn release(&mut self, waiter: &Waiter) {
+        self.control.call(cmd!["LOCK.RELEASE", self.key, waiter.owner]);
+    }
+
+    /// The first in line has the lock soon: with that token.
+    fn is_served(&self, first: &mut Waiter) -> Option<u64> {
+        let Ok(granted) = first.connection.receive(SERVED) else {
+            let (key, owner) = (&self.key, &first.owner);
+            self.report.violation(format!("Fifo: {key}: {owner} is not served in its turn"));
+            return None;
+        };
+        Some(granted[0].integer().cast_unsigned())
+    }
+
+    /// The first in line has the lock when that lease is over. Notes how late, and how late it would have
+    /// been if the server had not wanted a processor meanwhile.
+    fn is_served_after(&self, lease: &Lease, first: &mut Waiter, what: &str) -> Option<u64> {
+        let server = self.scene.server.pid();
+        let mut waited_before = waited(server);
+        while date_ms() < lease.end_ms {
+            waited_before = waited(server);
+            wait::pass(Duration::from_millis(1));
+        }
+        let token = self.is_served(first)?;
+        let waited_us = (waited(server) - waited_before) / 1000;
+        let late = token.cast_signed() - lease.end_ms * 1000;
+        if late < 0 {
+            let early = format!("Early: {token} {} us before the end: {what}", -late);
+            self.report.violation(early);
+        }
+        let own = (late - waited_us.cast_signed()).max(0);
+        for (what, late) in [(what, late), (&without_waiting(what), own)] {
+            self.report.time(what, late);
+            self.report.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
+        }
+        Some(token)
+    }
+}
+
+impl Waiter {
+    fn asks_for(&mut self, key: &str) {
+        self.connection.send(cmd!["LOCK.WAIT", key, self.owner, LONG_MS, 0]);
+    }
+}
+
+/// The date of this machine, and of its servers.
+fn date_ms() -> i64 {
+    let date = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    date.as_millis().try_into().expect("not for centuries")
+}
+
+/// For how many nanoseconds of its life a process wanted a processor and had none.
+fn waited(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
