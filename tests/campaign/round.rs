@@ -8,7 +8,7 @@ use crate::notes::Notes;
 use crate::report::Report;
 use crate::store::Store;
 use crate::suites::Rounds;
-use crate::topology::{Topology, crash};
+use crate::topology::{Strangers, Topology, crash, part};
 use crate::workload::{Lines, WIRE_FAULTS, Way};
 use harness::coverage::{Coverage, Span};
 use harness::history::{Call, Recorder};
@@ -98,7 +98,7 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     };
     let faults: Vec<&'static Fault> = faults::all().filter(happens).collect();
     assert!(!faults.is_empty(), "no fault has {:?} in its name", options.fault);
-    let of_clients = topology.strangers().map_or(&[][..], |_| &WIRE_FAULTS);
+    let of_clients = if part::<Strangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
     let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
     let mut coverage = Coverage::of(names);
     let mut memory = Memory::default();
@@ -274,6 +274,15 @@ impl Moment<'_> {
         let result = what();
         self.span = Some(Span { from, to: self.round.recorder.now() });
         result
+    }
+
+    /// The fault is that, for so long, until it is mended.
+    pub(crate) fn for_a_while(&mut self, time: Duration, harm: impl FnOnce(), mend: impl FnOnce()) {
+        self.is(|| {
+            harm();
+            sleep(time);
+            mend();
+        });
     }
 
     /// Until the servers are in order again two may take themselves for the primary.

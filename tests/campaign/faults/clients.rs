@@ -5,7 +5,6 @@ use super::Fault;
 use super::stranger::{Stranger, of_strangers};
 use crate::topology::{GUEST, guest};
 use crate::workload::client_of;
-use harness::history::Request;
 use harness::observe::PATIENCE;
 use harness::resp::ReceiveError;
 use harness::{Value, cmd};
@@ -60,17 +59,14 @@ impl Stranger<'_> {
         let Some(id) = head.and_then(|head| client_of(&self.round.lines.mailboxes, head)) else {
             return Ok(());
         };
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let connection = self.connection()?;
-        // A transaction, so that both are done in the same turn whatever the network does.
-        let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
-        commands.extend(strike(id));
-        commands.push(cmd!["EXEC"]);
-        let count = commands.len();
-        commands.into_iter().for_each(|command| connection.send(command));
-        let replies: Result<Vec<Value>, _> =
-            (0..count).map(|_| connection.receive(PATIENCE)).collect();
-        self.broken(&[call], replies.is_ok());
-        replies.map(drop)
+        self.breaks(&[&key], |it| {
+            let connection = it.connection()?;
+            // A transaction, so that both are done in the same turn whatever the network does.
+            let mut commands = vec![cmd!["MULTI"], cmd!["LOCK.FORCERELEASE", key]];
+            commands.extend(strike(id));
+            commands.push(cmd!["EXEC"]);
+            commands.iter().for_each(|command| connection.send(command));
+            commands.iter().try_for_each(|_| connection.receive(PATIENCE).map(drop))
+        })
     }
 }

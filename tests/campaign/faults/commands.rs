@@ -1,7 +1,8 @@
 //! What can be done to any server that is up, by a command.
 
-use super::{Fault, anywhere, fault, in_a_cluster};
+use super::{Fault, anywhere, fault, on};
 use crate::round::Moment;
+use crate::topology::Nodes;
 use harness::random::Random;
 use harness::{Server, cmd};
 use std::time::Duration;
@@ -10,7 +11,7 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
         kill_clients(&[at.primary(random)], moment);
     }),
-    fault("CLIENT KILL at all servers", 2, in_a_cluster, |at, moment, _| {
+    fault("CLIENT KILL at all servers", 2, on::<Nodes>, |at, moment, _| {
         kill_clients(&at.servers(), moment);
     }),
     fault("CLIENT PAUSE WRITE", 2, anywhere, |at, moment, random| {

@@ -13,6 +13,9 @@ const FORK: Duration = Duration::from_secs(30);
 /// How long writes are paused at most while somebody looks at the replica.
 const LOOK: Duration = Duration::from_secs(2);
 
+/// How often the two must differ.
+const LOOKS: usize = 3;
+
 pub(super) const FAULTS: &[Fault] = of_strangers! {
     "CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare();
     "DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload();
@@ -46,9 +49,11 @@ impl Stranger<'_> {
     fn compare(&mut self) -> Result<(), ReceiveError> {
         let begun = Instant::now();
         self.say(cmd!["CLIENT", "PAUSE", LOOK.as_millis().to_string(), "WRITE"])?;
-        let difference = self.at.difference();
-        if let Some(difference) = difference.filter(|_| begun.elapsed() < LOOK) {
-            self.round.notes.surprise(difference);
+        // What ends while we look may be gone on one side only; not the next time.
+        let looks = (0..LOOKS).map(|_| self.at.difference());
+        let seen: Option<Vec<String>> = looks.take_while(|_| begun.elapsed() < LOOK).collect();
+        if let Some(mut seen) = seen.filter(|seen| seen.len() == LOOKS) {
+            self.round.notes.surprise(seen.swap_remove(0));
         }
         self.say(cmd!["CLIENT", "UNPAUSE"])
     }

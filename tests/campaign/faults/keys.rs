@@ -2,8 +2,7 @@
 
 use super::Fault;
 use super::stranger::{Stranger, of_strangers};
-use crate::workload::{CALM, KeyKind, Lock, WILD, WIRE_PERMITS};
-use harness::history::{CallId, Request};
+use crate::workload::{CALM, CROWD, KeyKind, Lock, WILD, WIRE_PERMITS};
 use harness::resp::ReceiveError;
 use harness::{Value, cmd};
 use std::thread::sleep;
@@ -37,12 +36,7 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// Lets many others hold a key, for as many milliseconds as the first argument says.
-const CROWD: &str = "\
-    local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[1]) \
-    for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'stranger-' .. n, till) end";
-
-/// How long those hold it, and for how long it may be believed of a key that nobody waits for that
+/// How long a crowd holds a key, and for how long it may be believed of a key that nobody waits for that
 /// it is the one that was there before.
 const CROWD_MS: u64 = 30;
 const BELIEVED: Duration = Duration::from_millis(1_100);
@@ -71,52 +65,43 @@ impl Stranger<'_> {
     /// Does something to one key that may end its holder's hold.
     fn on_key(&mut self, command: impl FnOnce(&str) -> Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let key = self.key();
-        self.break_it(&key, command)
+        self.breaks(&[&key], |it| it.ask(command(&key)))
     }
 
     fn force_release(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock();
-        self.break_it(&key, |key| cmd!["LOCK.FORCERELEASE", key])
+        self.breaks(&[&key], |it| it.ask(cmd!["LOCK.FORCERELEASE", key]))
     }
 
     /// Lets a key expire in a moment. What is taken from a semaphore in that moment is lost with
     /// it: it is over when the key is gone.
     fn let_expire(&mut self) -> Result<(), ReceiveError> {
         let key = self.key();
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        // In ages first: what waits for the end of a lease must not run after it.
-        let far = self.ask(cmd!["PEXPIREAT", key, 1_u64 << 61, "XX"]);
-        let reply = far.and_then(|_| self.ask(cmd!["PEXPIRE", key, 1, "LT"]));
-        sleep(Duration::from_millis(5));
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
-    }
-
-    fn break_it(
-        &mut self,
-        key: &str,
-        command: impl FnOnce(&str) -> Vec<Vec<u8>>,
-    ) -> Result<(), ReceiveError> {
-        let call = self.round.recorder.sent(key, "stranger", Request::Break);
-        let command = command(key);
-        let reply = self.ask(command);
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
+        self.breaks(&[&key], |it| {
+            // In ages first: what waits for the end of a lease must not run after it.
+            let far = it.ask(cmd!["PEXPIREAT", key, 1_u64 << 61, "XX"]);
+            let reply = far.and_then(|_| it.ask(cmd!["PEXPIRE", key, 1, "LT"]));
+            sleep(Duration::from_millis(5));
+            reply
+        })
     }
 
     /// Does something to all locks of these databases, and sees to it that the floors are there
     /// again. The wild one is the last, and stays selected.
     fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
-        let locks = self.round.keys.iter().map(|key| Lock::of(key));
-        let locks = locks.filter(|lock| dbs.contains(&lock.db));
-        let sent = |it: Lock| self.round.recorder.sent(&it.key, "stranger", Request::Break);
-        let calls: Vec<CallId> = locks.map(sent).collect();
-        let replies: Result<Vec<Value>, _> =
-            commands.iter().map(|command| self.ask(command.clone())).collect();
-        self.broken(&calls, replies.is_ok());
-        for reply in replies?.iter().filter(|reply| reply.is_error()) {
-            self.round.notes.surprise(format!("what was done to all keys was refused: {reply}"));
-        }
+        let round = self.round;
+        let is_there = |key: &&String| dbs.contains(&Lock::of(key).db);
+        let keys: Vec<&str> = round.keys.iter().filter(is_there).map(String::as_str).collect();
+        self.breaks(&keys, |it| {
+            for command in commands {
+                let reply = it.ask(command.clone())?;
+                if reply.is_error() {
+                    let what = format!("what was done to all keys was refused: {reply}");
+                    round.notes.surprise(what);
+                }
+            }
+            Ok(())
+        })?;
         for db in dbs {
             // A failover right now would find no trace of the tokens.
             self.say(cmd!["SELECT", db])?;
@@ -153,19 +138,21 @@ impl Stranger<'_> {
     /// together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
         let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;
         let count = if is_semaphore { WIRE_PERMITS } else { *self.random.pick(&[3, 2_000]) };
-        let mut replaced = Ok(());
-        for ms in [600_000, CROWD_MS] {
-            replaced = replaced.and_then(|()| self.put_crowd(&key, is_semaphore, ms, count));
-            sleep(Duration::from_millis(CROWD_MS));
-        }
-        sleep(BELIEVED);
-        self.broken(&[call], replaced.is_ok());
-        replaced
+        self.breaks(&[&key], |it| {
+            let mut replaced = Ok(());
+            for ms in [600_000, CROWD_MS] {
+                replaced = replaced.and_then(|()| it.put_crowd(&key, is_semaphore, ms, count));
+                sleep(Duration::from_millis(CROWD_MS));
+            }
+            sleep(BELIEVED);
+            replaced
+        })
     }
 
+    /// Those who share a lock have no token: it is older than what the key may have been granted by the
+    /// time it is replaced.
     fn put_crowd(
         &mut self,
         key: &str,
@@ -174,17 +161,12 @@ impl Stranger<'_> {
         count: u64,
     ) -> Result<(), ReceiveError> {
         let other = "scratch-of-strangers";
-        self.ask(cmd!["DEL", other])?;
-        if is_semaphore {
-            let counts = format!("semaphore {WIRE_PERMITS} {WIRE_PERMITS}");
-            self.ask(cmd!["HSET", other, "lock-mode", counts])?;
-        } else {
-            self.ask(cmd!["LOCK.ACQUIRE", other, "stranger", ms, "SHARED"])?;
+        let counts = format!("semaphore {WIRE_PERMITS} {WIRE_PERMITS}");
+        let mode = if is_semaphore { &counts } else { "shared" };
+        self.ask(cmd!["EVAL", CROWD, 1, other, mode, count, ms])?;
+        if !is_semaphore {
             self.ask(cmd!["PEXPIRE", other, 700_000])?;
-            // It is older than what the key may have been granted by the time it is replaced.
-            self.ask(cmd!["HDEL", other, "fencing-token"])?;
         }
-        self.ask(cmd!["EVAL", CROWD, 1, other, ms, count])?;
         let (rename, copy) = (cmd!["RENAME", other, key], cmd!["COPY", other, key, "REPLACE"]);
         let command = if self.random.percent(50) { rename } else { copy };
         self.ask(command).map(drop)
@@ -194,23 +176,20 @@ impl Stranger<'_> {
     fn let_a_field_end(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        // Not each server has it.
-        let reply = self.ask(cmd!["HPEXPIRE", key, 1, "FIELDS", 1, owner]);
-        if reply.as_ref().is_ok_and(|reply| !reply.is_error()) {
-            sleep(BELIEVED);
-        }
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
+        self.breaks(&[&key], |it| {
+            // Not each server has it.
+            let reply = it.ask(cmd!["HPEXPIRE", key, 1, "FIELDS", 1, owner]);
+            if reply.as_ref().is_ok_and(|reply| !reply.is_error()) {
+                sleep(BELIEVED);
+            }
+            reply
+        })
     }
 
     fn delete_owner(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock();
         let Some(owner) = self.owner_at(&key)? else { return Ok(()) };
-        let call = self.round.recorder.sent(&key, "stranger", Request::Break);
-        let reply = self.ask(cmd!["HDEL", key, owner]);
-        self.broken(&[call], reply.is_ok());
-        reply.map(drop)
+        self.breaks(&[&key], |it| it.ask(cmd!["HDEL", key, owner]))
     }
 
     /// One of the holders of a key.

@@ -1,8 +1,9 @@
 //! What can happen to one or two of the five servers of a quorum, or to the links of all.
 
-use super::{Act, Fault, fault};
+use super::{Act, Fault, fault, on};
 use crate::round::Moment;
-use crate::topology::{Five, SERVERS, Topology};
+use crate::topology::{Five, SERVERS, Topology, part};
+use harness::proxy::Proxy;
 use harness::random::Random;
 use nix::sys::signal::Signal;
 use std::thread::sleep;
@@ -38,11 +39,13 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     of(2, "one hangs", |at, moment, random| hang(five(at), 1, moment, random)),
     of(2, "two hang", |at, moment, random| hang(five(at), 2, moment, random)),
-    of(2, "one cut off", |at, moment, random| cut(five(at), 1, moment, random)),
-    of(2, "two cut off", |at, moment, random| cut(five(at), 2, moment, random)),
-    of(2, "links of two take 1 to 200 ms", |at, moment, random| delay(five(at), 2, moment, random)),
+    of(2, "one cut off", |at, moment, random| links(five(at), 1, moment, random, CUT)),
+    of(2, "two cut off", |at, moment, random| links(five(at), 2, moment, random, CUT)),
+    of(2, "links of two take 1 to 200 ms", |at, moment, random| {
+        links(five(at), 2, moment, random, DELAY);
+    }),
     of(2, "links of all take 1 to 200 ms", |at, moment, random| {
-        delay(five(at), SERVERS, moment, random);
+        links(five(at), SERVERS, moment, random, DELAY);
     }),
     of(2, "connections to one closed", |at, moment, random| {
         let server = some(1, random)[0];
@@ -61,11 +64,11 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 const fn of(weight: u64, name: &'static str, act: Act) -> Fault {
-    fault(name, weight, |at| at.five().is_some(), act)
+    fault(name, weight, on::<Five>, act)
 }
 
 fn five(at: &dyn Topology) -> &Five {
-    at.five().expect("these are for a quorum")
+    part(at).expect("these are for a quorum")
 }
 
 /// That many different ones.
@@ -89,29 +92,31 @@ fn start_again(five: &Five, some: &[usize]) {
 }
 
 fn hang(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random) {
-    let some = some(count, random);
+    let (some, time) = (some(count, random), a_while(random));
     let signal = |signal| some.iter().for_each(|&server| five.servers[server].signal(signal));
-    moment.is(|| {
-        signal(Signal::SIGSTOP);
-        sleep(Duration::from_millis(50 + random.below(2500)));
-        signal(Signal::SIGCONT);
-    });
+    moment.for_a_while(time, || signal(Signal::SIGSTOP), || signal(Signal::SIGCONT));
 }
 
-fn cut(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random) {
-    let some = some(count, random);
-    moment.is(|| {
-        some.iter().for_each(|&server| five.proxies[server].cut());
-        sleep(Duration::from_millis(50 + random.below(2500)));
-        some.iter().for_each(|&server| five.proxies[server].heal());
-    });
+/// At the proxies of so many that is done, and mended later.
+fn links(
+    five: &Five,
+    count: usize,
+    moment: &mut Moment<'_>,
+    random: &mut Random,
+    [harm, mend]: [fn(&Proxy); 2],
+) {
+    let (some, time) = (some(count, random), a_while(random));
+    let each = |act: fn(&Proxy)| some.iter().for_each(|&server| act(&five.proxies[server]));
+    moment.for_a_while(time, || each(harm), || each(mend));
 }
 
-fn delay(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random) {
-    let (some, ms) = (some(count, random), Duration::from_millis);
-    moment.is(|| {
-        some.iter().for_each(|&server| five.proxies[server].delay(ms(1), ms(200)));
-        sleep(ms(500 + random.below(2500)));
-        some.iter().for_each(|&server| five.proxies[server].delay(ms(0), ms(0)));
-    });
+const CUT: [fn(&Proxy); 2] = [Proxy::cut, Proxy::heal];
+
+const DELAY: [fn(&Proxy); 2] = [
+    |proxy| proxy.delay(Duration::from_millis(1), Duration::from_millis(200)),
+    |proxy| proxy.delay(Duration::ZERO, Duration::ZERO),
+];
+
+fn a_while(random: &mut Random) -> Duration {
+    Duration::from_millis(50 + random.below(2500))
 }

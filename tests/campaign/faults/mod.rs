@@ -10,7 +10,7 @@ pub(crate) use processes::RESTARTED;
 pub(crate) use sessions::{STEP, STOPPED};
 
 use crate::round::Moment;
-use crate::topology::Topology;
+use crate::topology::{Five, Single, Target, Topology, part};
 use harness::random::Random;
 
 type On = fn(&dyn Topology) -> bool;
@@ -30,33 +30,26 @@ const fn fault(name: &'static str, weight: u64, on: On, act: Act) -> Fault {
     Fault { name, weight, on, act }
 }
 
+/// On servers of that sort.
+fn on<T: Topology>(at: &dyn Topology) -> bool {
+    part::<T>(at).is_some()
+}
+
 /// Where a command gets through.
 fn anywhere(at: &dyn Topology) -> bool {
-    !at.is_told_anything()
-}
-
-fn with_sentinels(at: &dyn Topology) -> bool {
-    at.site().is_some()
-}
-
-fn in_a_cluster(at: &dyn Topology) -> bool {
-    at.nodes().is_some()
+    !on::<Target>(at)
 }
 
 fn not_of_five(at: &dyn Topology) -> bool {
-    at.five().is_none()
+    !on::<Five>(at)
 }
 
 fn has_proxy(at: &dyn Topology) -> bool {
     at.proxy(at.primary(&mut Random::new(0))).is_some()
 }
 
-fn has_clock(at: &dyn Topology) -> bool {
-    at.clock().is_some()
-}
-
 fn fails_over(at: &dyn Topology) -> bool {
-    at.fails_over()
+    not_of_five(at) && !on::<Single>(at) && !on::<Target>(at)
 }
 
 /// Makes [`all`] of the tables of these files.

@@ -1,7 +1,9 @@
 //! Servers are killed, stopped and restarted, with another one in their place or not.
 
-use super::{Fault, fault, not_of_five, with_sentinels};
-use crate::topology::Topology;
+use super::{Fault, fault, not_of_five, on};
+use crate::round::Moment;
+use crate::topology::{Topology, Watched};
+use harness::Server;
 use harness::random::Random;
 use nix::sys::signal::Signal;
 use std::thread::sleep;
@@ -32,15 +34,10 @@ pub(super) const FAULTS: &[Fault] = &[
         at.rejoin(primary, random);
     }),
     fault("primary stopped for a moment", 2, not_of_five, |at, moment, random| {
-        let primary = at.primary(random);
         let time = Duration::from_millis(50 + random.below(500));
-        moment.is(|| {
-            primary.signal(Signal::SIGSTOP);
-            sleep(time);
-            primary.signal(Signal::SIGCONT);
-        });
+        stop(at.primary(random), time, moment);
     }),
-    fault(RESTARTED, 1, with_sentinels, |at, moment, random| {
+    fault(RESTARTED, 1, on::<Watched>, |at, moment, random| {
         let before = at.primary(random).port();
         let replicas = at.servers().into_iter().filter(|server| server.port() != before);
         for replica in replicas {
@@ -56,6 +53,12 @@ pub(super) const FAULTS: &[Fault] = &[
         deposed.restart();
     }),
 ];
+
+/// Stops that server, and lets it go on after that time.
+pub(super) fn stop(server: &Server, time: Duration, moment: &mut Moment<'_>) {
+    let signal = |signal| server.signal(signal);
+    moment.for_a_while(time, || signal(Signal::SIGSTOP), || signal(Signal::SIGCONT));
+}
 
 fn is_replaced(at: &dyn Topology) -> bool {
     at.replacement(at.primary(&mut Random::new(0))).is_some()

@@ -1,7 +1,7 @@
 //! Others become the primary, and slots move, because somebody wants it so.
 
-use super::{Fault, fails_over, fault, in_a_cluster};
-use crate::topology::MOVED;
+use super::{Fault, fails_over, fault, on};
+use crate::topology::{MOVED, Nodes, part};
 use harness::Server;
 use harness::cluster::is_master;
 
@@ -9,8 +9,8 @@ pub(super) const FAULTS: &[Fault] = &[
     fault("failover on demand", 3, fails_over, |at, moment, random| {
         at.fail_over(moment, random);
     }),
-    fault("slots moved there and back", 2, in_a_cluster, |at, moment, _| {
-        let Some(nodes) = at.nodes() else { return };
+    fault("slots moved there and back", 2, on::<Nodes>, |at, moment, _| {
+        let Some(nodes) = part::<Nodes>(at) else { return };
         let home = nodes.home();
         let is_away = |node: &&Server| is_master(node) && node.port() != home.port();
         let away = nodes.cluster.nodes().iter().rfind(is_away).expect("there are three");

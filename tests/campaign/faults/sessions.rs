@@ -1,14 +1,13 @@
 //! What lasts about as long as a session is kept that nobody reads: a client is back at the last
 //! moment, or a moment too late.
 
-use super::{Fault, fault, has_clock, has_proxy, not_of_five};
+use super::processes::stop;
+use super::{Fault, fault, has_proxy, not_of_five, on};
 use crate::round::Moment;
 use crate::setting::SESSION;
-use crate::topology::Topology;
+use crate::topology::{Single, Topology, part};
 use harness::proxy::Proxy;
 use harness::random::Random;
-use nix::sys::signal::Signal;
-use std::thread::sleep;
 use std::time::Duration;
 
 /// Steps of the date, of which sessions and long leases take no notice.
@@ -26,15 +25,10 @@ pub(super) const FAULTS: &[Fault] = &[
         for_about_a_session(at, moment, random, Proxy::forsake);
     }),
     fault(STOPPED, 2, not_of_five, |at, moment, random| {
-        let (primary, time) = (at.primary(random), about_a_session(random));
-        moment.is(|| {
-            primary.signal(Signal::SIGSTOP);
-            sleep(time);
-            primary.signal(Signal::SIGCONT);
-        });
+        stop(at.primary(random), about_a_session(random), moment);
     }),
-    fault(STEP, 3, has_clock, |at, moment, random| {
-        let Some(clock) = at.clock() else { return };
+    fault(STEP, 3, on::<Single>, |at, moment, random| {
+        let Some(Single { clock, .. }) = part(at) else { return };
         moment.is(|| clock.set(*random.pick(&STEP_MS)));
     }),
 ];
@@ -48,11 +42,7 @@ fn for_about_a_session(
 ) {
     let Some(proxy) = at.proxy(at.primary(random)) else { return };
     let time = about_a_session(random);
-    moment.is(|| {
-        harm(proxy);
-        sleep(time);
-        proxy.heal();
-    });
+    moment.for_a_while(time, || harm(proxy), || proxy.heal());
 }
 
 /// From a heartbeat less to half as much again.

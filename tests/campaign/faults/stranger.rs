@@ -1,8 +1,8 @@
 //! A stranger: a client at the primary that does to keys and clients what any client may.
 
 use crate::round::{Moment, Round};
-use crate::topology::{Strangers, Topology};
-use harness::history::{CallId, Outcome};
+use crate::topology::{Strangers, Topology, part};
+use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
 use harness::{Connection, Value};
@@ -20,7 +20,7 @@ macro_rules! of_strangers {
         &[$($crate::faults::fault(
             $name,
             $weight,
-            |at| at.strangers().is_some(),
+            $crate::faults::on::<$crate::topology::Strangers>,
             |at, moment, random| Stranger::acts(at, moment, random, $act),
         )),+]
     };
@@ -36,7 +36,7 @@ impl Stranger<'_> {
         random: &mut Random,
         what: impl FnOnce(&mut Stranger<'_>) -> Result<(), ReceiveError>,
     ) {
-        let (Some(at), round) = (at.strangers(), moment.round) else { return };
+        let (Some(at), round) = (part(at), moment.round) else { return };
         let mut stranger = Stranger { at, round, random, connection: None };
         let _broken = what(&mut stranger);
     }
@@ -62,9 +62,18 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// These ends of holds are done, or nobody knows.
-    pub(super) fn broken(&self, calls: &[CallId], sure: bool) {
-        let outcome = if sure { Outcome::Done } else { Outcome::Unknown };
-        calls.iter().for_each(|call| self.round.recorder.answered(*call, outcome));
+    /// Does what may end the holds of these keys: it is done, or nobody knows.
+    pub(super) fn breaks<T>(
+        &mut self,
+        keys: &[&str],
+        act: impl FnOnce(&mut Self) -> Result<T, ReceiveError>,
+    ) -> Result<(), ReceiveError> {
+        let recorder = &self.round.recorder;
+        let sent = |key: &&str| recorder.sent(key, "stranger", Request::Break);
+        let calls: Vec<CallId> = keys.iter().map(sent).collect();
+        let done = act(self);
+        let outcome = if done.is_ok() { Outcome::Done } else { Outcome::Unknown };
+        calls.into_iter().for_each(|call| recorder.answered(call, outcome));
+        done.map(drop)
     }
 }

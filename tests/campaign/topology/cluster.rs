@@ -97,16 +97,8 @@ impl Topology for Nodes {
         }))
     }
 
-    fn fails_over(&self) -> bool {
-        true
-    }
-
     fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {
         let master = self.primary(random);
         moment.is(|| self.cluster.fail_over(master));
-    }
-
-    fn nodes(&self) -> Option<&Nodes> {
-        Some(self)
     }
 }

@@ -117,8 +117,4 @@ impl Topology for Five {
         let of = |server: &Server| observe::left_behind(&mut server.connect(), keys);
         self.servers.iter().flat_map(of).collect()
     }
-
-    fn five(&self) -> Option<&Five> {
-        Some(self)
-    }
 }

@@ -21,16 +21,15 @@ pub(crate) use target::Target;
 use crate::report::Report;
 use crate::round::Moment;
 use crate::workload::Way;
-use harness::clock::Clock;
 use harness::proxy::Proxy;
 use harness::random::Random;
-use harness::site::Site;
 use harness::{Server, observe};
+use std::any::Any;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Servers under load.
-pub(crate) trait Topology {
+pub(crate) trait Topology: Any {
     /// All servers.
     fn servers(&self) -> Vec<&Server>;
 
@@ -85,48 +84,18 @@ pub(crate) trait Topology {
         Duration::from_secs(1)
     }
 
-    /// Whether another server can be made the primary on demand, by [`fail_over`](Self::fail_over).
-    fn fails_over(&self) -> bool {
-        false
-    }
-
-    /// Makes another server the primary.
+    /// Makes another server the primary on demand, where there is another.
     fn fail_over(&self, _moment: &mut Moment<'_>, _random: &mut Random) {}
-
-    /// Whether anybody may tell it anything, and commands of others may come to nothing.
-    fn is_told_anything(&self) -> bool {
-        false
-    }
 
     /// What there is to say at the end of all rounds, if it is not what clients were granted.
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }
+}
 
-    /// With Sentinels: the servers, their proxies and the Sentinels.
-    fn site(&self) -> Option<&Site> {
-        None
-    }
-
-    /// In a cluster: its nodes.
-    fn nodes(&self) -> Option<&Nodes> {
-        None
-    }
-
-    /// The clock of the one server that there is.
-    fn clock(&self) -> Option<&Clock> {
-        None
-    }
-
-    /// Where strangers come by: what they may know of it.
-    fn strangers(&self) -> Option<&Strangers> {
-        None
-    }
-
-    /// Of a quorum: its servers.
-    fn five(&self) -> Option<&Five> {
-        None
-    }
+/// The topology, if it is of that sort.
+pub(crate) fn part<T: Topology>(at: &dyn Topology) -> Option<&T> {
+    (at as &dyn Any).downcast_ref()
 }
 
 /// Whether a server has crashed or is stuck, other than by what was done to it.

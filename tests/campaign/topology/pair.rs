@@ -80,10 +80,6 @@ impl Topology for Pair {
         Some(&self.address)
     }
 
-    fn fails_over(&self) -> bool {
-        true
-    }
-
     fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {
         let (before, after) = self.roles();
         moment.is(|| {

@@ -24,7 +24,7 @@ const SHORT_LEASES_MS: [u64; 5] = [50, 100, 100, 300, 1000];
 const QUARANTINED: Duration = Duration::from_secs(1 + 2);
 
 pub(crate) struct Watched {
-    site: Site,
+    pub(crate) site: Site,
     setting: Setting,
 }
 
@@ -103,16 +103,8 @@ impl Topology for Watched {
         Duration::from_millis(if self.setting == Setting::Quarantine { 500 } else { 3000 })
     }
 
-    fn fails_over(&self) -> bool {
-        true
-    }
-
     fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {
         moment.leaves_two();
         moment.is(|| self.site.fail_over());
-    }
-
-    fn site(&self) -> Option<&Site> {
-        Some(&self.site)
     }
 }

@@ -15,7 +15,7 @@ const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
 pub(crate) struct Single {
     server: Server,
     proxy: Proxy,
-    clock: Clock,
+    pub(crate) clock: Clock,
     setting: Setting,
 }
 
@@ -53,9 +53,5 @@ impl Topology for Single {
 
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
         Some(&self.proxy)
-    }
-
-    fn clock(&self) -> Option<&Clock> {
-        Some(&self.clock)
     }
 }

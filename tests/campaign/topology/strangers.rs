@@ -5,14 +5,14 @@ use super::{Pair, Topology};
 use crate::faults::settle;
 use crate::round::Moment;
 use crate::setting::Setting;
-use crate::workload::{CALM, KeyKind, Lock, WILD, WIRE_PERMITS, Way, wire_keys};
+use crate::workload::{KeyKind, Lock, WIRE_PERMITS, Way, wire_keys};
+use harness::agree::data;
 use harness::random::Random;
 use harness::{Connection, Server, Value, cmd, observe};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::yield_now;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -31,9 +31,6 @@ pub(crate) const TURN_MS: &str = "2";
 
 /// What there is none of when all clients have gone.
 const LEFT: [&str; 3] = ["kvlock_sessions", "kvlock_session_waits", "kvlock_unread_outcomes"];
-
-/// What `PEXPIRETIME` says of a key that stays.
-const NO_END: i64 = -1;
 
 /// The two servers, for clients of the one that is the primary.
 #[derive(Clone, Debug)]
@@ -119,17 +116,11 @@ impl Strangers {
     }
 
     /// What the replica has that the primary has not, or the other way round. Nothing must be
-    /// written meanwhile.
+    /// written meanwhile; what ends while we look may be seen on one side only.
     pub(crate) fn difference(&self) -> Option<String> {
         let (primary, replica) = self.roles();
-        let (mut p, mut r) = (primary.connect(), replica.connect());
-        observe::wait_for_replica(&mut p, &mut r);
-        let (mut here, mut there) = (contents(&mut r), contents(&mut p));
-        // What ended while we looked may have been seen on one side only.
-        let now = unix_ms();
-        for contents in [&mut here, &mut there] {
-            contents.retain(|_, (_, until)| *until == NO_END || *until > now);
-        }
+        observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
+        let (here, there) = (data(replica), data(primary));
         (here != there).then(|| format!("the replica has {here:?}, the primary {there:?}"))
     }
 }
@@ -189,16 +180,8 @@ impl Topology for Strangers {
         left
     }
 
-    fn fails_over(&self) -> bool {
-        true
-    }
-
     fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {
         self.pair.fail_over(moment, random);
-    }
-
-    fn strangers(&self) -> Option<&Self> {
-        Some(self)
     }
 }
 
@@ -218,36 +201,4 @@ fn in_memory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     TempDir::with_prefix_in("kvlock-campaign-", parent).expect("a temporary folder")
-}
-
-/// All keys of all databases: what they hold, and until when.
-fn contents(connection: &mut Connection) -> BTreeMap<(u32, String), (String, i64)> {
-    let mut contents = BTreeMap::new();
-    for db in [WILD, CALM] {
-        connection.call(cmd!["SELECT", db]);
-        for key in connection.run("KEYS *").elements().iter().map(Value::text) {
-            let until = connection.call(cmd!["PEXPIRETIME", key]).integer();
-            let value = if key.starts_with("kvlock:floor") {
-                connection.call(cmd!["GET", key]).to_string()
-            } else {
-                fields(&connection.call(cmd!["HGETALL", key]))
-            };
-            contents.insert((db, key), (value, until));
-        }
-    }
-    contents
-}
-
-/// The fields of a hash, which has no order.
-fn fields(hash: &Value) -> String {
-    let Value::Array(flat) = hash else { return hash.to_string() };
-    let mut fields: Vec<String> =
-        flat.chunks(2).map(|pair| format!("{} {}", pair[0], pair[1])).collect();
-    fields.sort();
-    fields.join(", ")
-}
-
-fn unix_ms() -> i64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    now.as_millis().try_into().unwrap_or(i64::MAX)
 }

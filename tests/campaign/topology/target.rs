@@ -192,8 +192,4 @@ impl Topology for Target {
             observe::info_number(&mut self.server.connect(), "used_memory")
         ))
     }
-
-    fn is_told_anything(&self) -> bool {
-        true
-    }
 }

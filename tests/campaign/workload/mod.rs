@@ -11,7 +11,7 @@ mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
 pub(crate) use elections::ELECTIONS;
-pub(crate) use garbage::{GARBAGE, Hand};
+pub(crate) use garbage::{CROWD, GARBAGE, Hand};
 pub(crate) use latches::LATCHES;
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,

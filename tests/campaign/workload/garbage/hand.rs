@@ -54,7 +54,7 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
 /// Lets many hold a key: the mode, how many, and for how many milliseconds from now.
-const CROWD: &str = "\
+pub(crate) const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";

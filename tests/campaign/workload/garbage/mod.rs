@@ -7,7 +7,7 @@ mod grammar;
 mod hand;
 mod words;
 
-pub(crate) use hand::Hand;
+pub(crate) use hand::{CROWD, Hand};
 
 use self::hand::Words;
 use super::{Run, Tasks, Way, Work};
