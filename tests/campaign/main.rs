@@ -155,7 +155,7 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
             let mut done = done.lock().unwrap();
             println!("\n{}", suite.name);
             report.print();
-            let again = format!("scripts/campaign {}{}", suite.name, options.words());
+            let again = options.again(&suite.name);
             let row = report.row(&suite.what, &options.seed.origin(), &again);
             done.push((number, row, report.is_right()));
         }
@@ -171,29 +171,15 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
 }
 
 impl Options {
-    /// The options of the command line that decide what a suite does.
-    fn words(&self) -> String {
-        let number = |name: &str, number: Option<u64>| {
-            number.map(|number| format!(" --{name} {number}")).unwrap_or_default()
-        };
-        let words = |name: &str, words: &str| {
-            if words.is_empty() { String::new() } else { format!(" --{name} '{words}'") }
-        };
-        let flag = |name: &str, is_set: bool| {
-            if is_set { format!(" --{name}") } else { String::new() }
-        };
-        let pairs = Some(self.pairs).filter(|pairs| *pairs > 0);
-        [
-            number("seconds", self.seconds),
-            number("times", self.times),
-            number("grants", self.grants),
-            words("fault", &self.fault),
-            words("until", self.until.as_deref().unwrap_or_default()),
-            number("pairs", pairs),
-            flag("zeros", self.zeros),
-            flag("wrong-clock", self.wrong_clock),
-            number("seed", Some(self.seed.number)),
-        ]
-        .concat()
+    /// The command line for that suite alone, with the seed.
+    fn again(&self, suite: &str) -> String {
+        let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };
+        let given = std::env::args().skip(1).filter(|word| !self.suites.contains(word));
+        let mut words: Vec<String> = ["scripts/campaign".to_owned(), suite.to_owned()].into();
+        words.extend(given.map(quoted));
+        if !words.contains(&"--seed".to_owned()) {
+            words.extend(["--seed".to_owned(), self.seed.number.to_string()]);
+        }
+        words.join(" ")
     }
 }

@@ -2,16 +2,13 @@
 //! Some clients are gone in an instant, without giving back what they hold.
 
 use super::hold::take_turn;
-use super::{Again, BOUND_LEASE, Held, Run, Sort, Tasks, Term, Way, Work, acquire};
+use super::{Again, BOUND_LEASE, Held, Sort, Tasks, Term, Turn, Way, Work, acquire};
 use crate::round::Round;
 use harness::history::{CallId, Outcome};
-use harness::random::Random;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::task::spawn_blocking;
+use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 /// How long a client waits that is about to be gone.
@@ -20,32 +17,21 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// A lock that is bound to a session that is gone is not kept for so long: many wait for it.
 pub(crate) const BEYOND: Duration = Duration::from_secs(20);
 
-pub(crate) const BOUND: Work = Work {
-    name: "bound locks",
-    tasks: Tasks::Own(|round, way, number, random| -> Run {
-        Box::pin(work(round, way, number, random))
-    }),
-};
+pub(crate) const BOUND: Work =
+    Work { name: "bound locks", tasks: Tasks::Turns(|turn| Box::pin(hold_or_vanish(turn))) };
 
-async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
-    let mut turn = 0;
-    while !round.is_over() {
-        turn += 1;
-        let owner = format!("{number}:{turn}");
-        match &way {
-            Way::One(_, again) if random.percent(5) => {
-                let (round, again) = (round.clone(), again.clone());
-                let key = random.pick(&round.keys).clone();
-                let time = Duration::from_millis(random.below(300));
-                // A thread that knows of no other runtime.
-                let gone = thread::spawn(move || vanish(&round, &again, &key, &owner, time));
-                let gone = spawn_blocking(|| gone.join().expect("it does not panic"));
-                gone.await.expect("it is joined");
-            }
-            _ => take_turn(&round, &way, owner, &mut random, |_| Sort::Bound).await,
-        }
-        round.turns[number].fetch_add(1, Ordering::SeqCst);
+async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
+    let Way::One(_, again) = way else { panic!("it speaks to one client") };
+    if random.percent(95) {
+        return take_turn(round, way, owner, random, |_| Sort::Bound).await;
     }
+    let key = random.pick(&round.keys);
+    let time = Duration::from_millis(random.below(300));
+    // A thread that knows of no other runtime.
+    let vanish = || vanish(round, again, key, &owner, time);
+    block_in_place(|| {
+        thread::scope(|scope| scope.spawn(vanish).join().expect("it does not panic"));
+    });
 }
 
 /// A client that holds a lock for that time, and is gone with all its tasks: nobody tells the server.

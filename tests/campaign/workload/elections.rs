@@ -1,11 +1,9 @@
 //! Elections: one leads at a time, terms grow, and an observer sees no term go back.
 
-use super::hold::work;
-use super::{Run, Sort, Tasks, Way, Work};
+use super::hold::take_turn;
+use super::{Sort, Tasks, Turn, Work};
 use crate::round::Round;
-use harness::random::Random;
 use kvlock::Observer;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -16,35 +14,25 @@ const ONE_OF: usize = 6;
 /// An observer that hears of nothing for so long looks whether the round is over.
 const TURN: Duration = Duration::from_millis(50);
 
-pub(crate) const ELECTIONS: Work = Work {
-    name: "elections",
-    tasks: Tasks::Own(|round, way, number, random| -> Run {
-        Box::pin(async move {
-            // The tasks that share a way are as many: an observer by each way, of another lock.
-            if number % (ONE_OF + 1) == 0 {
-                observe(round, way, number, random).await;
-            } else {
-                work(round, way, number, random, |_| Sort::Leader).await;
-            }
-        })
-    }),
-};
+pub(crate) const ELECTIONS: Work =
+    Work { name: "elections", tasks: Tasks::Turns(|turn| Box::pin(lead_or_observe(turn))) };
 
-/// Until the round is over, now and then as a new observer.
-async fn observe(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
-    while !round.is_over() {
-        let key = random.pick(&round.keys).clone();
-        match way.client().election(&key).observe().await {
-            Ok(observer) => watch(&round, &key, observer, number, random.below(60)).await,
-            Err(trouble) => {
-                round.notes.trouble("observe", &trouble);
-                sleep(TURN).await;
-            }
+async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
+    // The tasks that share a way are as many: an observer by each way, of another lock.
+    if number % (ONE_OF + 1) != 0 {
+        return take_turn(round, way, owner, random, |_| Sort::Leader).await;
+    }
+    let key = random.pick(&round.keys);
+    match way.client().election(key).observe().await {
+        Ok(observer) => watch(round, key, observer, number, random.below(60)).await,
+        Err(trouble) => {
+            round.notes.trouble("observe", &trouble);
+            sleep(TURN).await;
         }
-        round.turns[number].fetch_add(1, Ordering::SeqCst);
     }
 }
 
+/// For so many turns at most: now and then there is a new observer.
 async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, turns: u64) {
     let mut last = observer.leader();
     for _ in 0..turns {

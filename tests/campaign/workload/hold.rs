@@ -7,8 +7,6 @@ use crate::store::{Writer, Written};
 use harness::history::{Call, CallId, Outcome, Request};
 use harness::random::Random;
 use kvlock::Error;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -33,23 +31,7 @@ enum Manner {
     Cancel(Duration),
 }
 
-/// A task, until the round is over; what it wants to hold is drawn for each turn.
-pub(super) async fn work(
-    round: Arc<Round>,
-    way: Way,
-    number: usize,
-    mut random: Random,
-    sort: fn(&mut Random) -> Sort,
-) {
-    let mut turn = 0;
-    while !round.is_over() {
-        turn += 1;
-        take_turn(&round, &way, format!("{number}:{turn}"), &mut random, sort).await;
-        round.turns[number].fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// One turn, by an owner of that name.
+/// One turn, by an owner of that name; what it wants to hold is drawn.
 pub(super) async fn take_turn(
     round: &Round,
     way: &Way,

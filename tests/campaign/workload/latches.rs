@@ -1,11 +1,7 @@
 //! Count-down latches: a waiter goes on when as many have counted as it was set to, and not before.
 
-use super::{Run, Tasks, Way, Work};
-use crate::round::Round;
+use super::{Tasks, Turn, Work};
 use harness::history::{Outcome, Request};
-use harness::random::Random;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -18,43 +14,24 @@ const MEETING: Duration = Duration::from_millis(300);
 /// A latch that nobody counts down to the end is gone after that.
 const LIFETIME: Duration = Duration::from_secs(60);
 
-pub(crate) const LATCHES: Work = Work {
-    name: "latches",
-    tasks: Tasks::Own(|round, way, number, random| -> Run {
-        Box::pin(work(round, way, number, random))
-    }),
-};
+pub(crate) const LATCHES: Work =
+    Work { name: "latches", tasks: Tasks::Turns(|turn| Box::pin(turn.at_latch())) };
 
-async fn work(round: Arc<Round>, way: Way, number: usize, mut random: Random) {
-    let mut turn = 0;
-    while !round.is_over() {
-        turn += 1;
-        let task = Task { round: &round, way: &way, owner: format!("{number}:{turn}") };
-        task.take_turn(&mut random).await;
-        round.turns[number].fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-struct Task<'a> {
-    round: &'a Round,
-    way: &'a Way,
-    owner: String,
-}
-
-impl Task<'_> {
+impl Turn<'_> {
     /// Sets one if nobody has, and then counts, twice at times, or waits.
-    async fn take_turn(&self, random: &mut Random) {
+    async fn at_latch(self) {
         let meeting = self.round.recorder.now().as_millis() / MEETING.as_millis();
-        let key = format!("{}-latch{meeting}", random.pick(&self.round.keys));
+        let key = format!("{}-latch{meeting}", self.random.pick(&self.round.keys));
         self.set(&key).await;
-        sleep(Duration::from_millis(random.below(20))).await;
-        if random.percent(60) {
+        sleep(Duration::from_millis(self.random.below(20))).await;
+        if self.random.percent(60) {
             self.count(&key).await;
-            if random.percent(30) {
+            if self.random.percent(30) {
                 self.count(&key).await;
             }
         } else {
-            self.wait(&key, Duration::from_millis(20 + random.below(1500))).await;
+            let timeout = Duration::from_millis(20 + self.random.below(1500));
+            self.wait(&key, timeout).await;
         }
     }
 

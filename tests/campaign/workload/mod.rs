@@ -18,6 +18,7 @@ pub(crate) use wire::{
     client_of, keys as wire_keys,
 };
 
+use self::hold::take_turn;
 use crate::round::Round;
 use crate::topology::Two;
 use harness::history::Request;
@@ -26,11 +27,10 @@ use kvlock::{Builder, Client, Error, Guard, Leadership, Permits};
 use kvlock_quorum::{Quorum, QuorumGuard};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Runtime;
-
-/// A task until the end of its round.
-pub(crate) type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+use tokio::task::spawn_blocking;
 
 /// A sort of tasks.
 #[derive(Clone, Copy)]
@@ -39,13 +39,25 @@ pub(crate) struct Work {
     tasks: Tasks,
 }
 
-/// What tasks do; they count their turns in [`Round::turns`].
+/// What tasks do until the round is over.
 #[derive(Clone, Copy)]
 enum Tasks {
     /// They hold what is drawn here.
     Hold(fn(&mut Random) -> Sort),
-    /// The task with that number.
-    Own(fn(Arc<Round>, Way, usize, Random) -> Run),
+    /// Turn after turn, each by an owner of its own.
+    Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
+    /// The task with that number, on a thread of its own; it counts its turns in [`Round::turns`].
+    Thread(fn(&Arc<Round>, Way, usize, Random)),
+}
+
+/// The turn of a task.
+struct Turn<'a> {
+    round: &'a Round,
+    way: &'a Way,
+    /// That of the task.
+    number: usize,
+    owner: String,
+    random: &'a mut Random,
 }
 
 pub(crate) const LOCKS: Work =
@@ -63,10 +75,25 @@ pub(crate) const SEMAPHORES: Work = Work {
 
 impl Work {
     /// The task with that number.
-    pub(crate) fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) -> Run {
-        match self.tasks {
-            Tasks::Hold(sort) => Box::pin(hold::work(round, way, number, random, sort)),
-            Tasks::Own(task) => task(round, way, number, random),
+    pub(crate) async fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) {
+        if let Tasks::Thread(work) = self.tasks {
+            let thread = spawn_blocking(move || work(&round, way, number, random));
+            return thread.await.expect("it goes on");
+        }
+        let (round, way, mut random) = (&*round, &way, random);
+        for turn in 1.. {
+            if round.is_over() {
+                return;
+            }
+            let owner = format!("{number}:{turn}");
+            match self.tasks {
+                Tasks::Hold(sort) => take_turn(round, way, owner, &mut random, sort).await,
+                Tasks::Turns(take) => {
+                    take(Turn { round, way, number, owner, random: &mut random }).await;
+                }
+                Tasks::Thread(_) => {}
+            }
+            round.turns[number].fetch_add(1, Ordering::SeqCst);
         }
     }
 }

@@ -10,7 +10,7 @@ mod words;
 pub(crate) use hand::{CROWD, Hand};
 
 use self::hand::Words;
-use super::{Run, Tasks, Way, Work};
+use super::{Tasks, Way, Work};
 use crate::round::Round;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -19,17 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 
 pub(crate) const GARBAGE: Work = Work {
     name: "commands of every sort, and bytes that are none",
-    tasks: Tasks::Own(|round, way, number, random| -> Run {
-        Box::pin(async move {
-            let Way::Garbage(hand, port) = way else { panic!("it speaks to one server") };
-            spawn_blocking(move || work(&round, &hand, port, number, random))
-                .await
-                .expect("it goes on");
-        })
+    tasks: Tasks::Thread(|round, way, number, random| {
+        let Way::Garbage(hand, port) = way else { panic!("it speaks to one server") };
+        work(round, &hand, port, number, &random);
     }),
 };
 
@@ -40,7 +35,7 @@ const AHEAD: u64 = 64;
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// One connection after the other.
-fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: Random) {
+fn work(round: &Arc<Round>, hand: &Hand, port: u16, number: usize, random: &Random) {
     for connections in 0.. {
         if round.is_over() {
             return;

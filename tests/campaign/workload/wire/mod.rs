@@ -13,14 +13,13 @@ mod waits;
 
 pub(crate) use sessions::{Mailbox, client_of};
 
-use super::{Run, Tasks, Way, Work};
+use super::{Tasks, Way, Work};
 use crate::notes::Notes;
 use crate::round::Round;
 use crate::topology::Two;
 use harness::history::Recorder;
 use harness::random::Random;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::task::spawn_blocking;
 
 /// What the clients do to themselves, and count as faults.
 pub(crate) const FAULTS: [&str; 6] = [
@@ -34,11 +33,9 @@ pub(crate) const FAULTS: [&str; 6] = [
 
 pub(crate) const WIRE: Work = Work {
     name: "locks of all kinds on the wire, strangers, scripts",
-    tasks: Tasks::Own(|round, way, number, random| -> Run {
-        Box::pin(async move {
-            let Way::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
-            spawn_blocking(move || work(&round, pair, number, random)).await.expect("it goes on");
-        })
+    tasks: Tasks::Thread(|round, way, number, random| {
+        let Way::Wire(pair) = way else { panic!("it speaks to a pair of servers") };
+        work(round, pair, number, random);
     }),
 };
 
