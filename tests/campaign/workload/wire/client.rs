@@ -1,7 +1,6 @@
 //! A client: its connection to the primary, and what it takes down of its calls.
 
 use super::Scene;
-use crate::topology::GUEST;
 use harness::history::{CallId, Outcome, Request};
 use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd};
@@ -38,8 +37,8 @@ pub(super) struct Client<'a> {
 /// How a call ended for its client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ending {
-    /// With this number: a token, or holds.
-    Done(u64),
+    /// As it was asked for.
+    Done,
     /// It does not have the lock.
     Refused,
     /// The server would not do it now.
@@ -58,10 +57,7 @@ impl<'a> Client<'a> {
     pub(super) fn connection(&mut self) -> &mut Connection {
         let scene = self.scene;
         let (connection, db) = self.connection.get_or_insert_with(|| {
-            let mut connection = scene.pair.connect().expect("no server is the primary any more");
-            // If the connection breaks over this, the next call finds out.
-            let _guest = connection.ask(cmd!["AUTH", GUEST, "x"]);
-            (connection, 0)
+            (scene.connect().expect("no server is the primary any more"), 0)
         });
         if *db != self.db {
             // If the connection breaks over this, the next call finds out.
@@ -105,23 +101,27 @@ impl<'a> Client<'a> {
     /// Receives the answer of a call and takes it down. `lost` is what it means if the server
     /// closes the connection instead.
     pub(super) fn finish(&mut self, call: CallId, request: &Request, lost: Outcome) -> Ending {
-        self.finish_as(call, request, lost, |reply| reply)
-    }
-
-    /// The same where the answer to the call is only a part of what is received.
-    pub(super) fn finish_as(
-        &mut self,
-        call: CallId,
-        request: &Request,
-        lost: Outcome,
-        part: impl FnOnce(Value) -> Value,
-    ) -> Ending {
         match self.receive() {
-            Ok(reply) => self.ended(call, self.outcome(request, &part(reply))),
+            Ok(reply) => self.ended(call, self.outcome(request, &reply)),
             Err(ReceiveError::Closed) => self.ended(call, lost),
             // It stays open, and the checker finds it.
             Err(_) => Ending::Unknown,
         }
+    }
+
+    /// Carries these out in one turn of the server, whatever the network does. What each is answered; what
+    /// all are if they are refused as a whole.
+    pub(super) fn transact(
+        &mut self,
+        commands: &[Vec<Vec<u8>>],
+    ) -> Result<Vec<Value>, ReceiveError> {
+        let all = [&[cmd!["MULTI"]], commands, &[cmd!["EXEC"]]].concat();
+        all.iter().for_each(|command| self.connection().send(command));
+        let mut last = Value::Nil;
+        for _ in &all {
+            last = self.receive()?;
+        }
+        Ok(if let Value::Array(replies) = last { replies } else { vec![last] })
     }
 
     /// Receives the answer to a wait through a session; nothing if it is in line.
@@ -151,10 +151,10 @@ impl<'a> Client<'a> {
     pub(super) fn ended(&self, call: CallId, outcome: Outcome) -> Ending {
         self.scene.recorder.answered(call, outcome);
         match outcome {
-            Outcome::Granted { token, .. } => Ending::Done(token),
-            Outcome::Released { left } => Ending::Done(left),
-            Outcome::Holds { permits } => Ending::Done(permits),
-            Outcome::Done => Ending::Done(0),
+            Outcome::Granted { .. }
+            | Outcome::Released { .. }
+            | Outcome::Holds { .. }
+            | Outcome::Done => Ending::Done,
             Outcome::Refused | Outcome::Withdrawn => Ending::Refused,
             Outcome::Failed => Ending::Failed,
             Outcome::Unknown => Ending::Unknown,
@@ -174,7 +174,7 @@ impl<'a> Client<'a> {
     }
 
     /// What a reply says; an error that is not to be expected here is noted.
-    fn outcome(&self, request: &Request, reply: &Value) -> Outcome {
+    pub(super) fn outcome(&self, request: &Request, reply: &Value) -> Outcome {
         let outcome = Outcome::of(request, reply);
         match reply {
             Value::Error { code, .. } if outcome == Outcome::Failed => {

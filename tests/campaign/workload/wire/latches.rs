@@ -23,7 +23,7 @@ impl Worker<'_> {
                 let again = self.random.percent(30);
                 let first = self.client.call(&key, &owner, &Request::CountDown, &count);
                 match first {
-                    Ending::Done(_) | Ending::Unknown if again => {
+                    Ending::Done | Ending::Unknown if again => {
                         self.client.call(&key, &owner, &Request::CountDown, &count)
                     }
                     _ => first,
@@ -38,7 +38,7 @@ impl Worker<'_> {
                     may_be_lost: true,
                     may_be_repeated: true,
                 });
-                if matches!(ending, Ending::Done(_)) {
+                if matches!(ending, Ending::Done) {
                     self.granted();
                 }
                 ending

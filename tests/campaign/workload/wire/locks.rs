@@ -4,7 +4,6 @@ use super::client::{Client, Ending};
 use super::sessions::client_of;
 use super::waits::Wish;
 use super::{KeyKind, Lock, PERMITS, Scene, WILD};
-use harness::coverage::Span;
 use harness::history::{Outcome, Request};
 use harness::random::Random;
 use harness::{Value, cmd};
@@ -24,9 +23,6 @@ pub(super) const LEASES_MS: [u64; 4] = [30, 60, 120, 300];
 pub(super) const LONG_MS: u64 = 6_000;
 
 const TIMEOUTS_MS: [u64; 6] = [20, 60, 150, 400, 15_000, 0];
-
-/// How long the server may take to queue a command of a transaction.
-const SOON: Duration = Duration::from_secs(10);
 
 pub(super) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -152,8 +148,7 @@ impl<'a> Worker<'a> {
         let is_wild_lock = self.client.db == WILD && self.kind != KeyKind::Semaphore;
         match self.random.below(100) {
             0..=3 => return self.meddle(),
-            4..=5 if is_wild_lock => return self.force_release(),
-            6..=8 if is_wild_lock => return self.delete_and_acquire(),
+            4..=6 if is_wild_lock => return self.delete_and_acquire(),
             9..=16 if self.kind == KeyKind::Semaphore => return self.take_all_twice(),
             _ => {}
         }
@@ -161,7 +156,7 @@ impl<'a> Worker<'a> {
         let is_semaphore = self.kind == KeyKind::Semaphore;
         let count = if is_semaphore { 1 + self.random.below(PERMITS) } else { 1 };
         match self.get(count, lease) {
-            Ending::Done(_) => {
+            Ending::Done => {
                 self.granted();
                 if self.goes_on_sharing() {
                     self.go_on_sharing(lease);
@@ -216,11 +211,6 @@ impl<'a> Worker<'a> {
         self.client.scene.granted(&what);
     }
 
-    pub(super) fn happened(&self, fault: &'static str, begun: Duration) {
-        let scene = self.client.scene;
-        scene.notes.fault(fault, Span { from: begun, to: scene.recorder.now() });
-    }
-
     fn goes_on_sharing(&mut self) -> bool {
         self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
     }
@@ -231,13 +221,14 @@ impl<'a> Worker<'a> {
         let (key, all) =
             (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);
         let all = [all, cmd!["HOLDS", 1]].concat();
-        let replies = self.transaction(&[
+        let replies = self.side.transact(&[
             cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS],
             all.clone(),
             cmd!["SEM.RELEASE", key, "another", "ALL"],
             all,
             cmd!["SEM.RELEASE", key, self.owner, "ALL"],
         ]);
+        let replies = replies.unwrap_or_default();
         if let [Value::Integer(1), Value::Integer(taken), _, again, _] = &replies[..] {
             self.client.scene.notes.add("semaphore: all taken twice", 1);
             if *again != Value::Integer(*taken) {
@@ -245,23 +236,6 @@ impl<'a> Worker<'a> {
                 self.client.scene.notes.surprise(what);
             }
         }
-    }
-
-    /// What these commands are answered in one transaction; nothing if it was not carried out.
-    pub(super) fn transaction(&mut self, commands: &[Vec<Vec<u8>>]) -> Vec<Value> {
-        let all = [&[cmd!["MULTI"]], commands, &[cmd!["EXEC"]]].concat();
-        all.iter().for_each(|command| self.side.connection().send(command));
-        let mut last = Value::Nil;
-        for _ in &all {
-            match self.side.connection().receive(SOON) {
-                Ok(reply) => last = reply,
-                Err(_) => {
-                    self.side.reconnect();
-                    return Vec::new();
-                }
-            }
-        }
-        if let Value::Array(replies) = last { replies } else { Vec::new() }
     }
 
     /// Goes from holding the lock alone to sharing it, and asks what token that has.
@@ -274,7 +248,7 @@ impl<'a> Worker<'a> {
             [(&sharing, &share), (&Request::Release, &release), (&sharing, &share)]
         {
             match self.client.call(&key, &owner, request, command) {
-                Ending::Done(_) => {}
+                Ending::Done => {}
                 // What it has lost of one it may still have of the other.
                 _ => return self.clean_up(),
             }
@@ -300,7 +274,7 @@ impl<'a> Worker<'a> {
             // What is sent again, because the answer was lost say, changes nothing.
             for _ in 0..=u64::from(self.random.percent(30)) {
                 match self.call(&asks) {
-                    Ending::Done(_) => holds = then,
+                    Ending::Done => holds = then,
                     // It did not get more, and has what it had.
                     Ending::Refused if matches!(asks.0, Request::Permits { .. }) => break,
                     Ending::Refused => return,
@@ -341,25 +315,13 @@ impl<'a> Worker<'a> {
         let Some(id) = head else {
             return self.client.call(&key, &owner, request, release);
         };
-        let begun = self.client.scene.recorder.now();
-        // A transaction: both are done in one turn of the server, whatever the network does.
-        let call = self.client.begin(&key, &owner, request.clone(), &[b"MULTI".to_vec()]);
-        self.client.connection().send(release);
-        self.client.connection().send(cmd!["CLIENT", "KILL", "ID", id]);
-        self.client.connection().send(cmd!["EXEC"]);
-        for _ in 0..3 {
-            if self.client.connection().receive(SOON).is_err() {
-                self.client.reconnect();
-                self.client.scene.recorder.answered(call, Outcome::Unknown);
-                return Ending::Unknown;
-            }
-        }
-        self.happened(KILL_IN_HAND_OFF, begun);
-        self.client.finish_as(call, request, Outcome::Unknown, |replies| match replies {
-            Value::Array(replies) => replies[0].clone(),
-            // The transaction was refused as a whole.
-            other => other,
-        })
+        let scene = self.client.scene;
+        let begun = scene.recorder.now();
+        let call = scene.recorder.sent(&key, &owner, request.clone());
+        let replies = self.client.transact(&[release.clone(), cmd!["CLIENT", "KILL", "ID", id]]);
+        let Ok(replies) = replies else { return self.client.ended(call, Outcome::Unknown) };
+        scene.happened(KILL_IN_HAND_OFF, begun);
+        self.client.ended(call, self.client.outcome(request, &replies[0]))
     }
 
     /// Releases what it may still hold, until the server says that it is done.
@@ -377,7 +339,7 @@ impl<'a> Worker<'a> {
         loop {
             self.client.reconnect();
             match self.call(asks) {
-                Ending::Done(_) | Ending::Refused => return,
+                Ending::Done | Ending::Refused => return,
                 Ending::Failed | Ending::Unknown => std::thread::yield_now(),
             }
         }
@@ -387,11 +349,6 @@ impl<'a> Worker<'a> {
     fn meddle(&mut self) {
         self.call(&self.renews(30));
         self.call(&self.gives_back(Vec::new()));
-    }
-
-    fn force_release(&mut self) {
-        let command = cmd!["LOCK.FORCERELEASE", self.key];
-        self.client.call(&self.key, &self.owner, &Request::Break, &command);
     }
 
     /// Deletes the lock and tries to get it before its waiters: both in one turn of the server.
@@ -407,7 +364,7 @@ impl<'a> Worker<'a> {
             self.client.scene.recorder.answered(acquiring, Outcome::Unknown);
             return;
         }
-        if let Ending::Done(_) = self.client.finish(acquiring, &request, Outcome::Unknown) {
+        if let Ending::Done = self.client.finish(acquiring, &request, Outcome::Unknown) {
             self.use_it(1, lease);
         }
     }

@@ -16,10 +16,13 @@ pub(crate) use sessions::{Mailbox, client_of};
 use super::{Tasks, Way, Work};
 use crate::notes::Notes;
 use crate::round::Round;
-use crate::topology::Two;
+use crate::topology::{GUEST, Two};
+use harness::coverage::Span;
 use harness::history::Recorder;
 use harness::random::Random;
+use harness::{Connection, Value, cmd};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// What the clients do to themselves, and count as faults.
 pub(crate) const FAULTS: [&str; 6] = [
@@ -193,6 +196,21 @@ impl Scene<'_> {
     /// Nobody waits any more.
     fn is_done(&self) -> bool {
         self.is_over() && self.round.lines.at_work.load(Ordering::SeqCst) == 0
+    }
+
+    /// A connection to the primary, of the user that strangers delete; none if there is no primary.
+    fn connect(&self) -> Option<Connection> {
+        loop {
+            let mut connection = self.pair.connect()?;
+            if let Ok(Value::Status(_)) = connection.ask(cmd!["AUTH", GUEST, "x"]) {
+                return Some(connection);
+            }
+        }
+    }
+
+    /// That has been done to a client, since then.
+    fn happened(&self, fault: &'static str, begun: Duration) {
+        self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
     }
 
     /// Somebody was granted that.

@@ -40,7 +40,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
             (waiter.owner, waiter.shared) = (format!("waiter-{number}:{turn}"), shared);
         }
         match holder.call(&holder.asks(1, LONG_MS, None, None)) {
-            Ending::Done(_) => hand_over(&mut holder, &mut waiters),
+            Ending::Done => hand_over(&mut holder, &mut waiters),
             Ending::Refused => {}
             Ending::Failed | Ending::Unknown => holder.clean_up(),
         }
@@ -74,7 +74,7 @@ fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
             waiter.client.scene.notes.surprise(what);
         }
         match waiter.finish(wait, &request, Outcome::Unknown) {
-            Ending::Done(_) => {
+            Ending::Done => {
                 waiter.client.scene.granted("quiet: grants");
                 shares = in_line;
             }
@@ -100,7 +100,7 @@ fn give_back(worker: &mut Worker<'_>) {
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];
-    let replies = holder.transaction(&[
+    let replies = holder.side.transact(&[
         cmd!["LOCK.INFO", holder.key, "WAITERS", 1],
         cmd!["SEM.SET", key, PERMITS],
         cmd!["SEM.ACQUIRE", key, "one", PERMITS, LONG_MS],
@@ -111,6 +111,7 @@ fn replace_a_semaphore(holder: &mut Worker<'_>) {
         one_more,
         cmd!["DEL", key, other],
     ]);
+    let replies = replies.unwrap_or_default();
     let [info @ Value::Array(_), _, all, Value::Nil, _, _, copied, then, _] = &replies[..] else {
         return;
     };

@@ -5,8 +5,6 @@
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
 use super::sessions::{Mailbox, Told};
-use crate::topology::GUEST;
-use harness::coverage::Span;
 use harness::history::Outcome;
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -97,11 +95,8 @@ struct Open {
 
 fn connect(scene: &Scene<'_>) -> Option<Open> {
     loop {
-        let mut it = scene.pair.connect()?;
-        let welcome = it.ask(cmd!["AUTH", GUEST, "x"]);
-        if let (Ok(Value::Status(_)), Ok(Value::Integer(id))) =
-            (welcome, it.ask(cmd!["CLIENT", "ID"]))
-        {
+        let mut it = scene.connect()?;
+        if let Ok(Value::Integer(id)) = it.ask(cmd!["CLIENT", "ID"]) {
             return Some(Open { it, id });
         }
     }
@@ -173,8 +168,11 @@ impl Reader<'_> {
                 self.receive(ack, second)
             }
             10..=15 => self.replace(),
-            16..=23 => self.go_away(),
-            24 if self.ttl < 200 => self.stay_away(),
+            16..=23 => {
+                let time = self.random.below(self.ttl * 2 / 3);
+                self.go_away(AWAY, Duration::from_millis(time))
+            }
+            24 if self.ttl < 200 => self.go_away(LATE, Duration::from_millis(self.ttl + LATE_MS)),
             25..=26 => self.close(),
             27..=29 => self.let_a_stranger_try(),
             30..=32 => {
@@ -306,10 +304,6 @@ impl Reader<'_> {
         }
     }
 
-    fn happened(&self, fault: &'static str, begun: Duration) {
-        self.scene.notes.fault(fault, Span { from: begun, to: self.now() });
-    }
-
     /// Another connection reads; the first one hears of that, and may be closed then.
     fn replace(&mut self) -> Result<(), Stop> {
         let begun = self.now();
@@ -333,33 +327,23 @@ impl Reader<'_> {
         if self.random.percent(50) {
             first.it.reset();
         }
-        self.happened(REPLACED, begun);
+        self.scene.happened(REPLACED, begun);
         Ok(())
     }
 
-    /// Breaks the connection off, in the middle of a call or not, and comes back.
-    fn go_away(&mut self) -> Result<(), Stop> {
+    /// Breaks the connection off, in the middle of a call or not, and comes back: in time, or later than
+    /// the session lives.
+    fn go_away(&mut self, fault: &'static str, time: Duration) -> Result<(), Stop> {
         let begun = self.now();
         self.leave()?;
-        sleep(Duration::from_millis(self.random.below(self.ttl * 2 / 3)));
+        sleep(time);
+        let is_over = fault == LATE && self.left.is_some();
         self.come_back();
         let back = self.ask(0);
-        self.happened(AWAY, begun);
-        back
-    }
-
-    /// The same for longer than the session lives.
-    fn stay_away(&mut self) -> Result<(), Stop> {
-        let begun = self.now();
-        self.leave()?;
-        sleep(Duration::from_millis(self.ttl + LATE_MS));
-        let is_sure = self.left.is_some();
-        self.come_back();
-        let back = self.ask(0);
-        if is_sure && back.is_ok() {
+        if is_over && back.is_ok() {
             self.surprise("it has outlived its time");
         }
-        self.happened(LATE, begun);
+        self.scene.happened(fault, begun);
         back
     }
 
@@ -405,7 +389,7 @@ impl Reader<'_> {
         if !matches!(reply, Value::Integer(0 | 1)) {
             self.surprise(&format!("SESSION.CLOSE: {reply}"));
         }
-        self.happened(CLOSED, begun);
+        self.scene.happened(CLOSED, begun);
         Err(Stop::Gone)
     }
 

@@ -1,10 +1,10 @@
 //! Clients that take locks with scripts, as Redisson's do: they know no line, are told by a
 //! message that a lock is free, and try again.
 
-use super::client::ANSWER;
+use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};
 use super::{KeyKind, Lock, MAILBOXES, Scene};
-use harness::history::{CallId, Outcome, Request};
+use harness::history::{Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd};
@@ -15,26 +15,27 @@ const TRY: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
     return redis.call('PTTL', KEYS[1])";
 
 const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end \
-    redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 1";
+    redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 0";
 
 /// How long one waits for a message at most.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
 /// Works until the round is over, and listens until nobody waits any more: nothing but what the
 /// servers do by themselves serves those who are left.
-pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
-    let locks = scene.locks.iter().filter(|it| it.is_lock());
-    let heard =
-        scene.locks.iter().filter(|it| !matches!(it.kind, KeyKind::Semaphore | KeyKind::Latch));
-    let (locks, heard) = (locks.collect(), heard.collect());
-    let mut client = Client { scene, number, random, locks, heard, turn: 0 };
+pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
+    let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
     let moments = || scene.pair.sum("kvlock_redisson_turns");
     let before = moments();
+    let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
     while !scene.is_done() {
-        let Some(connection) = scene.pair.connect() else { return };
-        let Some(listener) = scene.pair.connect() else { return };
-        // The connection is broken off, or the primary is another by now.
-        let _broken = client.work(connection, listener);
+        let Some(mut hears) = listener.take().or_else(|| listen(scene)) else { return };
+        let lock = *random.pick(&locks);
+        turn += 1;
+        client.db = lock.db;
+        let owner = format!("script{number}:{turn}");
+        let heard = acquire(&mut client, &mut hears, lock, &owner, &mut random);
+        // If it is broken off there is another.
+        listener = heard.is_ok().then_some(hears);
     }
     if number == MAILBOXES {
         let count = moments().saturating_sub(before);
@@ -42,127 +43,81 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: Random) {
     }
 }
 
-struct Client<'a> {
-    scene: &'a Scene<'a>,
-    number: usize,
-    random: Random,
-    /// Those that it takes, and those of which it wants to hear.
-    locks: Vec<&'a Lock>,
-    heard: Vec<&'a Lock>,
-    turn: u64,
-}
-
 fn channel(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
 
-impl Client<'_> {
-    fn work(
-        &mut self,
-        mut connection: Connection,
-        mut listener: Connection,
-    ) -> Result<(), ReceiveError> {
-        for lock in &self.heard {
-            listener.ask(cmd!["SUBSCRIBE", channel(&lock.key)])?;
+/// A connection that hears when a lock is free.
+fn listen(scene: &Scene<'_>) -> Option<Connection> {
+    let is_heard = |it: &&Lock| !matches!(it.kind, KeyKind::Semaphore | KeyKind::Latch);
+    loop {
+        let mut listener = scene.connect()?;
+        let mut heard = scene.locks.iter().filter(is_heard);
+        if heard.all(|lock| listener.ask(cmd!["SUBSCRIBE", channel(&lock.key)]).is_ok()) {
+            return Some(listener);
         }
-        while !self.scene.is_done() {
-            if self.scene.is_over() {
-                sleep(ms(5));
-                continue;
+    }
+}
+
+/// Tries until it has the lock, a few times at most, and then lets others have it.
+fn acquire(
+    client: &mut Client<'_>,
+    listener: &mut Connection,
+    lock: &Lock,
+    owner: &str,
+    random: &mut Random,
+) -> Result<(), ReceiveError> {
+    for _ in 0..8 {
+        if client.scene.is_over() {
+            sleep(ms(5));
+            return Ok(());
+        }
+        let ending = take(client, &lock.key, owner, *random.pick(&LEASES_MS));
+        if ending == Ending::Done {
+            client.scene.granted("scripts: grants");
+            sleep(ms(random.below(4)));
+            // Now and then the lease ends it.
+            if random.percent(90) {
+                give_back(client, &lock.key, owner);
             }
-            let lock = *self.random.pick(&self.locks);
-            self.turn += 1;
-            let owner = format!("script{}:{}", self.number, self.turn);
-            connection.ask(cmd!["SELECT", lock.db])?;
-            for _ in 0..8 {
-                if self.take(&mut connection, &lock.key, &owner)? {
-                    sleep(ms(self.random.below(4)));
-                    // Now and then the lease ends it.
-                    if self.random.percent(90) {
-                        self.give_back(&mut connection, &lock.key, &owner)?;
-                    }
-                    break;
-                }
-                let patience = ms(*self.random.pick(&PATIENCE_MS));
-                match listener.receive(patience) {
-                    Ok(_) => self.scene.notes.add("scripts: messages", 1),
-                    Err(ReceiveError::Timeout) => {}
-                    Err(broken) => return Err(broken),
-                }
-            }
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Tries once. A command of ours gives it the token by which the checker knows it, in the same
-    /// turn of the server, and changes nothing else.
-    fn take(
-        &mut self,
-        connection: &mut Connection,
-        key: &str,
-        owner: &str,
-    ) -> Result<bool, ReceiveError> {
-        let lease = *self.random.pick(&LEASES_MS);
-        let call = self.scene.recorder.sent(key, owner, Request::Foreign { lease: ms(lease) });
-        let commands = [
-            cmd!["MULTI"],
-            cmd!["EVAL", TRY, 1, key, owner, lease],
-            cmd!["LOCK.ACQUIRE", key, owner, lease, "HOLDS", 1],
-        ];
-        commands.into_iter().for_each(|command| connection.send(command));
-        let replies = (0..3).map(|_| connection.receive(ANSWER));
-        let queued: Result<Vec<Value>, _> = replies.collect();
-        let reply = queued.and_then(|_| connection.ask(cmd!["EXEC"]));
-        let outcome = match &reply {
-            Ok(Value::Array(replies)) => match &replies[..] {
-                [_, Value::Array(granted)] => Outcome::Granted {
-                    token: granted[0].integer().cast_unsigned(),
-                    holds: granted[1].integer().cast_unsigned(),
-                },
-                // It has it, and its token is not known.
-                [Value::Nil, _] => Outcome::Unknown,
-                [Value::Integer(_), Value::Nil] => Outcome::Refused,
-                _ => Outcome::Failed,
-            },
-            Ok(_) => Outcome::Failed,
-            Err(_) => Outcome::Unknown,
-        };
-        self.end(call, outcome);
-        reply?;
-        let is_granted = matches!(outcome, Outcome::Granted { .. });
-        if is_granted {
-            self.scene.granted("scripts: grants");
+        match listener.receive(ms(*random.pick(&PATIENCE_MS))) {
+            Ok(_) => client.scene.notes.add("scripts: messages", 1),
+            Err(ReceiveError::Timeout) => {}
+            Err(broken) => return Err(broken),
         }
-        if outcome == Outcome::Failed && self.is_replica(connection)? {
-            return Err(ReceiveError::Closed);
-        }
-        Ok(is_granted)
     }
+    Ok(())
+}
 
-    fn give_back(
-        &self,
-        connection: &mut Connection,
-        key: &str,
-        owner: &str,
-    ) -> Result<(), ReceiveError> {
-        let call = self.scene.recorder.sent(key, owner, Request::Release);
-        let reply = connection.ask(cmd!["EVAL", GIVE_BACK, 2, key, channel(key), owner]);
-        let outcome = match &reply {
-            Ok(Value::Integer(_)) => Outcome::Released { left: 0 },
-            Ok(Value::Nil) => Outcome::Refused,
-            Ok(_) => Outcome::Failed,
-            Err(_) => Outcome::Unknown,
-        };
-        self.end(call, outcome);
-        reply.map(drop)
+/// Tries once. A command of ours gives it the token by which the checker knows it, in the same
+/// turn of the server, and changes nothing else.
+fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
+    client.connection();
+    let call = client.scene.recorder.sent(key, owner, Request::Foreign { lease: ms(lease) });
+    let replies = client.transact(&[
+        cmd!["EVAL", TRY, 1, key, owner, lease],
+        cmd!["LOCK.ACQUIRE", key, owner, lease, "HOLDS", 1],
+    ]);
+    let outcome = match replies.as_deref() {
+        Ok([_, Value::Array(granted)]) => Outcome::Granted {
+            token: granted[0].integer().cast_unsigned(),
+            holds: granted[1].integer().cast_unsigned(),
+        },
+        // It has it, and its token is not known; or nobody knows.
+        Ok([Value::Nil, _]) | Err(_) => Outcome::Unknown,
+        Ok([Value::Integer(_), Value::Nil]) => Outcome::Refused,
+        Ok(_) => Outcome::Failed,
+    };
+    if outcome == Outcome::Failed {
+        // The primary may be another by now.
+        client.reconnect();
     }
+    client.ended(call, outcome)
+}
 
-    fn end(&self, call: CallId, outcome: Outcome) {
-        self.scene.recorder.answered(call, outcome);
-    }
-
-    fn is_replica(&self, connection: &mut Connection) -> Result<bool, ReceiveError> {
-        let role = connection.ask(cmd!["ROLE"])?;
-        Ok(!matches!(&role, Value::Array(role) if role[0].text() == "master"))
-    }
+fn give_back(client: &mut Client<'_>, key: &str, owner: &str) {
+    let command = cmd!["EVAL", GIVE_BACK, 2, key, channel(key), owner];
+    client.call(key, owner, &Request::Release, &command);
 }

@@ -28,16 +28,9 @@ pub(super) struct Told {
     pub(super) granted_ms: Option<u64>,
 }
 
-/// How a place ended for its waiter.
-pub(super) enum Arrival {
-    Told(Outcome),
-    /// The session is gone, which was there at that moment; nobody can have been told of a grant.
-    Gone(Duration),
-    /// The session is gone, and its last words may have been a grant.
-    Unknown,
-    /// It never ends.
-    Never,
-}
+/// How a place ended for its waiter, and when that was if the session is gone: what the server may have
+/// told nobody is not known, and else nobody can have been granted anything.
+type Arrival = (Outcome, Option<Duration>);
 
 /// A place in line: in which mailbox, and where its end arrives.
 pub(super) struct Place<'a>(&'a Mailbox, Receiver<Arrival>);
@@ -95,8 +88,8 @@ impl Mailbox {
         for (_, Waiter { call, hears, .. }) in waiters.drain() {
             recorder.passed_over(call, away);
             // Most have been told before, and do not listen any more.
-            let _told =
-                hears.send(if may_have_told { Arrival::Unknown } else { Arrival::Gone(there) });
+            let outcome = if may_have_told { Outcome::Unknown } else { Outcome::Failed };
+            let _told = hears.send((outcome, (!may_have_told).then_some(there)));
         }
     }
 
@@ -115,7 +108,7 @@ impl Mailbox {
             Some(waiter) => {
                 waiter.was_told = Some(told.outcome);
                 // It may have been answered at once.
-                let _heard = waiter.hears.send(Arrival::Told(told.outcome));
+                let _heard = waiter.hears.send((told.outcome, None));
                 None
             }
         }
@@ -153,9 +146,9 @@ pub(crate) fn client_of(mailboxes: &[Mailbox], waiter: &Value) -> Option<i64> {
 }
 
 impl Place<'_> {
-    /// Waits for what becomes of it.
-    pub(super) fn ends(&self) -> Arrival {
-        self.1.recv_timeout(ANSWER).unwrap_or(Arrival::Never)
+    /// Waits for what becomes of it; nothing if it never ends.
+    pub(super) fn ends(&self) -> Option<Arrival> {
+        self.1.recv_timeout(ANSWER).ok()
     }
 
     pub(super) fn is_in(&self, mailbox: &Mailbox) -> bool {

@@ -3,7 +3,7 @@
 
 use super::client::Ending;
 use super::locks::{RESET_BY_WAITER, Worker, ms};
-use super::sessions::{Arrival, Place};
+use super::sessions::Place;
 use harness::history::{CallId, Outcome, Request};
 use harness::{Value, cmd, lines};
 
@@ -53,7 +53,7 @@ impl<'a> Worker<'a> {
                 let begun = self.client.scene.recorder.now();
                 self.client.reset();
                 self.client.scene.recorder.answered(waiting.call, Outcome::Unknown);
-                self.happened(RESET_BY_WAITER, begun);
+                self.client.scene.happened(RESET_BY_WAITER, begun);
                 Ending::Unknown
             }
             17..=24 if wish.may_be_repeated && in_line => self.take_place_over(waiting, wish),
@@ -117,16 +117,13 @@ impl<'a> Worker<'a> {
             How::Ended(ending) => return ending,
             How::Queued(place) => place,
         };
-        match place.ends() {
-            Arrival::Told(outcome) => client.ended(call, outcome),
-            Arrival::Unknown => client.ended(call, Outcome::Unknown),
-            // It stays open, and the checker finds it.
-            Arrival::Never => Ending::Unknown,
-            Arrival::Gone(there) => {
-                client.scene.recorder.ended(call, Outcome::Failed, there);
-                Ending::Failed
-            }
+        // One that never ends stays open, and the checker finds it.
+        let Some((outcome, at)) = place.ends() else { return Ending::Unknown };
+        let ending = client.ended(call, outcome);
+        if let Some(at) = at {
+            client.scene.recorder.ended(call, outcome, at);
         }
+        ending
     }
 
     /// Says whether it is in line.
@@ -167,7 +164,7 @@ impl<'a> Worker<'a> {
         // What the first was given without hearing of it, the second may find; what the second was,
         // an owner may that goes on with what the first was given.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
-        let goes_on = matches!(before, Ending::Done(_));
+        let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
         let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
         let after = self.finish(second, &wish.request, lost);
