@@ -22,7 +22,7 @@ pub struct Transcript {
     stories: BTreeMap<String, Vec<usize>>,
     /// Lines with which each scene ends.
     finally: Vec<(usize, String)>,
-    /// How many have had each lock since it was taken in a `line`.
+    /// How many have had each lock in a `line` or were `served`, in this turn of a loop.
     served: BTreeMap<String, usize>,
     /// Where a line may be more of a reply.
     more_at: usize,
@@ -142,7 +142,9 @@ impl Transcript {
             None => (head, rows.map(str::to_owned).collect()),
         };
         let names: Vec<&str> = names.split(" ; ").collect();
+        let served = self.served.clone();
         for values in values {
+            self.served.clone_from(&served);
             let values: Vec<&str> = values.split(" ; ").collect();
             if values.len() != names.len() {
                 return Err(format!("{}:{}: {names:?} are not {values:?}", self.name, number + 1));
@@ -254,15 +256,18 @@ impl Transcript {
         let mut lines = Vec::new();
         for (at, owner) in owners.iter().enumerate() {
             let client = &owner[..1];
-            let count = self.served.entry(key.to_owned()).or_default();
-            if word == "line" && at == 0 {
-                *count = 1;
-                lines.push(format!("a> LOCK.ACQUIRE {key} {owner} 600000 -> [{{{key}1}}, 1]"));
-            } else if word == "line" {
+            if word == "line" && at > 0 {
                 lines.push(format!("{client}> LOCK.WAIT {key} {owner} 600000 0 -> (blocked)"));
+                continue;
+            }
+            let count = self.served.entry(key.to_owned()).or_default();
+            let above = if *count > 0 { format!(" > {key}{count}") } else { String::new() };
+            *count += 1;
+            let grant = format!("[{{{key}{count}{above}}}, 1]");
+            if word == "line" {
+                lines.push(format!("a> LOCK.ACQUIRE {key} {owner} 600000 -> {grant}"));
             } else {
-                *count += 1;
-                lines.push(format!("{client}< [{{{key}{count} > {key}{}}}, 1]", *count - 1));
+                lines.push(format!("{client}< {grant}"));
                 lines
                     .extend(owners[at + 1..].iter().map(|next| format!("{}< (waits)", &next[..1])));
                 lines.push(format!("a> LOCK.RELEASE {key} {owner} -> 0"));
