@@ -44,13 +44,6 @@ impl Stage {
         Self::start(plain(kind), plain(replica).without_module())
     }
 
-    /// With an append-only file on both, flushed at once and all in commands.
-    pub(crate) fn with_files(kind: &Kind) -> Self {
-        Self::with_both(kind, |options| {
-            options.append_only("always").config("aof-use-rdb-preamble", "no")
-        })
-    }
-
     /// With more options than usual for both.
     pub(crate) fn with_both(kind: &Kind, more: impl Fn(Options) -> Options) -> Self {
         Self::start(more(plain(kind)), more(plain(kind)).without_module())
@@ -100,15 +93,6 @@ impl Stage {
         timeout_ms: u64,
     ) -> Waiter {
         self.wait_on(self.server.connect(), key, owner, lease_ms, timeout_ms)
-    }
-
-    /// Puts a client in line that wants to share the lock.
-    pub(crate) fn wait_to_share(&mut self, key: &str, owner: &str, lease_ms: u64) -> Waiter {
-        let mut connection = self.server.connect();
-        let id = connection.client_id();
-        connection.send(cmd!["LOCK.WAIT", key, owner, lease_ms, 0, "SHARED"]);
-        observe::wait_until_blocked(&mut self.eye, id);
-        Waiter { key: key.to_owned(), owner: owner.to_owned(), id, connection }
     }
 
     /// Shares a lock with those who do, and returns its token.

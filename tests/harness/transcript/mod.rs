@@ -22,10 +22,11 @@
 //! | `!> caller` | there is another module, which calls commands: see `caller.c` |
 //! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
 //! | `!> logged text` | the server has logged that |
-//! | `!> written A \| B` | it has written that to its append-only file since the last such line: see `trail.rs` |
+//! | `!> written A \| B` | it has written that to its append-only file since the last such line, or `nothing`: see `trail.rs` |
 //! | `!> pass 150` | the server lives for that many milliseconds |
 //! | `!> settle` | all that was due on the server is done |
 //! | `!> restart` | the server is killed, with it go its clients, and starts with what it has on its disk |
+//! | `!> stop replica`, `!> continue replica` | that server stands still, until it goes on |
 //! | `!> line k alice bob` | client `a` gets the lock `k` for alice, with the token `{k1}`, and `b` waits for it for bob: clients are called by the first letter of owners |
 //! | `!> served k bob carol` | bob has it, with the token `{k2}`, and nobody else; it is released, and carol has it, and so on |
 //! | `!> let X = text` | `$X` in the lines below stands for that |

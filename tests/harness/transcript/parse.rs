@@ -1,5 +1,6 @@
 //! The file as steps.
 
+use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A parsed file, or one scene of it.
@@ -93,10 +94,7 @@ impl Transcript {
         let mut rest = numbers;
         while let [number, others @ ..] = rest {
             let at = |why: String| format!("{}:{}: {why}", self.name, number + 1);
-            let mut line = self.lines[*number].clone();
-            for (name, value) in row.iter().rev().chain(&self.lets) {
-                line = line.replace(name, value);
-            }
+            let line = put_in(&put_in(&self.lines[*number], row), &self.lets);
             rest = others;
             let block =
                 ["!> for ", "!> story "].into_iter().find_map(|word| line.strip_prefix(word));
@@ -150,7 +148,7 @@ impl Transcript {
                 return Err(format!("{}:{}: {names:?} are not {values:?}", self.name, number + 1));
             }
             let own =
-                names.iter().zip(values).map(|(name, it)| (format!("${name}"), it.to_owned()));
+                names.iter().zip(values).map(|(name, it)| ((*name).to_owned(), it.to_owned()));
             let row: Row = row.iter().cloned().chain(own).collect();
             self.push(number, "!", "turn");
             self.play_lines(body, &row)?;
@@ -226,14 +224,15 @@ impl Transcript {
             "module" => self.module.push(pair(text, " ")?),
             "let" => {
                 let (name, value) = pair(text, " = ")?;
-                self.lets.push((format!("${name}"), value));
+                self.lets.push((name, value));
             }
             "replica" | "twin" | "twins" | "cluster" | "planted" | "caller" => {
                 self.with.insert(word.to_owned());
             }
             "finally" => self.finally.push((number, text.to_owned())),
             "line" | "served" => self.in_line(number, word, text)?,
-            "clock" | "logged" | "pass" | "restart" | "settle" | "written" => {
+            "clock" | "logged" | "pass" | "restart" | "settle" | "stop" | "continue"
+            | "written" => {
                 let step = self.push(number, "!", word);
                 step.shown = format!("!> {directive}");
                 step.text = text.to_owned();
@@ -275,6 +274,16 @@ impl Transcript {
         }
         lines.iter().try_for_each(|line| self.line(number, line))
     }
+}
+
+/// A line with what `$NAME` stands for; the last of a name counts.
+fn put_in(line: &str, row: &Row) -> String {
+    let names = Regex::new(r"\$([A-Z_]+)").expect("it is one");
+    let value = |name: &Captures<'_>| {
+        let known = row.iter().rev().find(|(known, _)| *known == name[1]);
+        known.map_or(&name[0], |(_, value)| value).to_owned()
+    };
+    names.replace_all(line, value).into_owned()
 }
 
 /// The values of a loop: `a | b`, or `1..9` for all these numbers.

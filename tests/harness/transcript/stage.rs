@@ -7,6 +7,7 @@ use crate::resp::{Connection, ReceiveError, Value, encode, split};
 use crate::server::Server;
 use crate::trail::trail;
 use crate::{cmd, observe};
+use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,8 @@ impl<'a> Stage<'a> {
             "reset" => self.leave(name, Connection::reset),
             "turn" => self.begin(step.line),
             "restart" => self.restart(),
+            "stop" => self.server(text).stand_still(),
+            "continue" => self.server(text).signal(Signal::SIGCONT),
             "settle" => self.settle()?,
             "pass" => {
                 let ms = text.parse().expect("milliseconds");
@@ -165,6 +168,7 @@ impl<'a> Stage<'a> {
     fn look_at_the_file(&mut self, expected: &str) -> String {
         let all = trail(self.servers[0].1);
         let new = all[self.written..].join(" | ");
+        let new = if new.is_empty() { "nothing" } else { &new };
         self.written = all.len();
         if expected.split(" || ").any(|one| one == new) {
             String::new()
@@ -173,12 +177,17 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// That of clients which are called so.
+    fn server(&self, name: &str) -> &'a Server {
+        let home = self.servers.iter().rev().find(|(of, _)| name.starts_with(of));
+        home.expect("the first is for all").1
+    }
+
     fn enter(&mut self, name: &str) {
         if name.is_empty() || self.clients.contains_key(name) {
             return;
         }
-        let home = self.servers.iter().rev().find(|(of, _)| name.starts_with(of));
-        let mut connection = home.expect("the first is for all").1.connect_resp(self.protocol);
+        let mut connection = self.server(name).connect_resp(self.protocol);
         let id = connection.client_id();
         self.names.insert(format!("id {name}"), id.to_string());
         let db = "0".to_owned();
@@ -271,7 +280,7 @@ impl<'a> Stage<'a> {
             _ => {}
         }
         let reply = seen(self.client(name).connection.receive(DEADLINE))?;
-        if self.servers.len() > 1 && !expected.ends_with(NO_MORE) {
+        if self.names.contains_key("replica") && !expected.ends_with(NO_MORE) {
             self.as_the_key_says(name, &reply)?;
         }
         Ok(reply)

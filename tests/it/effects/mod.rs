@@ -1,6 +1,5 @@
-//! What others are told of that: replicas, files, listeners, and those who watch a key.
+//! What others are told of that: replicas and files. What each command tells them is in `transcripts/effects.txt`, what
+//! listeners hear in `transcripts/key_events.txt`.
 
-mod key_events;
-mod replication;
 mod torn;
 mod travelling;

@@ -121,7 +121,25 @@ fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
     }
 }
 
+/// What a command does is told to replicas and files as commands of the server. A server on which one
+/// of these has another name could not do that: the module must not seem to work there.
+fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
+    let path = harness::module_file::path();
+    for name in
+        ["RESTORE", "HSET", "HDEL", "PEXPIREAT", "DEL", "UNLINK", "SET", "PUBLISH", "EXISTS"]
+    {
+        let renamed = Server::options().kind(&kind).without_module();
+        let server = renamed.config("rename-command", format!("{name} \"\"")).start();
+        let reply = server.connect().call(cmd!["MODULE", "LOAD", path.to_str().unwrap()]);
+        assert!(reply.is_error(), "{name}: {reply}");
+        let line = format!("not loaded: this server knows no command \"{name}\"");
+        assert!(server.log().contains(&line), "{}", server.log());
+        server.assert_alive();
+    }
+}
+
 on_each_server!(
+    a_server_that_has_renamed_what_is_replicated_refuses_the_module,
     what_arrives_is_what_is_here,
     what_is_in_the_files_is_what_there_was,
     a_replica_of_a_newer_version_has_the_same

@@ -1,9 +1,8 @@
-//! `kvlock.quarantine-ms`: after a promotion or a start that may have lost grants, nothing new is
-//! granted for a while.
+//! `kvlock.quarantine-ms` in a cluster. The rest of it is in `transcripts/quarantine.txt` and `transcripts/promotions.txt`.
 
-use crate::asking::{LONG, acquire, release, token};
+use crate::asking::{LONG, acquire, token};
 use harness::cluster::Cluster;
-use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server, wait};
+use harness::{Connection, Kind, Options, Server, Value, cmd, observe, wait};
 use std::time::Duration;
 
 /// How long a role change or a start may take.
@@ -22,32 +21,6 @@ fn left(control: &mut Connection) -> i64 {
 fn options(kind: &Kind) -> Options {
     Server::options().kind(kind).module_config("quarantine-ms", LONG)
 }
-
-fn a_start_is_a_quarantine_unless_each_grant_was_on_the_disk(kind: Kind) {
-    for (fsync, expected) in [(None, true), (Some("everysec"), true), (Some("always"), false)] {
-        let mut started = options(&kind);
-        if let Some(fsync) = fsync {
-            started = started.append_only(fsync);
-        }
-        let server = started.start();
-        let mut control = server.connect();
-        assert_eq!(left(&mut control) > 0, expected, "{fsync:?}");
-        set(&mut control, 0);
-        let before = token(&acquire(&mut control, "k", "alice"));
-        server.kill9();
-        server.restart();
-        let control = &mut server.connect();
-        assert_eq!(left(control) > 0, expected, "{fsync:?}");
-        if expected {
-            assert_eq!(acquire(control, "free", "bob"), Value::Nil, "{fsync:?}");
-        } else {
-            assert!(token(&acquire(control, "free", "bob")) > before);
-            assert_eq!(release(control, "k", "alice"), Value::Integer(0));
-        }
-    }
-}
-
-on_each_server!(a_start_is_a_quarantine_unless_each_grant_was_on_the_disk,);
 
 #[test]
 fn a_failover_in_a_cluster_begins_one() {
