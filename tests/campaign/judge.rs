@@ -26,13 +26,13 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     let notes = &round.notes;
     let seen = notes.seen();
     let judged = without_lost_latches(calls, &seen, notes);
-    let prompt = if promises.every_rule { PROMPT } else { AGES };
+    let prompt = if promises == Promises::EveryRule { PROMPT } else { AGES };
     for violation in check(&judged, &Limits { slack: SLACK, prompt }) {
         match violation.rule {
-            _ if promises.every_rule => violations.push(violation.to_string()),
+            _ if promises == Promises::EveryRule => violations.push(violation.to_string()),
             Rule::Belief => {
                 notes.add("two believed to hold a lock", 1);
-                if promises.no_overlap {
+                if promises >= Promises::NoOverlap {
                     violations.push(violation.to_string());
                 }
             }
@@ -44,7 +44,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
                     notes.report.took("two servers granted the same lock", apart);
                     seen.apart.iter().any(|apart| (apart.from..=apart.to).contains(&asked))
                 };
-                if promises.no_overlap || !violation.between.is_some_and(is_of_two) {
+                if promises >= Promises::NoOverlap || !violation.between.is_some_and(is_of_two) {
                     violations.push(violation.to_string());
                 }
             }
@@ -61,7 +61,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
         }
         violations.extend(kept(calls, &seen, key, *at));
     }
-    let promised = seen.violations.into_iter().filter(|(is_promised, _)| is_promised(&promises));
+    let promised = seen.violations.into_iter().filter(|(least, _)| promises >= *least);
     violations.extend(promised.map(|(_, violation)| violation));
     violations
 }
@@ -135,10 +135,6 @@ mod tests {
         Round::new(vec!["k".to_owned()], vec![1000], 0, Arc::<Report>::default())
     }
 
-    fn judged(no_overlap: bool, round: &Round, calls: &[Call]) -> Vec<String> {
-        judge(Promises { no_overlap, no_loss: false, every_rule: false }, round, calls)
-    }
-
     #[test]
     fn two_who_believe_at_once_are_counted_and_wrong_where_that_is_promised_not_to_be() {
         let round = round();
@@ -150,9 +146,9 @@ mod tests {
             round.recorder.believed(call, round.recorder.now() + lease);
         }
         let calls = round.recorder.calls();
-        let violations = judged(true, &round, &calls);
+        let violations = judge(Promises::NoOverlap, &round, &calls);
         assert!(matches!(&violations[..], [one] if one.starts_with("Belief")), "{violations:?}");
-        assert_eq!(judged(false, &round, &calls), [""; 0]);
+        assert_eq!(judge(Promises::Tokens, &round, &calls), [""; 0]);
         assert_eq!(round.notes.report.count("two believed to hold a lock"), 2);
     }
 
@@ -186,13 +182,13 @@ mod tests {
             Call::new(("k", owner), request, ms(sent), (ms(sent + 1), answer))
         };
         let calls = [granted("one", 2, 0), granted("other", 1, 8)];
-        let is_found = |no_overlap| match &judged(no_overlap, &round, &calls)[..] {
+        let is_found = |promises| match &judge(promises, &round, &calls)[..] {
             [one] => one.starts_with("TokenOrder"),
             other => panic!("{other:?}"),
         };
-        assert!(is_found(true) && is_found(false));
+        assert!(is_found(Promises::NoOverlap) && is_found(Promises::Tokens));
         round.notes.apart(Span { from: ms(5), to: ms(9) });
-        assert!(is_found(true));
-        assert_eq!(judged(false, &round, &calls), [""; 0]);
+        assert!(is_found(Promises::NoOverlap));
+        assert_eq!(judge(Promises::Tokens, &round, &calls), [""; 0]);
     }
 }

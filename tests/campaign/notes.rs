@@ -31,11 +31,9 @@ pub(crate) struct Seen {
     pub(crate) gone: Vec<(String, Duration)>,
     /// What was sent last that is in no history.
     pub(crate) said: VecDeque<String>,
-    /// What tasks saw that must not be, and where it is promised not to be.
-    pub(crate) violations: Vec<(IsPromised, String)>,
+    /// What tasks saw that must not be, where that is promised at least.
+    pub(crate) violations: Vec<(Promises, String)>,
 }
-
-type IsPromised = fn(&Promises) -> bool;
 
 impl Notes {
     pub(crate) fn new(report: Arc<Report>) -> Self {
@@ -82,14 +80,14 @@ impl Notes {
         self.keep("renewals seen", |seen| seen.renewals.push(renewal));
     }
 
-    /// Counts what must not be where that is promised.
-    pub(crate) fn broken(&self, what: &str, is_promised: IsPromised, violation: String) {
-        self.keep(what, |seen| seen.violations.push((is_promised, violation)));
+    /// Counts what must not be where that is promised at least.
+    pub(crate) fn broken(&self, what: &str, least: Promises, violation: String) {
+        self.keep(what, |seen| seen.violations.push((least, violation)));
     }
 
     /// Notes what nothing explains.
     pub(crate) fn surprise(&self, what: String) {
-        self.open().violations.push((|_| true, format!("Surprise: {what}")));
+        self.open().violations.push((Promises::Tokens, format!("Surprise: {what}")));
     }
 
     /// Notes an error: one that passes by itself is to be expected here.

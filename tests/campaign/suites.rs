@@ -15,22 +15,20 @@ use crate::{Options, promotion, round};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What holds whatever happens. Whatever the settings are, nothing stale is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Promises {
-    /// No two believe to hold the same lock, and a later grant has the larger token. Otherwise only
-    /// one of a primary that was deposed may have a smaller one.
-    pub(crate) no_overlap: bool,
+/// What holds whatever happens, each with those before it.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub(crate) enum Promises {
+    /// Nothing stale is written, and none but a primary that was deposed gives a smaller token later.
+    Tokens,
+    /// No two believe to hold the same lock, and a later grant has the larger token.
+    NoOverlap,
     /// Nobody is told of a loss before the lease is over.
-    pub(crate) no_loss: bool,
+    NoLoss,
     /// Clients see each rule kept that a server has: waiters are served in order, and soon.
-    pub(crate) every_rule: bool,
+    EveryRule,
 }
 
-const EVERY_RULE: Promises = Promises { no_overlap: true, no_loss: true, every_rule: true };
-const ALL: Promises = Promises { every_rule: false, ..EVERY_RULE };
-const NO_OVERLAP: Promises = Promises { no_loss: false, ..ALL };
-const NOTHING: Promises = Promises { no_overlap: false, ..NO_OVERLAP };
+use Promises::{EveryRule, NoLoss, NoOverlap, Tokens};
 
 /// Tasks on a topology, and faults that are drawn.
 pub(crate) struct Rounds {
@@ -103,7 +101,7 @@ fn chaos() -> Suite {
         on: Strangers::start,
         setting: Setting::Default,
         work: WIRE,
-        promises: EVERY_RULE,
+        promises: EveryRule,
         pace: STORM,
         // In that time there could be twenty others.
         without: &[STOPPED],
@@ -117,7 +115,7 @@ fn fuzz() -> Suite {
         on: Target::start,
         setting: Setting::Default,
         work: GARBAGE,
-        promises: EVERY_RULE,
+        promises: EveryRule,
         pace: Pace { round: Duration::from_secs(5), rest: Duration::from_secs(2), ..STORM },
         without: &[],
     };
@@ -130,24 +128,24 @@ fn rounds() -> Vec<Suite> {
     // name, rows of the scoreboard, topology, setting, promises, without these faults
     #[rustfmt::skip]
     let table: [Row; 15] = [
-        ("single/default", "2, F6, F8", Single::start, Default, NO_OVERLAP, &[STEP]),
-        ("pair/default", "15, F18", Pair::start, Default, NO_OVERLAP, &[]),
-        ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NO_OVERLAP, &[]),
-        ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NO_OVERLAP, &[]),
-        ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NO_OVERLAP, &[]),
-        ("pair/quarantine", "15, F18", Pair::start, Quarantine, NO_OVERLAP, &[]),
-        ("sentinel/all_replicas", "2", Watched::start, AllReplicas, ALL, &[]),
+        ("single/default", "2, F6, F8", Single::start, Default, NoOverlap, &[STEP]),
+        ("pair/default", "15, F18", Pair::start, Default, NoOverlap, &[]),
+        ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NoOverlap, &[]),
+        ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NoOverlap, &[]),
+        ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NoOverlap, &[]),
+        ("pair/quarantine", "15, F18", Pair::start, Quarantine, NoOverlap, &[]),
+        ("sentinel/all_replicas", "2", Watched::start, AllReplicas, NoLoss, &[]),
         // A grant may be lost; but nobody else has it while the quarantine lasts. One replica of two is
         // enough for a primary to go on, and Sentinels may leave one there that was just restarted.
-        ("sentinel/quarantine", "2", Watched::start, Quarantine, NO_OVERLAP, &[RESTARTED]),
-        ("sentinel/default", "2, F16", Watched::start, Default, NOTHING, &[]),
-        ("cluster/all_replicas", "2", Nodes::start, AllReplicas, ALL, &[]),
-        ("cluster/default", "2", Nodes::start, Default, NOTHING, &[]),
-        ("five/quarantine", "2, F22", Five::start, Quarantine, NO_OVERLAP, &[JUMP]),
-        ("five/apart", "2, F22", Five::start_apart, Quarantine, NO_OVERLAP, &FORGETS),
+        ("sentinel/quarantine", "2", Watched::start, Quarantine, NoOverlap, &[RESTARTED]),
+        ("sentinel/default", "2, F16", Watched::start, Default, Tokens, &[]),
+        ("cluster/all_replicas", "2", Nodes::start, AllReplicas, NoLoss, &[]),
+        ("cluster/default", "2", Nodes::start, Default, Tokens, &[]),
+        ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP]),
+        ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS),
         // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
-        ("five/jumps", "F22", Five::start, Quarantine, NOTHING, &KILLS),
-        ("five/forgetful", "F22", Five::start, Default, NOTHING, &[JUMP]),
+        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &KILLS),
+        ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP]),
     ];
     let of = |(name, evidence, on, setting, promises, without): Row| {
         suite(
@@ -166,12 +164,12 @@ fn others() -> Vec<Suite> {
     type On = (&'static str, Start, Setting, &'static [&'static str]);
     // name, workload, what is promised if all replicas confirm
     let works: [Row; 5] = [
-        ("readers", READERS, ALL),
-        ("semaphores", SEMAPHORES, ALL),
-        ("latches", LATCHES, ALL),
-        ("elections", ELECTIONS, ALL),
+        ("readers", READERS, NoLoss),
+        ("semaphores", SEMAPHORES, NoLoss),
+        ("latches", LATCHES, NoLoss),
+        ("elections", ELECTIONS, NoLoss),
         // A session that is gone is a loss before the lease is over.
-        ("bound", BOUND, NO_OVERLAP),
+        ("bound", BOUND, NoOverlap),
     ];
     let places: [On; 5] = [
         ("single/default", Single::start, Default, &[STEP]),
@@ -183,8 +181,8 @@ fn others() -> Vec<Suite> {
     let of = |(what, work, promises): Row| {
         places.into_iter().map(move |(place, on, setting, without)| {
             let promises = match (place, setting) {
-                ("sentinel/default", _) => NOTHING,
-                (_, Default) => NO_OVERLAP,
+                ("sentinel/default", _) => Tokens,
+                (_, Default) => NoOverlap,
                 _ => promises,
             };
             // Their leases are longer than all steps.

@@ -3,6 +3,7 @@
 
 use super::{Pair, Topology};
 use crate::faults::settle;
+use crate::report::Report;
 use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::{KeyKind, Lock, WIRE_PERMITS, Way, wire_keys};
@@ -64,25 +65,6 @@ impl Two {
     pub(crate) fn is_up(&self) -> bool {
         self.0.iter().all(Server::is_running)
     }
-
-    /// What a field of `INFO` says, of both servers together. Strangers may kill the connection.
-    pub(crate) fn sum(&self, field: &str) -> u64 {
-        let alive = self.0.iter().filter(|server| server.is_alive());
-        let number = |server: &Server| loop {
-            match figure(server, field) {
-                Some(number) => break number,
-                None if server.is_alive() => yield_now(),
-                None => break 0,
-            }
-        };
-        alive.map(number).sum()
-    }
-}
-
-/// What a field of a server's `INFO` says, if it answers.
-fn figure(server: &Server, field: &str) -> Option<u64> {
-    let info = Connection::open(server.port()).ok()?.ask(cmd!["INFO", "kvlock"]).ok()?.text();
-    info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.parse().ok())
 }
 
 pub(crate) struct Strangers {
@@ -178,6 +160,15 @@ impl Topology for Strangers {
             left.extend(self.difference());
         }
         left
+    }
+
+    fn sum_up(&self, report: &Report) -> Option<String> {
+        let turns = |server: &Server| {
+            observe::info_number(&mut server.connect(), "kvlock_redisson_turns").cast_unsigned()
+        };
+        let count = self.servers().into_iter().filter(|server| server.is_alive()).map(turns).sum();
+        report.add("moments in which locks were left to scripts", count);
+        None
     }
 
     fn fail_over(&self, moment: &mut Moment<'_>, random: &mut Random) {

@@ -3,6 +3,7 @@
 use super::hold::take_turn;
 use super::{Sort, Tasks, Turn, Work};
 use crate::round::Round;
+use crate::suites::Promises;
 use kvlock::Observer;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +47,7 @@ async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, 
                     now.term > before.term || now.term == before.term && now.owner == before.owner;
                 if !is_next {
                     let what = format!("Observed: {key}: {now:?} after {before:?}");
-                    round.notes.broken("terms that went back", |it| it.no_overlap, what);
+                    round.notes.broken("terms that went back", Promises::NoOverlap, what);
                 }
             }
             last = leader.or(last);

@@ -4,6 +4,7 @@
 use super::{Held, Sort, Term, Way};
 use crate::round::Round;
 use crate::store::{Writer, Written};
+use crate::suites::Promises;
 use harness::history::{Call, CallId, Outcome, Request};
 use harness::random::Random;
 use kvlock::Error;
@@ -21,14 +22,6 @@ const LONG: Duration = ms(1500);
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-/// How a lock is asked for.
-enum Manner {
-    Try,
-    Wait(Duration),
-    /// Given up after that time.
-    Cancel(Duration),
 }
 
 /// One turn, by an owner of that name; what it wants to hold is drawn.
@@ -70,24 +63,20 @@ impl Task<'_> {
         let lease = self.sort.lease().unwrap_or_else(|| ms(*random.pick(&round.leases_ms)));
         let watched = self.sort.is_watched() || random.percent(75);
         let term = Term { sort: self.sort, lease, watched };
-        let manner = match random.below(100) {
-            0..=19 => Manner::Try,
-            20..=59 => Manner::Wait(ms(20 + random.below(1500))),
+        // How long it waits at most, and after what time it gives that up.
+        let (timeout, gives_up) = match random.below(100) {
+            0..=19 => (None, None),
+            20..=59 => (Some(ms(20 + random.below(1500))), None),
             // Long enough for a failover.
-            60..=74 => Manner::Wait(ms(3000 + random.below(5000))),
-            _ => Manner::Cancel(ms(random.below(60))),
-        };
-        let timeout = match manner {
-            Manner::Try => None,
-            Manner::Wait(within) => Some(within),
-            Manner::Cancel(_) => Some(ms(5000)),
+            60..=74 => (Some(ms(3000 + random.below(5000))), None),
+            _ => (Some(ms(5000)), Some(ms(random.below(60)))),
         };
         let request = self.sort.request(term.lease, timeout);
         let sent = round.recorder.now();
         let call = round.recorder.sent(key, &self.owner, request);
         let acquire = way.acquire(key, term, timeout);
-        let answer = match manner {
-            Manner::Cancel(after) => tokio::select! {
+        let answer = match gives_up {
+            Some(after) => tokio::select! {
                 answer = acquire => answer,
                 () = sleep(after) => {
                     let now = round.recorder.now();
@@ -96,7 +85,7 @@ impl Task<'_> {
                     return round.notes.add("given up while waiting", 1);
                 }
             },
-            Manner::Try | Manner::Wait(_) => acquire.await,
+            None => acquire.await,
         };
         match answer {
             Ok(Some(held)) => self.granted(key, call, sent, term, held, random).await,
@@ -229,7 +218,7 @@ impl Task<'_> {
                 let Tenure { key, writer, until, .. } = tenure;
                 let what =
                     format!("{key}: {writer:?} may not write though it holds until {until:?}");
-                notes.broken("writes of believing holders refused", |it| it.no_overlap, what);
+                notes.broken("writes of believing holders refused", Promises::NoOverlap, what);
             }
         }
     }
@@ -290,13 +279,13 @@ impl Task<'_> {
 
     fn is_stale(&self, tenure: &Tenure<'_>, what: &str) {
         let what = format!("Stale: a write was accepted: {}: {what}", tenure.key);
-        self.round.notes.broken("stale writes accepted", |_| true, what);
+        self.round.notes.broken("stale writes accepted", Promises::Tokens, what);
     }
 
     fn is_lost_early(&self, tenure: &Tenure<'_>, how: &str, now: Duration) {
         let Tenure { key, writer, until, .. } = tenure;
         let what = format!("Lost: {key}: {writer:?} {how} at {now:?}, held until {until:?}");
-        self.round.notes.broken("told of a loss before the lease was over", |it| it.no_loss, what);
+        self.round.notes.broken("told of a loss before the lease was over", Promises::NoLoss, what);
     }
 
     fn call(

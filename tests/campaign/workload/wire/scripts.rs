@@ -3,7 +3,7 @@
 
 use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};
-use super::{KeyKind, Lock, MAILBOXES, Scene};
+use super::{KeyKind, Lock, Scene};
 use harness::history::{Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -24,8 +24,6 @@ const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 /// servers do by themselves serves those who are left.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
-    let moments = || scene.pair.sum("kvlock_redisson_turns");
-    let before = moments();
     let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
     while !scene.is_done() {
         let Some(mut hears) = listener.take().or_else(|| listen(scene)) else { return };
@@ -36,10 +34,6 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
         let heard = acquire(&mut client, &mut hears, lock, &owner, &mut random);
         // If it is broken off there is another.
         listener = heard.is_ok().then_some(hears);
-    }
-    if number == MAILBOXES {
-        let count = moments().saturating_sub(before);
-        scene.notes.add("moments in which locks were left to scripts", count);
     }
 }
 
