@@ -1,0 +1,170 @@
+//! A primary that is about to be replaced, and a lock that it grants to one client and the next primary to
+//! another.
+
+use super::Seen;
+use crate::setting::Setting;
+use harness::clock::Clock;
+use harness::observe;
+use harness::site::Site;
+use kvlock::{Builder, Client, Error, Guard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::time::sleep;
+
+/// The leases of what is held through a failover: longer than one takes.
+pub(super) const LEASE: Duration = Duration::from_secs(12);
+
+/// How long a client tries to acquire that must succeed in the end.
+const LONG: Duration = Duration::from_secs(120);
+
+/// How many replicas there are; the last is promoted if it can be.
+pub(super) const REPLICAS: usize = 2;
+
+/// The servers of one try.
+pub(super) struct Stage {
+    pub(super) site: Site,
+    pub(super) setting: Setting,
+    /// Which server is the first primary.
+    pub(super) before: usize,
+    /// One for each try, so that nothing of it goes on in the next.
+    pub(super) runtime: Runtime,
+}
+
+impl Stage {
+    /// A primary with its replicas, as the setting wants them; with that clock, if there is one, for the
+    /// replicas.
+    pub(super) fn start(setting: Setting, clock: Option<&Clock>) -> Self {
+        let options = setting.options(LEASE);
+        let replica = clock.map_or_else(|| options.clone(), |clock| options.clone().clock(clock));
+        let last = replica.clone().config("replica-priority", 1);
+        let site = Site::start(&[options, replica, last]);
+        let before = site.primary();
+        let stage = Self { site, setting, before, runtime: Runtime::new().expect("a runtime") };
+        stage.wait_for_replicas();
+        // That of the start is not of interest.
+        observe::end_quarantine(&mut stage.site.server(before).connect());
+        stage
+    }
+
+    pub(super) fn wait_for_replicas(&self) {
+        self.site.wait_for_replicas(self.before, REPLICAS as i64);
+    }
+
+    fn connect(&self, builder: Builder, url: String) -> Client {
+        self.runtime.block_on(builder.connect(url)).expect("the primary answers")
+    }
+
+    fn builder(&self) -> Builder {
+        self.setting.builder(REPLICAS as u32).lease(LEASE).patience(Duration::from_secs(60))
+    }
+
+    /// A client at the primary itself: when that is gone it hears of nothing.
+    pub(super) fn inside(&self) -> Client {
+        self.connect(self.builder().reply_timeout(LONG), self.site.server(self.before).url())
+    }
+
+    /// A client that asks the Sentinels, and so follows a failover.
+    pub(super) fn outside(&self) -> Client {
+        self.connect(self.builder(), self.site.url())
+    }
+
+    /// What came of these locks.
+    pub(super) fn end(self, locks: &[Arc<Contest>]) -> Seen {
+        let mut seen = Seen::default();
+        for lock in locks {
+            let token = |guard: &OnceLock<Guard>| guard.get().map(|guard| guard.token().value());
+            let tokens = (token(&lock.inside), token(&lock.outside));
+            seen.granted += u64::from(tokens.0.is_some());
+            seen.doubled |= lock.doubled.load(Ordering::SeqCst);
+            // A grant of the deposed primary must have the smaller token.
+            let is_back = tokens.1.is_some_and(|after| tokens.0.is_some_and(|it| it >= after));
+            seen.tokens_back += u64::from(is_back);
+        }
+        self.runtime.shutdown_background();
+        seen
+    }
+}
+
+/// One lock, and the guards that were granted on either side.
+#[derive(Debug)]
+pub(super) struct Contest {
+    key: &'static str,
+    pub(super) inside: OnceLock<Guard>,
+    pub(super) outside: OnceLock<Guard>,
+    doubled: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Contest {
+    pub(super) fn of(key: &'static str) -> Arc<Self> {
+        let [doubled, over] = [false, false].map(AtomicBool::new);
+        let [inside, outside] = [OnceLock::new(), OnceLock::new()];
+        Arc::new(Self { key, inside, outside, doubled, over })
+    }
+
+    /// Notes a grant, and whether both sides believe in theirs then.
+    fn granted(&self, side: &OnceLock<Guard>, guard: Guard) {
+        side.set(guard).expect("once");
+        let believes = |guard: &OnceLock<Guard>| guard.get().is_some_and(|guard| !guard.is_lost());
+        if believes(&self.inside) && believes(&self.outside) {
+            self.doubled.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes it inside, with a lease that nobody renews; `false` if that was refused for want of replicas.
+    pub(super) async fn take(&self, client: &Client) -> bool {
+        match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
+            Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),
+            Err(Error::NotReplicated { .. }) => {}
+            Err(trouble) => assert_eq!(trouble.code(), Some("NOREPLICAS"), "{trouble}"),
+        }
+        self.inside.get().is_some()
+    }
+
+    /// Asks the deposed primary again and again until it grants the lock, or it is over. It is renewed.
+    pub(super) async fn insist(self: Arc<Self>, client: Client) {
+        while !self.over.load(Ordering::SeqCst) {
+            match client.lock(self.key).try_acquire().await {
+                Ok(Some(guard)) => return self.granted(&self.inside, guard),
+                Ok(None) | Err(Error::NotReplicated { .. }) => {}
+                Err(trouble) => assert!(trouble.is_retryable(), "{trouble}"),
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub(super) fn give_up(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Acquires it on one side, and tries again for as long as replicas are missing. It is renewed.
+    async fn acquire_on(&self, side: &OnceLock<Guard>, client: &Client) {
+        let end = Instant::now() + LONG;
+        loop {
+            match client.lock(self.key).acquire_within(LONG).await {
+                Ok(Some(guard)) => return self.granted(side, guard),
+                Err(trouble) if trouble.is_retryable() && Instant::now() < end => {
+                    sleep(Duration::from_millis(50)).await;
+                }
+                other => panic!("{}: {other:?}", self.key),
+            }
+        }
+    }
+
+    pub(super) async fn acquire_inside(&self, client: &Client) {
+        self.acquire_on(&self.inside, client).await;
+    }
+
+    /// Acquires it where most are.
+    pub(super) async fn acquire(self: Arc<Self>, client: Client) {
+        self.acquire_on(&self.outside, &client).await;
+    }
+
+    /// Acquires it there if it can be had within that time.
+    pub(super) async fn try_outside(&self, client: &Client, within: Duration) {
+        let guard = client.lock(self.key).acquire_within(within).await.expect("it answers");
+        guard.into_iter().for_each(|guard| self.granted(&self.outside, guard));
+    }
+}

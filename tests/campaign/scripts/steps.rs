@@ -1,0 +1,144 @@
+//! What is done in a try: grants die with their primary, because no replica, or not the one that is promoted,
+//! has heard of them; two servers both take themselves for the primary, with clients at each; the clocks of the
+//! servers are five seconds apart when one takes over from the other.
+
+use super::Seen;
+use super::contest::{Contest, LEASE, REPLICAS, Stage};
+use crate::setting::Setting;
+use harness::clock::Clock;
+use harness::{Value, observe};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long the servers stay apart if those outside are not granted what they want before.
+const APART: Duration = Duration::from_secs(40);
+
+/// How far apart clocks are.
+const CLOCKS_MS: i64 = 5000;
+
+/// The replicas are cut off from the primary, which grants one more lock and is killed.
+pub(super) fn lost_link(setting: Setting, _number: u64) -> Seen {
+    forgotten(setting, |stage| stage.site.proxy(stage.before).cut())
+}
+
+/// The same with one replica that is not cut off; the other is promoted, which has not heard of the grant.
+pub(super) fn stale(setting: Setting, _number: u64) -> Seen {
+    forgotten(setting, |stage| {
+        let next = stage.site.proxy(REPLICAS).port();
+        stage.site.proxy(stage.before).cut_replica(next);
+    })
+}
+
+fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
+    let stage = Stage::start(setting, None);
+    let Stage { site, before, runtime, .. } = &stage;
+    let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
+    for left in (0..5).rev() {
+        cut(&stage);
+        let is_refused = matches!(setting, Setting::MinReplicas | Setting::AllReplicas);
+        if runtime.block_on(lock.take(&inside)) || is_refused || left == 0 {
+            break;
+        }
+        // On a busy machine a primary that wants replicas may miss them before it is asked.
+        site.proxy(*before).heal();
+        stage.wait_for_replicas();
+    }
+    site.server(*before).kill9();
+    let after = site.wait_for_successor(*before);
+    assert_eq!(after, REPLICAS, "it is preferred");
+    site.proxy(*before).heal();
+    let known = site.server(after).connect().run("EXISTS k");
+    let is_lost = lock.inside.get().is_some() && known == Value::Integer(0);
+    site.server(*before).restart();
+    runtime.block_on(lock.clone().acquire(outside));
+    Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
+}
+
+/// The primary stands still until another has taken its place, and goes on then. One client asks it
+/// all the time, and its last question is waiting there.
+pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
+    let stage = Stage::start(setting, None);
+    let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
+    let primary = stage.site.server(stage.before);
+    primary.signal(Signal::SIGSTOP);
+    let asking = stage.runtime.spawn(lock.clone().insist(inside));
+    stage.site.wait_for_successor(stage.before);
+    let acquiring = stage.runtime.spawn(lock.clone().acquire(outside));
+    let locks = [lock];
+    wait_for(&locks);
+    primary.signal(Signal::SIGCONT);
+    stage.site.wait_for_role(stage.before, "slave");
+    locks[0].give_up();
+    stage.runtime.block_on(asking).expect("it ends");
+    stage.runtime.block_on(acquiring).expect("it is granted in the end");
+    stage.end(&locks)
+}
+
+/// The primary is cut off from everybody but one client, which holds a lock and takes another.
+pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
+    let stage = Stage::start(setting, None);
+    let Stage { site, before, runtime, .. } = &stage;
+    let (inside, outside) = (stage.inside(), stage.outside());
+    let [held, fresh] = ["held", "fresh"].map(Contest::of);
+    runtime.block_on(held.acquire_inside(&inside));
+    site.proxy(*before).cut();
+    let asking = runtime.spawn(fresh.clone().insist(inside));
+    site.wait_for_successor(*before);
+    let locks = [held, fresh];
+    let acquire = |lock: &Arc<Contest>| runtime.spawn(lock.clone().acquire(outside.clone()));
+    let acquiring: Vec<_> = locks.iter().map(acquire).collect();
+    wait_for(&locks);
+    site.proxy(*before).heal();
+    site.wait_for_role(*before, "slave");
+    locks[1].give_up();
+    runtime.block_on(asking).expect("it ends");
+    for acquiring in acquiring {
+        runtime.block_on(acquiring).expect("it is granted in the end");
+    }
+    stage.end(&locks)
+}
+
+/// Until all have been granted what they want outside, or for as long as they may stay apart.
+fn wait_for(locks: &[Arc<Contest>]) {
+    let end = Instant::now() + APART;
+    while locks.iter().any(|lock| lock.outside.get().is_none()) && Instant::now() < end {
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Somebody holds a lock whose lease nobody renews, and another whose lease is renewed. The clock of
+/// the next primary is ahead in one try and behind in the next.
+pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
+    let ahead = if number.is_multiple_of(2) { CLOCKS_MS } else { -CLOCKS_MS };
+    let clock = Clock::new();
+    clock.set(ahead);
+    let stage = Stage::start(setting, Some(&clock));
+    let Stage { site, before, runtime, .. } = &stage;
+    let (holder, waiter) = (stage.outside(), stage.outside());
+    let [watched, fixed] = ["watched", "fixed"].map(Contest::of);
+    runtime.block_on(watched.acquire_inside(&holder));
+    let asked = Instant::now();
+    assert!(runtime.block_on(fixed.take(&holder)), "it is free");
+    for replica in 1..=REPLICAS {
+        let mut there = site.server(replica).connect();
+        observe::wait_for_replica(&mut site.server(*before).connect(), &mut there);
+    }
+    site.server(*before).kill9();
+    site.wait_for_successor(*before);
+    runtime.block_on(fixed.clone().acquire(waiter.clone()));
+    let (taken, end) = (asked.elapsed(), LEASE);
+    // What is renewed after the failover is counted by the next primary's own clock.
+    runtime.block_on(watched.try_outside(&waiter, LEASE));
+    let is_lost = watched.inside.get().is_some_and(|watched| watched.is_lost());
+    let (word, by) = if taken < end { ("early", end - taken) } else { ("late", taken - end) };
+    let note = format!(
+        "{}, clock of the next primary {ahead:+} ms: the next had a lock whose lease nobody renews \
+         {} ms {word}; the renewed one was {}",
+        setting.name(),
+        by.as_millis(),
+        if is_lost { "lost" } else { "kept" },
+    );
+    Seen { lost: is_lost.into(), note: Some(note), ..stage.end(&[watched, fixed]) }
+}
