@@ -228,7 +228,7 @@ fn crashes() -> Vec<Suite> {
         let what = format!("a server that dies under load, {}", it.name());
         played(it.name(), it.evidence(), what, move |options, report| it.play(options, report))
     };
-    Durability::all().into_iter().map(of).collect()
+    Durability::all().map(of).collect()
 }
 
 fn holders() -> Vec<Suite> {

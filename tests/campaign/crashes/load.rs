@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long anything may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a client waits for a lock.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,45 +25,41 @@ const KEPT: u64 = 4;
 pub(super) struct Load<'a> {
     pub(super) server: &'a Server,
     pub(super) history: &'a Recorder,
-    /// What the names of their locks begin with.
-    pub(super) life: &'a str,
+    /// Which life it is: the names of locks and owners begin with it.
+    pub(super) life: u64,
     pub(super) lease: Duration,
-    /// How many grants they are to know of.
-    pub(super) grants: u64,
     pub(super) random: Random,
 }
 
 impl Load<'_> {
     fn wanted(&self, number: u64) -> String {
-        format!("{}wanted:{number}", self.life)
+        format!("{}:wanted:{number}", self.life)
     }
 
-    /// Has them work, calls `end` in the middle of it, and returns when all have noticed that the
-    /// server is gone.
-    pub(super) fn run(&self, end: impl FnOnce()) {
-        let (known, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    /// Has them work, calls `end` when they know of that many grants, and returns when all have noticed
+    /// that the server is gone.
+    pub(super) fn run(&self, grants: u64, end: impl FnOnce()) {
+        let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();
-        let connections: Vec<_> = (0..CLIENTS).map(|_| self.server.connect()).collect();
         thread::scope(|scope| {
             // Should this panic, they are not to go on for ever.
-            let _over = Raise(&over);
+            let _over = Raise(over);
             let wanted: Vec<String> = (0..WANTED).map(|number| self.wanted(number)).collect();
-            let (looking, over_) = (self.server.connect(), &over);
-            scope.spawn(move || lines::watch(looking, &wanted, self.history, over_));
-            for (number, connection) in (0..).zip(connections) {
-                let (known, over, random) = (&known, &over, self.random.part(number));
-                let client = Client { load: self, number, connection, known, random };
-                scope.spawn(move || client.work(over));
+            let looking = self.server.connect();
+            scope.spawn(move || lines::watch(looking, &wanted, self.history, over));
+            for number in 0..CLIENTS {
+                let (connection, random) = (self.server.connect(), self.random.part(number));
+                let mut client = Client { load: self, connection, known, random };
+                let mut turns = (0..).map(move |turn| format!("{}:{number}:{turn}", self.life));
+                scope.spawn(move || {
+                    turns.find(|owner| over.load(Ordering::Relaxed) || client.turn(owner).is_none())
+                });
             }
             wait::until("clients know of enough grants", LIMIT, || {
                 let known = known.load(Ordering::Relaxed);
-                if known < self.grants {
-                    return Err(format!("{known} of {}", self.grants));
-                }
-                match observe::info_number(&mut admin, "kvlock_handed_off") {
-                    0 => Err("no hand-off".to_owned()),
-                    _ => Ok(()),
-                }
+                let handed_off = observe::info_number(&mut admin, "kvlock_handed_off");
+                let is_enough = known >= grants && handed_off > 0;
+                if is_enough { Ok(()) } else { Err(format!("{known}, {handed_off} handed off")) }
             });
             end();
         });
@@ -80,40 +76,28 @@ impl Drop for Raise<'_> {
 
 struct Client<'a> {
     load: &'a Load<'a>,
-    number: u64,
     connection: Connection,
     known: &'a AtomicU64,
     random: Random,
 }
 
 impl Client<'_> {
-    fn work(mut self, over: &AtomicBool) {
-        for turn in 0.. {
-            if over.load(Ordering::Relaxed) || self.turn(turn).is_none() {
-                return;
-            }
-        }
-    }
-
     /// `None` when the server is gone.
-    fn turn(&mut self, turn: u64) -> Option<()> {
-        let life = self.load.life;
-        let owner = format!("{life}{}:{turn}", self.number);
+    fn turn(&mut self, owner: &str) -> Option<()> {
         for kept in 0..=self.random.below(2 * KEPT) {
-            self.acquire(&format!("{owner}:{kept}"), &owner, None)?;
+            self.acquire(&format!("{owner}:{kept}"), owner, None)?;
         }
         let wanted = self.load.wanted(self.random.below(WANTED));
-        if self.acquire(&wanted, &owner, Some(TIMEOUT))? {
-            self.call(&wanted, &owner, &Request::Release)?;
+        if self.acquire(&wanted, owner, Some(TIMEOUT))? {
+            self.call(&wanted, owner, &Request::Release)?;
         }
         Some(())
     }
 
     fn acquire(&mut self, key: &str, owner: &str, timeout: Option<Duration>) -> Option<bool> {
         let request = Request::Acquire { lease: self.load.lease, timeout };
-        let outcome = self.call(key, owner, &request)?;
-        let granted = matches!(outcome, Outcome::Granted { .. });
-        self.known.fetch_add(u64::from(granted), Ordering::Relaxed);
+        let granted = matches!(self.call(key, owner, &request)?, Outcome::Granted { .. });
+        self.known.fetch_add(granted.into(), Ordering::Relaxed);
         Some(granted)
     }
 

@@ -1,9 +1,9 @@
 //! One server that dies under load again and again.
 
 use super::load::{Load, TIMEOUT};
-use super::seen::{AFTERWARDS, Seen};
-use super::{Death, Durability, LONG};
+use super::{CRASHES, Durability, GRANTED, LONG, LOST, STANDING, TOKENS_BACK, TWICE};
 use crate::report::Report;
+use harness::checker::{Limits, Rule, check};
 use harness::disk::Disk;
 use harness::history::{Call, Outcome, Recorder, Request};
 use harness::random::Random;
@@ -11,126 +11,165 @@ use harness::{Connection, Server, Value, cmd};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// A server whose disk is slow answers late.
+const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
+
+/// The owner that wants all locks when the server is back.
+const AFTERWARDS: &str = "impatient";
+
 /// A server that keeps grants in one way, and how it dies.
-pub(super) struct Trial {
+pub(super) struct Trial<'a> {
     durability: Durability,
     server: Server,
     disk: Disk,
     /// Whether the disk was slow already when the server was started.
     slow: bool,
     random: Random,
+    /// Of all lives.
+    history: Recorder,
+    report: &'a Report,
 }
 
-impl Trial {
-    pub(super) fn new(durability: Durability, random: Random) -> Self {
+impl<'a> Trial<'a> {
+    pub(super) fn new(durability: Durability, random: Random, report: &'a Report) -> Self {
         let disk = Disk::new();
         let server = durability.options(&disk).start();
-        Self { durability, server, disk, slow: false, random }
+        Self { durability, server, disk, slow: false, random, history: Recorder::new(), report }
     }
 
     /// That many times: a load, a crash in the middle of it after about as many grants, and a start.
     /// Ends at the first violation.
-    pub(super) fn run(mut self, times: u64, grants: u64, report: &Report) -> Seen {
-        let mut seen = Seen::default();
+    pub(super) fn run(mut self, times: u64, grants: u64) {
         for life in 0..times {
-            let calls = self.live_and_die(life, grants, &mut seen);
-            if !self.durability.violations(&seen).is_empty() {
-                let lines: Vec<String> = calls.iter().map(ToString::to_string).collect();
-                report.keep(&self.durability.name(), &lines);
-                break;
+            let before = self.history.calls().len();
+            self.live_and_die(life, grants);
+            self.want_all(life);
+            let calls = self.history.calls();
+            self.judge(&calls[before..]);
+            self.judge_tokens(&calls);
+            if !self.report.is_right() {
+                let lines: Vec<String> = calls[before..].iter().map(ToString::to_string).collect();
+                return self.report.keep(&self.durability.name(), &lines);
             }
         }
-        seen
     }
 
-    fn live_and_die(&mut self, life: u64, grants: u64, seen: &mut Seen) -> Vec<Call> {
+    fn live_and_die(&mut self, life: u64, grants: u64) {
         // A start is a quarantine; the load need not wait for its end.
         let done = self.server.connect().run("CONFIG SET kvlock.quarantine-ms 0");
         assert_eq!(done, Value::Status("OK".into()));
+        let Durability { power, .. } = self.durability;
         let safe = format!("safe:{life}");
-        let synced = self.durability.death == Death::Power && !self.slow;
+        let synced = power && !self.slow;
         if synced {
             let owns = Request::Acquire { lease: LONG, timeout: None };
             Recorder::new().call(&mut self.server.connect(), &safe, "alice", &owns);
             self.disk.wait_until_synced(&self.server);
         }
         self.disk.delay_syncs(self.durability.slow_sync());
-        let (history, lease) = (Recorder::new(), self.durability.lease());
+        let grants = grants * 3 / 4 + self.random.below(grants / 2 + 1);
         let load = Load {
             server: &self.server,
-            history: &history,
-            life: &format!("{life}:"),
-            lease,
-            grants: grants * 3 / 4 + self.random.below(grants / 2 + 1),
+            history: &self.history,
+            life,
+            lease: self.durability.lease(),
             random: self.random.part(life),
         };
-        load.run(|| match self.durability.death {
-            Death::Kill => self.server.kill9(),
-            Death::Power => self.disk.cut_power(&self.server),
+        load.run(grants, || match power {
+            false => self.server.kill9(),
+            true => self.disk.cut_power(&self.server),
         });
         // A disk that is slow from the start on lets the next life sync even less.
         self.slow = self.random.percent(50);
         let delay = if self.slow { self.durability.slow_sync() } else { Duration::ZERO };
         self.disk.delay_syncs(delay);
         self.server.restart();
-        seen.crashes += 1;
-
+        self.report.add(CRASHES, 1);
         let mut admin = self.server.connect();
         if synced && admin.call(cmd!["LOCK.RELEASE", safe, "alice"]) != Value::Integer(0) {
-            seen.violations.push(format!("Lost: {safe} was synced"));
-        }
-        count_lost(&mut admin, &history, seen);
-        // Another client wants it all: at once and, where leases end soon, until it has it.
-        want_all(&mut admin, &history, AFTERWARDS, lease, None);
-        if self.durability.quarantine
-            && !want_all(&mut admin, &history, "patient", lease, Some(TIMEOUT))
-        {
-            seen.violations.push("Stuck: a lock is not free though all leases are over".to_owned());
-        }
-        let calls = history.calls();
-        seen.judge(&calls);
-        calls
-    }
-}
-
-/// Counts what the server that is back has forgotten.
-fn count_lost(admin: &mut Connection, history: &Recorder, seen: &mut Seen) {
-    let calls = history.calls();
-    let released: BTreeSet<(&str, &str)> = calls
-        .iter()
-        .filter(|call| call.request == Request::Release)
-        .map(|call| (call.key.as_str(), call.owner.as_str()))
-        .collect();
-    for grant in &calls {
-        let Some((_, Outcome::Granted { token, .. })) = grant.answer else { continue };
-        seen.grants += 1;
-        if released.contains(&(grant.key.as_str(), grant.owner.as_str())) {
-            continue;
-        }
-        let fields = admin.call(cmd!["HMGET", grant.key, grant.owner, "fencing-token"]);
-        let known = [Value::bulk("1"), Value::bulk(format!("t{token}"))];
-        let Request::Acquire { lease, .. } = grant.request else { continue };
-        // Its lease began later, and so is not over yet.
-        if history.now() < grant.sent + lease {
-            seen.standing += 1;
-            seen.lost += u64::from(fields.elements() != known);
+            self.report.violation(format!("Lost: {safe} was synced"));
         }
     }
-}
 
-/// Somebody else asks for each of these locks, one after another; whether each was granted.
-fn want_all(
-    connection: &mut Connection,
-    history: &Recorder,
-    owner: &str,
-    lease: Duration,
-    timeout: Option<Duration>,
-) -> bool {
-    let keys: BTreeSet<String> = history.calls().into_iter().map(|call| call.key).collect();
-    let ask = |key: &String| {
-        let request = Request::Acquire { lease, timeout };
-        history.call(connection, key, owner, &request)
-    };
-    let outcomes: Vec<Outcome> = keys.iter().map(ask).collect();
-    outcomes.iter().all(|outcome| matches!(outcome, Outcome::Granted { .. }))
+    /// Counts what the server that is back has forgotten of that life. Then another client wants all its
+    /// locks: at once and, where leases end soon, until it has them.
+    fn want_all(&self, life: u64) {
+        let begin = format!("{life}:");
+        let calls = self.history.calls().into_iter().filter(|call| call.key.starts_with(&begin));
+        let calls: Vec<Call> = calls.collect();
+        let mut admin = self.server.connect();
+        self.count_lost(&mut admin, &calls);
+        let keys: BTreeSet<&str> = calls.iter().map(|call| call.key.as_str()).collect();
+        let mut want = |owner, timeout| {
+            let request = Request::Acquire { lease: self.durability.lease(), timeout };
+            let ask = |key| self.history.call(&mut admin, key, owner, &request);
+            let outcomes: Vec<Outcome> = keys.iter().copied().map(ask).collect();
+            outcomes.iter().all(|outcome| matches!(outcome, Outcome::Granted { .. }))
+        };
+        want(AFTERWARDS, None);
+        if self.durability.quarantine && !want("patient", Some(TIMEOUT)) {
+            self.report.violation("Stuck: a lock is not free though all leases are over");
+        }
+    }
+
+    fn count_lost(&self, admin: &mut Connection, calls: &[Call]) {
+        let released: BTreeSet<(&str, &str)> = calls
+            .iter()
+            .filter(|call| call.request == Request::Release)
+            .map(|call| (call.key.as_str(), call.owner.as_str()))
+            .collect();
+        for grant in calls {
+            let Some((_, Outcome::Granted { token, .. })) = grant.answer else { continue };
+            self.report.add(GRANTED, 1);
+            // Its lease began later, and so is not over yet.
+            let stands = self.history.now() < grant.sent + self.durability.lease();
+            if !stands || released.contains(&(&grant.key, &grant.owner)) {
+                continue;
+            }
+            self.report.add(STANDING, 1);
+            let fields = admin.call(cmd!["HMGET", grant.key, grant.owner, "fencing-token"]);
+            if fields.elements() != [Value::bulk("1"), Value::bulk(format!("t{token}"))] {
+                self.report.add(LOST, 1);
+                if self.durability.is_safe() {
+                    self.report.violation(format!("Lost: {grant}"));
+                }
+            }
+        }
+    }
+
+    /// Judges all that clients were told in one life of the server and right after it.
+    fn judge(&self, calls: &[Call]) {
+        for violation in check(calls, &LIMITS) {
+            let is_right = match violation.rule {
+                Rule::Exclusion => {
+                    self.report.add(TWICE, 1);
+                    !self.durability.grants_once()
+                }
+                // In a quarantine; or the release was lost with the server.
+                Rule::Refusal => violation.text.contains(AFTERWARDS),
+                _ => false,
+            };
+            if !is_right {
+                self.report.violation(violation.to_string());
+            }
+        }
+    }
+
+    /// Tokens grow over all lives and all locks: the grants are judged as if they were of one.
+    fn judge_tokens(&self, calls: &[Call]) {
+        let grants: Vec<Call> = calls
+            .iter()
+            .filter(|call| matches!(call.answer, Some((_, Outcome::Granted { .. }))))
+            .map(|call| {
+                let owner = format!("{} of {}", call.owner, call.key);
+                Call { key: "all".to_owned(), owner, ..call.clone() }
+            })
+            .collect();
+        for violation in check(&grants, &LIMITS) {
+            if violation.rule == Rule::TokenOrder {
+                self.report.add(TOKENS_BACK, 1);
+                self.report.violation(violation.to_string());
+            }
+        }
+    }
 }
