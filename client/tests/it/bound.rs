@@ -130,11 +130,11 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     assert_eq!(stage.bound(), 1);
     let reader = soon(writer.downgrade()).await.unwrap();
     assert_eq!(stage.bound(), 1);
-    proxy.freeze(true);
+    proxy.cut();
     assert_eq!(soon(reader.lost()).await, Loss::Expired);
     // The connection is there, as far as the server knows: it has not even noticed.
     assert!(!stage.is_free("k"));
-    proxy.freeze(false);
+    proxy.heal();
 }
 
 #[tokio::test(flavor = "multi_thread")]

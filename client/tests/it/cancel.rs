@@ -1,91 +1,177 @@
 //! Futures that are dropped before they are done leave nothing behind.
 
-use super::{SOON, Stage, soon};
+use super::{MOMENT, SOON, Stage, quorum, soon};
 use harness::{Server, Value, observe, wait};
-use kvlock::{Client, Error};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use kvlock::{Client, Error, MultiLock};
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 
-/// A future that is dropped when it has been polled so many times without being done.
-pub(super) struct Dropped<F> {
-    future: Option<Pin<Box<F>>>,
-    polls: usize,
-}
-
-pub(super) fn after<F>(polls: usize, future: F) -> Dropped<F> {
-    Dropped { future: Some(Box::pin(future)), polls }
-}
-
-impl<F: Future> Future for Dropped<F> {
-    /// None if it was dropped.
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let future = self.future.as_mut().expect("polled after it was done");
-        if let Poll::Ready(done) = future.as_mut().poll(context) {
-            self.future = None;
-            return Poll::Ready(Some(done));
+/// Polls a future so many times at most, while it gets on, and drops it, or what came of it. Says whether
+/// it was done.
+async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T, Error>>) -> bool {
+    let mut call = pin!(call);
+    let outcome = poll_fn(|context| {
+        polls -= 1;
+        match call.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if polls == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         }
-        self.polls -= 1;
-        if self.polls == 0 {
-            self.future = None;
-            return Poll::Ready(None);
+    });
+    timeout(MOMENT, outcome).await.ok().flatten().map(Result::unwrap).is_some()
+}
+
+/// What waits: in line, or for others.
+const WAITS: [&str; 8] =
+    ["acquire", "share", "all of two", "permits", "latch", "campaign", "lead", "majority"];
+
+/// What else takes more than a moment.
+const OTHERS: [&str; 11] = [
+    "try",
+    "all permits",
+    "re-enter",
+    "extend",
+    "downgrade",
+    "release one",
+    "release",
+    "observe",
+    "proclaim",
+    "resign",
+    "release the majority",
+];
+
+/// Does one of these, polled so many times. Says whether it was done.
+async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stage) -> bool {
+    let lock = client.lock("k").owner(&client.owner());
+    let election = client.election("k").value("a");
+    let majority = majority.quorum.lock("k");
+    let hold = || async { soon(lock.acquire()).await.unwrap() };
+    let lead = || async { soon(election.campaign()).await.unwrap() };
+    match what {
+        "acquire" => polled(polls, lock.acquire()).await,
+        "share" => polled(polls, lock.shared().acquire()).await,
+        "all of two" => {
+            let two = ["a", "k"].map(|key| client.lock(key));
+            polled(polls, MultiLock::new(two).unwrap().acquire()).await
         }
-        Poll::Pending
-    }
-}
-
-/// Counts how it went, so that a test can show that it has seen both.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    done: usize,
-    dropped: usize,
-}
-
-impl Tally {
-    pub(super) fn count<T>(&mut self, outcome: Option<Result<T, Error>>) -> Option<T> {
-        let count = if outcome.is_some() { &mut self.done } else { &mut self.dropped };
-        *count += 1;
-        outcome.map(Result::unwrap)
-    }
-
-    pub(super) fn assert_both(&self, at_least: usize) {
-        assert!(self.done > at_least && self.dropped > at_least, "{self:?}");
+        "permits" => polled(polls, client.semaphore("s").acquire()).await,
+        "latch" => polled(polls, client.latch("l").wait()).await,
+        "campaign" => polled(polls, election.campaign()).await,
+        "lead" => polled(polls, election.lead(|_| yield_now())).await,
+        "majority" => polled(polls, majority.acquire()).await,
+        "try" => polled(polls, lock.try_acquire()).await,
+        "all permits" => polled(polls, client.semaphore("s").try_drain()).await,
+        "re-enter" => {
+            let outer = hold().await;
+            let done = polled(polls, lock.acquire()).await;
+            soon(client.settled()).await;
+            assert_eq!((outer.holds(), outer.is_lost()), (1, false));
+            done
+        }
+        "extend" => {
+            let mut held = hold().await;
+            let done = polled(polls, held.extend(Duration::from_secs(20))).await;
+            assert!(!held.is_lost());
+            done
+        }
+        "downgrade" => polled(polls, hold().await.downgrade()).await,
+        "release one" => {
+            let (outer, inner) = (hold().await, hold().await);
+            let done = polled(polls, inner.release()).await;
+            soon(outer.release()).await.unwrap();
+            done
+        }
+        "release" => polled(polls, hold().await.release()).await,
+        "observe" => polled(polls, election.observe()).await,
+        "proclaim" => {
+            let leader = lead().await;
+            let done = polled(polls, leader.proclaim("b")).await;
+            assert!(!leader.is_lost());
+            done
+        }
+        "resign" => polled(polls, lead().await.resign()).await,
+        "release the majority" => {
+            let held = soon(majority.acquire()).await.unwrap();
+            polled(polls, held.release()).await
+        }
+        _ => unreachable!("{what}"),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_that_is_dropped_at_any_point_of_a_race_with_the_grant_leaves_nothing() {
+async fn whatever_is_dropped_at_any_point_leaves_nothing() {
+    let (mut stage, majority) = (Stage::set().await, quorum::Stage::set(3).await);
+    soon(stage.client.semaphore("s").set(1)).await.unwrap();
+    for what in WAITS.into_iter().chain(OTHERS) {
+        let (mut done, mut rounds) = (0, 0);
+        while rounds < 180 || done < 10 || done > rounds - 10 {
+            done += usize::from(does(what, 1 + rounds % 12, &stage.client, &majority).await);
+            rounds += 1;
+            // Also to the end of what goes on in the background.
+            soon(stage.client.settled()).await;
+            assert_eq!(stage.control.run("EXISTS k a"), Value::Integer(0), "{what}");
+            assert!(rounds < 10_000, "{what}: {done} were done before they were dropped");
+        }
+    }
+    soon(majority.quorum.settled()).await;
+    stage.control.run("DEL s");
+    wait::until("nobody observes", SOON, || {
+        let info = stage.control.run("LOCK.INFO k").to_string();
+        if info.contains("observers") { Err(info) } else { Ok(()) }
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_dropped_in_line_is_in_line_no_more() {
+    let (mut stage, majority) = (Stage::set().await, quorum::Stage::set(3).await);
+    stage.taken("k");
+    majority.taken_at([0, 1]);
+    stage.control.run("SEM.SET s 1");
+    stage.control.run("SEM.ACQUIRE s somebody 1 600000");
+    stage.control.run("LATCH.SET l 1");
+    for what in WAITS {
+        for polls in [1, 2, 3, 4, 5, 6, 8, 11, 16, 32] {
+            assert!(!does(what, polls, &stage.client, &majority).await, "{what}");
+        }
+        soon(stage.client.settled()).await;
+        observe::wait_for_info(&mut stage.control, "kvlock_waiters", 0);
+        assert_eq!(stage.control.run("EXISTS a"), Value::Integer(0), "{what}");
+    }
+    stage.control.run("DEL k s l");
+    [0, 1].into_iter().for_each(|server| drop(majority.connect(server).run("DEL k")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_that_is_dropped_in_a_race_with_the_grant_leaves_nothing() {
     let mut stage = Stage::set().await;
-    let (mut tally, mut free) = (Tally::default(), Tally::default());
+    let mut done = 0;
     for round in 0..1000_usize {
         let lock = stage.client.lock("k");
-        // While it is free, too: a lock that is left taken would hold up the next.
-        drop(free.count(soon(after(1 + round % 4, lock.acquire())).await));
+        // A lock that is left taken would hold up the next.
         let holder = soon(lock.acquire()).await.unwrap();
-        let waiter = tokio::spawn({
-            let lock = lock.clone();
-            async move { after(1 + round % 7, lock.acquire()).await }
-        });
+        let waiter = tokio::spawn(async move { polled(1 + round % 7, lock.acquire()).await });
         match round % 4 {
             0 => {}
-            1 => tokio::task::yield_now().await,
+            1 => yield_now().await,
             2 => in_line_or(&mut stage, || waiter.is_finished()),
             _ => {
                 for _ in 0..round % 97 {
-                    tokio::task::yield_now().await;
+                    yield_now().await;
                 }
             }
         }
         holder.release().await.unwrap();
-        drop(tally.count(soon(waiter).await.unwrap()));
+        done += usize::from(soon(waiter).await.unwrap());
         if round % 100 == 99 {
             stage.assert_nothing_is_left();
         }
     }
-    tally.assert_both(20);
-    free.assert_both(50);
+    assert!((20..980).contains(&done), "{done} were done before they were dropped");
 }
 
 /// Waits until somebody waits for `k`, or it is in vain.
@@ -94,39 +180,6 @@ fn in_line_or(stage: &mut Stage, in_vain: impl Fn() -> bool) {
         let waiters = stage.control.run("LOCK.INFO k").field("waiters").integer();
         if waiters > 0 || in_vain() { Ok(()) } else { Err(waiters.to_string()) }
     });
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reentry_a_renewal_and_a_release_can_be_dropped_at_any_point() {
-    let mut stage = Stage::set().await;
-    let mut tally = Tally::default();
-    for round in 0..600_usize {
-        let me = stage.client.owner();
-        let lock = stage.client.lock("k").owner(&me);
-        let mut outer = soon(lock.acquire()).await.unwrap();
-        let polls = 1 + round / 3 % 4;
-        match round % 3 {
-            0 => {
-                let inner = tally.count(after(polls, lock.acquire()).await);
-                let holds = 1 + usize::from(inner.is_some());
-                assert_eq!(outer.holds(), holds);
-                drop(inner);
-            }
-            1 => {
-                let lease = Duration::from_secs(20);
-                tally.count(after(polls, outer.extend(lease)).await);
-                assert!(!outer.is_lost());
-            }
-            _ => {
-                let inner = soon(lock.acquire()).await.unwrap();
-                tally.count(after(polls, inner.release()).await);
-            }
-        }
-        soon(outer.release()).await.unwrap();
-        soon(stage.client.settled()).await;
-        assert!(stage.is_free("k"), "round {round}: {:?}", stage.owner_of("k"));
-    }
-    tally.assert_both(50);
 }
 
 #[tokio::test(flavor = "multi_thread")]

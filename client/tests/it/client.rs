@@ -29,20 +29,24 @@ mod replicated;
 mod runtimes;
 mod sentinel;
 mod sharing;
+mod story;
 mod telemetry;
 mod tls;
 mod trouble;
 mod waiting;
 
+use harness::proxy::Proxy;
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Builder, Client, Error, Guard, Lock};
-use proxy::Proxy;
 use std::fmt::Debug;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes, and shorter than what would be worth waiting for.
 const SOON: Duration = Duration::from_secs(20);
+
+/// A wait for something that does not come.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// Somebody in line for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
@@ -68,11 +72,11 @@ impl Stage {
         Self { control: server.connect(), server, client }
     }
 
-    /// The client talks to the server through a proxy.
+    /// The client talks to the server through something that can cut it off.
     async fn behind(builder: Builder) -> (Self, Proxy) {
-        let mut stage = Self::set().await;
-        let proxy = Proxy::before(&stage.server).await;
-        stage.client = builder.connect(proxy.url()).await.unwrap();
+        let (mut stage, proxy) = (Self::set().await, Proxy::new());
+        proxy.lead_to(&stage.server);
+        stage.client = builder.connect(by_way_of(proxy.port())).await.unwrap();
         (stage, proxy)
     }
 
@@ -169,6 +173,10 @@ impl Drop for Stage {
             self.assert_nothing_is_left();
         }
     }
+}
+
+fn by_way_of(port: u16) -> String {
+    format!("redis://127.0.0.1:{port}/")
 }
 
 /// How often a server has carried out that command.

@@ -1,13 +1,16 @@
 //! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
 
-use super::proxy::Proxy;
-use super::{Stage, calls, soon};
+use super::{Stage, by_way_of, calls, soon};
+use harness::proxy::Proxy;
 use harness::{Server, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+/// Longer than some who ask are patient, and shorter than an answer may take.
+const SLOW: Duration = Duration::from_millis(100);
 
 const REPLY: Duration = Duration::from_millis(500);
 
@@ -54,17 +57,18 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dial_goes_on_when_those_who_need_it_give_up() {
     let server = Server::start();
-    let (proxy, mut control) = (Proxy::before(&server).await, server.connect());
-    let client = unconnected(&proxy.url());
+    let (proxy, mut control) = (Proxy::new(), server.connect());
+    proxy.lead_to(&server);
+    let client = unconnected(&by_way_of(proxy.port()));
     let count = |control: &mut _| observe::info_number(control, "total_connections_received");
     let before = count(&mut control);
-    proxy.freeze(true);
+    proxy.delay(2 * SLOW, 2 * SLOW);
     for _ in 0..5 {
         let lock = client.lock("k");
-        let given_up = timeout(Duration::from_millis(20), lock.try_acquire()).await;
+        let given_up = timeout(SLOW / 10, lock.try_acquire()).await;
         assert!(given_up.is_err(), "{given_up:?}");
     }
-    proxy.freeze(false);
+    proxy.delay(Duration::ZERO, Duration::ZERO);
     soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
     assert_eq!(count(&mut control), before + 1);
 }

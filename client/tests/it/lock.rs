@@ -6,32 +6,6 @@ use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_owner_re_enters_and_the_last_guard_frees() {
-    let stage = Stage::set().await;
-    let me = stage.client.owner();
-    let lock = stage.client.lock("k").owner(&me);
-    let outer = soon(lock.acquire()).await.unwrap();
-    let middle = soon(lock.try_acquire()).await.unwrap().expect("it is ours");
-    let inner = soon(lock.acquire_within(Duration::from_secs(1))).await.unwrap().unwrap();
-    assert!(outer.token() == middle.token() && middle.token() == inner.token());
-    assert_eq!((outer.owner(), outer.holds()), (inner.owner(), 3));
-    assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 3);
-    // In any order; what others of the owner hold is not handed over, and released.
-    soon(outer.release()).await.unwrap();
-    assert!(matches!(soon(inner.detach()).await, Err(Error::Invalid(_))));
-    soon(stage.client.settled()).await;
-    assert_eq!((middle.holds(), soon(lock.hold_count(&me)).await.unwrap()), (1, 1));
-    // Another acquisition is another owner, and nothing is no time to wait.
-    let other = stage.client.lock("k");
-    assert!(other.try_acquire().await.unwrap().is_none());
-    assert!(other.acquire_within(Duration::ZERO).await.unwrap().is_none());
-    // Every tenure has an owner of its own on the wire.
-    let name = middle.owner().to_owned();
-    soon(middle.release()).await.unwrap();
-    assert_ne!(soon(lock.acquire()).await.unwrap().owner(), name);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
     let mut stage = Stage::set().await;
     stage.taken("k");
@@ -125,27 +99,6 @@ async fn long_leases_are_set_by_renewal() {
     guard.release().await.unwrap();
     let _guard = stage.client.lock("k").fixed_lease(hour).try_acquire().await.unwrap().unwrap();
     assert!(stage.control.run("PTTL k").integer() > 3_500_000);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_can_be_asked_about_a_lock_is_answered() {
-    let stage = Stage::set().await;
-    let lock = stage.client.lock("k").lease(Duration::from_secs(10));
-    assert!(!lock.is_locked().await.unwrap());
-    assert_eq!(lock.remaining().await.unwrap(), None);
-    let (me, other) = (stage.client.owner(), stage.client.owner());
-    let guard = lock.clone().owner(&me).acquire().await.unwrap();
-    assert!(lock.is_locked().await.unwrap());
-    assert!(lock.is_held_by(&me).await.unwrap() && !lock.is_held_by(&other).await.unwrap());
-    assert_eq!(
-        (lock.hold_count(&me).await.unwrap(), lock.hold_count(&other).await.unwrap()),
-        (1, 0)
-    );
-    let left = lock.remaining().await.unwrap().unwrap();
-    assert!(left > Duration::from_secs(5) && left <= Duration::from_secs(10), "{left:?}");
-    assert_eq!((guard.key(), lock.key()), (&b"k"[..], &b"k"[..]));
-    guard.release().await.unwrap();
-    assert!(!lock.is_held_by(&me).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,62 +1,75 @@
 //! Connections that break, servers that stop: what is held stays held once, and nothing is left.
 
 use super::proxy::{Moment, Proxy};
-use super::{SOON, Stage, is_served, soon, wait_for_more, wait_for_renewals};
-use harness::{Server, Value, cmd, observe, wait};
+use super::{SOON, Stage, by_way_of, is_served, soon, wait_for_more, wait_for_renewals};
+use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
+use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 const EVERY: [Moment; 4] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
 
 /// A stage whose client talks through a proxy.
 async fn set(lease: Duration) -> (Stage, Proxy) {
-    Stage::behind(Client::builder().lease(lease)).await
+    let mut stage = Stage::set().await;
+    let proxy = Proxy::before(&stage.server).await;
+    let builder = Client::builder().lease(lease);
+    stage.client = builder.connect(by_way_of(proxy.port)).await.unwrap();
+    (stage, proxy)
 }
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// What a reset is around: how many holds there are before it and after it, and the command.
-const AROUND: [(&str, u64, u64, &str); 5] = [
-    ("acquire", 0, 1, "LOCK.ACQUIRE"),
-    ("try", 0, 1, "LOCK.ACQUIRE"),
-    ("re-enter", 1, 2, "LOCK.ACQUIRE"),
-    ("release one", 2, 1, "LOCK.RELEASE"),
-    ("release", 1, 0, "LOCK.RELEASE"),
+/// What a client sends and repeats, whatever became of it, and where.
+const REPEATED: [(&str, &str); 10] = [
+    ("LOCK.ACQUIRE", ALONE),
+    ("LOCK.ACQUIRE", SHARED),
+    ("LOCK.WAIT", ALONE),
+    ("LOCK.CANCEL", ALONE),
+    ("LOCK.RELEASE", ALONE),
+    ("LOCK.RELEASE", SHARED),
+    ("SESSION.OPEN", ALONE),
+    ("SESSION.NEXT", ALONE),
+    ("LOCK.OBSERVE", ELECTION),
+    ("SEM.ACQUIRE", PERMITS),
 ];
 
+/// The first time that it is sent, the second time, and so on.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_an_acquire_or_a_release_counts_it_once() {
-    let (mut stage, proxy) = set(LONG).await;
-    // The last is a connection that was closed meanwhile.
-    let moments = || EVERY.map(Some).into_iter().chain([None]);
-    for ((what, before, after, command), moment) in
-        AROUND.into_iter().flat_map(|around| moments().map(move |moment| (around, moment)))
-    {
-        let me = stage.client.owner();
-        let lock = stage.client.lock("k").owner(&me);
-        let mut guards = Vec::new();
-        for _ in 0..before {
-            guards.push(soon(lock.acquire()).await.unwrap());
-        }
-        match moment {
-            Some(moment) => proxy.cut(command, moment),
-            None => drop(stage.control.run("CLIENT KILL TYPE normal SKIPME yes")),
-        }
-        let done = match what {
-            "try" => soon(lock.try_acquire()).await.map(|guard| guards.extend(guard)),
-            _ if after > before => soon(lock.acquire()).await.map(|guard| guards.push(guard)),
-            _ => soon(guards.pop().unwrap().release()).await,
-        };
-        assert!(done.is_ok(), "{what}, {moment:?}: {done:?}");
-        assert!(proxy.has_cut(), "{what}, {moment:?}");
-        assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), after, "{what}, {moment:?}");
-        for guard in guards {
-            soon(guard.release()).await.unwrap();
-        }
-        assert!(stage.is_free("k"), "{what}, {moment:?}");
+async fn a_reset_around_any_command_changes_nothing() {
+    let server = Server::start();
+    let mut stories = JoinSet::new();
+    for (command, chapter) in REPEATED {
+        let (proxy, there) = (Proxy::before(&server).await, server.port());
+        stories.spawn(async move {
+            for (passed, moment) in (0..).flat_map(|passed| EVERY.map(|moment| (passed, moment))) {
+                proxy.cut_after(passed, command, moment);
+                let client = Client::connect_lazy(by_way_of(proxy.port)).unwrap();
+                let slot = format!("{} {passed} {moment:?}", proxy.port);
+                let mut story = Story { client, there: Connection::open(there).unwrap(), slot };
+                story.tell(chapter).await;
+                if !proxy.has_cut() {
+                    return (chapter, command, passed);
+                }
+            }
+            unreachable!("a story has an end")
+        });
     }
+    while let Some(told) = stories.join_next().await {
+        let (chapter, command, times) = told.unwrap();
+        assert!(times > 0, "{command} is not in {chapter}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
+    let mut stage = Stage::set().await;
+    soon(stage.client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
+    soon(stage.client.lock("k").try_acquire()).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,48 +172,6 @@ async fn a_reset_around_a_renewal_loses_nothing() {
     soon(guard.release()).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_around_a_wait_does_not_end_it() {
-    let (mut stage, proxy) = set(LONG).await;
-    let commands = EVERY.map(|moment| ("LOCK.WAIT", moment)).into_iter();
-    let next = [Moment::BeforeTheServer, Moment::BeforeItAnswers, Moment::BeforeTheAnswer];
-    for (command, moment) in commands.chain(next.map(|moment| ("SESSION.NEXT", moment))) {
-        stage.taken("k");
-        proxy.cut(command, moment);
-        let lock = stage.client.lock("k");
-        let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it was cut, or will be with the grant", SOON, || {
-            let cut = proxy.has_cut();
-            let waiters = stage.control.run("LOCK.INFO k").field("waiters").integer();
-            if cut && waiters == 1 { Ok(()) } else { Err(format!("{cut}, {waiters} waiters")) }
-        });
-        if moment == Moment::BeforeItAnswers {
-            soon(proxy.is_reset_unanswered()).await;
-        }
-        stage.control.run("LOCK.RELEASE k somebody");
-        let guard = soon(waiter).await.unwrap().unwrap();
-        let info = stage.control.run("LOCK.INFO k");
-        assert_eq!(info.field("holds"), &Value::Integer(1));
-        assert_eq!(info.field("owner").text(), guard.owner());
-        soon(guard.release()).await.unwrap();
-        assert!(stage.is_free("k"), "{moment:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_of_the_cancellation_leaves_no_waiter() {
-    let (mut stage, proxy) = set(LONG).await;
-    for moment in EVERY {
-        stage.taken("k");
-        let waiter = stage.in_line(stage.client.lock("k"));
-        proxy.cut("LOCK.CANCEL", moment);
-        waiter.abort();
-        observe::wait_for_waiters(&mut stage.control, "k", 0);
-        stage.control.run("LOCK.RELEASE k somebody");
-        stage.assert_nothing_is_left();
-    }
-}
-
 /// Or the server sleeps for longer than the lease, with the renewals in its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
@@ -215,7 +186,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
             wait_for_renewals(&mut stage.control, 1);
             stage.server.stand_still();
         } else {
-            proxy.freeze(true);
+            proxy.cut();
         }
         soon(guard.lost()).await;
         if sleeps {
@@ -226,7 +197,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
         assert!(guard.is_lost());
         let next = soon(next).await.unwrap().unwrap();
         assert!(!next.is_lost() && next.token() > guard.token());
-        proxy.freeze(false);
+        proxy.heal();
         assert!(soon(guard.release()).await.is_err());
         soon(next.release()).await.unwrap();
     }
@@ -272,7 +243,7 @@ async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
 async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
     // On a slow machine it may take long until a wait comes between two resets.
     let mut stage = Stage::with(Client::builder().patience(Duration::from_secs(600))).await;
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for task in 0..8 {
         let client = stage.client.clone();
         tasks.spawn(async move {

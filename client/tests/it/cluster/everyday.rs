@@ -1,43 +1,16 @@
 //! What a client does when nothing happens to the cluster.
 
 use super::*;
+use crate::story::Story;
 use moves::{all_are_served, waiters};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_family_works() {
+async fn at_each_node_the_story_is_that_of_a_server_alone() {
     let cluster = Cluster::start(3, 0);
     let client = client(&cluster).await;
-    for key in a_key_of_each(&cluster) {
-        let in_slot = |name: &str| format!("{{{key}}}{name}");
-        let me = client.owner();
-        let lock = client.lock(in_slot("lock")).owner(&me);
-        let first = soon(lock.acquire()).await.unwrap();
-        let again = soon(lock.acquire()).await.unwrap();
-        assert_eq!((again.token(), again.holds()), (first.token(), 2));
-        soon(again.release()).await.unwrap();
-        let reader = soon(first.downgrade()).await.unwrap();
-        let other = soon(client.lock(in_slot("lock")).shared().acquire()).await.unwrap();
-        assert!(soon(client.lock(in_slot("lock")).info()).await.unwrap().shared);
-        soon(reader.release()).await.unwrap();
-        soon(other.release()).await.unwrap();
-
-        let pool = client.semaphore(in_slot("pool"));
-        soon(pool.set(2)).await.unwrap();
-        let permits = soon(pool.clone().permits(2).acquire()).await.unwrap();
-        assert!(soon(pool.try_acquire()).await.unwrap().is_none());
-        soon(permits.release()).await.unwrap();
-        assert_eq!(soon(pool.info()).await.unwrap().used, 0);
-
-        let latch = client.latch(in_slot("latch"));
-        assert!(soon(latch.set(1)).await.unwrap());
-        let waiter = tokio::spawn({
-            let latch = latch.clone();
-            async move { latch.wait().await }
-        });
-        let mut there = cluster.node_for(&key).connect();
-        observe::wait_for_info(&mut there, "kvlock_session_waits", 1);
-        assert_eq!(soon(latch.count_down()).await.unwrap(), Some(0));
-        soon(waiter).await.unwrap().unwrap();
+    for slot in a_key_of_each(&cluster) {
+        let there = cluster.node_for(&slot).connect();
+        Story { client: client.clone(), there, slot }.tell_all().await;
     }
 }
 

@@ -3,7 +3,6 @@
 mod failures;
 mod identity;
 
-use super::cancel::{Tally, after};
 use super::{SOON, soon};
 use harness::{Connection, Server, Value, cmd, wait};
 use kvlock::Builder;
@@ -12,13 +11,13 @@ use nix::sys::signal::Signal;
 use std::time::Duration;
 
 /// Independent servers, and a quorum of them.
-struct Stage {
+pub(super) struct Stage {
     servers: Vec<Server>,
-    quorum: Quorum,
+    pub(super) quorum: Quorum,
 }
 
 impl Stage {
-    async fn set(count: usize) -> Self {
+    pub(super) async fn set(count: usize) -> Self {
         Self::with(count, Client::builder()).await
     }
 
@@ -32,7 +31,7 @@ impl Stage {
         Self { servers, quorum: quorum.server_timeout(SOON) }
     }
 
-    fn connect(&self, server: usize) -> Connection {
+    pub(super) fn connect(&self, server: usize) -> Connection {
         self.servers[server].connect()
     }
 
@@ -46,7 +45,7 @@ impl Stage {
     }
 
     /// Somebody else has it at these servers, for a long time.
-    fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
+    pub(super) fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
         for server in servers {
             let reply = self.connect(server).run("LOCK.ACQUIRE k somebody 600000");
             assert_eq!(reply[1], Value::Integer(1), "{reply}");
@@ -118,37 +117,6 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     soon(guard.release()).await.unwrap();
     stage.connect(1).run("DEL k");
     stage.connect(2).run("DEL k");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_acquire_that_is_dropped_at_any_point_leaves_nothing() {
-    let stage = Stage::set(3).await;
-    let mut tally = Tally::default();
-    for round in 0..200 {
-        let guard =
-            tally.count(soon(after(1 + round % 12, stage.quorum.lock("k").acquire())).await);
-        assert!(guard.is_none_or(|guard| !guard.is_lost()));
-        if round % 20 == 19 {
-            stage.assert_nothing_is_left();
-        }
-    }
-    tally.assert_both(5);
-    // While it is another's, too.
-    stage.taken_at([0, 1]);
-    for polls in 1..40 {
-        let dropped = soon(after(polls, stage.quorum.lock("k").acquire())).await;
-        assert!(dropped.is_none());
-    }
-    stage.connect(0).run("DEL k");
-    stage.connect(1).run("DEL k");
-    stage.assert_nothing_is_left();
-    // And a release.
-    for polls in 1..4 {
-        let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
-        after(polls, guard.release()).await;
-        stage.assert_nothing_is_left();
-    }
-    soon(stage.quorum.settled()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
