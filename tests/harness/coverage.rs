@@ -139,7 +139,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
         later.entry(&call.owner).or_default().push(call);
     }
     let expiry = |call: &Call| {
-        let (granted, lease) = (granted_at(call)?, lease(&call.request)?);
+        let (granted, lease) = (granted_at(call)?, call.request.lease()?);
         let to = granted + lease;
         let prevents = |other: &&Call| {
             (granted..to).contains(&other.sent)
@@ -155,19 +155,13 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
 
 fn operation(request: &Request) -> Option<Operation> {
     match request {
-        Request::Acquire { timeout: None, .. }
-        | Request::Share { timeout: None, .. }
-        | Request::Permits { timeout: None, .. }
-        | Request::Foreign { .. } => Some(Operation::Acquire),
-        Request::Acquire { .. }
-        | Request::Share { .. }
-        | Request::Permits { .. }
-        | Request::AwaitLatch { .. } => Some(Operation::Wait),
+        _ if request.timeout().is_some() => Some(Operation::Wait),
+        _ if request.asks() => Some(Operation::Acquire),
         Request::Renew { .. } => Some(Operation::Renew),
         Request::Release | Request::ReleaseShare | Request::ReleasePermits | Request::CountDown => {
             Some(Operation::Release)
         }
-        Request::SetLatch { .. } | Request::Break => None,
+        _ => None,
     }
 }
 
@@ -181,16 +175,6 @@ fn granted_at(call: &Call) -> Option<Duration> {
     match outcome {
         Outcome::Granted { .. } | Outcome::Holds { .. } => Some(at),
         Outcome::Done if matches!(call.request, Request::AwaitLatch { .. }) => Some(at),
-        _ => None,
-    }
-}
-
-fn lease(request: &Request) -> Option<Duration> {
-    match request {
-        Request::Acquire { lease, .. }
-        | Request::Share { lease, .. }
-        | Request::Permits { lease, .. }
-        | Request::Foreign { lease } => Some(*lease),
         _ => None,
     }
 }

@@ -75,6 +75,34 @@ pub enum Request {
 }
 
 impl Request {
+    /// The lease that it asks for.
+    pub fn lease(&self) -> Option<Duration> {
+        match self {
+            Self::Acquire { lease, .. }
+            | Self::Share { lease, .. }
+            | Self::Permits { lease, .. }
+            | Self::Foreign { lease }
+            | Self::Renew { lease } => Some(*lease),
+            _ => None,
+        }
+    }
+
+    /// How long it waits, if it does; zero is without limit.
+    pub fn timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Acquire { timeout, .. }
+            | Self::Share { timeout, .. }
+            | Self::Permits { timeout, .. } => *timeout,
+            Self::AwaitLatch { timeout } => Some(*timeout),
+            _ => None,
+        }
+    }
+
+    /// Whether it asks for a lock, alone or to share it, or for permits.
+    pub fn asks(&self) -> bool {
+        self.lease().is_some() && !matches!(self, Self::Renew { .. })
+    }
+
     /// The command that asks for this, of a lock that is held alone.
     pub fn command(&self, key: &str, owner: &str) -> Vec<Vec<u8>> {
         let ms = |time: &Duration| u64::try_from(time.as_millis()).expect("not for centuries");
@@ -242,23 +270,13 @@ impl Recorder {
     pub fn sent(&self, key: &str, owner: &str, request: Request) -> CallId {
         let mut latest = self.latest.lock().unwrap();
         let mut calls = self.calls.lock().unwrap();
-        let (key, owner) = (key.to_owned(), owner.to_owned());
-        let name = (key.clone(), owner.clone());
+        let name = (key.to_owned(), owner.to_owned());
         let broke_off = |call: CallId| matches!(calls[call.0].answer, Some((_, Outcome::Unknown)));
         let clear = !latest.get(&name).is_some_and(|(before, _)| broke_off(*before));
         latest.insert(name, (CallId(calls.len()), clear));
         let sent = self.now();
-        calls.push(Call {
-            key,
-            owner,
-            request,
-            sent,
-            queued: None,
-            in_line_at: None,
-            away: Vec::new(),
-            answer: None,
-            valid_until: None,
-        });
+        let call = Call::new((key, owner), request, sent, (sent, Outcome::Unknown));
+        calls.push(Call { answer: None, ..call });
         CallId(calls.len() - 1)
     }
 

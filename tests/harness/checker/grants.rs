@@ -1,20 +1,36 @@
-//! Who may be granted a lock, and when.
+//! Who may be granted a lock or permits, and when.
 
-use super::holds::{Hold, Touch, answered, lease};
+use super::holds::{Hold, Later, Span, Touch, WHOLE, answered, lease};
 use super::{Limits, Report, Rule};
-use crate::history::Request;
+use crate::history::{Call, Request};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub(super) fn check(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
-    check_token_order(holds, report);
+pub(super) fn check(
+    calls: &[&Call],
+    holds: &[Hold<'_>],
+    later: &Later<'_, '_>,
+    limits: &Limits,
+    report: &mut Report<'_>,
+) {
+    check_token_order(holds, later, report);
     check_exclusion(holds, limits, report);
-    check_belief(holds, report);
-    check_stale(holds, limits, report);
+    check_stale(holds, later, limits, report);
+    let permits = calls.iter().filter_map(|call| match call.request {
+        Request::Permits { of, .. } => Some(of),
+        _ => None,
+    });
+    let permits = permits.max();
+    check_number(permits.unwrap_or(WHOLE), holds, believed_until, Rule::Belief, report);
+    if let Some(of) = permits {
+        let end = |hold: &Hold<'_>| Some(hold.earliest_end(Duration::ZERO, limits));
+        check_number(of, holds, end, Rule::Permits, report);
+    }
 }
 
 /// No grant with a larger token was over before one with a smaller token began.
-fn check_token_order(holds: &[Hold<'_>], report: &mut Report<'_>) {
-    for (hold, later) in holds.iter().zip(first_granted_after(holds)) {
+fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Report<'_>) {
+    for (hold, later) in holds.iter().zip(later) {
         if let Some(later) = later.filter(|later| later.granted < hold.grant.sent) {
             let text = format!("the smaller token came later: {}; {}", later.grant, hold.grant);
             report.add_token(text, later.granted, hold.grant.sent);
@@ -35,7 +51,7 @@ fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>)
                 format!("granted while held until {before:?}: {last}; {}", hold.grant),
             );
         }
-        let ends = period.iter().map(|hold| (earliest_end(hold, before, limits), Some(hold)));
+        let ends = period.iter().map(|hold| (hold.earliest_end(before, limits), Some(hold)));
         free = ends.clone().max_by_key(|(end, _)| *end).unwrap_or(free);
         for (end, hold) in ends {
             let refused = hold.map(|hold| hold.refused.as_slice()).unwrap_or_default();
@@ -50,65 +66,58 @@ fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>)
     }
 }
 
-/// The first moment at which a hold can have ended, given the first at which it can have begun.
-fn earliest_end(hold: &Hold<'_>, free_before: Duration, limits: &Limits) -> Duration {
-    let begin = hold.grant.sent.max(free_before);
-    let mut end = begin + lease(hold.grant);
-    for set in &hold.sets {
-        let from_sending = set.call.sent + lease(set.call);
-        end = match set.call.request {
-            // A re-entry never shortens; a renewal says what it is.
-            Request::Acquire { .. } | Request::Share { .. } | Request::Foreign { .. } => {
-                end.max(from_sending)
-            }
-            _ if set.sure => from_sending,
-            _ => end.min(from_sending),
-        };
-    }
-    let release = hold.release.map(|release| release.call);
-    let others = release.iter().chain(&hold.breaks).map(|call| call.sent.max(begin));
-    others.fold(end.saturating_sub(limits.slack), Duration::min)
+/// Until when its owner counts on it, if it says so: its release, or the end of its validity.
+fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
+    let sets = hold.sets.iter().map(|set| set.call);
+    let valid_until = sets.chain([hold.grant]).filter_map(|set| set.valid_until).max()?;
+    let release = hold.release.iter().map(|release| release.call);
+    let over = release.chain(hold.refused.iter().copied()).map(|call| call.sent);
+    Some(over.fold(valid_until, Duration::min))
 }
 
-/// From a grant's arrival to its release or the end of its validity nobody else believes to hold.
-fn check_belief(holds: &[Hold<'_>], report: &mut Report<'_>) {
-    let mut beliefs: Vec<(Duration, Duration, &Hold<'_>)> = Vec::new();
-    for hold in holds {
-        let sets = hold.sets.iter().map(|set| set.call);
-        let valid_until = sets.chain([hold.grant]).filter_map(|set| set.valid_until).max();
-        let released =
-            hold.release.iter().map(|release| release.call).chain(hold.refused.iter().copied());
-        if let Some(valid_until) = valid_until {
-            beliefs.push((
-                hold.granted,
-                released.map(|call| call.sent).fold(valid_until, Duration::min),
-                hold,
-            ));
-        }
+/// Never is more held, until the end that is known of a hold, than there is.
+fn check_number(
+    of: u64,
+    holds: &[Hold<'_>],
+    end: impl Fn(&Hold<'_>) -> Option<Duration>,
+    rule: Rule,
+    report: &mut Report<'_>,
+) {
+    let spans = |hold| end(hold).into_iter().flat_map(|end| hold.units_until(end));
+    let all = holds.iter().flat_map(|hold| spans(hold).map(move |span| (span, hold)));
+    let all: Vec<((Span, u64), &Hold<'_>)> =
+        all.filter(|(((begin, end), _), _)| begin < end).collect();
+    let mut steps: Vec<(Duration, bool, usize)> = Vec::new();
+    for (number, (((begin, end), _), _)) in all.iter().enumerate() {
+        steps.extend([(*begin, true, number), (*end, false, number)]);
     }
-    beliefs.sort_by_key(|(begin, _, _)| *begin);
-    // The one who believes for the longest, of those who hold it alone and of those who share it.
-    let mut last: [Option<(Duration, &Hold<'_>)>; 2] = [None, None];
-    for (begin, end, hold) in beliefs {
-        let [alone, sharing] = last;
-        let others = [alone, sharing.filter(|_| !hold.shared)];
-        if let Some((until, other)) = others.into_iter().flatten().find(|(until, _)| begin < *until)
-        {
-            report.add(
-                Rule::Belief,
-                format!("two believe to hold it until {until:?}: {}; {}", other.grant, hold.grant),
-            );
+    // Where one ends another may begin.
+    steps.sort_unstable();
+    let (mut out, mut held) = (0, BTreeSet::new());
+    for (at, begins, number) in steps {
+        let ((_, units), _) = all[number];
+        if !begins {
+            out -= units;
+            held.remove(&number);
+            continue;
         }
-        let own = &mut last[usize::from(hold.shared)];
-        if own.is_none_or(|(until, _)| end > until) {
-            *own = Some((end, hold));
+        out += units;
+        held.insert(number);
+        if out > of {
+            let grants: Vec<_> = held.iter().map(|held| all[*held].1.grant.to_string()).collect();
+            report.add(rule, format!("too many hold it at {at:?}: {}", grants.join("; ")));
         }
     }
 }
 
 /// Who has lost the lock, to another or to time, cannot re-enter, renew or release it.
-fn check_stale(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
-    for (hold, later) in holds.iter().zip(first_granted_after(holds)) {
+fn check_stale(
+    holds: &[Hold<'_>],
+    later: &Later<'_, '_>,
+    limits: &Limits,
+    report: &mut Report<'_>,
+) {
+    for (hold, later) in holds.iter().zip(later) {
         let mut end = Some(hold.granted + lease(hold.grant));
         for Touch { call, sure } in hold.sets.iter().chain(&hold.release) {
             if let Some(later) = later.filter(|later| *sure && later.granted < call.sent) {
@@ -126,18 +135,4 @@ fn check_stale(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
             end = end.zip(set).map(|(end, set)| end.max(set));
         }
     }
-}
-
-/// For each hold the one with a larger token whose grant was answered first.
-fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Vec<Option<&'h Hold<'a>>> {
-    let mut first: Option<&Hold<'a>> = None;
-    let mut result = Vec::with_capacity(holds.len());
-    let periods: Vec<_> = holds.chunk_by(|one, next| one.token == next.token).collect();
-    for period in periods.into_iter().rev() {
-        result.extend(period.iter().map(|_| first));
-        let earliest = period.iter().min_by_key(|hold| hold.granted);
-        first = first.into_iter().chain(earliest).min_by_key(|hold| hold.granted);
-    }
-    result.reverse();
-    result
 }

@@ -1,9 +1,19 @@
 //! Puts the calls on one key together into holds: from a grant to what ended it.
+//!
+//! Permits of a semaphore are like shares of a lock that is never held alone: their holds have one token, 0.
+//! What an owner has of them at the least is certain from an answer on, until it may have given some back, or
+//! lost them.
 
-use super::{Report, Rule};
+use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+/// A time, from its beginning to its end.
+pub(super) type Span = (Duration, Duration);
+
+/// How many may share a lock, and so what an owner has that holds it alone.
+pub(super) const WHOLE: u64 = 1 << 32;
 
 /// The time from a grant to what ended it, with all that its owner did in between.
 #[derive(Debug)]
@@ -12,12 +22,14 @@ pub(super) struct Hold<'a> {
     pub owner: &'a str,
     /// Others may hold it at the same time, with the same token.
     pub shared: bool,
-    /// Its owner held the lock alone before and went on sharing it.
+    /// Its owner held the lock alone before and went on sharing it, or may have had permits before.
     pub goes_on: bool,
     /// The call that was granted first with this token.
     pub grant: &'a Call,
     /// When its answer came.
     pub granted: Duration,
+    /// What it has of the lock or the semaphore, at the least, from then on.
+    pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending.
     pub sets: Vec<Touch<'a>>,
     /// The first call of the owner that may have ended it.
@@ -38,35 +50,45 @@ pub(super) struct Touch<'a> {
 
 impl Hold<'_> {
     /// The last moment at which it can have been there, whatever the unknown calls did.
-    pub(super) fn possible_end(&self) -> Duration {
+    pub(super) fn possible_end(&self, later: Option<&Hold<'_>>) -> Duration {
+        let later = later.map_or(Duration::MAX, |later| later.granted);
         if let Some(release) = self.release.filter(|release| release.sure) {
-            return answered(release.call);
+            return answered(release.call).min(later);
         }
         let first = self.granted + lease(self.grant);
         let ends = self.sets.iter().map(|set| answered(set.call).saturating_add(lease(set.call)));
-        ends.fold(first, Duration::max)
+        ends.fold(first, Duration::max).min(later)
     }
 
-    /// The latest moment at which the lease can have ended by itself; `None` if nobody knows.
-    pub(super) fn lease_end(&self) -> Option<Duration> {
-        let first = self.granted + lease(self.grant);
-        let mut sets = self.sets.iter();
-        sets.try_fold(first, |end, set| {
-            set.sure.then(|| end.max(answered(set.call) + lease(set.call)))
-        })
+    /// The first moment at which it can have ended, given the first at which it can have begun.
+    pub(super) fn earliest_end(&self, free_before: Duration, limits: &Limits) -> Duration {
+        let begin = self.grant.sent.max(free_before);
+        let mut end = begin + lease(self.grant);
+        for set in &self.sets {
+            let from_sending = set.call.sent + lease(set.call);
+            end = match set.call.request {
+                // Only a renewal may shorten it, and says what it is.
+                Request::Renew { .. } if set.sure => from_sending,
+                Request::Renew { .. } => end.min(from_sending),
+                _ => end.max(from_sending),
+            };
+        }
+        let release = self.release.map(|release| release.call);
+        let others = release.iter().chain(&self.breaks).map(|call| call.sent.max(begin));
+        others.fold(end.saturating_sub(limits.slack), Duration::min)
+    }
+
+    /// What it has and when, if it ends then.
+    pub(super) fn units_until(&self, end: Duration) -> impl Iterator<Item = (Span, u64)> {
+        let next = self.units[1..].iter().map(|(at, _)| *at).chain([end]);
+        let spans = self.units.iter().zip(next);
+        spans.map(move |((begin, units), next)| ((*begin, next.min(end)), *units))
     }
 }
 
 /// The length of the lease that a call sets.
 pub(super) fn lease(call: &Call) -> Duration {
-    match call.request {
-        Request::Acquire { lease, .. }
-        | Request::Share { lease, .. }
-        | Request::Permits { lease, .. }
-        | Request::Foreign { lease }
-        | Request::Renew { lease } => lease,
-        _ => Duration::ZERO,
-    }
+    call.request.lease().unwrap_or_default()
 }
 
 /// The moment at which a call was answered; one that never was may still happen.
@@ -79,12 +101,8 @@ pub(super) fn is_unknown(call: &Call) -> bool {
     matches!(call.answer, None | Some((_, Outcome::Unknown)))
 }
 
-/// Whether it asks for the lock, alone or to share it.
-pub(super) fn asks_for_lock(call: &Call) -> bool {
-    matches!(
-        call.request,
-        Request::Acquire { .. } | Request::Share { .. } | Request::Foreign { .. }
-    )
+fn is_of_permits(call: &Call) -> bool {
+    matches!(call.request, Request::Permits { .. } | Request::ReleasePermits)
 }
 
 /// Whether it may have been passed over at some moment of that time.
@@ -98,8 +116,14 @@ type Id<'a> = (u64, &'a str, usize);
 type Holds<'a> = BTreeMap<Id<'a>, Hold<'a>>;
 
 /// The holds in the order of their tokens. Reports what is wrong within the calls of one owner.
-pub(super) fn holds<'a>(calls: &[&'a Call], report: &mut Report<'_>) -> Vec<Hold<'a>> {
+pub(super) fn holds<'a>(
+    calls: &[&'a Call],
+    limits: &Limits,
+    report: &mut Report<'_>,
+) -> Vec<Hold<'a>> {
     let mut holds = Holds::new();
+    let breaks: Vec<&Call> =
+        calls.iter().filter(|call| call.request == Request::Break).copied().collect();
     // An owner may have one hold of each mode.
     let mut owners: BTreeMap<(&str, bool), Owner<'a>> = BTreeMap::new();
     for &call in calls {
@@ -109,18 +133,38 @@ pub(super) fn holds<'a>(calls: &[&'a Call], report: &mut Report<'_>) -> Vec<Hold
                 let has = |shared| owners.contains_key(&(call.owner.as_str(), shared));
                 has(true) && !has(false)
             }
-            _ => false,
+            _ => is_of_permits(call),
         };
         let goes_on = shared && owners.contains_key(&(call.owner.as_str(), false));
         let owner = owners.entry((&call.owner, shared)).or_default();
+        let mut enter = |owner: &mut Owner<'a>, at, token, units, report: &mut Report<'_>| {
+            // What was answered before a hold was asked for broke an earlier one.
+            let may_break = |it: &&&Call| answered(it) >= call.sent;
+            let begun = Hold {
+                token,
+                owner: &call.owner,
+                shared,
+                goes_on,
+                grant: call,
+                granted: at,
+                units: vec![(at, units)],
+                sets: Vec::new(),
+                release: None,
+                refused: Vec::new(),
+                breaks: breaks.iter().filter(may_break).copied().collect(),
+            };
+            owner.enter(&mut holds, begun, limits, report);
+        };
         match (&call.request, call.answer) {
             (Request::Break, _) | (_, Some((_, Outcome::Failed))) => {}
             (_, Some((at, Outcome::Granted { token, holds: count }))) => {
                 owner.check_entry(call, token, count, report);
-                let begun = Begun { call, token, at, shared, goes_on };
-                owner.enter(&mut holds, &begun, report);
+                enter(owner, at, token, if shared { 1 } else { WHOLE }, report);
                 owner.count = Some(count);
             }
+            (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
+            // There are not as many, whatever it has.
+            (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)
                     && let Some(hold) = holds.get_mut(&hold)
@@ -128,25 +172,28 @@ pub(super) fn holds<'a>(calls: &[&'a Call], report: &mut Report<'_>) -> Vec<Hold
                     hold.refused.push(call);
                 }
             }
-            _ if asks_for_lock(call) => owner.unsure = true,
+            _ if call.request.asks() => owner.unsure = true,
             _ => owner.touch(call, &mut holds, report),
         }
-    }
-    for call in calls.iter().filter(|call| call.request == Request::Break) {
-        // What was answered before a hold was asked for broke an earlier one.
-        let may_break = |hold: &&mut Hold<'a>| answered(call) >= hold.grant.sent;
-        holds.values_mut().filter(may_break).for_each(|hold| hold.breaks.push(call));
     }
     holds.into_values().collect()
 }
 
-/// A grant.
-struct Begun<'a> {
-    call: &'a Call,
-    token: u64,
-    at: Duration,
-    shared: bool,
-    goes_on: bool,
+/// For each hold another, if there is one.
+pub(super) type Later<'h, 'a> = Vec<Option<&'h Hold<'a>>>;
+
+/// For each hold the one with a larger token whose grant was answered first.
+pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a> {
+    let mut first: Option<&Hold<'a>> = None;
+    let mut result = Vec::with_capacity(holds.len());
+    let periods: Vec<_> = holds.chunk_by(|one, next| one.token == next.token).collect();
+    for period in periods.into_iter().rev() {
+        result.extend(period.iter().map(|_| first));
+        let earliest = period.iter().min_by_key(|hold| hold.granted);
+        first = first.into_iter().chain(earliest).min_by_key(|hold| hold.granted);
+    }
+    result.reverse();
+    result
 }
 
 /// What an owner knows of its own hold.
@@ -185,26 +232,34 @@ impl<'a> Owner<'a> {
         }
     }
 
-    fn enter(&mut self, holds: &mut Holds<'a>, begun: &Begun<'a>, report: &mut Report<'_>) {
-        let Begun { call, token, at, shared, goes_on } = *begun;
-        let owner = call.owner.as_str();
-        let period: Vec<Id<'a>> =
-            holds.range((token, "", 0)..).map(|(id, _)| *id).take(1).collect();
-        let of_period = period.first().filter(|(other, _, _)| *other == token);
-        let first = of_period.and_then(|id| holds.get(id));
-        if let Some(other) = first.filter(|other| !(shared && other.shared) && other.owner != owner)
-        {
+    fn enter(
+        &mut self,
+        holds: &mut Holds<'a>,
+        begun: Hold<'a>,
+        limits: &Limits,
+        report: &mut Report<'_>,
+    ) {
+        let Hold { grant: call, granted: at, token, owner, shared, .. } = begun;
+        let first = holds.range((token, "", 0)..).next().map(|(_, first)| first);
+        let others = |other: &&Hold<'_>| other.token == token && other.owner != owner;
+        if let Some(other) = first.filter(others).filter(|other| !(shared && other.shared)) {
             let text = format!("token {token} was granted twice: {}; {call}", other.grant);
             return report.add_token(text, other.granted, call.sent);
         }
         let mine = holds.range_mut((token, owner, 0)..=(token, owner, usize::MAX)).next_back();
-        let mut nth = 0;
+        let (mut nth, mut goes_on) = (0, begun.goes_on || is_of_permits(call) && self.unsure);
         if let Some((id, hold)) = mine {
-            let ended = hold.release.is_some_and(|release| release.sure);
+            let released = hold.release.is_some_and(|release| release.sure);
+            // No token says whether permits are the same.
+            let may_be_lost = || {
+                let refused = hold.release.is_some() || !hold.refused.is_empty();
+                refused || hold.earliest_end(Duration::ZERO, limits) < at
+            };
             self.beside = hold.shared != shared;
             self.hold = Some(*id);
-            if !ended {
-                return hold.sets.push(Touch { call, sure: true });
+            if !(released || is_of_permits(call) && may_be_lost()) {
+                hold.sets.push(Touch { call, sure: true });
+                return hold.units.extend(begun.units.into_iter().filter(|_| is_of_permits(call)));
             }
             if !hold.shared {
                 let text = format!("token {token} was granted twice: {}; {call}", hold.grant);
@@ -212,22 +267,11 @@ impl<'a> Owner<'a> {
             }
             // Those who share a lock may come back to it.
             nth = id.2 + 1;
+            goes_on |= !released;
         }
         self.beside = false;
         self.hold = Some((token, owner, nth));
-        let hold = Hold {
-            token,
-            owner,
-            shared,
-            goes_on,
-            grant: call,
-            granted: at,
-            sets: Vec::new(),
-            release: None,
-            refused: Vec::new(),
-            breaks: Vec::new(),
-        };
-        holds.insert((token, owner, nth), hold);
+        holds.insert((token, owner, nth), Hold { goes_on, ..begun });
     }
 
     /// A renewal or release that was done, or may have been.
@@ -244,6 +288,9 @@ impl<'a> Owner<'a> {
         };
         match (&call.request, call.answer) {
             (Request::Renew { .. }, _) => hold.sets.push(Touch { call, sure }),
+            (Request::ReleasePermits, Some((_, Outcome::Released { left }))) if left > 0 => {
+                hold.units.push((call.sent, left));
+            }
             (_, Some((_, Outcome::Released { left }))) if left > 0 => {
                 if self.count.is_some_and(|before| sure && left != before && left + 1 != before) {
                     report.add(

@@ -1,58 +1,64 @@
 //! Whether somebody was left in line, or sent away, although nobody can have had what it wants.
 //!
-//! For keys that several may have at a time: each hold is taken to last as long as the calls allow,
-//! and what is left are times in which nobody can have had anything.
+//! Each hold is taken to last as long as the calls allow, and what is left are times in which nobody can have
+//! had anything.
 
-use super::holds::{Hold, answered, asks_for_lock, is_unknown, lease};
+use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A time, from its beginning to its end.
-pub(super) type Span = (Duration, Duration);
-
-/// Nobody waits for a lock that is free; nobody waits to share one that others share, if no one
+/// Nobody waits for what is free; nobody waits to share a lock that others share, if no one
 /// before it wants it alone.
-pub(super) fn check_lock(
+pub(super) fn check(
     calls: &[&Call],
     holds: &[Hold<'_>],
+    later: &Later<'_, '_>,
     limits: &Limits,
     report: &mut Report<'_>,
 ) {
+    let held: Vec<(&Hold<'_>, Duration)> =
+        holds.iter().zip(later).map(|(hold, later)| (hold, hold.possible_end(*later))).collect();
     // From the answer on: what comes late is late for its owner, too.
-    let held = |hold: &Hold<'_>| (hold.granted, hold.possible_end());
+    let from_answer = |(hold, end): &(&Hold<'_>, Duration)| (hold.granted, *end);
     let unknown = |alone_only: bool| {
         let asked = calls.iter().filter(move |call| {
             let alone = matches!(call.request, Request::Acquire { .. });
-            is_unknown(call) && asks_for_lock(call) && (alone || !alone_only)
+            is_unknown(call) && call.request.asks() && (alone || !alone_only)
         });
         asked.map(|call| (call.sent, answered(call).saturating_add(lease(call))))
     };
-    let waits = |call: &&&Call| call.queued.is_some() && asks_for_lock(call);
+    let waits = |call: &&&Call| call.queued.is_some() && call.request.asks();
 
-    let taken = holds.iter().map(held).chain(unknown(false)).collect();
+    let taken = held.iter().map(from_answer).chain(unknown(false));
     let waiting: Vec<&Call> = calls.iter().filter(waits).copied().collect();
-    check(&waiting, taken, "free", limits, report);
+    check_waiting(&waiting, taken, "free", limits, report);
 
-    let alone = holds.iter().filter(|hold| !hold.shared).map(held);
+    let alone = held.iter().filter(|(hold, _)| !hold.shared).map(from_answer);
     let wanted_alone = calls.iter().filter(|call| matches!(call.request, Request::Acquire { .. }));
     let wanted_alone = wanted_alone.map(|call| (call.sent, answered(call)));
-    let taken = alone.chain(wanted_alone).chain(unknown(true)).collect();
+    let taken = alone.chain(wanted_alone).chain(unknown(true));
     let to_share = |call: &&Call| matches!(call.request, Request::Share { .. });
     let waiting: Vec<&Call> = waiting.into_iter().filter(to_share).collect();
-    check(&waiting, taken, "only shared", limits, report);
+    check_waiting(&waiting, taken, "only shared", limits, report);
+
+    let taken = held.iter().map(|(hold, end)| (hold.grant.sent, *end)).collect();
+    check_tries(calls, taken, limits, report);
 }
 
 /// Reports whoever was in line for too long outside the times in which something was `taken`.
-pub(super) fn check(
+fn check_waiting(
     waiting: &[&Call],
-    taken: Vec<Span>,
+    taken: impl Iterator<Item = Span>,
     state: &str,
     limits: &Limits,
     report: &mut Report<'_>,
 ) {
-    let idle = outside(taken);
+    if waiting.is_empty() {
+        return;
+    }
+    let idle = outside(taken.collect());
     for call in waiting {
         let Some(queued) = call.queued else { continue };
         let first = idle.partition_point(|(_, end)| *end <= queued);
@@ -69,12 +75,7 @@ pub(super) fn check(
 
 /// Reports who asked without waiting, and was refused although nothing was `taken`, nobody can have
 /// waited, and nothing of which nobody knows can have been done.
-pub(super) fn check_tries(
-    calls: &[&Call],
-    mut taken: Vec<Span>,
-    limits: &Limits,
-    report: &mut Report<'_>,
-) {
+fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let until = match call.answer {
             Some((_, Outcome::Refused)) if is_try(call) => continue,
@@ -108,14 +109,10 @@ pub(super) fn check_tries(
     }
 }
 
-/// Whether it asks for something and does not wait for it.
+/// Whether it asks for something and does not wait for it. Who knows no line may ask too early.
 fn is_try(call: &Call) -> bool {
-    matches!(
-        call.request,
-        Request::Acquire { timeout: None, .. }
-            | Request::Share { timeout: None, .. }
-            | Request::Permits { timeout: None, .. }
-    )
+    let foreign = matches!(call.request, Request::Foreign { .. });
+    call.request.asks() && call.request.timeout().is_none() && !foreign
 }
 
 /// The times that none of these spans covers.

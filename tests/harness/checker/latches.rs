@@ -1,18 +1,19 @@
 //! Whether a latch opened when it had been counted down, and not before.
 
 use super::holds::{answered, is_unknown};
-use super::queue::{check_answered, check_timeouts};
 use super::{Limits, Report, Rule};
 use crate::history::{Call, Outcome, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub(super) fn check(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
-    check_answered(calls, report);
-    check_timeouts(calls, limits, report);
     check_not_before(calls, report);
     check_after(calls, limits, report);
     check_numbers(calls, report);
+}
+
+pub(super) fn is_of_latch(request: &Request) -> bool {
+    matches!(request, Request::SetLatch { .. } | Request::AwaitLatch { .. })
 }
 
 fn is_done(call: &Call) -> bool {

@@ -14,14 +14,14 @@
 //! | [`Rule::Reentry`] | re-entering keeps the token and counts by one |
 //! | [`Rule::Stale`] | re-entering, renewing or releasing what is lost is refused |
 //! | [`Rule::Fifo`] | who was in line first is granted first |
-//! | [`Rule::Prompt`] | a free lock goes to its waiters in time, and timeouts are kept |
+//! | [`Rule::Prompt`] | what is free goes to its waiters in time, and timeouts are kept |
 //! | [`Rule::Refusal`] | who asks for what nobody has or waits for is granted it |
 //! | [`Rule::Permits`] | never are more permits out than there are |
 //! | [`Rule::Latch`] | nobody is released before a latch was counted down, everybody after; nobody counts twice |
 //! | [`Rule::Answered`] | every call is answered |
 //!
 //! Fencing tokens are unique and give the order of the grants, which is why everything takes
-//! O(n log n). An owner's own calls on one lock are taken to follow each other, as the client does it.
+//! O(n log n); permits have none, and are judged by what is certain of the number that each owner has. An owner's own calls on one lock are taken to follow each other, as the client does it.
 
 mod grants;
 #[cfg(test)]
@@ -29,10 +29,9 @@ mod histories;
 mod holds;
 mod idle;
 mod latches;
-mod permits;
 mod queue;
 
-use crate::history::{Call, Request};
+use crate::history::Call;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -99,25 +98,19 @@ pub fn check(calls: &[Call], limits: &Limits) -> Vec<Violation> {
     for calls in keys.values_mut() {
         calls.sort_by_key(|call| call.sent);
         let mut report = Report(&mut violations);
-        if is_any(calls, |request| matches!(request, Request::Permits { .. })) {
-            permits::check(calls, limits, &mut report);
-            continue;
-        }
-        if is_any(calls, |request| {
-            matches!(request, Request::SetLatch { .. } | Request::AwaitLatch { .. })
-        }) {
+        queue::check_answered(calls, &mut report);
+        queue::check_timeouts(calls, limits, &mut report);
+        if calls.iter().any(|call| latches::is_of_latch(&call.request)) {
             latches::check(calls, limits, &mut report);
             continue;
         }
-        let holds = holds::holds(calls, &mut report);
-        grants::check(&holds, limits, &mut report);
-        queue::check(calls, &holds, limits, &mut report);
+        let holds = holds::holds(calls, limits, &mut report);
+        let later = holds::first_granted_after(&holds);
+        grants::check(calls, &holds, &later, limits, &mut report);
+        queue::check_fifo(calls, &holds, limits, &mut report);
+        idle::check(calls, &holds, &later, limits, &mut report);
     }
     violations
-}
-
-fn is_any(calls: &[&Call], sought: impl Fn(&Request) -> bool) -> bool {
-    calls.iter().any(|call| sought(&call.request))
 }
 
 /// Panics with all violations, if there are any.
