@@ -1,39 +1,22 @@
 //! A disk of a server's own, which a test can slow down, and whose power it can cut.
 //!
-//! `disk_shim.c` beside this file is compiled when a test needs it and preloaded into the server. It
+//! `machine_shim.c` beside this file is compiled when a test needs it and preloaded into the server. It
 //! makes each `fsync` take longer, and takes down how much of the append-only file is synced; the
 //! rest is what a loss of power loses.
 
 use crate::options::Options;
 use crate::server::Server;
-use crate::{observe, shim, wait};
+use crate::shim::{Machine, Number};
+use crate::{observe, wait};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The disk of the one server that [`Options::disk`] was given it for.
-#[derive(Debug)]
-pub struct Disk {
-    file: File,
-    library: PathBuf,
-    dir: TempDir,
-}
-
-impl Default for Disk {
-    fn default() -> Self {
-        let dir = TempDir::with_prefix("kvlock-disk-").expect("a temporary folder");
-        let library = shim::compile("disk_shim.c", dir.path());
-        let mut options = File::options();
-        let file = options.read(true).write(true).create_new(true).open(numbers_path(dir.path()));
-        let file = file.expect("make the file of a disk");
-        file.write_all_at(&[0; 16], 0).expect("write the file of a disk");
-        Self { file, library, dir }
-    }
-}
+#[derive(Debug, Default)]
+pub struct Disk(Machine);
 
 impl Disk {
     /// One that is as fast as the machine's.
@@ -44,7 +27,7 @@ impl Disk {
     /// Has each `fsync` that begins from now on take that much longer.
     pub fn delay_syncs(&self, by: Duration) {
         let us = i64::try_from(by.as_micros()).expect("less than ages");
-        self.file.write_all_at(&us.to_ne_bytes(), 0).expect("slow a disk down");
+        self.0.set(Number::SyncDelayUs, us);
     }
 
     /// Waits until all that the server has answered is safe, which takes a second with `everysec`.
@@ -60,9 +43,7 @@ impl Disk {
     }
 
     fn synced(&self) -> u64 {
-        let mut synced = [0; 8];
-        self.file.read_exact_at(&mut synced, 8).expect("ask a disk");
-        u64::from_ne_bytes(synced)
+        self.0.get(Number::Synced).cast_unsigned()
     }
 
     /// Ends the server as a loss of power would: nothing is left of its append-only file but what
@@ -80,7 +61,7 @@ impl Disk {
 impl Options {
     /// Starts the server with that disk, which must outlive it; not together with a clock.
     pub fn disk(self, disk: &Disk) -> Self {
-        self.env("LD_PRELOAD", &disk.library).env("KVLOCK_DISK_FILE", numbers_path(disk.dir.path()))
+        self.machine(&disk.0)
     }
 }
 
@@ -91,8 +72,4 @@ pub fn append_only_file(dir: &Path) -> PathBuf {
     files
         .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .expect("a file that is appended to")
-}
-
-fn numbers_path(dir: &Path) -> PathBuf {
-    dir.join("numbers")
 }

@@ -1,14 +1,65 @@
-//! Small libraries in C: those that are preloaded into a server, to change what it sees of its machine,
-//! and a module that calls commands.
+//! Small libraries in C: one that is preloaded into a process, to change what it sees of its machine, and a
+//! module that calls commands.
 
 use crate::kind::workspace;
 use crate::module_file::target;
 use crate::options::Options;
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
+
+/// The numbers of `machine_shim.c`, in its order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Number {
+    DateAheadUs,
+    SyncDelayUs,
+    Synced,
+}
+
+/// What the processes that it was given to see of their machine; must outlive them.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    numbers: File,
+    /// The environment of a process that is to see it.
+    pub(crate) variables: [(&'static str, PathBuf); 2],
+    _dir: TempDir,
+}
+
+impl Default for Machine {
+    /// As it is.
+    fn default() -> Self {
+        let dir = TempDir::with_prefix("kvlock-machine-").expect("a temporary folder");
+        let path = dir.path().join("numbers");
+        let mut options = File::options();
+        let numbers = options.read(true).write(true).create_new(true).open(&path);
+        let library = compile("machine_shim.c", dir.path());
+        let variables = [("LD_PRELOAD", library), ("KVLOCK_MACHINE_FILE", path)];
+        let machine = Self { numbers: numbers.expect("make a machine"), variables, _dir: dir };
+        machine.set(Number::Synced, 0);
+        machine
+    }
+}
+
+impl Machine {
+    pub(crate) fn set(&self, number: Number, value: i64) {
+        self.numbers.write_all_at(&value.to_ne_bytes(), number as u64 * 8).expect("set a machine");
+    }
+
+    pub(crate) fn get(&self, number: Number) -> i64 {
+        let mut value = [0; 8];
+        self.numbers.read_exact_at(&mut value, number as u64 * 8).expect("ask a machine");
+        i64::from_ne_bytes(value)
+    }
+}
+
+impl Options {
+    pub(crate) fn machine(self, machine: &Machine) -> Self {
+        machine.variables.iter().fold(self, |options, (name, value)| options.env(name, value))
+    }
+}
 
 /// The other module, compiled once.
 static CALLER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -27,7 +78,7 @@ impl Options {
 }
 
 /// Compiles that file of this folder, and returns the library, which is in `dir`.
-pub(crate) fn compile(source: &str, dir: &Path) -> PathBuf {
+fn compile(source: &str, dir: &Path) -> PathBuf {
     let library = dir.join("shim.so");
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o"]);
