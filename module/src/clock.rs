@@ -1,7 +1,9 @@
 //! The two clocks, read once per event.
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+/// Named here, as all time is: a simulation has another one.
+pub(crate) use std::time::Instant;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kvlock_core::{MonoMillis, Now};
 

@@ -104,33 +104,7 @@ thread_local! {
 
 /// Makes the state anew.
 pub(crate) fn start(ctx: &Ctx<'_>) {
-    // The options' defaults are set before anything else happens.
-    let mut table = Table::new(Limits::UNLIMITED);
-    // In a cluster a slot can leave without an event.
-    table.look_every = ctx.is_cluster().then_some(Millis(1000));
-    let server = Server {
-        table,
-        parked: BTreeMap::new(),
-        to_look_at: Vec::new(),
-        written: BTreeMap::new(),
-        sent: BTreeMap::new(),
-        hears_turns: None,
-        lost: Vec::new(),
-        floors: Floors::new(clock::now()),
-        config: Config::default(),
-        primary: ctx.is_primary(),
-        in_cluster: ctx.is_cluster(),
-        has_replicas: ctx.has_replicas(),
-        timer: Timer::new(),
-        goes_on: false,
-        turns: 0,
-        longest_turn: Duration::ZERO,
-        last_round_unix_us: 0,
-        words: Words::default(),
-        channel: Vec::new(),
-        holders: Holders::default(),
-    };
-    SERVER.with_borrow_mut(|state| **state = Some(server));
+    SERVER.with_borrow_mut(|state| **state = Some(Server::new(ctx)));
 }
 
 /// Drops the state.
@@ -157,6 +131,36 @@ pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option
 }
 
 impl Server {
+    /// The state before anything has happened.
+    pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
+        // The options' defaults are set before anything else happens.
+        let mut table = Table::new(Limits::UNLIMITED);
+        // In a cluster a slot can leave without an event.
+        table.look_every = ctx.is_cluster().then_some(Millis(1000));
+        Self {
+            table,
+            parked: BTreeMap::new(),
+            to_look_at: Vec::new(),
+            written: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            hears_turns: None,
+            lost: Vec::new(),
+            floors: Floors::new(clock::now()),
+            config: Config::default(),
+            primary: ctx.is_primary(),
+            in_cluster: ctx.is_cluster(),
+            has_replicas: ctx.has_replicas(),
+            timer: Timer::new(),
+            goes_on: false,
+            turns: 0,
+            longest_turn: Duration::ZERO,
+            last_round_unix_us: 0,
+            words: Words::default(),
+            channel: Vec::new(),
+            holders: Holders::default(),
+        }
+    }
+
     /// Says whether commands may write: on a replica they may not, even if it is writable.
     pub(crate) fn may_serve(&self) -> bool {
         self.primary || Bug::NoRoleCheck.is_planted()

@@ -1,11 +1,11 @@
 //! What happens outside commands: waits that are over, leases that ended, keys that somebody
 //! changed, grants to clients that were gone.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX};
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::commands::sent_away;
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Grant, Server};

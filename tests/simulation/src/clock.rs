@@ -1,10 +1,11 @@
 //! Time: one true time, in microseconds, and the clocks that run a little faster or slower.
 
+use crate::redis::here;
 use kvlock_core::{MonoMillis, Now};
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
+pub(crate) use tokio::time::Instant;
 
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000 * MS;
@@ -102,4 +103,9 @@ impl ServerClock {
         let unix_us = (EPOCH_US + counted).saturating_add_signed(self.ahead_us);
         Now { unix_us, mono: MonoMillis(counted / MS) }
     }
+}
+
+/// What time it is for the module.
+pub(crate) fn now() -> Now {
+    here(|host| host.now)
 }

@@ -1,7 +1,7 @@
 //! What goes wrong, drawn from the seed.
 
 use crate::clock::{MS, SECOND};
-use crate::server::Memory;
+use crate::node::Memory;
 use crate::settings::{Keeping, Safeguard, Scene};
 use crate::sim::{AtServer, Event, Sim, Who};
 use crate::wire::{ClientId, ConnId, ServerId};

@@ -3,24 +3,21 @@
 //!
 //! ```text
 //!   clients                          network                     servers
-//!   the crates themselves            connections in order,       the core's own lock table,
-//!   clocks at their own rates        late, broken, cut           sessions, and what is bound
-//!   stopped, killed                                              keyspace, floors, two clocks
-//!                                                                replication, promotions, crashes
+//!   the crates themselves            connections in order,       the module itself, over a fence
+//!   clocks at their own rates        late, broken, cut           in memory; two clocks
+//!   stopped, killed                                              replication, promotions, crashes
 //!        │                                                            │
-//!        └──── what they believe ───►  judge  ◄──── what they grant ──┘
+//!        └──── what they believe ───►  judge  ◄──── what they write ────────┘
 //! ```
 //!
 //! A *step* is one thing that happens: a message that arrives, a timer, a fault. After each the
 //! [judge](Rule) looks whether something is so that must never be. After the last one all faults
 //! end, and everything must come to rest: whoever waits is served, and nothing is left.
 //!
-//! How a lock is decided on is the code of `kvlock-core`; what is around it in a server is said again
-//! here, next to the name of the file that it follows. The module itself is not run: its state is one
-//! thread's and could be exchanged, but a server in memory under it is half as long as what would go, and
-//! with that would go the places where the [judge](Rule) sees who waits, what is granted, and what sessions
-//! are owed. Whether a lock is the caller's to change is left to the core's own tests, which compare each
-//! step with the contract. A client is the crate `kvlock` as it is, or `kvlock-quorum` on it, over
+//! A server is the module: its files are compiled as they are, and what they find in place of
+//! `module/src/redis` is `redis/` here, keys, timers and parked clients in memory. What a real server does
+//! around it is in `node/`, and so is what the judge sees of it, which is only what is written to keys and
+//! answered. A client is the crate `kvlock` as it is, or `kvlock-quorum` on it, over
 //! connections in memory and on tokio's clock: waits through sessions, bound locks, renewals, repetitions,
 //! what is done in the background.
 //!
@@ -44,19 +41,56 @@ mod client;
 mod clock;
 mod faults;
 mod judge;
-mod keyspace;
 mod net;
-mod server;
+mod node;
+#[allow(dead_code, reason = "the module asks for more than is looked at here")]
+mod redis;
 mod settings;
 mod sim;
 mod wire;
+
+/// The module as it is: its `crate::redis`, its `clock` and its `info` are those here.
+macro_rules! of_the_module {
+    ($($name:ident $path:literal)*) => {
+        $(
+            #[path = $path]
+            #[allow(dead_code, unexpected_cfgs, reason = "nobody asks for all that there is")]
+            mod $name;
+        )*
+    };
+}
+
+/// `INFO`, for which nobody asks.
+mod info {
+    pub(crate) fn write(_: &crate::server::Server, _: &crate::redis::InfoWriter) {}
+}
+
+of_the_module! {
+    bound "../../../module/src/bound.rs"
+    commands "../../../module/src/commands/mod.rs"
+    config "../../../module/src/config.rs"
+    floor "../../../module/src/floor.rs"
+    holders "../../../module/src/holders.rs"
+    keyspace "../../../module/src/keyspace.rs"
+    latch "../../../module/src/latch.rs"
+    module "../../../module/src/module.rs"
+    observers "../../../module/src/observers.rs"
+    operate "../../../module/src/operate.rs"
+    semaphore "../../../module/src/semaphore.rs"
+    server "../../../module/src/server.rs"
+    sessions "../../../module/src/sessions.rs"
+    sharers "../../../module/src/sharers.rs"
+    slot "../../../module/src/slot.rs"
+    wake "../../../module/src/wake.rs"
+    writer "../../../module/src/writer.rs"
+}
 
 pub use judge::{Counts, Rule, Violation};
 pub use settings::{Keeping, Safeguard, Scene, Settings};
 
 use clock::{MS, Rate, SECOND};
 use fastrand::Rng;
-use server::Server;
+use node::Node;
 use settings::Plan;
 use sim::{Event, Sim};
 use std::rc::Rc;
@@ -135,7 +169,7 @@ fn populate(sim: &Rc<Sim>) {
         let primary = id == 0 || plan.scene == Scene::Quorum;
         // The dates of servers that replace each other are kept together.
         let rate = if plan.scene.is_replicated() { Rate(0) } else { rate() };
-        let mut server = Server::new(&plan, id, rate, apart);
+        let mut server = Node::new(id, rate, apart);
         server.primary = primary;
         server.begins(sim, false);
         sim.servers.borrow_mut().push(server);
@@ -172,24 +206,20 @@ async fn come_to_rest(sim: &Rc<Sim>) {
         }
     }
     let servers = sim.servers.borrow();
-    let locks: Vec<_> = servers.iter().flat_map(|server| server.data.locks()).collect();
     let mut judge = sim.judge.borrow_mut();
     let (users, waiting) = (sim.users_at_work(), waiting(sim));
-    let text = format!("{users} users, {waiting} in line, {locks:?}");
+    let text = format!("{users} users, {waiting} in line, {servers:?}");
     judge.fail(Rule::Left, text);
 }
 
 /// Nobody is at it, nobody waits, and nothing is held.
 fn is_at_rest(sim: &Sim) -> bool {
-    let free = sim.servers.borrow().iter().filter(|server| server.primary).all(|server| {
-        let now = server.at(sim).unix();
-        server.data.locks().all(|lock| lock.holders(now).is_empty())
-    });
+    let free = sim.servers.borrow().iter().all(|server| !server.primary || server.is_free(sim));
     let told = sim.servers.borrow().iter().all(|server| server.owes_nothing(sim));
     free && told && sim.users_at_work() == 0 && waiting(sim) == 0
 }
 
 /// How many are in line.
 fn waiting(sim: &Sim) -> usize {
-    sim.servers.borrow().iter().map(|server| server.table.waiters()).sum()
+    sim.servers.borrow().iter().map(Node::waiting).sum()
 }

@@ -1,9 +1,10 @@
 //! Connections: what is sent over one arrives in order, after any time, or not at all once it is
 //! broken. Nothing is known of the order between two of them.
 
-use crate::client::{Pipe, resp};
+use crate::client::Pipe;
+use crate::redis::Reply;
 use crate::sim::{AtServer, Event, Sim};
-use crate::wire::{CallId, ClientId, ConnId, Reply, Request, ServerId};
+use crate::wire::{self, CallId, ClientId, ConnId, Request, ServerId};
 use std::collections::BTreeSet;
 
 /// The two ends of a connection.
@@ -132,7 +133,7 @@ impl Sim {
         net.last_call += 1;
         let call = net.last_call;
         net.conns[conn].unanswered.insert(call);
-        if matches!(request, Request::Acquire(_) | Request::Renew { .. }) {
+        if request.sets_lease() {
             net.conns[conn].leases.insert(call);
         }
         self.log(|| {
@@ -150,7 +151,7 @@ impl Sim {
         let conn = &mut net.conns[conn];
         if let (Some(call), Some(pipe)) = (conn.unanswered.pop_last(), &conn.pipe) {
             conn.swallowed.insert(call);
-            pipe.answer(&resp::encode(reply));
+            pipe.answer(&self.encode(reply));
         }
     }
 
@@ -180,14 +181,21 @@ impl Sim {
     }
 
     /// An answer has come.
-    pub(crate) fn answered(&self, conn: ConnId, call: CallId, reply: &Reply) {
+    pub(crate) fn answered(&self, conn: ConnId, call: CallId, mut reply: Reply) {
+        self.undo_in_answer(&mut reply);
         let mut net = self.net.borrow_mut();
         let conn = &mut net.conns[conn];
         conn.unanswered.remove(&call);
         conn.leases.remove(&call);
         if let (Some(pipe), false) = (&conn.pipe, conn.swallowed.remove(&call)) {
-            pipe.answer(&resp::encode(reply));
+            pipe.answer(&self.encode(&reply));
         }
+    }
+
+    fn encode(&self, reply: &Reply) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        wire::write(&mut bytes, reply, &self.names.borrow());
+        bytes
     }
 
     /// The client's end is closed: by itself, or because it has heard of a break.

@@ -96,16 +96,12 @@ safeguards! {
     RenewalsConfirm,
     /// All replicas must have it, not only one.
     AllReplicas,
-    /// Who takes over begins above the tokens that are reserved.
-    Floors,
     /// Tokens that are ahead of the clock are reserved a little ahead, not a minute: who takes over
     /// next begins above them by its clock.
     FloorsByClock,
     /// No server loses all of its data while its tokens are ahead of its clock: if it does, they
     /// may go back.
     DataOutlivesTokens,
-    /// Nothing is written unasked while writes are paused.
-    PauseGuard,
     /// A deposed primary answers those who wait.
     DismissDeposed,
     /// The resource refuses tokens that are too small.

@@ -4,13 +4,12 @@ use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
 use crate::faults::Fault;
 use crate::judge::Judge;
-use crate::keyspace::{Effect, Keyspace};
 use crate::net::Network;
-use crate::server::Server;
+use crate::node::Node;
+use crate::redis::{Changed, Keyspace, Reply};
 use crate::settings::{Plan, Safeguard};
-use crate::wire::{CallId, ClientId, ConnId, Key, Owner, Reply, Request, ServerId};
+use crate::wire::{CallId, ClientId, ConnId, Key, Owner, Request, ServerId};
 use fastrand::Rng;
-use kvlock_core::SessionName;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -65,13 +64,13 @@ pub(crate) enum AtServer {
         from: ServerId,
         link: u64,
         offset: u64,
-        effect: Effect,
+        changed: Changed,
     },
     Sync {
         from: ServerId,
         link: u64,
         offset: u64,
-        data: Box<Keyspace>,
+        keys: Keyspace,
     },
     /// A primary hears how far a replica is.
     Ack {
@@ -101,7 +100,7 @@ pub(crate) struct Sim {
     pub(crate) plan: Plan,
     pub(crate) truth: Truth,
     pub(crate) net: RefCell<Network>,
-    pub(crate) servers: RefCell<Vec<Server>>,
+    pub(crate) servers: RefCell<Vec<Node>>,
     pub(crate) clients: RefCell<Clients>,
     pub(crate) names: RefCell<Names>,
     pub(crate) judge: RefCell<Judge>,
@@ -114,7 +113,6 @@ pub(crate) struct Sim {
     pub(crate) began: Cell<u64>,
     /// A change of primaries is going on.
     pub(crate) changing: Cell<bool>,
-    pub(crate) sessions: Cell<u64>,
     random: RefCell<Rng>,
     agenda: RefCell<Agenda>,
     /// What is stopped, and what waits for it.
@@ -141,7 +139,6 @@ impl Sim {
             calm: Cell::new(false),
             began: Cell::new(0),
             changing: Cell::new(false),
-            sessions: Cell::new(0),
             random: RefCell::new(random),
             agenda: RefCell::default(),
             stopped: RefCell::default(),
@@ -187,15 +184,6 @@ impl Sim {
             let (now, step) = (self.now(), self.judge.try_borrow().map_or(0, |j| j.counts.steps));
             lines.push(format!("{step:>5} {:>12.3} ms  {}", now as f64 / 1_000.0, line()));
         }
-    }
-
-    /// A name for a session.
-    pub(crate) fn fresh_session(&self) -> SessionName {
-        self.sessions.set(self.sessions.get() + 1);
-        let mut name = SessionName::default();
-        let number = format!("{:032}", self.sessions.get());
-        name.copy_from_slice(number.as_bytes());
-        name
     }
 
     pub(crate) fn take_log(&self) -> Vec<String> {
@@ -271,7 +259,7 @@ impl Sim {
 
     fn happen(self: &Rc<Self>, event: Event) {
         match event {
-            Event::Answer { conn, call, reply } => self.answered(conn, call, &reply),
+            Event::Answer { conn, call, reply } => self.answered(conn, call, reply),
             Event::Broken { conn } => self.client_closes(conn),
             Event::Landing { key, owner, token } => {
                 let taken = self.judge.borrow_mut().lands(key, owner, token);

@@ -1,6 +1,8 @@
-//! What clients and servers say to each other.
+//! What clients and servers say to each other: commands, answers, and the protocol.
 
-use kvlock_core::{Release, SessionName, Want};
+use crate::client::Names;
+use crate::redis::Reply;
+use kvlock_core::SessionName;
 use std::fmt;
 
 /// A lock.
@@ -14,146 +16,182 @@ pub(crate) type CallId = u64;
 
 /// An owner, of one acquisition.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Owner([u8; 8]);
+pub(crate) struct Owner(pub(crate) usize);
 
 impl Owner {
-    pub(crate) fn new(number: u64) -> Self {
-        Self(number.to_be_bytes())
+    /// The one that is written so.
+    pub(crate) fn read(text: &[u8]) -> Option<Self> {
+        decimal(text.strip_prefix(b"o")?).map(Self)
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Self {
-        Self(bytes.try_into().unwrap_or_default())
+    pub(crate) fn text(self) -> Vec<u8> {
+        format!("{self:?}").into_bytes()
     }
 }
 
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}", u64::from_be_bytes(self.0))
+        write!(f, "o{}", self.0)
+    }
+}
+
+/// An owner at a lock: a place in line, or what came of it.
+pub(crate) type Place = (Key, Owner);
+
+/// What a lock is called.
+pub(crate) fn key_name(key: Key) -> String {
+    format!("lock{key}")
+}
+
+/// The lock that is called so.
+pub(crate) fn key_of(name: &[u8]) -> Option<Key> {
+    decimal(name.strip_prefix(b"lock")?)
+}
+
+fn decimal<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A command.
+#[derive(Clone)]
+pub(crate) struct Request {
+    words: Vec<Vec<u8>>,
+    /// What a client has said of `HOLDS`, whatever became of it on the way.
+    pub(crate) holds: Option<u64>,
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // What clients say of themselves is decided by chance, and by no seed.
+        let shown = if self.name() == b"CLIENT" { 1 } else { self.words.len() };
+        f.write_str(&String::from_utf8_lossy(&self.words[..shown].join(&b' ')))
     }
 }
 
 impl Request {
+    /// What a client has said, with a name for the owner that depends on the seed alone.
+    pub(crate) fn new(mut words: Vec<Vec<u8>>, names: &mut Names) -> Self {
+        if words[0].starts_with(b"LOCK.") {
+            words[2] = names.owner(&words[2]).text();
+        }
+        let mut new = Self { words, holds: None };
+        new.holds = new.option("HOLDS").and_then(decimal);
+        new
+    }
+
+    pub(crate) fn words(&self) -> &[Vec<u8>] {
+        &self.words
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.words[0]
+    }
+
     /// Whether it waits while writes are paused.
     pub(crate) fn writes(&self) -> bool {
-        use Request::{Acquire, Cancel, Release, Renew, Wait};
-        matches!(self, Acquire(_) | Wait { .. } | Release { .. } | Renew { .. } | Cancel { .. })
+        self.name().starts_with(b"LOCK.")
     }
-}
 
-/// What is wanted of a lock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) key: Key,
-    pub(crate) owner: Owner,
-    pub(crate) want: Want,
-    pub(crate) lease_ms: u64,
-    pub(crate) holds: Option<u64>,
-    /// What it is waited through, or to be bound to.
-    pub(crate) session: Option<SessionName>,
-}
+    /// Whether its answer is what a client counts a lease from.
+    pub(crate) fn sets_lease(&self) -> bool {
+        [&b"LOCK.ACQUIRE"[..], b"LOCK.RENEW"].contains(&self.name())
+    }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Request {
-    Acquire(Wish),
-    Wait {
-        wish: Wish,
-        timeout_ms: Option<u64>,
-    },
-    Release {
-        key: Key,
-        owner: Owner,
-        want: Want,
-        amount: Release,
-    },
-    Renew {
-        key: Key,
-        owner: Owner,
-        lease_ms: u64,
-        token: Option<u64>,
-    },
-    Cancel {
-        key: Key,
-        owner: Owner,
-    },
-    Open {
-        ttl_ms: u64,
-    },
-    Next {
-        session: SessionName,
-        ack: u64,
-        timeout_ms: u64,
-        most: usize,
-    },
-    Close {
-        session: SessionName,
-    },
-    /// `ROLE`, and `WAIT`.
-    Role,
-    Replicas {
-        wanted: usize,
-        timeout_ms: u64,
-    },
-    /// A command of the module without arguments: is it there?
-    Incomplete,
-    Info,
-    /// What any server answers.
-    Ping,
-}
+    /// The lock that it is about, and the owner.
+    pub(crate) fn place(&self) -> Option<Place> {
+        let owner = Owner::read(self.words.get(2)?)?;
+        Some((key_of(&self.words[1])?, owner))
+    }
 
-/// How long a UUID is as text.
-const UUID: usize = 36;
+    /// The number in that place.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub(crate) fn number(&self, at: usize) -> u64 {
+        decimal(&self.words[at]).expect("a number")
+    }
 
-/// An answer, as the protocol has it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Reply {
-    Int(u64),
-    Text(Vec<u8>),
-    List(Vec<Self>),
-    Nil,
-    Fine,
-    Error(&'static str),
-}
+    pub(crate) fn set_number(&mut self, at: usize, number: u64) {
+        self.words[at] = number.to_string().into_bytes();
+    }
 
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int(number) => write!(f, "{number}"),
-            Self::Text(text) => {
-                let text = String::from_utf8_lossy(text);
-                // Chance decides how the owners of a client begin, and no seed.
-                let is_owner = text.as_bytes().get(UUID - 13) == Some(&b'-');
-                write!(f, "{:?}", text.get(UUID..).filter(|_| is_owner).unwrap_or(&text))
-            }
-            Self::List(all) => f.debug_list().entries(all).finish(),
-            Self::Nil => f.write_str("nil"),
-            Self::Fine => f.write_str("OK"),
-            Self::Error(what) => f.write_str(what),
+    fn option_at(&self, word: &str) -> Option<usize> {
+        self.words.iter().position(|said| said == word.as_bytes())
+    }
+
+    /// What follows a word.
+    pub(crate) fn option(&self, word: &str) -> Option<&[u8]> {
+        self.words.get(self.option_at(word)? + 1).map(Vec::as_slice)
+    }
+
+    /// Leaves out a word, and what follows it.
+    pub(crate) fn leave_out(&mut self, word: &str) {
+        if let Some(at) = self.option_at(word) {
+            self.words.drain(at..at + 2);
         }
     }
-}
 
-impl Reply {
-    pub(crate) fn text(text: impl AsRef<[u8]>) -> Self {
-        Self::Text(text.as_ref().to_vec())
-    }
-
-    pub(crate) fn list(all: impl Into<Vec<Self>>) -> Self {
-        Self::List(all.into())
+    /// The session that it is about.
+    pub(crate) fn session(&self) -> Option<SessionName> {
+        let is_of_one = self.name().starts_with(b"SESSION.");
+        let name =
+            if is_of_one { self.words.get(1).map(Vec::as_slice) } else { self.option("SESSION") };
+        name?.try_into().ok()
     }
 }
 
-pub(crate) const READ_ONLY: &str = "READONLY You can't write against a read only replica.";
-pub(crate) const NO_REPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
-pub(crate) const MISMATCH: &str = "MISMATCH the number of holds is another";
-pub(crate) const TRY_AGAIN: &str = "TRYAGAIN not now";
-pub(crate) const UNBLOCKED: &str = "UNBLOCKED somebody else has this place";
-pub(crate) const QUEUE_FULL: &str = "QUEUEFULL too many wait";
-pub(crate) const TOO_FAR_AHEAD: &str = "ERR invalid TOKEN: too far ahead of the clock";
-pub(crate) const NO_SESSION: &str = "NOSESSION there is no such session here";
-pub(crate) const ACK_AHEAD: &str = "ERR acknowledges what was never sent";
-pub(crate) const INCOMPLETE: &str = "ERR wrong number of arguments";
-pub(crate) const OTHER: &str = "ERR something else";
+/// Takes a whole command off what has come.
+pub(crate) fn take(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
+    let mut at = 0;
+    let mut count = length(bytes, &mut at, b'*')?;
+    let mut words = Vec::new();
+    while count > 0 {
+        let length = length(bytes, &mut at, b'$')?;
+        words.push(bytes.get(at..at + length)?.to_vec());
+        at += length + 2;
+        count -= 1;
+    }
+    (at <= bytes.len()).then(|| bytes.drain(..at))?;
+    Some(words)
+}
+
+fn length(bytes: &[u8], at: &mut usize, kind: u8) -> Option<usize> {
+    let rest = bytes.get(*at..)?;
+    let end = rest.windows(2).position(|two| two == b"\r\n")?;
+    assert_eq!(rest[0], kind, "{}", rest.escape_ascii());
+    *at += end + 2;
+    decimal(&rest[1..end])
+}
+
+/// What a client hears of an answer: owners have the names that it gave them.
+pub(crate) fn write(to: &mut Vec<u8>, reply: &Reply, names: &Names) {
+    match reply {
+        Reply::Number(number) => to.extend(format!(":{number}\r\n").bytes()),
+        Reply::Word("OK") => to.extend(b"+OK\r\n"),
+        Reply::Word(word) => write(to, &Reply::Bytes(word.as_bytes().to_vec()), names),
+        Reply::Bytes(bytes) => {
+            let bytes = names.said(bytes);
+            to.extend(format!("${}\r\n", bytes.len()).bytes());
+            to.extend(bytes);
+            to.extend(b"\r\n");
+        }
+        Reply::Pair(one, other) => {
+            let both = [one, other].map(|number| Reply::Number(*number));
+            write(to, &Reply::List(both.into()), names);
+        }
+        Reply::List(all) => {
+            to.extend(format!("*{}\r\n", all.len()).bytes());
+            all.iter().for_each(|one| write(to, one, names));
+        }
+        Reply::Error(error) => {
+            to.push(b'-');
+            to.extend(error.to_bytes());
+            to.extend(b"\r\n");
+        }
+        Reply::Nil | Reply::Map(_) | Reply::Later => to.extend(b"$-1\r\n"),
+    }
+}
+
+pub(crate) const OK: Reply = Reply::Word("OK");
+pub(crate) const TRY_AGAIN: Reply = Reply::error(c"TRYAGAIN not now");

@@ -56,7 +56,9 @@ holes! {
     who_counts_from_when_it_was_told_believes_too_long: GrantedAt, Single, Nothing, Belief, 1_000;
     a_shorter_renewal_that_arrives_late_is_counted_on: CountsLate, Single, Nothing, Belief, 1_000;
     a_resource_that_does_not_look_takes_late_writes: Fence, Single, Nothing, Stale, 20;
-    a_server_that_writes_unasked_while_writes_are_paused_crashes: PauseGuard, Single, Nothing, Forbidden, 20;
+    nobody_is_served_before_those_who_wait: Core(Overtaking), Single, Nothing, Order, 50;
+    who_shares_a_lock_overtakes_nobody: Core(ReaderOvertakes), Single, Nothing, Order, 50;
+    a_server_that_writes_unasked_while_writes_are_paused_crashes: Core(NoPauseGuard), Single, Nothing, Forbidden, 20;
     a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief, 100;
     who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief, 100;
     a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief, 400;
@@ -66,14 +68,14 @@ holes! {
     grants_that_not_all_replicas_have_are_granted_again: AllReplicas, Failovers, Replicas, Belief, 1_000;
     tokens_that_are_reserved_far_ahead_go_back: FloorsByClock, Crashes, Nothing, Tokens, 200;
     tokens_that_are_lost_while_ahead_of_the_clock_go_back: DataOutlivesTokens, Crashes, Nothing, Tokens, 200;
-    tokens_go_back_without_floors: Floors, Failovers, Nothing, Tokens, 20;
+    tokens_go_back_without_floors: Core(FloorIgnored), Failovers, Nothing, Tokens, 200;
     a_deposed_primary_leaves_nobody_waiting: DismissDeposed, Failovers, Nothing, Left, 20;
     tokens_of_a_quorum_go_back_unless_they_are_written_back: WriteBack, Quorum, Nothing, Tokens, 20;
     sessions_are_told_each_outcome_once: Core(OutcomeTwice), Single, Nothing, Sessions, 20;
     sessions_are_told_on_the_next_connection_what_was_lost: Core(LostAtTakeover), Single, Nothing, Sessions, 400;
     who_was_away_stands_where_it_stood: Core(PlaceLost), Single, Nothing, Order, 20;
     who_is_away_is_granted_nothing: Core(AwayGranted), Single, Nothing, Sessions, 20;
-    what_a_session_was_told_is_not_taken_back: Core(WrittenTakenBack), Single, Nothing, Sessions, 20;
+    what_a_session_was_told_is_not_taken_back: Core(WrittenTakenBack), Single, Nothing, Sessions, 400;
     a_session_that_nobody_reads_ends: Core(SessionOutlives), Single, Nothing, Left, 20;
     what_is_bound_ends_with_its_session: Core(BoundStays), Single, Nothing, Sessions, 200;
 }

@@ -2,24 +2,59 @@
 //! crate itself has no switches.
 
 use super::Sim;
+use crate::redis::Reply;
 use crate::settings::Safeguard;
-use crate::wire::{ConnId, Reply, Request, TRY_AGAIN};
+use crate::wire::{ConnId, Request, TRY_AGAIN};
 
 impl Sim {
     /// Passes on what a client has said.
-    pub(super) fn pass_on(&self, conn: ConnId, request: Request) {
-        let Request::Renew { lease_ms, .. } = request else { return self.ask(conn, request) };
-        let is_idle = self.net.borrow().is_idle(conn);
-        if is_idle && !self.has(Safeguard::UnansweredIsNothing) {
-            // Whatever becomes of it, it is said to be done.
-            return self.ask_and_answer(conn, request, &Reply::Int(lease_ms));
+    pub(super) fn pass_on(&self, conn: ConnId, mut request: Request) {
+        if !self.has(Safeguard::Holds) {
+            request.leave_out("HOLDS");
         }
-        if is_idle && !self.has(Safeguard::CountsLate) && self.percent(30) {
-            // It is said not to be done, and arrives after those that follow it.
-            self.falls_behind(conn);
-            return self.ask_and_answer(conn, request, &Reply::Error(TRY_AGAIN));
+        if !self.has(Safeguard::WriteBack) {
+            request.leave_out("TOKEN");
+        }
+        match request.name() {
+            b"SESSION.OPEN" if !self.has(Safeguard::WholeTtl) && request.words().len() > 1 => {
+                request.set_number(1, request.number(1) / 2);
+            }
+            b"LOCK.RENEW" if self.net.borrow().is_idle(conn) => {
+                return self.pass_on_renewal(conn, request);
+            }
+            _ => {}
         }
         self.ask(conn, request);
+    }
+
+    fn pass_on_renewal(&self, conn: ConnId, request: Request) {
+        if !self.has(Safeguard::UnansweredIsNothing) {
+            // Whatever becomes of it, it is said to be done.
+            let lease_ms = request.number(3);
+            return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
+        }
+        if !self.has(Safeguard::CountsLate) && self.percent(30) {
+            // It is said not to be done, and arrives after those that follow it.
+            self.falls_behind(conn);
+            return self.ask_and_answer(conn, request, &TRY_AGAIN);
+        }
+        self.ask(conn, request);
+    }
+
+    /// What a session is told was granted when it is told of it.
+    pub(crate) fn undo_in_answer(&self, reply: &mut Reply) {
+        let Reply::List(reply) = reply else { return };
+        let [Reply::Number(now), Reply::List(told)] = &mut reply[..] else { return };
+        if self.has(Safeguard::GrantedAt) {
+            return;
+        }
+        for told in told {
+            if let Reply::List(told) = told
+                && let [.., Reply::Word("granted"), _, _, at] = &mut told[..]
+            {
+                *at = Reply::Number(*now);
+            }
+        }
     }
 
     /// A clock that stands still while an answer is awaited counts a lease from its answer.

@@ -1,10 +1,9 @@
 //! What the users of a client do all day: they take locks, work under them, and give them back.
 
-use super::resp;
 use crate::judge::{Belief, Believer, Rule};
 use crate::settings::{Safeguard, Scene};
 use crate::sim::{Event, Sim};
-use crate::wire::{ClientId, Key, Owner};
+use crate::wire::{ClientId, Key, Owner, key_name};
 use kvlock::{Client, Guard, Lock};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -80,7 +79,7 @@ impl Me {
         let part = if sim.plan.scene == Scene::Failovers { half } else { sim.below(half) };
         let shorter = if sim.plan.scene == Scene::Failovers { 1 } else { 6 };
         let lease = Duration::from_millis(half + part);
-        let mut lock = client.lock(resp::key_name(key));
+        let mut lock = client.lock(key_name(key));
         if shared {
             lock = lock.shared();
         }

@@ -13,7 +13,6 @@ mod between;
 mod life;
 mod pipe;
 mod quorum;
-pub(crate) mod resp;
 
 pub(crate) use pipe::Pipe;
 
@@ -22,12 +21,11 @@ use crate::faults::Fault;
 use crate::judge::Rule;
 use crate::settings::{Safeguard, Scene};
 use crate::sim::{Event, Sim, Who};
-use crate::wire::{ClientId, Owner, ServerId};
+use crate::wire::{ClientId, Owner, Request, ServerId};
 use kvlock::Clock;
 use kvlock::simulation::{Stream, dial_with};
 use kvlock_core::Bug;
 use pipe::{ClientEnd, Said};
-use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -43,19 +41,22 @@ const REPLY_TIMEOUT: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
 
-/// Owners, as the crate calls them, which is by chance.
+/// What the crate calls owners, which is by chance.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    by_name: BTreeMap<Vec<u8>, Owner>,
-    pub(crate) by_owner: BTreeMap<Owner, Vec<u8>>,
-}
+pub(crate) struct Names(Vec<Vec<u8>>);
 
 impl Names {
     pub(crate) fn owner(&mut self, name: &[u8]) -> Owner {
-        let fresh = Owner::new(self.by_name.len() as u64 + 1);
-        let owner = *self.by_name.entry(name.to_vec()).or_insert(fresh);
-        self.by_owner.entry(owner).or_insert_with(|| name.to_vec());
-        owner
+        let known = self.0.iter().position(|known| known == name);
+        Owner(known.unwrap_or_else(|| {
+            self.0.push(name.to_vec());
+            self.0.len() - 1
+        }))
+    }
+
+    /// The same text, or the name of the owner that it stands for.
+    pub(crate) fn said<'a>(&'a self, text: &'a [u8]) -> &'a [u8] {
+        Owner::read(text).and_then(|owner| self.0.get(owner.0)).map_or(text, Vec::as_slice)
     }
 }
 
@@ -246,7 +247,7 @@ impl Sim {
             match said {
                 Said::Close => self.client_closes(conn),
                 Said::Command(words) => {
-                    let request = resp::request(&words, &mut self.names.borrow_mut());
+                    let request = Request::new(words, &mut self.names.borrow_mut());
                     self.pass_on(conn, request);
                 }
             }

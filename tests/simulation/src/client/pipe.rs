@@ -1,7 +1,6 @@
 //! A connection as the crate has it: bytes in both directions, in one thread.
 
-use super::resp;
-use crate::wire::ConnId;
+use crate::wire::{self, ConnId};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -126,7 +125,7 @@ impl AsyncWrite for ClientEnd {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         ends.from_client.extend(bytes);
-        while let Some(words) = resp::take(&mut ends.from_client) {
+        while let Some(words) = wire::take(&mut ends.from_client) {
             say(self.0.conn, Said::Command(words));
         }
         Poll::Ready(Ok(bytes.len()))

@@ -1,9 +1,8 @@
 //! Users of locks at a majority of several servers: the crate `kvlock-quorum`.
 
-use super::resp;
 use crate::judge::{Belief, Believer};
 use crate::sim::Sim;
-use crate::wire::{ClientId, Key};
+use crate::wire::{ClientId, Key, key_name};
 use kvlock_quorum::{Client, Error, Quorum, QuorumGuard, QuorumLock};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -67,7 +66,7 @@ impl Me {
         let key = sim.below(sim.plan.keys as u64) as Key;
         let half = sim.plan.lease_ms / 2;
         let lease = Duration::from_millis(half + sim.below(half));
-        let lock = quorum.lock(resp::key_name(key));
+        let lock = quorum.lock(key_name(key));
         let lock = if sim.percent(25) { lock.fixed_lease(lease) } else { lock.lease(lease) };
         let Ok(Some(guard)) = self.acquire(&lock).await else { return };
         let token = guard.token().value();

@@ -1,21 +1,30 @@
 //! What a server owes to sessions, counted apart from the core: who waits through which, which
 //! outcomes were not told yet, which sessions are away or over, and what is bound to them.
 
-use super::key_of;
 use crate::judge::Rule;
+use crate::redis::Reply;
 use crate::sim::Sim;
-use crate::wire::{ConnId, Key, Owner};
-use kvlock_core::{Ending, Now, Outcome, SessionName};
+use crate::wire::{ConnId, Owner, Place, key_of};
+use kvlock_core::{Now, SessionName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much later than its ttl a session may end, in milliseconds: timers, and a server that stood still.
 const LATE: u64 = 6_000;
 
-/// A place in line, or what came of it.
-type Place = (Key, Owner);
-
-/// What became of a wait, by its number in its session.
-type Told = (u64, Outcome);
+/// What became of a wait, as its session is told: the number that this has there, the place, and a grant's
+/// token.
+fn outcome(entry: &Reply) -> Option<(u64, Place, Option<u64>)> {
+    let Reply::List(entry) = entry else { return None };
+    let [Reply::Number(seq), _, Reply::Bytes(key), Reply::Bytes(owner), ending @ ..] = &entry[..]
+    else {
+        return None;
+    };
+    let token = match ending {
+        [Reply::Word("granted"), Reply::Number(token), ..] => Some(*token),
+        _ => None,
+    };
+    Some((*seq, (key_of(key)?, Owner::read(owner)?), token))
+}
 
 #[derive(Debug, Default)]
 struct Session {
@@ -31,7 +40,7 @@ struct Session {
     acknowledged: u64,
     /// The same, or the last that was sent over this connection.
     from: u64,
-    told: BTreeMap<u64, Outcome>,
+    told: BTreeMap<u64, Reply>,
     owed: Vec<Place>,
 }
 
@@ -63,6 +72,8 @@ pub(super) struct Ledger {
     in_line: BTreeMap<Place, InLine>,
     last: u64,
     bonds: BTreeMap<Place, Bond>,
+    /// Grants that were bound once.
+    bound: BTreeSet<(Owner, u64)>,
     /// Grants that were written to a connection.
     heard: BTreeSet<(Owner, u64)>,
 }
@@ -127,15 +138,20 @@ impl Ledger {
     }
 
     /// Who came before: it may be passed over only if its session is away or over.
-    pub(super) fn is_before(&self, place: Place, now: Now) -> Option<Place> {
-        let number = self.in_line.get(&place)?.number;
+    pub(super) fn is_before(
+        &self,
+        place: Place,
+        stays: impl Fn(Place) -> bool,
+        now: Now,
+    ) -> Option<Place> {
+        let number = self.in_line.get(&place).map_or(u64::MAX, |line| line.number);
         let is_passed_over = |line: &InLine| {
             let session = self.sessions.get(&line.session);
             session.is_some_and(|session| session.away || session.is_over(now))
         };
         let mut lines = self.in_line.iter();
-        let before = lines.find(|((key, _), line)| {
-            *key == place.0 && line.number < number && !is_passed_over(line)
+        let before = lines.find(|(other, line)| {
+            other.0 == place.0 && line.number < number && !is_passed_over(line) && stays(**other)
         });
         before.map(|(place, _)| *place)
     }
@@ -158,16 +174,19 @@ impl Ledger {
     }
 
     /// A reader is told that: all that came since, each once.
-    pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Told], now: Now) {
+    pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Reply], now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let mut wrong = None;
-        for (seq, told) in told {
+        for told in told {
             session.from += 1;
-            let place = (key_of(&told.key), Owner::read(&told.owner));
-            if *seq != session.from {
+            let Some((seq, place, _)) = outcome(told) else {
+                wrong = Some(format!("{told:?} is told"));
+                continue;
+            };
+            if seq != session.from {
                 wrong = Some(format!("{told:?} is told instead of {}", session.from));
             }
-            match session.told.get(seq) {
+            match session.told.get(&seq) {
                 Some(before) if before == told => continue,
                 Some(before) => wrong = Some(format!("{told:?} was {before:?} before")),
                 None => match session.owed.iter().position(|owed| *owed == place) {
@@ -178,7 +197,7 @@ impl Ledger {
                 },
             }
             sim.judge.borrow_mut().counts.outcomes += 1;
-            session.told.insert(*seq, told.clone());
+            session.told.insert(seq, told.clone());
         }
         if told.is_empty() && !session.owed.is_empty() {
             wrong = Some(format!("nothing is told of {:?}", session.owed));
@@ -191,11 +210,14 @@ impl Ledger {
     }
 
     /// What is told was written to a connection: its client may rely on it.
-    pub(super) fn heard(&mut self, told: &[Told]) {
-        self.heard.extend(told.iter().filter_map(|(_, told)| {
-            let Ending::Granted(granted) = &told.ending else { return None };
-            Some((Owner::read(&told.owner), granted.token.value()))
-        }));
+    pub(super) fn heard(&mut self, reply: &Reply) {
+        let Reply::List(reply) = reply else { return };
+        let Some(Reply::List(told)) = reply.get(1) else { return };
+        self.heard.extend(
+            told.iter()
+                .filter_map(outcome)
+                .filter_map(|(_, (_, owner), token)| Some((owner, token?))),
+        );
     }
 
     pub(super) fn has_heard(&self, owner: Owner, token: u64) -> bool {
@@ -214,6 +236,11 @@ impl Ledger {
 
     pub(super) fn bind(&mut self, place: Place, session: SessionName, token: u64) {
         self.bonds.insert(place, Bond { session, token, late: 0 });
+        self.bound.insert((place.1, token));
+    }
+
+    pub(super) fn was_bound(&self, owner: Owner, token: u64) -> bool {
+        self.bound.contains(&(owner, token))
     }
 
     /// What is bound to sessions that are over goes with them, unless nothing may be written just

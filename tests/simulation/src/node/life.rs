@@ -1,10 +1,12 @@
-//! How a server begins, ends, and takes over: `module/src/module.rs`.
+//! How a server begins, ends, and takes over.
 
-use super::Server;
-use crate::keyspace::Keyspace;
+use super::Node;
+use super::ledger::Ledger;
+use crate::module::Module;
+use crate::redis::{Keyspace, ServerEvent};
+use crate::server;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
-use kvlock_core::{Millis, Table};
 
 /// What a server knows when it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,16 +17,24 @@ pub(crate) enum Memory {
     Nothing,
 }
 
-impl Server {
+impl Node {
     /// It begins to serve as the primary. Whether it may have forgotten something is known.
     pub(crate) fn begins(&mut self, sim: &Sim, doubtful: bool) {
-        let now = self.at(sim);
-        self.table.set_quarantine(Millis(sim.plan.quarantine_ms), now);
-        if doubtful {
-            self.table.begin_quarantine(now);
-        }
+        self.host.keeps_grants = !doubtful;
+        let quarantine_ms = sim.plan.quarantine_ms.cast_signed();
+        self.call(sim, (None, None), |ctx| {
+            Module::load(ctx);
+            for spec in Module::CONFIGS {
+                let is_quarantine = spec.name == c"quarantine-ms";
+                let value = if is_quarantine { quarantine_ms } else { spec.default };
+                server::with(|server| (spec.set)(server, value));
+            }
+            Module::loaded(ctx);
+        });
+        // Whoever was parked before is gone.
+        self.host.answers.clear();
+        self.wind(sim);
         self.rounds += 1;
-        self.round_unix_us = now.unix_us;
         sim.next_round(self);
     }
 
@@ -32,14 +42,11 @@ impl Server {
     pub(crate) fn dies(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} dies", self.id));
         self.up = false;
-        self.timer = None;
+        (self.host.timer, self.wound) = (None, None);
+        self.host.tells_of_turns = false;
         self.timers += 1;
         self.rounds += 1;
-        self.ledger = super::Ledger::default();
-        self.readers.clear();
-        self.freed.clear();
-        self.table = Table::new(super::LIMITS);
-        self.lost.clear();
+        self.ledger = Ledger::default();
         self.lines.clear();
         self.postponed.clear();
         self.unconfirmed.clear();
@@ -60,15 +67,13 @@ impl Server {
     /// It runs again, with what it remembers.
     pub(crate) fn comes_back(&mut self, sim: &Sim, memory: Memory) {
         sim.log(|| format!("server {} is back with {memory:?}", self.id));
-        let keys = sim.plan.keys;
-        self.data = match memory {
-            Memory::Everything => std::mem::replace(&mut self.data, Keyspace::new(keys)),
-            Memory::Disk => self.on_disk.clone(),
-            Memory::Nothing => Keyspace::new(keys),
-        };
-        self.on_disk = self.data.clone();
+        match memory {
+            Memory::Everything => {}
+            Memory::Disk => self.host.keys.clone_from(&self.on_disk),
+            Memory::Nothing => self.host.keys = Keyspace::new(),
+        }
+        self.on_disk.clone_from(&self.host.keys);
         self.forgets_tokens(sim);
-        self.floors = super::Floors::new(self.at(sim));
         self.up = true;
         self.good = 0;
         self.synced = false;
@@ -86,7 +91,7 @@ impl Server {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;
         let took_over = sim.generations.get() > 0;
-        if self.data.floor == 0 && (ahead || took_over) && sim.has(Safeguard::DataOutlivesTokens) {
+        if self.floor() == 0 && (ahead || took_over) && sim.has(Safeguard::DataOutlivesTokens) {
             judge.promises_tokens = false;
         }
     }
@@ -94,17 +99,13 @@ impl Server {
     /// It takes over.
     pub(crate) fn promoted(&mut self, sim: &Sim) {
         sim.log(|| format!("server {} is the primary now", self.id));
-        let now = self.at(sim);
         self.primary = true;
         self.follows = None;
-        self.floors.forget();
-        self.floors.promoted(now);
         self.good = 0;
         self.generation = sim.next_generation();
         sim.latest.set(self.id);
         sim.judge.borrow_mut().counts.promotions += 1;
-        self.table.begin_quarantine(now);
-        self.plan(sim, now);
+        self.turn(sim, |server| server.tell(sim, ServerEvent::BecamePrimary));
     }
 
     /// It is the primary no more.
@@ -113,24 +114,17 @@ impl Server {
             return;
         }
         sim.log(|| format!("server {} is deposed", self.id));
-        let now = self.at(sim);
         self.primary = false;
-        self.floors.forget();
-        self.table.lift_quarantine();
-        for lost in std::mem::take(&mut self.lost) {
-            self.table.delivered(super::named(lost.key), lost.id, lost.owner.bytes(), lost.token);
-        }
-        // What is bound is left to its lease, and the sessions end.
-        self.table.forget_all_bound();
-        if sim.has(Safeguard::DismissDeposed) {
-            self.table.end_all_sessions();
-            self.settle_places();
-            self.ledger.end_all();
-        }
         self.forgets_followers();
-        self.dismiss_unconfirmed(sim);
-        self.plan(sim, now);
-        self.check(sim);
+        self.turn(sim, |server| {
+            if sim.has(Safeguard::DismissDeposed) {
+                server.tell(sim, ServerEvent::BecameReplica);
+                server.ledger.end_all();
+            } else {
+                server.module.primary = false;
+            }
+            server.dismiss_unconfirmed(sim);
+        });
     }
 }
 

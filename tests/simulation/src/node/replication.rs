@@ -5,10 +5,10 @@
 //! than so many seconds, in whole seconds of the clock, and counts them once a second
 //! (`refreshGoodSlavesCount` in `replication.c`).
 
-use super::Server;
-use crate::keyspace::{Effect, Keyspace};
+use super::Node;
+use crate::redis::{Changed, Keyspace, Reply, ServerEvent};
 use crate::sim::{AtServer, Event, Sim};
-use crate::wire::{CallId, ConnId, Reply, ServerId, UNBLOCKED};
+use crate::wire::{CallId, ConnId, ServerId};
 use kvlock_core::Now;
 
 /// A replica, as its primary sees it.
@@ -35,10 +35,9 @@ pub(crate) struct Unconfirmed {
     pub(super) wanted: usize,
 }
 
-impl Server {
+impl Node {
     /// Tells the replicas of a change.
-    pub(super) fn replicate(&mut self, sim: &Sim, effect: Effect) {
-        self.is_forbidden(sim);
+    pub(super) fn replicate(&mut self, sim: &Sim, changed: &Changed) {
         self.offset += 1;
         for (to, follower) in &mut self.followers {
             if follower.cut {
@@ -46,8 +45,8 @@ impl Server {
             }
             follower.next = (sim.now() + sim.delay()).max(follower.next + 1);
             let (from, to, link, offset) = (self.id, *to, follower.link, self.offset);
-            let effect = effect.clone();
-            let copy = AtServer::Copy { from, link, offset, effect };
+            let changed = changed.clone();
+            let copy = AtServer::Copy { from, link, offset, changed };
             sim.at(follower.next, Event::At(to, copy));
         }
     }
@@ -61,8 +60,8 @@ impl Server {
         self.followers.insert(replica.id, follower);
         replica.follows = Some((self.id, link));
         let (from, to, offset) = (self.id, replica.id, self.offset);
-        let data = Box::new(self.data.clone());
-        sim.at(next, Event::At(to, AtServer::Sync { from, link, offset, data }));
+        let keys = self.host.keys.clone();
+        sim.at(next, Event::At(to, AtServer::Sync { from, link, offset, keys }));
     }
 
     /// What is on its way to a replica is lost, and nothing more gets there.
@@ -84,17 +83,24 @@ impl Server {
         self.count_good(now);
     }
 
-    pub(super) fn copy(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, effect: Effect) {
-        if self.up && self.follows == Some(over) && self.synced {
-            self.data.apply(effect);
+    pub(super) fn copy(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, changed: Changed) {
+        if self.follows == Some(over) && self.synced {
+            let Changed { name, after, .. } = changed;
+            if let Some(entry) = after {
+                self.host.keys.insert(name.clone(), entry);
+            } else {
+                self.host.keys.remove(&name);
+            }
+            self.key_event(sim, &name, false);
             self.copied = offset;
             self.acknowledge(sim, over.0, over.1);
         }
     }
 
-    pub(super) fn sync(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, data: Keyspace) {
-        if self.up && self.follows == Some(over) {
-            self.data = data;
+    pub(super) fn sync(&mut self, sim: &Sim, over: (ServerId, u64), offset: u64, keys: Keyspace) {
+        if self.follows == Some(over) {
+            self.host.keys = keys;
+            self.tell(sim, ServerEvent::Loaded);
             self.copied = offset;
             self.synced = true;
             self.acknowledge(sim, over.0, over.1);
@@ -109,7 +115,7 @@ impl Server {
     pub(super) fn acknowledged(&mut self, sim: &Sim, from: ServerId, link: u64, offset: u64) {
         let now = self.at(sim);
         let Some(follower) = self.followers.get_mut(&from) else { return };
-        if !self.up || follower.link != link || follower.cut {
+        if follower.link != link || follower.cut {
             return;
         }
         let first = !std::mem::replace(&mut follower.online, true);
@@ -130,11 +136,6 @@ impl Server {
         all.filter(|follower| follower.online && follower.has >= offset).count()
     }
 
-    /// How many replicas `ROLE` tells of.
-    pub(super) fn online(&self) -> usize {
-        self.have(0)
-    }
-
     pub(super) fn hold_up(&mut self, sim: &Sim, it: Unconfirmed, timeout_ms: u64) {
         self.last_unconfirmed += 1;
         let number = self.last_unconfirmed;
@@ -145,8 +146,8 @@ impl Server {
 
     /// Those who wait are answered: enough replicas have it, or the time is over.
     pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
-        if let Some(it) = self.unconfirmed.remove(&number).filter(|_| self.up) {
-            sim.answer(it.conn, it.call, Reply::Int(self.have(it.offset) as u64));
+        if let Some(it) = self.unconfirmed.remove(&number) {
+            sim.answer(it.conn, it.call, Reply::Number(self.have(it.offset) as u64));
             self.goes_on(sim, it.conn);
         }
     }
@@ -154,7 +155,11 @@ impl Server {
     /// Those who wait for replicas hear that this server has none any more.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
-            sim.answer(it.conn, it.call, Reply::Error(UNBLOCKED));
+            sim.answer(
+                it.conn,
+                it.call,
+                Reply::error(c"UNBLOCKED this server has become a replica"),
+            );
             self.goes_on(sim, it.conn);
         }
     }

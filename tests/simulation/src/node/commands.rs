@@ -1,0 +1,243 @@
+//! Commands, and what the server itself does before and after them.
+
+use super::Node;
+use super::replication::Unconfirmed;
+use crate::judge::Rule;
+use crate::module::Module;
+use crate::net::End;
+use crate::redis::{self, Answer, NO_REPLICAS, Reply};
+use crate::settings::Safeguard;
+use crate::sim::Sim;
+use crate::wire::{self, CallId, ConnId, Request};
+
+const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
+
+impl Node {
+    /// A request has come. It is carried out when those before it on its connection are, and
+    /// writes are not paused.
+    pub(super) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
+        let pauses = self.is_paused(sim) && request.writes();
+        let line = self.lines.entry(conn).or_default();
+        if line.held_up {
+            return line.waiting.push_back((call, request));
+        }
+        if pauses {
+            line.held_up = true;
+            line.waiting.push_front((call, request));
+            return self.postponed.push(conn);
+        }
+        if let Some(reply) = self.execute(sim, conn, call, request) {
+            sim.answer(conn, call, reply);
+        }
+    }
+
+    /// What held up a connection has been answered.
+    pub(super) fn goes_on(&mut self, sim: &Sim, conn: ConnId) {
+        loop {
+            let Some(line) = self.lines.get_mut(&conn) else { return };
+            line.held_up = false;
+            let Some((call, request)) = line.waiting.pop_front() else { return };
+            self.arrives(sim, conn, call, request);
+            if self.lines.get(&conn).is_some_and(|line| line.held_up) {
+                return;
+            }
+        }
+    }
+
+    /// If the time of a pause is over, who was held up by it goes on.
+    pub(super) fn unpause(&mut self, sim: &Sim) {
+        if self.paused.is_none() || self.is_paused(sim) {
+            return;
+        }
+        self.paused = None;
+        for conn in std::mem::take(&mut self.postponed) {
+            self.goes_on(sim, conn);
+        }
+    }
+
+    /// Carries a request out. `None`: it is answered later.
+    fn execute(
+        &mut self,
+        sim: &Sim,
+        conn: ConnId,
+        call: CallId,
+        request: Request,
+    ) -> Option<Reply> {
+        if !self.primary && request.writes() {
+            return Some(READ_ONLY);
+        }
+        if self.lacks_replicas(sim) && request.writes() {
+            return Some(Reply::error(NO_REPLICAS));
+        }
+        let reply = match request.name() {
+            b"ROLE" => self.role(),
+            b"WAIT" => return self.confirm(sim, (conn, call), &request),
+            b"INFO" => Reply::Bytes(format!("run_id:{}\r\n", self.id).into()),
+            b"CLIENT" | b"HELLO" | b"PING" | b"SELECT" => wire::OK,
+            _ => {
+                let asks = (Some(conn), request.place());
+                let reply = self.call(sim, asks, |ctx| redis::call(ctx, request.words()));
+                self.begins_to_read(sim, conn, &request, &reply);
+                if reply == Reply::Later {
+                    let line = self.lines.entry(conn).or_default();
+                    line.held_up = true;
+                    line.parked = Some((call, request));
+                    return None;
+                }
+                let is_dropped = self.is_dropped(sim, conn) && request.name() == b"SESSION.NEXT";
+                self.notes(sim, conn, &request, &reply, is_dropped);
+                reply
+            }
+        };
+        if let Some(line) = self.lines.get_mut(&conn) {
+            line.offset = self.offset;
+        }
+        Some(reply)
+    }
+
+    /// Whether the client of a connection is gone, and the server hears of it when it writes an answer.
+    fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
+        !sim.net.borrow().is_open(conn, End::Client) && sim.percent(50)
+    }
+
+    /// What a parked client is answered is written, unless it is gone.
+    pub(super) fn answers_parked(&mut self, sim: &Sim, conn: ConnId, answer: Option<Answer>) {
+        let line = self.lines.get_mut(&conn);
+        let Some((call, request)) = line.and_then(|line| line.parked.take()) else {
+            return self.is_lost(sim, answer);
+        };
+        let is_dropped = self.is_dropped(sim, conn);
+        if is_dropped && sim.percent(50) {
+            self.is_lost(sim, answer);
+            return self.gone(sim, conn);
+        }
+        let Some(Answer { reply, note }) = answer else {
+            return sim.answer(conn, call, Reply::error(c"ERR let go without an answer"));
+        };
+        let nobody = (None, None);
+        let reply = reply.unwrap_or_else(|| self.call(sim, nobody, |_| Module::reply_now(&note)));
+        self.call(sim, nobody, |ctx| Module::answer_written(ctx, note));
+        self.notes(sim, conn, &request, &reply, is_dropped);
+        sim.answer(conn, call, reply);
+        self.goes_on(sim, conn);
+    }
+
+    fn is_lost(&mut self, sim: &Sim, answer: Option<Answer>) {
+        if let Some(Answer { note, .. }) = answer {
+            self.call(sim, (None, None), |ctx| Module::answer_lost(ctx, note));
+        }
+    }
+
+    /// Takes note of what a request was answered, which is all that is promised. It is not sent if the client
+    /// was condemned in this turn.
+    fn notes(
+        &mut self,
+        sim: &Sim,
+        conn: ConnId,
+        request: &Request,
+        reply: &Reply,
+        is_dropped: bool,
+    ) {
+        self.take_note(sim, conn, request, reply);
+        if is_dropped {
+            self.host.drops_replies = true;
+            self.gone(sim, conn);
+            self.host.drops_replies = false;
+        } else {
+            self.ledger.heard(reply);
+        }
+    }
+
+    fn begins_to_read(&mut self, sim: &Sim, conn: ConnId, request: &Request, reply: &Reply) {
+        let now = self.at(sim);
+        if let (b"SESSION.NEXT", Reply::Later | Reply::List(_), Some(session)) =
+            (request.name(), reply, request.session())
+        {
+            self.ledger.uses(sim, &session, now);
+            self.ledger.reads(&session, conn, request.number(2), now);
+        }
+    }
+
+    fn take_note(&mut self, sim: &Sim, conn: ConnId, request: &Request, reply: &Reply) {
+        let now = self.at(sim);
+        let (place, session) = (request.place(), request.session());
+        if let (Reply::Pair(token, holds), Some(place)) = (reply, place) {
+            if request.holds.is_some_and(|said| said != *holds) {
+                let text = format!("{request:?} is held {holds} times");
+                sim.judge.borrow_mut().fail(Rule::Holds, text);
+            }
+            if let Some(session) = session.filter(|_| request.name() == b"LOCK.ACQUIRE") {
+                self.ledger.bind(place, session, *token);
+                sim.judge.borrow_mut().counts.bound += 1;
+            }
+        }
+        if let (b"LOCK.ACQUIRE" | b"LOCK.WAIT", Reply::Pair(..) | Reply::List(_), Some(session)) =
+            (request.name(), reply, session)
+        {
+            self.ledger.uses(sim, &session, now);
+        }
+        match (request.name(), reply) {
+            (b"LOCK.WAIT", Reply::List(_)) => {
+                if let (Some(place), Some(session)) = (place, session) {
+                    self.ledger.queued(place, session);
+                }
+            }
+            (b"LOCK.RENEW", Reply::Number(_)) => {
+                sim.judge.borrow_mut().counts.renewed += 1;
+                let again = place.is_some_and(|place| !self.renewed.insert(place));
+                self.lines.entry(conn).or_default().renews_again = again;
+            }
+            (b"LOCK.CANCEL", Reply::Number(there)) => {
+                sim.judge.borrow_mut().counts.cancelled += there;
+            }
+            (b"SESSION.OPEN", Reply::List(said)) => {
+                if let [Reply::Bytes(name), _] = &said[..] {
+                    let name = name[..].try_into().expect("the name of a session");
+                    self.ledger.opened(name, request.number(1), now);
+                }
+            }
+            (b"SESSION.CLOSE", Reply::Number(1)) => {
+                session.iter().for_each(|session| self.ledger.closed(session));
+            }
+            (b"SESSION.NEXT", Reply::List(said)) => {
+                if let ([_, Reply::List(told)], Some(session)) = (&said[..], session) {
+                    self.ledger.tells(sim, &session, told, now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `ROLE`: of replicas, how many they are.
+    fn role(&self) -> Reply {
+        let followers = if self.primary { self.have(0) as u64 } else { 0 };
+        let role = Reply::Word(if self.primary { "master" } else { "slave" });
+        let followers = Reply::List((0..followers).map(Reply::Number).collect());
+        Reply::List(vec![role, Reply::Number(0), followers])
+    }
+
+    /// `WAIT`: how many replicas have everything that came over that connection.
+    fn confirm(
+        &mut self,
+        sim: &Sim,
+        (conn, call): (ConnId, CallId),
+        request: &Request,
+    ) -> Option<Reply> {
+        if !self.primary {
+            return Some(Reply::error(c"ERR WAIT cannot be used with replica instances"));
+        }
+        let wanted = request.number(1) as usize;
+        let line = self.lines.entry(conn).or_default();
+        if line.renews_again && !sim.has(Safeguard::RenewalsConfirm) {
+            return Some(Reply::Number(wanted as u64));
+        }
+        let waiting = Unconfirmed { conn, call, offset: line.offset, wanted };
+        let have = self.have(waiting.offset);
+        if have >= wanted {
+            return Some(Reply::Number(have as u64));
+        }
+        self.lines.entry(conn).or_default().held_up = true;
+        self.hold_up(sim, waiting, request.number(2));
+        None
+    }
+}

@@ -1,0 +1,339 @@
+//! A server: the module as it is, and around it what a real server does.
+
+mod commands;
+mod ledger;
+mod life;
+mod replication;
+mod watch;
+
+use crate::clock::{MS, Rate, ServerClock};
+use crate::judge::Rule;
+use crate::module::Module;
+use crate::net::End;
+use crate::redis::{Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
+use crate::server;
+use crate::settings::Safeguard;
+use crate::sim::{AtServer, Event, Sim};
+use crate::wire::{CallId, ConnId, Owner, Place, Request, ServerId, key_name};
+use kvlock_core::{KeyRef, Now};
+use ledger::Ledger;
+pub(crate) use life::Memory;
+use replication::{Follower, Unconfirmed};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What came over a connection and is not carried out yet.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<(CallId, Request)>,
+    /// A `WAIT` is not answered yet, or the client is parked, or writes are paused.
+    held_up: bool,
+    /// What the client is parked with.
+    parked: Option<(CallId, Request)>,
+    /// What was written when something was carried out for it last.
+    offset: u64,
+    /// The last renewal was not the first of its grant.
+    renews_again: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: ServerId,
+    pub(crate) clock: ServerClock,
+    pub(crate) up: bool,
+    pub(crate) primary: bool,
+    /// Which primary of its line it became last.
+    pub(crate) generation: u64,
+    host: Host,
+    module: server::Server,
+    /// What of its keys is on the disk.
+    on_disk: Keyspace,
+    /// Until when writes are paused, by the true clock; none if they are not.
+    pub(crate) paused: Option<u64>,
+    ledger: Ledger,
+    lines: BTreeMap<ConnId, Line>,
+    /// Grants that were renewed.
+    renewed: BTreeSet<Place>,
+    /// Held up since writes are paused.
+    postponed: Vec<ConnId>,
+    /// When the timer of the module is to fire, and which setting of it that is.
+    wound: Option<u64>,
+    timers: u64,
+    rounds: u64,
+    /// As a primary.
+    followers: BTreeMap<ServerId, Follower>,
+    offset: u64,
+    unconfirmed: BTreeMap<u64, Unconfirmed>,
+    last_unconfirmed: u64,
+    good: usize,
+    /// As a replica: whom it follows over which link, and whether it has got everything once.
+    pub(crate) follows: Option<(ServerId, u64)>,
+    pub(crate) synced: bool,
+    copied: u64,
+}
+
+impl Node {
+    pub(crate) fn new(id: ServerId, rate: Rate, ahead_us: i64) -> Self {
+        let nobody = Ctx::of(None);
+        // Some state has to be there to change places with.
+        Module::load(&nobody);
+        Self {
+            id,
+            clock: ServerClock { rate, ahead_us },
+            up: true,
+            primary: false,
+            generation: 0,
+            // Names of sessions begin with the server.
+            host: Host { digits: id as u64 * 1_000_000_000, ..Host::default() },
+            module: server::Server::new(&nobody),
+            on_disk: Keyspace::new(),
+            paused: None,
+            ledger: Ledger::default(),
+            lines: BTreeMap::new(),
+            renewed: BTreeSet::new(),
+            postponed: Vec::new(),
+            wound: None,
+            timers: 0,
+            rounds: 0,
+            followers: BTreeMap::new(),
+            offset: 0,
+            unconfirmed: BTreeMap::new(),
+            last_unconfirmed: 0,
+            good: 0,
+            follows: None,
+            synced: false,
+            copied: 0,
+        }
+    }
+
+    pub(crate) fn at(&self, sim: &Sim) -> Now {
+        self.clock.at(sim.now())
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.module.table.waiters()
+    }
+
+    /// Whether sessions were told all that they are to be told.
+    pub(crate) fn owes_nothing(&self, sim: &Sim) -> bool {
+        self.ledger.owed(self.at(sim)) == 0
+    }
+
+    fn is_paused(&self, sim: &Sim) -> bool {
+        self.paused.is_some_and(|until| sim.now() < until)
+    }
+
+    /// Calls the module for a client or for nobody. What it has written is passed on; `of` is the owner who
+    /// has asked for it.
+    fn call<R>(
+        &mut self,
+        sim: &Sim,
+        (client, of): (Option<ConnId>, Option<Place>),
+        work: impl FnOnce(&Ctx<'_>) -> R,
+    ) -> R {
+        self.host.now = self.at(sim);
+        self.host.primary = self.primary;
+        self.host.paused = self.is_paused(sim);
+        self.host.lacks_replicas = self.lacks_replicas(sim);
+        self.change_places();
+        let result = work(&Ctx::of(client.map(|client| client as u64)));
+        self.change_places();
+        for changed in std::mem::take(&mut self.host.changed) {
+            self.watch(sim, &changed, of);
+            self.replicate(sim, &changed);
+        }
+        self.settle_places();
+        result
+    }
+
+    /// The module finds itself in this server, or in none.
+    fn change_places(&mut self) {
+        here(|host| std::mem::swap(host, &mut self.host));
+        server::with(|state| std::mem::swap(state, &mut self.module));
+    }
+
+    /// The server tells the module of something.
+    fn tell(&mut self, sim: &Sim, event: ServerEvent) {
+        self.call(sim, (None, None), |ctx| Module::server_event(ctx, event));
+    }
+
+    /// A turn of the event loop: something happens, and what is to be answered then is written.
+    fn turn(&mut self, sim: &Sim, happens: impl FnOnce(&mut Self)) {
+        if self.host.tells_of_turns {
+            self.tell(sim, ServerEvent::TurnBegan);
+        }
+        happens(self);
+        while let Some((Handle(client), answer)) = self.host.answers.pop_front() {
+            self.answers_parked(sim, client as ConnId, answer);
+        }
+        self.wind(sim);
+        self.check(sim);
+    }
+
+    /// What stands in the tables must fit together, after everything that happens.
+    fn check(&self, sim: &Sim) {
+        let mut judge = sim.judge.borrow_mut();
+        let (waiting, table) = (self.ledger.waiting(), self.waiting());
+        if waiting != table {
+            let text = format!("server {}: {waiting} wait, {table} in line", self.id);
+            judge.fail(Rule::Waiters, text);
+        }
+        for grant in &self.module.lost {
+            let owner = Owner::read(&grant.owner);
+            if owner.is_some_and(|owner| self.ledger.has_heard(owner, grant.token.value())) {
+                judge.fail(
+                    Rule::Sessions,
+                    format!("{owner:?} was told of {grant:?}, which is to be taken back"),
+                );
+            }
+        }
+        // What is planted in the core must be seen from outside.
+        let looks = sim.plan.off.and_then(Safeguard::planted).is_none();
+        if looks && let Err(text) = self.module.table.check() {
+            judge.fail(Rule::Table, text);
+        }
+    }
+
+    /// Who waited through a session and left the line is not answered: its session is told.
+    fn settle_places(&mut self) {
+        let module = &self.module;
+        self.ledger.left(|place| waits(module, place));
+    }
+
+    /// Has the timer fire when the wall clock is there, as it runs now.
+    fn wind(&mut self, sim: &Sim) {
+        if self.host.timer == self.wound {
+            return;
+        }
+        self.wound = self.host.timer;
+        self.timers += 1;
+        if let Some(due) = self.wound {
+            let left = due.saturating_sub(self.at(sim).unix_us);
+            let at = sim.now().saturating_add(self.clock.rate.takes(left));
+            sim.at(at, Event::At(self.id, AtServer::Timer(self.timers)));
+        }
+    }
+
+    /// Somebody sets the date.
+    pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
+        // A lease that was over and runs again, because the date goes back, is bound no more.
+        self.look_at_bonds(sim);
+        self.clock.ahead_us += by_us;
+        self.wound = None;
+        self.wind(sim);
+    }
+
+    fn look_at_bonds(&mut self, sim: &Sim) {
+        let now = self.at(sim);
+        let may_write = self.primary && !self.is_paused(sim) && !self.lacks_replicas(sim);
+        let keys = &self.host.keys;
+        self.ledger.look_at_bonds(
+            sim,
+            |place, token| watch::holds(keys, place, token, now),
+            may_write,
+            now,
+        );
+    }
+
+    /// The regular round: what is over is deleted, and the module has its own.
+    fn round(&mut self, sim: &Sim) {
+        let now = self.at(sim);
+        if self.primary && !self.is_paused(sim) {
+            let is_over = |until: Option<u64>| until.is_some_and(|until| until < now.unix().0);
+            let all = self.host.keys.iter().filter(|(_, entry)| is_over(entry.until));
+            let over: Vec<_> = all.map(|(name, _)| name.clone()).collect();
+            for name in over {
+                self.call(sim, (None, None), |_| here(|host| host.expires(&name)));
+                self.key_event(sim, &name, true);
+            }
+        }
+        self.look_at_bonds(sim);
+        self.tell(sim, ServerEvent::Cron);
+        self.on_disk = self.host.keys.clone();
+        self.count_good(now);
+        if let Some((from, link)) = self.follows.filter(|_| self.synced) {
+            self.acknowledge(sim, from, link);
+        }
+    }
+
+    fn key_event(&mut self, sim: &Sim, key: &[u8], expired: bool) {
+        self.call(sim, (None, None), |ctx| {
+            if Module::wants_key_event(key) {
+                Module::key_event(ctx, KeyEvent { db: 0, key, expired });
+            }
+        });
+    }
+
+    /// A client's connection is gone.
+    fn gone(&mut self, sim: &Sim, conn: ConnId) {
+        sim.net.borrow_mut().server_closes(conn);
+        let line = self.lines.remove(&conn).unwrap_or_default();
+        self.unconfirmed.retain(|_, waiting| waiting.conn != conn);
+        self.call(sim, (None, None), |ctx| {
+            if line.parked.is_some() {
+                Module::client_gone(ctx, Handle(conn as u64));
+            }
+            Module::server_event(ctx, ServerEvent::ClientClosed(conn as u64));
+        });
+        self.ledger.gone(conn, self.at(sim));
+    }
+}
+
+/// Whether somebody is in line in the eyes of the module.
+fn waits(module: &server::Server, (key, owner): Place) -> bool {
+    module.table.waits_for(KeyRef::lock(0, key_name(key).as_bytes()), &owner.text())
+}
+
+impl Sim {
+    pub(crate) fn server_is_up(&self, server: ServerId) -> bool {
+        self.servers.borrow()[server].up
+    }
+
+    /// Lets something happen at a server.
+    pub(crate) fn happen_at_server(&self, server: ServerId, event: AtServer) {
+        let server = &mut self.servers.borrow_mut()[server];
+        if !server.up {
+            return;
+        }
+        match event {
+            AtServer::Arrive { conn, call, request } => {
+                if self.net.borrow().lets_in(conn, self.now()) {
+                    server.turn(self, |server| {
+                        server.unpause(self);
+                        server.arrives(self, conn, call, request);
+                    });
+                }
+            }
+            AtServer::Gone(conn) => {
+                if self.net.borrow().is_open(conn, End::Server) {
+                    server.turn(self, |server| server.gone(self, conn));
+                }
+            }
+            AtServer::Timer(number) if server.timers == number => {
+                server.wound = None;
+                server.turn(self, |server| server.call(self, (None, None), Module::timer));
+            }
+            AtServer::Round(number) if server.rounds == number => {
+                server.turn(self, |server| server.round(self));
+                self.next_round(server);
+            }
+            AtServer::Timer(_) | AtServer::Round(_) => {}
+            AtServer::Overdue(number) => server.turn(self, |server| server.overdue(self, number)),
+            AtServer::Copy { from, link, offset, changed } => {
+                server.turn(self, |server| server.copy(self, (from, link), offset, changed));
+            }
+            AtServer::Sync { from, link, offset, keys } => {
+                server.turn(self, |server| server.sync(self, (from, link), offset, keys));
+            }
+            AtServer::Ack { from, link, offset } => {
+                server.turn(self, |server| server.acknowledged(self, from, link, offset));
+            }
+            AtServer::Unpause => server.turn(self, |server| server.unpause(self)),
+        }
+    }
+
+    /// The rounds of a real server come ten times a second; what is looked at here changes less.
+    pub(crate) fn next_round(&self, server: &Node) {
+        let event = AtServer::Round(server.rounds);
+        self.at(self.now() + 1_000 * MS, Event::At(server.id, event));
+    }
+}

@@ -1,0 +1,130 @@
+//! What the judge sees of each change of a lock: from outside, in the key.
+
+use super::Node;
+use crate::clock::MS;
+use crate::floor::FLOOR_PREFIX;
+use crate::judge::Rule;
+use crate::redis::{Changed, Entry, Keyspace, Stored};
+use crate::settings::{Safeguard, Scene};
+use crate::sim::Sim;
+use crate::wire::{Owner, Place, key_name, key_of};
+use kvlock_core::{MODE_FIELD, Mode, Now, Share, TOKEN_FIELD, Token};
+
+/// How far ahead of all tokens a floor used to be written.
+const AHEAD_US: u64 = 60_000 * MS;
+
+/// A lock, as anybody can read it.
+#[derive(Debug, Default)]
+struct Seen {
+    token: u64,
+    shared: bool,
+    /// Who holds or shares it, and whose time is not over.
+    holders: Vec<Owner>,
+}
+
+impl Seen {
+    fn of(entry: Option<&Entry>, now: Now) -> Self {
+        let now = now.unix();
+        let Some(entry) = entry.filter(|entry| entry.until.is_none_or(|until| until >= now.0))
+        else {
+            return Self::default();
+        };
+        let field =
+            |wanted| entry.fields().find(|(field, _)| *field == wanted).map(|(_, value)| value);
+        let token = field(TOKEN_FIELD).and_then(Token::read).map_or(0, |token| token.value());
+        let shared = field(MODE_FIELD).and_then(Mode::read) == Some(Mode::Shared);
+        let lives = |value| !shared || Share::read(value).is_some_and(|share| share.is_live(now));
+        let holders = entry.fields().filter(|(_, value)| lives(value));
+        let holders = holders.filter_map(|(owner, _)| Owner::read(owner)).collect();
+        Self { token, shared, holders }
+    }
+}
+
+/// Whether a place holds its lock, by that grant.
+pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) -> bool {
+    let seen = Seen::of(keys.get(key_name(key).as_bytes()), now);
+    seen.token == token && seen.holders.contains(&owner)
+}
+
+impl Node {
+    /// Nobody holds a lock here.
+    pub(crate) fn is_free(&self, sim: &Sim) -> bool {
+        let now = self.at(sim);
+        self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())
+    }
+
+    /// What tokens are reserved; 0 if none are.
+    pub(super) fn floor(&self) -> u64 {
+        let stored = self.host.keys.get(FLOOR_PREFIX).map(|entry| &entry.stored);
+        let Some(Stored::String(number)) = stored else { return 0 };
+        String::from_utf8_lossy(number).parse().unwrap_or(0)
+    }
+
+    /// A key was changed, because the owner `of` has asked for something, or nobody has.
+    pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: Option<Place>) {
+        if self.is_paused(sim) {
+            let text = format!("server {} wrote while writes were paused", self.id);
+            sim.judge.borrow_mut().fail(Rule::Forbidden, text);
+        }
+        let Some(key) = key_of(&changed.name) else { return self.floor_was_written(sim) };
+        let now = self.at(sim);
+        let (was, is) =
+            (Seen::of(changed.before.as_ref(), now), Seen::of(changed.after.as_ref(), now));
+        sim.log(|| format!("server {}: {key} is {is:?}", self.id));
+        let joined = is.holders.iter().filter(|owner| !was.holders.contains(owner));
+        let joined: Vec<_> = joined.copied().collect();
+        if is.token > 0 && (is.token != was.token || !is.shared && !joined.is_empty()) {
+            let line = if sim.plan.scene == Scene::Quorum { self.id } else { 0 };
+            sim.judge.borrow_mut().issued(line, self.generation, key, is.token);
+        }
+        for place in joined.into_iter().map(|owner| (key, owner)) {
+            sim.judge.borrow_mut().granted(self.generation, place.1, is.token);
+            self.is_granted(sim, place, of == Some(place));
+        }
+        let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
+        left.filter(|owner| of != Some((key, *owner)))
+            .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
+    }
+
+    /// Somebody was granted a lock, who waited unless it has just asked.
+    fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool) {
+        let mut judge = sim.judge.borrow_mut();
+        judge.counts.handed_off += u64::from(!asked);
+        if !asked && self.ledger.is_away(place) {
+            let text = format!("{place:?} was granted although its session is away");
+            judge.fail(Rule::Sessions, text);
+        }
+        if let Some(before) =
+            self.ledger.is_before(place, |other| super::waits(&self.module, other), self.at(sim))
+        {
+            judge.fail(Rule::Order, format!("{place:?} before {before:?}"));
+        }
+        self.ledger.leaves(place);
+    }
+
+    /// Somebody loses a lock that it did not give back: only what is bound to a session, or was not heard
+    /// of, may be taken.
+    fn is_taken(&self, sim: &Sim, place: Place, token: u64) {
+        let mut judge = sim.judge.borrow_mut();
+        if self.ledger.was_bound(place.1, token) {
+            judge.counts.bound_released += 1;
+            return;
+        }
+        judge.counts.taken_back += 1;
+        if self.ledger.has_heard(place.1, token) {
+            judge.fail(
+                Rule::Sessions,
+                format!("{place:?} was told of {token}, which is taken back"),
+            );
+        }
+    }
+
+    fn floor_was_written(&mut self, sim: &Sim) {
+        if sim.has(Safeguard::FloorsByClock) {
+            return;
+        }
+        let ahead = sim.judge.borrow().largest_token() + AHEAD_US;
+        let stored = Stored::String(ahead.max(self.floor()).to_string().into_bytes());
+        self.host.keys.insert(FLOOR_PREFIX.to_vec(), Entry { stored, until: None });
+    }
+}

@@ -1,0 +1,192 @@
+//! A server as the module sees it while it is called.
+
+use super::key::{Changed, Keyspace};
+use super::{Arg, Handle, Text, parked::Answer};
+use kvlock_core::{MonoMillis, Now};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::CStr;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+/// The server around the module.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) now: Now,
+    pub(crate) primary: bool,
+    /// Writes are paused.
+    pub(crate) paused: bool,
+    pub(crate) lacks_replicas: bool,
+    /// Each grant is on the disk before it is answered.
+    pub(crate) keeps_grants: bool,
+    /// What was answered in this turn to the client that is being closed was not sent.
+    pub(crate) drops_replies: bool,
+    pub(crate) keys: Keyspace,
+    /// What the module has changed in them, and nobody was told yet.
+    pub(crate) changed: Vec<Changed>,
+    /// What parked clients are answered in this turn; none if they were let go without an answer.
+    pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
+    /// When the timer fires, by the wall clock.
+    pub(crate) timer: Option<u64>,
+    pub(crate) tells_of_turns: bool,
+    /// The last number that was given for random digits.
+    pub(crate) digits: u64,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            now: Now { unix_us: 0, mono: MonoMillis(0) },
+            primary: false,
+            paused: false,
+            lacks_replicas: false,
+            keeps_grants: true,
+            drops_replies: false,
+            keys: Keyspace::new(),
+            changed: Vec::new(),
+            answers: VecDeque::new(),
+            timer: None,
+            tells_of_turns: false,
+            digits: 0,
+        }
+    }
+}
+
+thread_local! {
+    static HERE: RefCell<Host> = RefCell::default();
+}
+
+/// The server in which the module is called.
+pub(crate) fn here<R>(look: impl FnOnce(&mut Host) -> R) -> R {
+    HERE.with_borrow_mut(look)
+}
+
+/// What the module may ask of the server: on behalf of a client, or of nobody.
+#[derive(Debug)]
+pub(crate) struct Ctx<'a> {
+    client: Option<u64>,
+    lent: PhantomData<&'a ()>,
+}
+
+impl Ctx<'_> {
+    pub(crate) fn of(client: Option<u64>) -> Self {
+        Self { client, lent: PhantomData }
+    }
+
+    pub(crate) fn db(&self) -> i32 {
+        0
+    }
+
+    pub(crate) fn select(&self, _: i32) {}
+
+    pub(crate) fn client_id(&self) -> u64 {
+        self.client.unwrap_or_default()
+    }
+
+    pub(crate) fn connection(&self) -> Option<u64> {
+        self.client
+    }
+
+    pub(crate) fn user(&self) -> Option<Text> {
+        Some(Text::new(b"default"))
+    }
+
+    pub(crate) fn random_digits<const N: usize>(&self) -> [u8; N] {
+        here(|host| host.digits += 1);
+        let digits = here(|host| format!("{:0N$}", host.digits));
+        std::array::from_fn(|at| digits.as_bytes()[at])
+    }
+
+    pub(crate) fn must_not_block(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn is_primary(&self) -> bool {
+        here(|host| host.primary)
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn has_replicas(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn serves_slot_of(&self, _: i32, _: Arg<'_>) -> bool {
+        true
+    }
+
+    pub(crate) fn may_write_unasked(&self) -> bool {
+        here(|host| !host.paused)
+    }
+
+    pub(crate) fn refusal_to_write(&self, _: Arg<'_>) -> Option<Vec<u8>> {
+        here(|host| host.lacks_replicas).then(|| super::NO_REPLICAS.to_bytes().to_vec())
+    }
+
+    pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
+        let value = match name.to_bytes() {
+            b"appendonly" => "yes",
+            b"appendfsync" => "always",
+            _ => "no",
+        };
+        here(|host| host.keeps_grants).then(|| value.into())
+    }
+
+    pub(crate) fn dropped_its_reply(&self, _: u64) -> bool {
+        here(|host| host.drops_replies)
+    }
+
+    pub(crate) fn hear_of_turns(&self, hear: bool) {
+        here(|host| host.tells_of_turns = hear);
+    }
+
+    pub(crate) fn relay(&self, _: &CStr, _: Arg<'_>, _: Arg<'_>) {}
+
+    pub(crate) fn publish(&self, _: Arg<'_>, _: Arg<'_>) -> i32 {
+        0
+    }
+
+    pub(crate) fn publish_in_shard(&self, _: Arg<'_>, _: Arg<'_>) -> i32 {
+        0
+    }
+}
+
+/// The one timer, which stands in the [`Host`] and runs by the wall clock.
+#[derive(Debug)]
+pub(crate) struct Timer;
+
+impl Timer {
+    pub(crate) fn new() -> Self {
+        Self
+    }
+
+    /// One that is armed for earlier is left alone, unless it should have fired: the date was set ahead.
+    pub(crate) fn arm(&mut self, _: &Ctx<'_>, delay: Duration) {
+        here(|host| {
+            let now = host.now.unix_us;
+            let delay = delay.min(Duration::from_secs(3_600));
+            let due = now + u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
+            if host.timer.is_none_or(|armed| due < armed || armed < now) {
+                host.timer = Some(due);
+            }
+        });
+    }
+
+    pub(crate) fn hasten(&mut self, _: &Ctx<'_>) {
+        here(|host| host.timer = host.timer.map(|_| host.now.unix_us));
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        here(|host| host.timer.is_some_and(|armed| armed <= host.now.unix_us))
+    }
+
+    pub(crate) fn disarm(&mut self, _: &Ctx<'_>) {
+        here(|host| host.timer = None);
+    }
+
+    pub(crate) fn fired(&mut self) {
+        here(|host| host.timer = None);
+    }
+}

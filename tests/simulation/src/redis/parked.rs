@@ -1,0 +1,52 @@
+//! Clients that wait for their answers.
+
+use super::Reply;
+use super::ctx::{Ctx, here};
+use crate::server::Note;
+use std::mem::ManuallyDrop;
+
+/// Names a parked client: by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Handle(pub(crate) u64);
+
+#[derive(Debug)]
+pub(crate) struct Parked(Handle);
+
+/// An answer that is written when the turn ends.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// None: the module says it then.
+    pub(crate) reply: Option<Reply>,
+    pub(crate) note: Option<Note>,
+}
+
+impl Ctx<'_> {
+    pub(crate) fn park(&self) -> Option<Parked> {
+        self.connection().map(|client| Parked(Handle(client)))
+    }
+}
+
+impl Parked {
+    pub(crate) fn handle(&self) -> Handle {
+        self.0
+    }
+
+    pub(crate) fn answer(self, reply: Reply, note: Option<Note>) {
+        self.unpark(Answer { reply: Some(reply), note });
+    }
+
+    pub(crate) fn answer_then(self, note: Option<Note>) {
+        self.unpark(Answer { reply: None, note });
+    }
+
+    fn unpark(self, answer: Answer) {
+        let client = ManuallyDrop::new(self).0;
+        here(|host| host.answers.push_back((client, Some(answer))));
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        here(|host| host.answers.push_back((self.0, None)));
+    }
+}
