@@ -17,7 +17,6 @@
 
 mod asking;
 mod campaign;
-mod cluster;
 mod documents;
 mod effects;
 mod harness_itself;

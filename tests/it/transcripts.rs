@@ -18,3 +18,9 @@ macro_rules! transcripts {
 
 // All files of the folder: see `build.rs`.
 include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
+
+#[test]
+fn whole_slots_in_a_cluster_of_valkey_9() {
+    let file = workspace().join("tests/transcripts/valkey-9/whole_slots.txt");
+    run_file(&file, &Kind::named("valkey-9"));
+}

@@ -133,8 +133,9 @@ impl Transcript {
         body: &[usize],
         row: &Row,
     ) -> Result<(), String> {
-        let of_table = body.iter().take_while(|it| self.lines[**it].starts_with(['!', '#']));
-        let rows = of_table.filter_map(|it| self.lines[*it].strip_prefix("!> | "));
+        let rows = body.iter().map(|it| &*self.lines[*it]);
+        let rows = rows.take_while(|line| line.starts_with('#') || line.starts_with("!> | "));
+        let rows = rows.filter_map(|line| line.strip_prefix("!> | "));
         let (names, values) = match head.split_once(" in ") {
             Some((name, values)) => (name, each(values)),
             None => (head, rows.map(str::to_owned).collect()),

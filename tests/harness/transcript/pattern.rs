@@ -40,7 +40,9 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
     while let Some((before, inside, after)) = braces(rest) {
         pattern += &regex::escape(before);
         pattern += &match inside.split_once(' ') {
-            _ if !is_placeholder(before, inside) => regex::escape(&format!("{{{inside}}}")),
+            _ if !names.contains_key(inside) && !is_placeholder(before, inside) => {
+                regex::escape(&format!("{{{inside}}}"))
+            }
             _ if inside == "..." => ".*?".to_owned(),
             Some(("hex8", name)) => {
                 names.get(&format!("hex {name}")).map_or("$.", |it| &it[..8]).to_owned()

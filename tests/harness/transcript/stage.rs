@@ -30,7 +30,8 @@ pub(super) struct Stage<'a> {
     servers: &'a [(&'a str, &'a Server)],
     clock: Option<&'a Clock>,
     protocol: u8,
-    control: Connection,
+    /// To each of them a connection that nothing blocks.
+    controls: Vec<Connection>,
     clients: BTreeMap<String, Client>,
     pub(super) names: Names,
     /// Of each loop in which this is: its line, and the names that were known before it.
@@ -41,6 +42,8 @@ pub(super) struct Stage<'a> {
 }
 
 struct Client {
+    /// The number of its server.
+    home: usize,
     connection: Connection,
     id: i64,
     db: String,
@@ -62,7 +65,7 @@ impl<'a> Stage<'a> {
             servers,
             clock,
             protocol,
-            control: servers[0].1.connect(),
+            controls: servers.iter().map(|(_, server)| server.connect()).collect(),
             clients: BTreeMap::new(),
             names: servers.iter().map(port).collect(),
             loops: Vec::new(),
@@ -102,12 +105,12 @@ impl<'a> Stage<'a> {
             "reset" => self.leave(name, Connection::reset),
             "turn" => self.begin(step.line),
             "restart" => self.restart(),
-            "stop" => self.server(text).stand_still(),
-            "continue" => self.server(text).signal(Signal::SIGCONT),
+            "stop" => self.servers[self.home(text)].1.stand_still(),
+            "continue" => self.servers[self.home(text)].1.signal(Signal::SIGCONT),
             "settle" => self.settle()?,
             "pass" => {
                 let ms = text.parse().expect("milliseconds");
-                observe::let_pass(&mut self.control, Duration::from_millis(ms));
+                observe::let_pass(&mut self.controls[0], Duration::from_millis(ms));
             }
             "clock" => {
                 let clock = self.clock.expect("a transcript that sets it has one");
@@ -148,7 +151,7 @@ impl<'a> Stage<'a> {
 
     /// The counters of the module.
     fn counted(&mut self) -> BTreeMap<String, i64> {
-        let info = self.control.call(cmd!["INFO", "everything"]).text();
+        let info = self.controls[0].call(cmd!["INFO", "everything"]).text();
         let fields = info.lines().filter_map(|line| line.strip_prefix("kvlock_")?.split_once(':'));
         let numbers = fields.filter_map(|(name, it)| Some((name.to_owned(), it.parse().ok()?)));
         numbers.collect()
@@ -160,7 +163,7 @@ impl<'a> Stage<'a> {
         server.kill9();
         server.restart();
         self.clients.clear();
-        self.control = server.connect();
+        self.controls[0] = server.connect();
         self.counters = self.counted();
     }
 
@@ -177,28 +180,28 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// That of clients which are called so.
-    fn server(&self, name: &str) -> &'a Server {
-        let home = self.servers.iter().rev().find(|(of, _)| name.starts_with(of));
-        home.expect("the first is for all").1
+    /// The number of the server of clients that are called so.
+    fn home(&self, name: &str) -> usize {
+        self.servers.iter().rposition(|(of, _)| name.starts_with(of)).expect("the first is for all")
     }
 
     fn enter(&mut self, name: &str) {
         if name.is_empty() || self.clients.contains_key(name) {
             return;
         }
-        let mut connection = self.server(name).connect_resp(self.protocol);
+        let home = self.home(name);
+        let mut connection = self.servers[home].1.connect_resp(self.protocol);
         let id = connection.client_id();
         self.names.insert(format!("id {name}"), id.to_string());
         let db = "0".to_owned();
-        let client = Client { connection, id, db, waits: None };
+        let client = Client { home, connection, id, db, waits: None };
         self.clients.insert(name.to_owned(), client);
     }
 
     fn leave(&mut self, name: &str, how: fn(Connection)) {
         let client = self.clients.remove(name).expect("it has entered");
         how(client.connection);
-        observe::wait_until_gone(&mut self.control, client.id);
+        observe::wait_until_gone(&mut self.controls[client.home], client.id);
     }
 
     /// The words of a command, with what is known put in.
@@ -242,7 +245,7 @@ impl<'a> Stage<'a> {
         let deadline = Instant::now() + DEADLINE;
         loop {
             if !wants_reply
-                && observe::is_blocked(&mut self.control, client.id)
+                && observe::is_blocked(&mut self.controls[client.home], client.id)
                 && !client.connection.has_unread()
             {
                 return Err("(blocked)".to_owned());
@@ -293,9 +296,9 @@ impl<'a> Stage<'a> {
         let Value::Array(grant) = reply else { return Ok(()) };
         let [Value::Integer(token), Value::Integer(1)] = grant[..] else { return Ok(()) };
         let db = client.db.clone();
-        self.control.call(cmd!["SELECT", db]);
-        let held = self.control.call(cmd!["HGETALL", key]);
-        let left = self.control.call(cmd!["PTTL", key]).integer();
+        self.controls[0].call(cmd!["SELECT", db]);
+        let held = self.controls[0].call(cmd!["HGETALL", key]);
+        let left = self.controls[0].call(cmd!["PTTL", key]).integer();
         let mut held: Vec<_> = held.elements().iter().map(Value::text).collect();
         held.sort();
         let mut granted = [owner, "1".to_owned(), "fencing-token".to_owned(), format!("t{token}")];
@@ -315,7 +318,7 @@ impl<'a> Stage<'a> {
         if client.connection.has_unread() {
             return seen(client.connection.receive(DEADLINE));
         }
-        let waits = observe::is_blocked(&mut self.control, client.id);
+        let waits = observe::is_blocked(&mut self.controls[client.home], client.id);
         Err(if waits { "(waits)" } else { "(nothing)" }.to_owned())
     }
 
@@ -334,11 +337,11 @@ impl<'a> Stage<'a> {
     fn settle(&mut self) -> Result<(), String> {
         let mut canary = self.servers[0].1.connect();
         let id = canary.client_id();
-        self.control.run("SELECT 0");
-        self.control.call(cmd!["LOCK.ACQUIRE", CANARY, "nobody", 600_000]);
+        self.controls[0].run("SELECT 0");
+        self.controls[0].call(cmd!["LOCK.ACQUIRE", CANARY, "nobody", 600_000]);
         canary.send(cmd!["LOCK.WAIT", CANARY, CANARY, 600_000, 0]);
-        observe::wait_until_blocked(&mut self.control, id);
-        self.control.call(cmd!["DEL", CANARY]);
+        observe::wait_until_blocked(&mut self.controls[0], id);
+        self.controls[0].call(cmd!["DEL", CANARY]);
         let granted = canary.receive(DEADLINE);
         canary.call(cmd!["LOCK.RELEASE", CANARY, CANARY]);
         *self.counters.entry("granted".to_owned()).or_default() += 2;
@@ -352,13 +355,13 @@ impl<'a> Stage<'a> {
             return vec!["(the server is dead or stuck)".to_owned()];
         }
         // All that the server had to say to the others left before its answer to this.
-        self.control.run("PING");
+        self.controls[0].run("PING");
         let mut left = Vec::new();
         for (name, client) in &mut self.clients {
             if client.connection.has_unread() {
                 let unread = client.connection.receive(DEADLINE);
                 left.push(format!("({name} has unread) {unread:?}"));
-            } else if observe::is_blocked(&mut self.control, client.id) {
+            } else if observe::is_blocked(&mut self.controls[client.home], client.id) {
                 left.push(format!("({name} is still blocked)"));
             }
         }
