@@ -8,7 +8,7 @@ use crate::notes::Notes;
 use crate::report::Report;
 use crate::store::Store;
 use crate::suites::Rounds;
-use crate::topology::{Strangers, Topology, crash, part};
+use crate::topology::{Strangers, Topology, cast, crash};
 use crate::workload::{Lines, WIRE_FAULTS, Way};
 use harness::coverage::{Coverage, Span};
 use harness::history::{Call, Recorder};
@@ -98,7 +98,7 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     };
     let faults: Vec<&'static Fault> = faults::all().filter(happens).collect();
     assert!(!faults.is_empty(), "no fault has {:?} in its name", options.fault);
-    let of_clients = if part::<Strangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
+    let of_clients = if cast::<Strangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
     let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
     let mut coverage = Coverage::of(names);
     let mut memory = Memory::default();

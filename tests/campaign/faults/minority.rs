@@ -2,7 +2,7 @@
 
 use super::{Act, Fault, fault, on};
 use crate::round::Moment;
-use crate::topology::{Five, SERVERS, Topology, part};
+use crate::topology::{Five, SERVERS, Topology, cast};
 use harness::proxy::Proxy;
 use harness::random::Random;
 use nix::sys::signal::Signal;
@@ -34,7 +34,7 @@ pub(super) const FAULTS: &[Fault] = &[
         let (five, server) = (five(at), some(1, random)[0]);
         moment.is(|| five.set_clock(server, -HOUR_MS));
         sleep(Duration::from_millis(random.below(3000)));
-        five.servers[server].kill9();
+        five.nodes[server].server.kill9();
         start_again(five, &[server]);
     }),
     of(2, "one hangs", |at, moment, random| hang(five(at), 1, moment, random)),
@@ -49,7 +49,7 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     of(2, "connections to one closed", |at, moment, random| {
         let server = some(1, random)[0];
-        moment.is(|| five(at).proxies[server].hang_up());
+        moment.is(|| five(at).nodes[server].proxy.hang_up());
     }),
     of(2, "clock of one 0.3 s back, or ahead again", |at, moment, random| {
         let (five, server) = (five(at), some(1, random)[0]);
@@ -68,7 +68,7 @@ const fn of(weight: u64, name: &'static str, act: Act) -> Fault {
 }
 
 fn five(at: &dyn Topology) -> &Five {
-    part(at).expect("these are for a quorum")
+    cast(at).expect("these are for a quorum")
 }
 
 /// That many different ones.
@@ -79,7 +79,7 @@ fn some(count: usize, random: &mut Random) -> Vec<usize> {
 
 fn kill(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random) {
     let some = some(count, random);
-    moment.is(|| some.iter().for_each(|&server| five.servers[server].kill9()));
+    moment.is(|| some.iter().for_each(|&server| five.nodes[server].server.kill9()));
     sleep(Duration::from_millis(random.below(500)));
     start_again(five, &some);
 }
@@ -87,13 +87,13 @@ fn kill(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random)
 fn start_again(five: &Five, some: &[usize]) {
     for &server in some {
         five.set_clock(server, 0);
-        five.servers[server].restart();
+        five.nodes[server].server.restart();
     }
 }
 
 fn hang(five: &Five, count: usize, moment: &mut Moment<'_>, random: &mut Random) {
     let (some, time) = (some(count, random), a_while(random));
-    let signal = |signal| some.iter().for_each(|&server| five.servers[server].signal(signal));
+    let signal = |signal| some.iter().for_each(|&server| five.nodes[server].server.signal(signal));
     moment.for_a_while(time, || signal(Signal::SIGSTOP), || signal(Signal::SIGCONT));
 }
 
@@ -106,7 +106,7 @@ fn links(
     [harm, mend]: [fn(&Proxy); 2],
 ) {
     let (some, time) = (some(count, random), a_while(random));
-    let each = |act: fn(&Proxy)| some.iter().for_each(|&server| act(&five.proxies[server]));
+    let each = |act: fn(&Proxy)| some.iter().for_each(|&server| act(&five.nodes[server].proxy));
     moment.for_a_while(time, || each(harm), || each(mend));
 }
 

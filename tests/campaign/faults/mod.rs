@@ -10,7 +10,7 @@ pub(crate) use processes::RESTARTED;
 pub(crate) use sessions::{STEP, STOPPED};
 
 use crate::round::Moment;
-use crate::topology::{Five, Single, Target, Topology, part};
+use crate::topology::{Five, Single, Target, Topology, cast};
 use harness::random::Random;
 
 type On = fn(&dyn Topology) -> bool;
@@ -32,7 +32,7 @@ const fn fault(name: &'static str, weight: u64, on: On, act: Act) -> Fault {
 
 /// On servers of that sort.
 fn on<T: Topology>(at: &dyn Topology) -> bool {
-    part::<T>(at).is_some()
+    cast::<T>(at).is_some()
 }
 
 /// Where a command gets through.

@@ -2,7 +2,7 @@
 
 use super::processes::stay_apart;
 use super::{Fault, fault, has_proxy, on};
-use crate::topology::{Watched, part};
+use crate::topology::{Watched, cast};
 use std::time::Duration;
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -26,7 +26,7 @@ pub(super) const FAULTS: &[Fault] = &[
         moment.for_a_while(time, || proxy.cut(), || proxy.heal());
     }),
     fault("a replica cut off for a moment", 2, on::<Watched>, |at, moment, random| {
-        let Some(Watched { site, .. }) = part(at) else { return };
+        let Some(Watched { site, .. }) = cast(at) else { return };
         let primary = site.primary();
         let other = 1 + usize::from(random.percent(50));
         let replica = site.proxy((primary + other) % site.size()).port();

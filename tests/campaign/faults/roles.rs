@@ -1,7 +1,7 @@
 //! Others become the primary, and slots move, because somebody wants it so.
 
 use super::{Fault, fails_over, fault, on};
-use crate::topology::{MOVED, Nodes, part};
+use crate::topology::{MOVED, Nodes, cast};
 use harness::Server;
 use harness::cluster::is_master;
 
@@ -10,7 +10,7 @@ pub(super) const FAULTS: &[Fault] = &[
         at.fail_over(moment, random);
     }),
     fault("slots moved there and back", 2, on::<Nodes>, |at, moment, _| {
-        let Some(nodes) = part::<Nodes>(at) else { return };
+        let Some(nodes) = cast::<Nodes>(at) else { return };
         let home = nodes.home();
         let is_away = |node: &&Server| is_master(node) && node.port() != home.port();
         let away = nodes.cluster.nodes().iter().rfind(is_away).expect("there are three");

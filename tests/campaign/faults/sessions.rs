@@ -5,7 +5,7 @@ use super::processes::stop;
 use super::{Fault, fault, has_proxy, not_of_five, on};
 use crate::round::Moment;
 use crate::setting::SESSION;
-use crate::topology::{Single, Topology, part};
+use crate::topology::{Single, Topology, cast};
 use harness::proxy::Proxy;
 use harness::random::Random;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub(super) const FAULTS: &[Fault] = &[
         stop(at.primary(random), about_a_session(random), moment);
     }),
     fault(STEP, 3, on::<Single>, |at, moment, random| {
-        let Some(Single { clock, .. }) = part(at) else { return };
-        moment.is(|| clock.set(*random.pick(&STEP_MS)));
+        let Some(Single { one, .. }) = cast(at) else { return };
+        moment.is(|| one.clock.set(*random.pick(&STEP_MS)));
     }),
 ];
 

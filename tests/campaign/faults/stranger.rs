@@ -1,7 +1,7 @@
 //! A stranger: a client at the primary that does to keys and clients what any client may.
 
 use crate::round::{Moment, Round};
-use crate::topology::{Strangers, Topology, part};
+use crate::topology::{Strangers, Topology, cast};
 use harness::history::{CallId, Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -36,7 +36,7 @@ impl Stranger<'_> {
         random: &mut Random,
         what: impl FnOnce(&mut Stranger<'_>) -> Result<(), ReceiveError>,
     ) {
-        let (Some(at), round) = (part(at), moment.round) else { return };
+        let (Some(at), round) = (cast(at), moment.round) else { return };
         let mut stranger = Stranger { at, round, random, connection: None };
         let _broken = what(&mut stranger);
     }

@@ -2,10 +2,9 @@
 //! quorum of them. They keep nothing: one that is killed has forgotten all when it is back.
 
 use super::Topology;
+use super::single::Behind;
 use crate::setting::Setting;
 use crate::workload::Way;
-use harness::clock::Clock;
-use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Server, observe};
 use kvlock::Client;
@@ -28,9 +27,7 @@ const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Five {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) proxies: Vec<Proxy>,
-    clocks: Vec<Clock>,
+    pub(crate) nodes: [Behind; SERVERS],
     /// How far each clock is ahead when nothing is done to it.
     apart_ms: [i64; SERVERS],
     ahead_ms: [AtomicI64; SERVERS],
@@ -49,33 +46,16 @@ impl Five {
     }
 
     fn with_clocks(setting: Setting, apart_ms: [i64; SERVERS]) -> Box<dyn Topology> {
-        let clock = |ahead_ms| {
-            let clock = Clock::new();
-            clock.set(ahead_ms);
-            clock
-        };
-        let clocks: Vec<Clock> = apart_ms.map(clock).into();
-        let start = |clock: &Clock| {
-            let mut options = Server::options().clock(clock);
-            if setting == Setting::Quarantine {
-                options = options.module_config("quarantine-ms", QUARANTINE_MS);
-            }
-            let server = options.start();
-            observe::end_quarantine(&mut server.connect());
-            server
-        };
-        let servers: Vec<Server> = clocks.iter().map(start).collect();
-        let lead = |server: &Server| {
-            let proxy = Proxy::new();
-            proxy.lead_to(server);
-            proxy
-        };
-        let proxies = servers.iter().map(lead).collect();
-        Box::new(Self { servers, proxies, clocks, apart_ms, ahead_ms: Default::default() })
+        let mut options = Server::options();
+        if setting == Setting::Quarantine {
+            options = options.module_config("quarantine-ms", QUARANTINE_MS);
+        }
+        let nodes = apart_ms.map(|ahead_ms| Behind::start(options.clone(), ahead_ms));
+        Box::new(Self { nodes, apart_ms, ahead_ms: Default::default() })
     }
 
     pub(crate) fn set_clock(&self, server: usize, ahead_ms: i64) {
-        self.clocks[server].set(self.apart_ms[server] + ahead_ms);
+        self.nodes[server].clock.set(self.apart_ms[server] + ahead_ms);
         self.ahead_ms[server].store(ahead_ms, Ordering::SeqCst);
     }
 
@@ -87,16 +67,15 @@ impl Five {
 
 impl Topology for Five {
     fn servers(&self) -> Vec<&Server> {
-        self.servers.iter().collect()
+        self.nodes.iter().map(|node| &node.server).collect()
     }
 
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let connect = async || {
             let mut clients = Vec::new();
-            for proxy in &self.proxies {
+            for node in &self.nodes {
                 let builder = Client::builder().reply_timeout(2 * PATIENCE);
-                let url = format!("redis://127.0.0.1:{}/", proxy.port());
-                clients.push(builder.connect(url).await.expect("the server answers"));
+                clients.push(builder.connect(node.url()).await.expect("the server answers"));
             }
             let quorum = Quorum::of(clients).await.expect("all are there");
             Way::Several(quorum.server_timeout(PATIENCE))
@@ -110,11 +89,11 @@ impl Topology for Five {
 
     /// Any of them.
     fn primary(&self, random: &mut Random) -> &Server {
-        random.pick(&self.servers)
+        &random.pick(&self.nodes).server
     }
 
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let of = |server: &Server| observe::left_behind(&mut server.connect(), keys);
-        self.servers.iter().flat_map(of).collect()
+        self.servers().into_iter().flat_map(of).collect()
     }
 }

@@ -94,7 +94,7 @@ pub(crate) trait Topology: Any {
 }
 
 /// The topology, if it is of that sort.
-pub(crate) fn part<T: Topology>(at: &dyn Topology) -> Option<&T> {
+pub(crate) fn cast<T: Topology>(at: &dyn Topology) -> Option<&T> {
     (at as &dyn Any).downcast_ref()
 }
 

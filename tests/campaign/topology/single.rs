@@ -6,39 +6,53 @@ use crate::workload::Way;
 use harness::clock::Clock;
 use harness::proxy::Proxy;
 use harness::random::Random;
-use harness::{Server, observe};
+use harness::{Options, Server, observe};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
 
-pub(crate) struct Single {
-    server: Server,
-    proxy: Proxy,
+/// A server that is reached through its proxy, and whose clock can be set.
+pub(crate) struct Behind {
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
     pub(crate) clock: Clock,
+}
+
+impl Behind {
+    pub(super) fn start(options: Options, ahead_ms: i64) -> Self {
+        let (clock, proxy) = (Clock::new(), Proxy::new());
+        clock.set(ahead_ms);
+        let server = options.clock(&clock).start();
+        observe::end_quarantine(&mut server.connect());
+        proxy.lead_to(&server);
+        Self { server, proxy, clock }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.proxy.port())
+    }
+}
+
+pub(crate) struct Single {
+    pub(crate) one: Behind,
     setting: Setting,
 }
 
 impl Single {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let clock = Clock::new();
-        let server = setting.options(Duration::ZERO).clock(&clock).start();
-        observe::end_quarantine(&mut server.connect());
-        let proxy = Proxy::new();
-        proxy.lead_to(&server);
-        Box::new(Self { server, proxy, clock, setting })
+        Box::new(Self { one: Behind::start(setting.options(Duration::ZERO), 0), setting })
     }
 }
 
 impl Topology for Single {
     fn servers(&self) -> Vec<&Server> {
-        vec![&self.server]
+        vec![&self.one.server]
     }
 
     /// One of the clients reaches the server whatever happens to the way of the others.
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
-        let there = format!("redis://127.0.0.1:{}/", self.proxy.port());
-        let urls = [there.clone(), there, self.server.url()];
+        let urls = [self.one.url(), self.one.url(), self.one.server.url()];
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
         urls.map(|url| Way::one(runtime, builder(), url)).into()
     }
@@ -48,10 +62,10 @@ impl Topology for Single {
     }
 
     fn primary(&self, _random: &mut Random) -> &Server {
-        &self.server
+        &self.one.server
     }
 
     fn proxy(&self, _server: &Server) -> Option<&Proxy> {
-        Some(&self.proxy)
+        Some(&self.one.proxy)
     }
 }
