@@ -1,134 +1,319 @@
-//! A client: what it has asked, what it believes, and what it writes.
+//! A client: what it has asked, and what it believes. In the crate: `client/src/engine/lease.rs`,
+//! `bound.rs` and `belief.rs`.
+
+use crate::server::Reply;
+use crate::world::{Plan, Rule, TTL, World};
+
+/// What a session ends that the server has forgotten.
+const NEVER: u8 = u8::MAX;
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Asks {
+pub enum Asks {
     /// The lock, ready to wait for it.
     Lock,
     /// A new lease for the grant of that token, of that length.
     Renewal(u64, u8),
     /// To give it back.
     Release,
+    /// To have it bound to that session, shared or not.
+    Binding(u8, bool),
+    /// To go on sharing it.
+    Downgrade,
+    /// A session, which it calls by that number.
+    Session(u8),
+    /// To read that session.
+    Reading(u8),
 }
 
-/// A request, and where it is.
+/// How many requests of a client may be under way: one about the lock, and one about a session.
+pub(crate) const LINES: usize = 2;
+
+impl Asks {
+    pub(crate) fn line(self) -> usize {
+        usize::from(matches!(self, Self::Session(_) | Self::Reading(_)))
+    }
+}
+
+/// A request that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Call {
-    /// There is none.
-    None,
-    /// On its way to a server, sent at that tick.
-    Sent(Asks, u8),
-    /// In line, sent at that tick.
-    Queued(u8),
-    /// Granted, and the answer is on its way.
-    Granted {
-        /// What was asked for.
-        asked: Asks,
-        /// When.
-        sent: u8,
-        /// The token of the grant.
-        token: u64,
-        /// Whether it had to wait.
-        waited: bool,
-        /// How many copies each server still has to get before it has this grant; none if it
-        /// never will.
-        behind: Vec<Option<u8>>,
-    },
+pub(crate) struct Call {
+    pub(crate) asks: Asks,
+    /// The tick at which it was sent.
+    pub(crate) sent: u8,
+    /// Whether it had to wait at the server.
+    pub(crate) waited: bool,
+    pub(crate) stage: Stage,
 }
 
-/// A renewal that nobody waits for any more, and that may yet arrive.
+/// Where a request is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// On its way to the server.
+    Sent,
+    /// In line there, or reading.
+    Waits,
+    /// The answer is on its way; and how many copies each server still has to get before it has what
+    /// is answered, none if it never will.
+    Answered(Reply, Vec<Option<u8>>),
+}
+
+/// A request that nobody waits for any more, and that may yet arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Late {
-    /// The connection over which it comes, and the server to which.
-    pub(crate) connection: u8,
-    /// The server.
+    /// The connection over which a renewal comes, behind those before it.
+    pub(crate) connection: Option<u8>,
     pub(crate) server: usize,
-    /// The grant, which is an owner of its own.
+    pub(crate) asks: Asks,
+}
+
+/// A session as its client sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Heart {
+    number: u8,
+    /// The first tick at which what is bound to it is not believed any more.
+    until: u8,
+    over: bool,
+}
+
+/// What a client has of the lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Guard {
     pub(crate) token: u64,
-    /// For how long.
-    pub(crate) length: u8,
+    /// The first tick at which it is not believed any more, bound or not.
+    pub(crate) until: u8,
+    pub(crate) shared: bool,
+    /// The sessions that bound it.
+    to: Vec<u8>,
+    /// Whether the server has bound it to the last of them.
+    settled: bool,
+    /// Whether it was handed out.
+    shown: bool,
 }
 
 /// One client.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     /// The server that it talks to.
     pub(crate) server: usize,
-    /// What it has asked.
-    pub(crate) call: Call,
-    /// The token it believes to hold the lock with, and the first tick at which it does not any more.
-    pub(crate) belief: Option<(u64, u8)>,
+    pub(crate) calls: [Option<Call>; LINES],
+    /// What may yet arrive.
+    pub(crate) late: Vec<Late>,
+    pub(crate) guard: Option<Guard>,
+    pub(crate) hearts: Vec<Heart>,
     /// A write on its way to the resource, with this token.
     pub(crate) write: Option<u64>,
     /// The number of its connection: what is sent over one arrives in order.
     pub(crate) connection: u8,
-    /// What may yet arrive.
-    pub(crate) late: Vec<Late>,
     /// The shortest renewal over that connection since one was answered there.
     pub(crate) unanswered: Option<(u8, u8)>,
     /// The shortest over connections of which it has no more answers to hope for.
     pub(crate) lasting: Option<u8>,
-    /// How often it may still ask for the lock, renew it, and write.
-    pub(crate) left: [u8; 3],
+    /// What it may yet do.
+    pub(crate) left: Plan,
 }
 
 impl Client {
-    pub(crate) fn new(left: [u8; 3]) -> Self {
-        Self {
-            server: 0,
-            call: Call::None,
-            belief: None,
-            write: None,
-            connection: 0,
-            late: Vec::new(),
-            unanswered: None,
-            lasting: None,
-            left,
-        }
+    /// The session that it keeps.
+    pub(crate) fn heart(&self) -> Option<u8> {
+        self.hearts.last().filter(|heart| !heart.over).map(|heart| heart.number)
     }
 
-    /// Which of the late ones may arrive next: the first over each connection.
+    /// Whether it has the lock for all that it knows, and may go on with it: until the earlier end of
+    /// the lease and of the sessions that bound it.
+    pub(crate) fn has_it(&self, now: u8) -> bool {
+        self.guard.as_ref().is_some_and(|guard| {
+            let bounds = self.hearts.iter().filter(|heart| guard.to.contains(&heart.number));
+            guard.until > now && bounds.into_iter().all(|heart| heart.until > now)
+        })
+    }
+
+    /// Whether somebody acts on it.
+    pub(crate) fn believes(&self, now: u8) -> bool {
+        self.has_it(now) && self.guard.as_ref().is_some_and(|guard| guard.shown)
+    }
+
+    /// The session to which it may have its guard bound: the one that it keeps.
+    pub(crate) fn may_bind(&self, now: u8) -> Option<u8> {
+        let (guard, number) = (self.guard.as_ref()?, self.heart()?);
+        let is_bound = guard.settled && guard.to.last() == Some(&number);
+        (self.has_it(now) && !is_bound).then_some(number)
+    }
+
+    /// Which of the late ones may arrive next: of renewals the first over each connection.
     pub(crate) fn next_late(&self) -> impl Iterator<Item = usize> {
         let first = |place: &usize| {
-            let before = &self.late[..*place];
-            before.iter().all(|before| before.connection != self.late[*place].connection)
+            let Late { connection, .. } = self.late[*place];
+            let mut before = self.late[..*place].iter();
+            connection.is_none() || before.all(|before| before.connection != connection)
         };
         (0..self.late.len()).filter(first)
     }
 
-    /// It sends a renewal of that length: `Lease::renewing` in `client/src/engine/lease.rs`.
-    pub(crate) fn renewing(&mut self, now: u8, length: u8) {
-        self.belief = self.belief.map(|(token, end)| (token, end.min(now + length)));
-        let (before, here) = (self.unanswered, self.connection);
-        self.unanswered = match before {
-            Some((connection, shortest)) if connection == here => {
-                Some((here, shortest.min(length)))
+    /// Whether what it sends now is behind something that has not arrived yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.late.iter().any(|late| late.connection == Some(self.connection))
+    }
+
+    /// It sends a request of its own accord.
+    pub(crate) fn asks(&mut self, world: &World, asks: Asks, now: u8) {
+        let left = &mut self.left;
+        match asks {
+            Asks::Lock => {
+                left.asks -= 1;
+                // It is an owner that nobody ever was before.
+                (self.unanswered, self.lasting) = (None, None);
+                self.late.clear();
             }
-            _ => Some((here, length)),
-        };
-        if let Some((connection, shortest)) = before
-            && connection != here
-        {
+            Asks::Renewal(..) => left.renews -= 1,
+            Asks::Release => self.guard = None,
+            Asks::Binding(number, _) => self.binds(world, number),
+            Asks::Downgrade => {
+                left.downgrades -= 1;
+                self.guard.iter_mut().for_each(|guard| guard.shown = false);
+            }
+            Asks::Session(_) => left.opens -= 1,
+            Asks::Reading(_) => left.reads -= 1,
+        }
+        self.sends(asks, now);
+    }
+
+    fn sends(&mut self, asks: Asks, now: u8) {
+        if let (Asks::Renewal(_, length), true) = (asks, self.left.shortens) {
+            self.renewing(now, length);
+        }
+        self.calls[asks.line()] = Some(Call { asks, sent: now, waited: false, stage: Stage::Sent });
+    }
+
+    /// It sends a renewal of that length: `Lease::renewing`.
+    fn renewing(&mut self, now: u8, length: u8) {
+        self.guard.iter_mut().for_each(|guard| guard.until = guard.until.min(now + length));
+        let (before, here) = (self.unanswered, self.connection);
+        let same = before.filter(|(connection, _)| *connection == here);
+        self.unanswered = Some((here, same.map_or(length, |(_, shortest)| shortest.min(length))));
+        if let (Some((_, shortest)), None) = (before, same) {
             self.lasting = Some(self.lasting.map_or(shortest, |lasting| lasting.min(shortest)));
         }
     }
 
     /// One was answered: how much of its length counts. What was sent before it over the same
     /// connection has arrived before it.
-    pub(crate) fn renewed(&mut self, length: u8) -> u8 {
+    fn renewed(&mut self, length: u8) -> u8 {
         self.unanswered = None;
         self.lasting.map_or(length, |lasting| lasting.min(length))
     }
 
-    /// Whether it may do one of these once more.
-    pub(crate) fn may(&self, what: usize) -> bool {
-        self.left.get(what).is_some_and(|left| *left > 0)
+    /// It asks for its guard to be bound to the session that it keeps.
+    fn binds(&mut self, world: &World, number: u8) {
+        let forgotten = |number: &u8| {
+            let mut hearts = self.hearts.iter();
+            hearts.any(|heart| heart.number == *number && heart.until == NEVER)
+        };
+        let Some(guard) = &mut self.guard else { return };
+        guard.settled = false;
+        if !world.keeps(Rule::BindsBefore) {
+            // It counts when it is answered.
+        } else if world.keeps(Rule::KeepsTheOneBefore) {
+            guard.to.retain(|other| *other != number && !forgotten(other));
+            guard.to.push(number);
+        } else {
+            guard.to = vec![number];
+        }
     }
 
-    /// It does one of these.
-    pub(crate) fn uses(&mut self, what: usize) {
-        if let Some(left) = self.left.get_mut(what) {
-            *left = left.saturating_sub(1);
+    /// Nobody waits for that request any more; it may be on its way still.
+    pub(crate) fn leaves(&mut self, line: usize, late: bool) {
+        let call = self.calls[line].take().filter(|call| late && call.stage == Stage::Sent);
+        self.late.extend(call.map(|Call { asks, .. }| {
+            let connection = matches!(asks, Asks::Renewal(..)).then_some(self.connection);
+            Late { connection, server: self.server, asks }
+        }));
+    }
+
+    /// An answer has arrived.
+    pub(crate) fn hears(&mut self, world: &World, call: &Call, reply: Reply, now: u8) {
+        let lease = self.left.lease;
+        let from = |rule: Rule| if world.keeps(rule) { call.sent } else { now };
+        match (call.asks, reply) {
+            (Asks::Lock, Reply::Has(token)) if call.waited && world.keeps(Rule::Offer) => {
+                // It was granted a moment only, to ask for more.
+                self.sends(Asks::Renewal(token, lease), now);
+            }
+            (Asks::Lock, Reply::Has(token)) => {
+                let from = if call.waited { now } else { from(Rule::LeaseFromSending) };
+                self.has(token, from + lease, now);
+            }
+            (Asks::Renewal(of, length), Reply::Has(token)) if of == token => {
+                let counts = self.renewed(length);
+                let length = if world.keeps(Rule::CountsLate) { counts } else { length };
+                self.has(token, from(Rule::LeaseFromSending) + length, now);
+            }
+            (Asks::Binding(number, _), Reply::Has(token)) => {
+                self.is_bound(number, token, call.sent + lease, now);
+            }
+            (Asks::Downgrade, Reply::Has(token)) => {
+                if let Some(guard) = &mut self.guard {
+                    (guard.token, guard.shared) = (token, true);
+                    (guard.to, guard.settled) = (Vec::new(), false);
+                    guard.shown = !world.keeps(Rule::BindsAnew);
+                }
+            }
+            (Asks::Session(number) | Asks::Reading(number), Reply::Lives) => {
+                self.is_read(world, number, TTL + from(Rule::SessionFromSending));
+            }
+            (Asks::Binding(number, _) | Asks::Reading(number), Reply::NoSession) => {
+                self.ends(number, true, now);
+            }
+            (Asks::Reading(number), Reply::ReadElsewhere) => {
+                // It reads on, or else has another session.
+                if !world.keeps(Rule::ReadsOn) {
+                    self.ends(number, false, now);
+                }
+            }
+            _ => self.guard = None,
+        }
+    }
+
+    /// It has the lock until then. If it is to be bound, nobody acts on it before.
+    fn has(&mut self, token: u64, until: u8, now: u8) {
+        if until > now {
+            let shown = !self.left.bound;
+            self.guard = Some(Guard { token, until, shown, ..Guard::default() });
+        }
+    }
+
+    fn is_bound(&mut self, number: u8, token: u64, until: u8, now: u8) {
+        let still = self.has_it(now);
+        let Some(guard) = self.guard.as_mut().filter(|guard| guard.token == token && still) else {
+            self.guard = None;
+            return;
+        };
+        (guard.settled, guard.shown) = (true, true);
+        guard.to = vec![number];
+        guard.until = guard.until.max(until);
+    }
+
+    /// A session lives on, or is open.
+    fn is_read(&mut self, world: &World, number: u8, until: u8) {
+        if self.hearts.iter().all(|heart| heart.number != number) {
+            self.hearts.push(Heart { number, until: 0, over: false });
+        }
+        let all = !world.keeps(Rule::OwnBeats);
+        for heart in self.hearts.iter_mut().filter(|heart| all || heart.number == number) {
+            heart.until = heart.until.max(until);
+        }
+    }
+
+    /// A session is over; or, before it could be, the server does not know it any more.
+    fn ends(&mut self, number: u8, unknown: bool, now: u8) {
+        for heart in self.hearts.iter_mut().filter(|heart| heart.number == number) {
+            heart.over = true;
+            if unknown && heart.until > now {
+                heart.until = NEVER;
+            }
+        }
+        if self.calls[1].as_ref().is_some_and(|call| call.asks == Asks::Reading(number)) {
+            self.leaves(1, true);
         }
     }
 }

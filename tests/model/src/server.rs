@@ -1,15 +1,22 @@
-//! A server: what its keyspace says of the lock, and who waits. What a request does is decided by
-//! the core.
+//! A server: what its keyspace says of the lock, who waits, sessions, and what is bound to them. What
+//! a request does is decided by the core.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use crate::client::Asks;
+use crate::table::Parked;
+use crate::turn::Turn;
 use kvlock_core::{
-    Acquire, AcquireReply, Cause, Change, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
-    Observed, Release, ReleaseReply, RenewReply, Situation, Table, Token, UnixMillis, WaitReply,
-    Want,
+    Holding, KeyRef, Millis, MonoMillis, Now, Observed, Share, Sharing, Situation, Token,
+    UnixMillis,
 };
 
 pub(crate) const KEY: KeyRef<'static> = KeyRef::lock(0, b"k");
 pub(crate) const OWNERS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
-const LIMITS: Limits = Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED };
+
+/// For how long a reader is blocked.
+pub(crate) const PARKED: u8 = 1;
 
 /// How far ahead tokens are reserved.
 const RESERVED: u64 = 60_000;
@@ -19,168 +26,138 @@ pub(crate) fn at(tick: u8) -> Now {
     Now { unix_us: u64::from(tick) * 1000, mono: MonoMillis(tick.into()) }
 }
 
-/// Held alone, and once.
-pub(crate) fn holding(owner: usize, token: u64, until: u8) -> Holding<'static> {
-    Holding {
-        owner: OWNERS[owner],
-        holds: 1,
-        shared: 0,
-        token: Token::from_stored(token),
-        until: Some(UnixMillis(until.into())),
-    }
+pub(crate) fn millis(ticks: u8) -> Millis {
+    Millis(ticks.into())
 }
 
 /// What a key says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lock {
-    /// Who holds it.
     pub(crate) owner: usize,
     /// The token of the grant.
     pub(crate) token: u64,
     /// The last tick of the lease.
     pub(crate) until: u8,
+    pub(crate) shared: bool,
+    /// The session that it was bound to last, if it goes with it.
+    pub(crate) goes_with: Option<u8>,
 }
 
-/// Somebody in line.
+/// A session that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Waiter {
-    /// Who.
-    pub(crate) client: usize,
-    /// The lease it asks for.
-    pub(crate) lease: u8,
+pub(crate) struct Session {
+    pub(crate) number: u8,
+    /// When its reader's time is over, or its own.
+    pub(crate) due: u8,
+    pub(crate) is_read: bool,
+}
+
+/// What is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Binding {
+    pub(crate) owner: usize,
+    pub(crate) token: u64,
+    pub(crate) number: u8,
 }
 
 /// One server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Server {
-    /// Whether it runs.
-    pub(crate) alive: bool,
-    /// Whether it takes itself for the primary.
-    pub(crate) primary: bool,
-    /// What its keyspace says.
     pub(crate) lock: Option<Lock>,
-    /// Who waits.
-    pub(crate) queue: Vec<Waiter>,
-    /// Copies on their way to it.
-    pub(crate) pending: Vec<Option<Lock>>,
-    /// How many copies it never got.
-    pub(crate) missed: usize,
-    /// The last tick at which it grants nothing.
-    pub(crate) quarantine_until: u8,
-    /// When it lost its replicas.
-    pub(crate) cut_at: Option<u8>,
+    /// The clients in line, and the lease that each asks for.
+    pub(crate) queue: Vec<(usize, u8)>,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) bindings: Vec<Binding>,
+    /// For how long it keeps a session that nobody reads.
+    pub(crate) ttl: u8,
+    /// The first tick at which it grants something again.
+    pub(crate) quarantine: u8,
     /// Tokens up to this one may have been issued.
     pub(crate) floor: u64,
 }
 
-/// What a request came to.
+/// What it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
-    /// The client has the lock, or has it still.
-    Granted(u64),
-    /// It is in line.
-    Queued,
+pub(crate) enum Reply {
+    /// The owner has the lock, with this token.
+    Has(u64),
     /// It has not.
     Refused,
+    /// The session is open, or lives on.
+    Lives,
+    /// There is no such session.
+    NoSession,
+    /// A later call reads.
+    ReadElsewhere,
+}
+
+/// What happens at a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Step {
+    /// A client asks for something, with that lease, or the second one if it has to wait.
+    Request(usize, Asks, [u8; 2]),
+    /// The connection of a session's reader is lost.
+    LoseReader(u8),
+    /// It does what is due, and releases what is bound or not.
+    Work(bool),
+}
+
+/// What it comes to: the answer, if there is one yet, and those that others get by it.
+pub(crate) type Comes = (Option<Reply>, Vec<(Parked, Reply)>);
+
+/// Many ways lead to the same step at the same server, and a table costs more than all the rest.
+type Known = HashMap<(Server, Step, u8), (Server, Comes)>;
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
 }
 
 impl Server {
-    pub(crate) fn new(primary: bool) -> Self {
-        Self {
-            alive: true,
-            primary,
-            lock: None,
-            queue: Vec::new(),
-            pending: Vec::new(),
-            missed: 0,
-            quarantine_until: 0,
-            cut_at: None,
-            floor: 0,
-        }
+    /// It has nothing any more but its keyspace.
+    pub(crate) fn forgets(&mut self) {
+        (self.queue, self.sessions, self.bindings) = (Vec::new(), Vec::new(), Vec::new());
+        self.lock = self.lock.map(|lock| Lock { goes_with: None, ..lock });
     }
 
-    /// It becomes the primary.
-    pub(crate) fn promote(&mut self, reserved: bool) {
-        (self.primary, self.pending, self.missed) = (true, Vec::new(), 0);
-        self.floor = self.lock.map_or(0, |lock| lock.token);
-        if reserved {
-            self.floor += RESERVED;
-        }
+    /// It goes on with what another one has written and what that may have issued.
+    pub(crate) fn takes_over(&mut self, reserved: bool) {
+        let ahead = if reserved { RESERVED } else { 0 };
+        self.floor = self.lock.map_or(0, |lock| lock.token) + ahead;
     }
 
-    /// Whether it grants what is free.
-    pub(crate) fn grants(&self, now: u8) -> bool {
-        self.quarantine_until == 0 || now > self.quarantine_until
+    /// That step, at that time.
+    pub(crate) fn step(&mut self, step: Step, now: u8) -> Comes {
+        let key = (self.clone(), step, now);
+        let (next, comes) = KNOWN.with_borrow_mut(|known| {
+            let anew = || {
+                let comes = self.step_anew(step, now);
+                (self.clone(), comes)
+            };
+            known.entry(key).or_insert_with(anew).clone()
+        });
+        *self = next;
+        comes
     }
 
-    /// Somebody asks for the lock, ready to wait.
-    pub(crate) fn wait(&mut self, now: u8, client: usize, lease: [u8; 2]) -> Outcome {
-        let [lease, offered] = lease.map(|lease| Millis(lease.into()));
-        let request = Acquire { owner: OWNERS[client], want: Want::Exclusive, lease, holds: None };
-        let free = self.seen(now).is_none();
-        let waits = Waiter { client, lease: offered.0 as u8 };
-        if free && !self.grants(now) {
-            self.queue.push(waits);
-            return Outcome::Queued;
-        }
-        let (reply, change) = self.ask(now, |table, at| table.wait(at, &request, None));
-        match reply {
-            WaitReply::Now(AcquireReply::Granted { token, .. }) => {
-                self.write(client, change);
-                Outcome::Granted(token.value())
-            }
-            WaitReply::Block => {
-                self.queue.push(waits);
-                Outcome::Queued
-            }
-            WaitReply::Now(_) | WaitReply::QueueFull | WaitReply::Draining => Outcome::Refused,
-        }
+    fn step_anew(&mut self, step: Step, now: u8) -> Comes {
+        let made = self.table(now);
+        let mut turn = Turn { server: self, made, told: Vec::new(), now };
+        let reply = turn.step(step);
+        let Turn { made, told, .. } = turn;
+        self.read_back(made.table, now);
+        (reply, told)
     }
 
-    /// A holder sets its lease anew.
-    pub(crate) fn renew(&mut self, now: u8, client: usize, lease: u8) -> Outcome {
-        let lease = Millis(lease.into());
-        let (reply, change) =
-            self.ask(now, |table, at| table.renew(at, OWNERS[client], lease, None));
-        let token = self.seen(now).map_or(0, |lock| lock.token);
-        match reply {
-            RenewReply::Lease(_) => {
-                self.write(client, change);
-                Outcome::Granted(token)
-            }
-            RenewReply::NotHeld
-            | RenewReply::NotALock
-            | RenewReply::Shared
-            | RenewReply::TooFarAhead(_)
-            | RenewReply::TryAgain => Outcome::Refused,
-        }
+    /// Whether something is due that concerns sessions.
+    pub(crate) fn has_work(&self, now: u8) -> bool {
+        let due = self.sessions.iter().any(|session| session.due <= now);
+        due || self.bindings.iter().any(|binding| self.orphaned(binding.owner))
     }
 
-    /// A holder gives the lock back; who has it then, if somebody waited.
-    pub(crate) fn release(&mut self, now: u8, client: usize) -> Option<(usize, u64)> {
-        let waiting = !self.grants(now);
-        let queue = std::mem::take(&mut self.queue);
-        if !waiting {
-            self.queue.clone_from(&queue);
-        }
-        let (reply, change) = self
-            .ask(now, |table, at| table.release(at, OWNERS[client], Want::Exclusive, Release::One));
-        if waiting {
-            self.queue = queue;
-        }
-        match reply {
-            ReleaseReply::Left(_) => self.write(client, change),
-            ReleaseReply::NotHeld | ReleaseReply::Mismatch | ReleaseReply::NotALock => None,
-        }
-    }
-
-    /// Looks at the lock for whoever waits; who has it then.
-    pub(crate) fn look(&mut self, now: u8) -> Option<(usize, u64)> {
-        if !self.grants(now) {
-            return None;
-        }
-        let ((), change) = self.ask(now, |table, at| ((), table.look(at, Cause::Expiry)));
-        self.write(usize::MAX, change)
+    /// Whether a lock is still there that was bound to a session that is gone.
+    pub(crate) fn outlives_its_session(&self, now: u8) -> bool {
+        let Some(lock) = self.seen(now) else { return false };
+        lock.goes_with.is_some_and(|number| !self.is_open(number)) && !self.orphaned(lock.owner)
     }
 
     /// What the key says at that time.
@@ -188,56 +165,41 @@ impl Server {
         self.lock.filter(|lock| lock.until >= now)
     }
 
-    /// Asks the core, whose table is made of what is known here.
-    fn ask<T>(&self, now: u8, ask: impl FnOnce(&mut Table<usize>, &Situation<'_>) -> T) -> T {
-        let seen = self.seen(now);
-        let at = Situation {
-            key: KEY,
-            seen: seen.map_or(Observed::Free { stored: None }, |lock| {
-                Observed::Held(holding(lock.owner, lock.token, lock.until))
-            }),
-            now: at(now),
-            floor: Some(self.floor),
-        };
-        let mut table = Table::new(LIMITS);
-        for waiter in &self.queue {
-            let (owner, lease) = (OWNERS[waiter.client], Millis(waiter.lease.into()));
-            let join = Join { owner, want: Want::Exclusive, lease, timeout: None };
-            table.enqueue(&at, &join, waiter.client);
-        }
-        ask(&mut table, &at)
+    pub(crate) fn orphaned(&self, owner: usize) -> bool {
+        let mut of_it = self.bindings.iter().filter(|binding| binding.owner == owner);
+        of_it.any(|binding| !self.is_open(binding.number))
     }
 
-    /// Does what the core says; who was handed the lock by it.
-    fn write(&mut self, caller: usize, change: Change<usize>) -> Option<(usize, u64)> {
-        self.floor = self.floor.max(change.issued().map_or(0, Token::value));
-        match change {
-            Change::Take { token, until, .. } => {
-                self.lock =
-                    Some(Lock { owner: caller, token: token.value(), until: until.0 as u8 });
-                None
-            }
-            Change::Update { until: Some(until), .. } => {
-                if let Some(lock) = &mut self.lock {
-                    lock.until = until.0 as u8;
-                }
-                None
-            }
-            Change::Free | Change::GiveWay => {
-                self.lock = None;
-                None
-            }
-            Change::HandOff(hand_off) => {
-                let (owner, token) = (hand_off.client?, hand_off.token.value());
-                self.lock = Some(Lock { owner, token, until: hand_off.until.0 as u8 });
-                self.queue.retain(|waiter| waiter.client != owner);
-                Some((owner, token))
-            }
-            Change::None
-            | Change::Update { .. }
-            | Change::Share(_)
-            | Change::Leave
-            | Change::Beside { .. } => None,
-        }
+    fn is_open(&self, number: u8) -> bool {
+        self.sessions.iter().any(|session| session.number == number)
+    }
+
+    /// What the core is told, when that client asks.
+    pub(crate) fn situation(&self, asks: usize, now: u8) -> Situation<'static> {
+        let seen = match self.seen(now) {
+            None => Observed::Free { stored: None },
+            Some(lock) if lock.shared => Observed::Shared(sharing(asks, lock)),
+            Some(lock) => Observed::Held(holding(lock)),
+        };
+        Situation { key: KEY, seen, now: at(now), floor: Some(self.floor) }
+    }
+}
+
+/// Held alone, and once.
+pub(crate) fn holding(lock: Lock) -> Holding<'static> {
+    let (token, until) = (Token::from_stored(lock.token), Some(UnixMillis(lock.until.into())));
+    Holding { owner: OWNERS[lock.owner], holds: 1, shared: 0, token, until }
+}
+
+/// Shared by one, as it looks to that client.
+fn sharing(asks: usize, lock: Lock) -> Sharing<'static> {
+    let until = UnixMillis(lock.until.into());
+    Sharing {
+        asked: OWNERS[asks],
+        own: (lock.owner == asks).then_some(Share { holds: 1, until }),
+        token: Token::from_stored(lock.token),
+        until: Some(until),
+        holders: 1,
+        living: Some(until),
     }
 }

@@ -1,0 +1,89 @@
+//! Servers that follow each other: copies of what is written, and who is the primary.
+
+use crate::client::Stage;
+use crate::server::{Lock, Server};
+use crate::state::State;
+use crate::world::{Rule, World};
+
+/// A server among others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    pub(crate) server: Server,
+    /// Whether it runs.
+    pub(crate) alive: bool,
+    /// Whether it takes itself for the primary.
+    pub(crate) primary: bool,
+    /// Copies on their way to it.
+    pub(crate) pending: Vec<Option<Lock>>,
+    /// When another one took over.
+    pub(crate) replaced_at: Option<u8>,
+}
+
+impl Node {
+    /// Whether it refuses to write, because it is no primary or has lost its replicas.
+    pub(crate) fn refuses(&self, world: &World, now: u8) -> bool {
+        !self.primary || world.min_replicas && self.replaced_at.is_some_and(|at| now > at + 1)
+    }
+}
+
+impl State {
+    /// How many copies each follower of a server still has to get; nothing if that does not matter.
+    pub(crate) fn behind(&self, world: &World, of: usize) -> Vec<Option<u8>> {
+        if world.confirmed == 0 {
+            return Vec::new();
+        }
+        let follows = |node: &Node| !node.primary && node.alive && of == self.latest;
+        let left = |node: &Node| follows(node).then_some(node.pending.len() as u8);
+        self.nodes.iter().map(left).collect()
+    }
+
+    /// What a server holds now goes to those who follow it.
+    pub(crate) fn replicate(&mut self, from: usize) {
+        if from == self.latest {
+            let lock = self.nodes[from].server.lock;
+            for node in self.nodes.iter_mut().filter(|node| node.alive && !node.primary) {
+                node.pending.push(lock);
+            }
+        }
+    }
+
+    pub(crate) fn copy(&mut self, to: usize) {
+        let node = &mut self.nodes[to];
+        node.server.lock = node.pending.remove(0);
+        for call in self.clients.iter_mut().filter_map(|client| client.calls[0].as_mut()) {
+            if let Stage::Answered(_, behind) = &mut call.stage {
+                let left = behind.get_mut(to).and_then(Option::as_mut);
+                left.into_iter().for_each(|left| *left = left.saturating_sub(1));
+            }
+        }
+    }
+
+    pub(crate) fn promote(&mut self, world: &World, at: usize) {
+        self.failovers -= 1;
+        let before = std::mem::replace(&mut self.latest, at);
+        self.nodes[before].replaced_at = Some(self.now);
+        let node = &mut self.nodes[at];
+        node.primary = true;
+        node.server.takes_over(world.keeps(Rule::Floor));
+        if world.quarantine {
+            // The window in which the one before may still grant, and a lease.
+            let window = u8::from(world.min_replicas) * 2;
+            let lease = world.clients.iter().map(|plan| plan.lease).max().unwrap_or_default();
+            node.server.quarantine = self.now + lease + window + 1;
+        }
+        let lock = node.server.lock;
+        for node in &mut self.nodes {
+            node.pending.clear();
+            if !node.primary {
+                // It follows the new one, and begins with all that it has.
+                node.server.lock = lock;
+            }
+        }
+        // What was not confirmed never will be.
+        for call in self.clients.iter_mut().filter_map(|client| client.calls[0].as_mut()) {
+            if let Stage::Answered(_, behind) = &mut call.stage {
+                behind.iter_mut().for_each(|left| *left = left.filter(|left| *left == 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! One step of a server: the core is asked, and what it says is written.
+
+use crate::client::Asks;
+use crate::server::{Lock, OWNERS, PARKED, Reply, Server, Step, at, holding, millis};
+use crate::table::{Parked, Tabled};
+use kvlock_core::{
+    Acquire, AcquireReply, Cause, Change, Holding, Observed, Release, RenewReply, Situation, Token,
+    WaitReply, Want,
+};
+
+/// The server, the core's table for it, and who else is told something by the step.
+pub(crate) struct Turn<'a> {
+    pub(crate) server: &'a mut Server,
+    pub(crate) made: Tabled,
+    pub(crate) told: Vec<(Parked, Reply)>,
+    pub(crate) now: u8,
+}
+
+impl Turn<'_> {
+    pub(crate) fn step(&mut self, step: Step) -> Option<Reply> {
+        match step {
+            Step::Request(by, asks, leases) => return self.answer(by, asks, leases),
+            Step::LoseReader(number) => self.made.lose_reader(number, self.now),
+            Step::Work(releases) => self.work(releases),
+        }
+        None
+    }
+
+    /// Nothing if the client waits from now on, or for no answer.
+    fn answer(&mut self, by: usize, asks: Asks, [lease, offered]: [u8; 2]) -> Option<Reply> {
+        let (seen, table) = (self.situation(by), &mut self.made.table);
+        let (lock, owner) = (self.server.seen(self.now), OWNERS[by]);
+        match asks {
+            Asks::Lock => return self.wait(by, lease, offered),
+            // Each grant is an owner of its own.
+            Asks::Renewal(of, _) if lock.is_none_or(|lock| lock.token != of) => {
+                return Some(Reply::Refused);
+            }
+            Asks::Renewal(_, length) => {
+                let (reply, change) = table.renew(&seen, owner, millis(length), None);
+                self.write(by, change);
+                if !matches!(reply, RenewReply::Lease(_)) {
+                    return Some(Reply::Refused);
+                }
+            }
+            Asks::Release => {
+                let (_, change) = table.release(&seen, owner, Want::Exclusive, Release::One);
+                self.write(by, change);
+                return None;
+            }
+            Asks::Binding(to, shared) => return Some(self.bind(by, lease, to, shared)),
+            Asks::Downgrade => {
+                let held = lock.filter(|lock| lock.owner == by && !lock.shared);
+                let Some(lock) = held else { return Some(Reply::Refused) };
+                let beside = Observed::Held(Holding { shared: 1, ..holding(lock) });
+                let seen = Situation { seen: beside, ..seen };
+                let (_, change) = table.release(&seen, owner, Want::Exclusive, Release::All);
+                if self.server.orphaned(by) {
+                    // It is used without its session: the lease counts.
+                    self.server.lock = Some(Lock { goes_with: None, ..lock });
+                }
+                self.write(by, change);
+            }
+            Asks::Session(number) => {
+                self.made.open(number, self.server.ttl, self.now);
+                return Some(Reply::Lives);
+            }
+            Asks::Reading(number) => {
+                let Some(replaced) = self.made.read(number, PARKED, self.now) else {
+                    return Some(Reply::NoSession);
+                };
+                self.told.extend(replaced.map(|parked| (parked, Reply::ReadElsewhere)));
+                return None;
+            }
+        }
+        Some(self.server.lock.map_or(Reply::Refused, |lock| Reply::Has(lock.token)))
+    }
+
+    fn wait(&mut self, by: usize, lease: u8, offered: u8) -> Option<Reply> {
+        let (owner, lease) = (OWNERS[by], millis(lease));
+        let request = Acquire { owner, want: Want::Exclusive, lease, holds: None };
+        let (reply, change) = self.made.table.wait(&self.situation(by), &request, None);
+        self.write(by, change);
+        match reply {
+            WaitReply::Now(AcquireReply::Granted { token, .. }) => Some(Reply::Has(token.value())),
+            WaitReply::Block => {
+                self.server.queue.push((by, offered));
+                None
+            }
+            WaitReply::Now(_) | WaitReply::QueueFull | WaitReply::Draining => Some(Reply::Refused),
+        }
+    }
+
+    fn bind(&mut self, by: usize, lease: u8, to: u8, shared: bool) -> Reply {
+        let Some(session) = self.made.session(to) else { return Reply::NoSession };
+        let want = if shared { Want::Shared } else { Want::Exclusive };
+        let request = Acquire { owner: OWNERS[by], want, lease: millis(lease), holds: Some(1) };
+        let (seen, table) = (self.situation(by), &mut self.made.table);
+        let (reply, change) = table.acquire(&seen, &request);
+        table.bind_granted(&seen, &request, reply, session);
+        self.write(by, change);
+        let AcquireReply::Granted { token, .. } = reply else { return Reply::Refused };
+        self.server.lock = self.server.lock.map(|lock| Lock { goes_with: Some(to), ..lock });
+        Reply::Has(token.value())
+    }
+
+    /// It does what is due.
+    fn work(&mut self, releases: bool) {
+        let now = at(self.now);
+        while self.made.table.session_due(now) {}
+        while let Some((_, parked)) = self.made.table.next_reader(now) {
+            self.told.push((parked, Reply::Lives));
+        }
+        while let Some(bound) = self.made.table.next_bound(now) {
+            let owner = OWNERS.iter().position(|name| **name == *bound.owner).unwrap_or_default();
+            let (seen, table) = (self.situation(owner), &mut self.made.table);
+            if releases {
+                let change = table.release_bound(&seen, &bound);
+                self.write(owner, change);
+            } else {
+                table.not_bound(&bound);
+            }
+        }
+        let change = self.made.table.look(&self.situation(0), Cause::Expiry);
+        self.write(0, change);
+    }
+
+    fn situation(&self, asks: usize) -> Situation<'static> {
+        self.server.situation(asks, self.now)
+    }
+
+    /// Does what the core says; whoever is handed the lock by it is told.
+    fn write(&mut self, by: usize, change: Change<Parked>) {
+        let server = &mut *self.server;
+        let (token, until) = (change.issued().map(Token::value), change.until());
+        server.floor = server.floor.max(token.unwrap_or_default());
+        let new = Lock { owner: by, token: 0, until: 0, shared: false, goes_with: None };
+        let shares = matches!(change, Change::Share(_));
+        let lock = match change {
+            Change::Take { .. } => Some(new),
+            Change::Update { .. } | Change::Share(_) => Some(server.seen(self.now).unwrap_or(new)),
+            Change::HandOff(hand_off) => hand_off.client.map(|parked| {
+                server.queue.retain(|(waiter, _)| *waiter != parked.0);
+                self.told.push((parked, Reply::Has(hand_off.token.value())));
+                Lock { owner: parked.0, ..new }
+            }),
+            Change::Free | Change::GiveWay => None,
+            Change::None | Change::Leave | Change::Beside { .. } => return,
+        };
+        server.lock = lock.map(|lock| Lock {
+            token: token.unwrap_or(lock.token),
+            until: until.map_or(lock.until, |until| until.0 as u8),
+            shared: lock.shared || shares,
+            ..lock
+        });
+    }
+}

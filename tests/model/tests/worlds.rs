@@ -1,0 +1,22 @@
+//! With the safeguards that a failure needs there is no bad state; without one of them the hole
+//! that is known to be there is found.
+
+#![allow(missing_docs, reason = "these are tests")]
+
+use kvlock_model::worlds::{Row, SMALL};
+
+fn are_right(wanted: impl Fn(&&Row) -> bool) {
+    let rows = SMALL.iter().filter(wanted);
+    let wrong: Vec<_> = rows.filter(|row| !row.explore().1).map(|row| row.name).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn nothing_bad_is_reachable_where_every_safeguard_is_on() {
+    are_right(|row| row.is_safe());
+}
+
+#[test]
+fn the_hole_is_found_where_one_is_off() {
+    are_right(|row| !row.is_safe());
+}
