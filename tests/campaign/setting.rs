@@ -34,11 +34,6 @@ impl Setting {
         Self::Quarantine,
     ];
 
-    /// Which of [`ALL`](Self::ALL) it is.
-    pub(crate) fn column(self) -> usize {
-        Self::ALL.iter().position(|it| *it == self).expect("it is one of all")
-    }
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Default => "default",

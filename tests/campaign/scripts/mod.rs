@@ -110,7 +110,7 @@ impl Script {
     }
 
     fn expected(&self, setting: Setting) -> Expected {
-        self.expected[setting.column()]
+        self.expected[setting as usize]
     }
 
     pub(crate) fn play(&self, setting: Setting, options: &Options, report: &Report) {
@@ -128,7 +128,7 @@ impl Script {
         let notes: BTreeSet<&str> = tries.iter().filter_map(|one| one.note.as_deref()).collect();
         let tries = tries.len() as u64;
         // Otherwise no overlap is to be seen because nothing was tried.
-        let g = self.granted[setting.column()];
+        let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
         let seen = format!("two believed in {doubled} of {tries} tries");
         let is_expected = match self.expected(setting) {

@@ -59,40 +59,38 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
 /// The primary stands still until another has taken its place, and goes on then. One client asks it
 /// all the time, and its last question is waiting there.
 pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
-    let stage = Stage::start(setting, None);
-    let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
-    let primary = stage.site.server(stage.before);
-    primary.signal(Signal::SIGSTOP);
-    let asking = stage.runtime.spawn(lock.clone().insist(inside));
-    stage.site.wait_for_successor(stage.before);
-    let acquiring = stage.runtime.spawn(lock.clone().acquire(outside));
-    let locks = [lock];
-    wait_for(&locks);
-    primary.signal(Signal::SIGCONT);
-    stage.site.wait_for_role(stage.before, "slave");
-    locks[0].give_up();
-    stage.runtime.block_on(asking).expect("it ends");
-    stage.runtime.block_on(acquiring).expect("it is granted in the end");
-    stage.end(&locks)
+    let signal = |stage: &Stage, signal| stage.site.server(stage.before).signal(signal);
+    apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
 }
 
 /// The primary is cut off from everybody but one client, which holds a lock and takes another.
 pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
+    let cut = |stage: &Stage| stage.site.proxy(stage.before).cut();
+    apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())
+}
+
+/// All locks but the last are held when the primary is parted from the others, and that is asked for then.
+fn apart(
+    keys: &[&'static str],
+    setting: Setting,
+    part: impl Fn(&Stage),
+    join: impl Fn(&Stage),
+) -> Seen {
     let stage = Stage::start(setting, None);
     let Stage { site, before, runtime, .. } = &stage;
     let (inside, outside) = (stage.inside(), stage.outside());
-    let [held, fresh] = ["held", "fresh"].map(Contest::of);
-    runtime.block_on(held.acquire_inside(&inside));
-    site.proxy(*before).cut();
+    let locks: Vec<Arc<Contest>> = keys.iter().map(|key| Contest::of(key)).collect();
+    let (fresh, held) = locks.split_last().expect("there is one");
+    held.iter().for_each(|held| runtime.block_on(held.acquire_inside(&inside)));
+    part(&stage);
     let asking = runtime.spawn(fresh.clone().insist(inside));
     site.wait_for_successor(*before);
-    let locks = [held, fresh];
     let acquire = |lock: &Arc<Contest>| runtime.spawn(lock.clone().acquire(outside.clone()));
     let acquiring: Vec<_> = locks.iter().map(acquire).collect();
     wait_for(&locks);
-    site.proxy(*before).heal();
+    join(&stage);
     site.wait_for_role(*before, "slave");
-    locks[1].give_up();
+    fresh.give_up();
     runtime.block_on(asking).expect("it ends");
     for acquiring in acquiring {
         runtime.block_on(acquiring).expect("it is granted in the end");
