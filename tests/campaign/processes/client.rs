@@ -1,7 +1,7 @@
 //! A client process: takes locks with the crate `kvlock`, works under them, and says when it
 //! believes to hold which.
 
-use super::said::{End, Role, Said, Tenure, now};
+use super::said::{Role, Said, Tenure, now};
 use super::store::{Counters, Numbers, next};
 use harness::random::Random;
 use kvlock::{Client, Clock, Error, Guard, Lock};
@@ -139,7 +139,8 @@ impl Worker {
             from,
             until: believed_until(&guard).unwrap_or(from),
             looked: from,
-            end: None,
+            released: None,
+            lost: None,
             taken: 0,
         };
         say(&Said::Tenure(tenure.clone()));
@@ -149,8 +150,8 @@ impl Worker {
             count(WRONG_DAY);
         }
         let (is_lost, written) = self.work_under(&guard, &mut tenure).await;
-        let why = if is_lost { End::Lost } else { End::Released };
-        tenure.end = Some((why, now()));
+        let end = if is_lost { &mut tenure.lost } else { &mut tenure.released };
+        *end = Some(now());
         if is_lost && watched {
             self.ask_whether_lost(&tenure).await;
             if let (Some(store), Some(numbers)) = (&mut self.store, written) {

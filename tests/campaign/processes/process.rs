@@ -30,7 +30,7 @@ pub(super) struct Heard {
     over: bool,
 }
 
-/// A client process; it is killed when this is dropped.
+/// A client process.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
@@ -85,7 +85,7 @@ impl Process {
     /// The lock that it said it holds. For one that does one thing at a time.
     pub(super) fn held(&self) -> Option<Tenure> {
         let latest = self.heard().tenures.values().next_back().cloned();
-        latest.filter(|tenure| tenure.end.is_none())
+        latest.filter(|tenure| tenure.released.or(tenure.lost).is_none())
     }
 
     /// Sends it a signal.
@@ -108,14 +108,6 @@ impl Process {
         });
         self.wait_for("all was heard", |heard| heard.over.then_some(()));
         killed
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ended = child.kill();
-        let _reaped = child.wait();
     }
 }
 

@@ -85,26 +85,19 @@ pub(super) struct Tenure {
     /// When it last looked at its guard, and was told that it holds the lock; what it did next it did in that
     /// belief.
     pub(super) looked: Duration,
-    /// Why it stopped believing, and when.
-    pub(super) end: Option<(End, Duration)>,
+    /// When it was about to give the lock back.
+    pub(super) released: Option<Duration>,
+    /// When the guard said that the lock is lost.
+    pub(super) lost: Option<Duration>,
     /// How many of the writes that it did after a loss, without asking the guard, the store took that looks
     /// at tokens.
     pub(super) taken: u64,
 }
 
-/// Why a tenure ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum End {
-    /// It is about to give the lock back.
-    Released,
-    /// The guard says that it is lost.
-    Lost,
-}
-
 impl Tenure {
     /// When its process stopped believing, which was killed then.
     pub(super) fn ended(&self, killed: Duration) -> Duration {
-        self.end.map_or(killed, |(_, at)| at).min(self.until)
+        self.released.or(self.lost).unwrap_or(killed).min(self.until)
     }
 
     /// Whether its process can have acted on it: a guard may be lost before its process goes on.
@@ -126,8 +119,7 @@ impl Tenure {
     /// No process acts on a lock in which it does not believe any more, and none loses one before its
     /// lease has expired: no stranger takes locks away here, and no server is lost.
     pub(super) fn violation(&self) -> Option<String> {
-        let (why, at) = self.end?;
-        let is_early = why == End::Lost && at < self.until;
+        let is_early = self.lost.is_some_and(|at| at < self.until);
         let kind = if self.looked > self.until { Some("Late") } else { is_early.then_some("Loss") };
         kind.map(|kind| format!("{kind}: {self:?}"))
     }
@@ -140,30 +132,29 @@ mod tests {
     #[test]
     fn a_belief_ends_with_its_end_the_lease_or_the_process_and_its_own_process_sees_to_it() {
         let ms = Duration::from_millis;
-        let tenure = |looked, end: Option<(End, u64)>| Tenure {
-            number: 1,
-            key: "k".to_owned(),
-            token: 1,
-            watched: true,
-            from: ms(10),
-            until: ms(50),
-            looked: ms(looked),
-            end: end.map(|(why, at)| (why, ms(at))),
-            taken: 0,
-        };
-        use End::{Lost, Released};
-        for (looked, end, killed, until, kind) in [
-            (15, Some((Released, 20)), 30, 20, ""),
-            (45, Some((Lost, 60)), 99, 50, ""),
-            (15, None, 30, 30, ""),
-            (55, Some((Released, 60)), 99, 50, "Late"),
-            (35, Some((Lost, 40)), 99, 40, "Loss"),
+        for (looked, released, lost, killed, until, kind) in [
+            (15, Some(20), None, 30, Some(20), ""),
+            (45, None, Some(60), 99, Some(50), ""),
+            (15, None, None, 30, Some(30), ""),
+            (15, None, None, 10, None, ""),
+            (55, Some(60), None, 99, Some(50), "Late"),
+            (35, None, Some(40), 99, Some(40), "Loss"),
         ] {
-            let tenure = tenure(looked, end);
-            assert_eq!(tenure.call("a", ms(killed)).valid_until, Some(ms(until)));
+            let tenure = Tenure {
+                number: 1,
+                key: "k".to_owned(),
+                token: 1,
+                watched: true,
+                from: ms(10),
+                until: ms(50),
+                looked: ms(looked),
+                released: released.map(ms),
+                lost: lost.map(ms),
+                taken: 0,
+            };
+            assert_eq!(tenure.call("a", ms(killed)).valid_until, until.map(ms));
             let violation = tenure.violation().unwrap_or_default();
             assert_eq!(violation.split(':').next(), Some(kind), "{violation}");
         }
-        assert_eq!(tenure(0, None).call("a", ms(10)).valid_until, None);
     }
 }

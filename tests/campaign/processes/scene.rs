@@ -1,7 +1,7 @@
 //! A server, the client processes at it, and what is made of what they said.
 
 use super::process::{Process, this_program};
-use super::said::{End, Role};
+use super::said::Role;
 use crate::report::Report;
 use harness::Server;
 use harness::checker::{Limits, Rule, check};
@@ -101,12 +101,9 @@ fn judge(process: &Process, report: &Report) -> Vec<Call> {
     heard.violations.iter().for_each(|violation| report.violation(violation));
     add("grants", heard.tenures.len() as u64);
     for tenure in heard.tenures.values() {
-        match tenure.end {
-            Some((End::Released, _)) => add("released", 1),
-            Some((End::Lost, _)) if tenure.watched => add("lost", 1),
-            Some((End::Lost, _)) => add("leases that ended by themselves", 1),
-            None => {}
-        }
+        add("released", tenure.released.is_some().into());
+        let lost = if tenure.watched { "lost" } else { "leases that ended by themselves" };
+        add(lost, tenure.lost.is_some().into());
         tenure.violation().into_iter().for_each(|violation| report.violation(violation));
     }
     heard.tenures.values().map(|tenure| tenure.call(&process.name, killed)).collect()

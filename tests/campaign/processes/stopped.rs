@@ -3,7 +3,7 @@
 //! when they have lost the lock, write on without looking.
 
 use super::process::{Process, SOON};
-use super::said::{End, Role, Tenure, now};
+use super::said::{Role, Tenure, now};
 use super::scene::{Scene, in_parts};
 use super::store::Counters;
 use crate::Options;
@@ -60,21 +60,19 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
             if over { Ok(()) } else { Err(format!("{passed:?}, {token}")) }
         });
         holder.signal(Signal::SIGCONT);
-        let (why, at, taken) = holder.wait_for("it has noticed, and tried to write", |heard| {
+        let ended = holder.wait_for("it has noticed, and tried to write", |heard| {
             let tenure = &heard.tenures[&grant.number];
-            tenure.end.map(|(why, at)| (why, at, tenure.taken))
+            tenure.released.or(tenure.lost).map(|_| tenure.clone())
         });
         // A loss from before the stop may have been written after, too, while nobody else had the lock.
-        if why != End::Lost || at < stopped {
+        if ended.lost.is_none_or(|at| at < stopped) {
             report.add(TOO_LATE, 1);
             continue;
         }
         done += 1;
         report.add(STOPS, 1);
-        if taken > 0 {
-            let writes =
-                format!("Stale: {taken} writes were taken after the next one's: {grant:?}");
-            report.violation(writes);
+        if ended.taken > 0 {
+            report.violation(format!("Stale: writes were taken after the next one's: {ended:?}"));
         }
     }
     for process in both {
