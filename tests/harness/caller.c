@@ -20,31 +20,36 @@ typedef int Command(Ctx *, Text **, int);
 
 enum { OK = 0, ERR = 1, PROMISE = 12 };
 
-static void *(*Alloc)(size_t);
-static void (*Free)(void *);
-static int (*CreateCommand)(Ctx *, const char *, Command *, const char *, int, int, int);
-static const char *(*StringPtrLen)(const Text *, size_t *);
-static void (*RetainString)(Ctx *, Text *);
-static void (*FreeString)(Ctx *, Text *);
-static Reply *(*Call)(Ctx *, const char *, const char *, ...);
-static int (*CallReplyType)(Reply *);
-static void (*FreeCallReply)(Reply *);
-static int (*ReplyWithCallReply)(Ctx *, Reply *);
-static const char *(*CallReplyStringPtr)(Reply *, size_t *);
-static int (*SubscribeToKeyspaceEvents)(Ctx *, int, int (*)(Ctx *, int, const char *, Text *));
-static int (*ReplyWithLongLong)(Ctx *, long long);
-static int (*ReplyWithError)(Ctx *, const char *);
-static int (*ReplyWithSimpleString)(Ctx *, const char *);
-static unsigned long long (*CreateTimer)(Ctx *, long long, void (*)(Ctx *, void *), void *);
-static Blocked *(*BlockClient)(Ctx *, Command *, Command *, void (*)(Ctx *, void *), long long);
-static int (*UnblockClient)(Blocked *, void *);
-static void (*SetDisconnectCallback)(Blocked *, void (*)(Ctx *, Blocked *));
-static void (*BlockClientSetPrivateData)(Blocked *, void *);
-static void *(*BlockClientGetPrivateData)(Blocked *);
-static Ctx *(*GetThreadSafeContext)(Blocked *);
-static void (*FreeThreadSafeContext)(Ctx *);
-static void (*CallReplyPromiseSetUnblockHandler)(Reply *, void (*)(Ctx *, Reply *, void *), void *);
-static int (*CallReplyPromiseAbort)(Reply *, void **);
+/* What is used of the module API. The last four are NULL before Redis 7.2. */
+#define API(X) \
+    X(void *, Alloc, (size_t)) \
+    X(void, Free, (void *)) \
+    X(int, CreateCommand, (Ctx *, const char *, Command *, const char *, int, int, int)) \
+    X(const char *, StringPtrLen, (const Text *, size_t *)) \
+    X(void, RetainString, (Ctx *, Text *)) \
+    X(void, FreeString, (Ctx *, Text *)) \
+    X(Reply *, Call, (Ctx *, const char *, const char *, ...)) \
+    X(int, CallReplyType, (Reply *)) \
+    X(void, FreeCallReply, (Reply *)) \
+    X(const char *, CallReplyStringPtr, (Reply *, size_t *)) \
+    X(int, SubscribeToKeyspaceEvents, (Ctx *, int, int (*)(Ctx *, int, const char *, Text *))) \
+    X(int, ReplyWithLongLong, (Ctx *, long long)) \
+    X(int, ReplyWithCallReply, (Ctx *, Reply *)) \
+    X(int, ReplyWithError, (Ctx *, const char *)) \
+    X(int, ReplyWithSimpleString, (Ctx *, const char *)) \
+    X(unsigned long long, CreateTimer, (Ctx *, long long, void (*)(Ctx *, void *), void *)) \
+    X(Blocked *, BlockClient, (Ctx *, Command *, Command *, void (*)(Ctx *, void *), long long)) \
+    X(int, UnblockClient, (Blocked *, void *)) \
+    X(void, SetDisconnectCallback, (Blocked *, void (*)(Ctx *, Blocked *))) \
+    X(Ctx *, GetThreadSafeContext, (Blocked *)) \
+    X(void, FreeThreadSafeContext, (Ctx *)) \
+    X(void, BlockClientSetPrivateData, (Blocked *, void *)) \
+    X(void *, BlockClientGetPrivateData, (Blocked *)) \
+    X(void, CallReplyPromiseSetUnblockHandler, (Reply *, void (*)(Ctx *, Reply *, void *), void *)) \
+    X(int, CallReplyPromiseAbort, (Reply *, void **))
+
+#define DECLARE(result, name, arguments) static result (*name) arguments;
+API(DECLARE)
 
 static const char *chars(const Text *text) {
     size_t length;
@@ -161,33 +166,8 @@ int RedisModule_OnLoad(Ctx *ctx, Text **argv, int argc) {
     int (*attributes)(Ctx *, const char *, int, int);
     if (api("RedisModule_SetModuleAttribs", &attributes) != OK) return ERR;
     attributes(ctx, "caller", 1, 1);
-#define REQUIRED(name) if (api("RedisModule_" #name, &name) != OK) return ERR
-#define OPTIONAL(name) api("RedisModule_" #name, &name)
-    REQUIRED(Alloc);
-    REQUIRED(Free);
-    REQUIRED(CreateCommand);
-    REQUIRED(StringPtrLen);
-    REQUIRED(RetainString);
-    REQUIRED(FreeString);
-    REQUIRED(Call);
-    REQUIRED(CallReplyType);
-    REQUIRED(FreeCallReply);
-    REQUIRED(CallReplyStringPtr);
-    REQUIRED(SubscribeToKeyspaceEvents);
-    REQUIRED(ReplyWithLongLong);
-    REQUIRED(ReplyWithCallReply);
-    REQUIRED(ReplyWithError);
-    REQUIRED(ReplyWithSimpleString);
-    REQUIRED(CreateTimer);
-    REQUIRED(BlockClient);
-    REQUIRED(UnblockClient);
-    REQUIRED(SetDisconnectCallback);
-    REQUIRED(GetThreadSafeContext);
-    REQUIRED(FreeThreadSafeContext);
-    OPTIONAL(BlockClientSetPrivateData);
-    OPTIONAL(BlockClientGetPrivateData);
-    OPTIONAL(CallReplyPromiseSetUnblockHandler);
-    OPTIONAL(CallReplyPromiseAbort);
+#define LOOK_UP(result, name, arguments) api("RedisModule_" #name, &name);
+    API(LOOK_UP)
     if (argc > 0 && api("RedisModule_AddACLCategory", &add) == OK) fill_categories(ctx, add);
     enum { EXPIRED = 1 << 8 };
     if (SubscribeToKeyspaceEvents(ctx, EXPIRED, heard) != OK) return ERR;
