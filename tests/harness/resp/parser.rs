@@ -23,13 +23,16 @@ pub fn parse(bytes: &[u8], protocol: u8) -> Result<Option<(Value, usize)>, Malfo
     match reader.value() {
         Ok(value) => Ok(Some((value, reader.at))),
         Err(Stop::Incomplete) => Ok(None),
-        Err(Stop::Malformed(why)) => Err(Malformed(why)),
+        Err(Stop::Malformed) => {
+            let (good, bad) = bytes.split_at(reader.at);
+            Err(Malformed(format!("{} and then {}", good.escape_ascii(), bad.escape_ascii())))
+        }
     }
 }
 
 enum Stop {
     Incomplete,
-    Malformed(String),
+    Malformed,
 }
 
 struct Reader<'a> {
@@ -42,88 +45,57 @@ impl<'a> Reader<'a> {
     fn value(&mut self) -> Result<Value, Stop> {
         let kind = *self.bytes.get(self.at).ok_or(Stop::Incomplete)?;
         self.at += 1;
-        match kind {
-            b'+' => self.text().map(Value::Status),
-            b'-' => self.text().and_then(error),
-            b':' => self.number().map(Value::Integer),
-            b'$' => self.bulk(),
-            b'*' => match self.length()? {
-                Some(length) => self.values(length).map(Value::Array),
-                None => Ok(Value::Nil),
-            },
-            _ if self.protocol == 3 => self.value_of_resp3(kind),
-            other => malformed(format!("type byte 0x{other:02x} in RESP2")),
-        }
-    }
-
-    fn value_of_resp3(&mut self, kind: u8) -> Result<Value, Stop> {
-        match kind {
-            b'_' => match self.line()? {
-                [] => Ok(Value::Nil),
-                other => malformed(format!("a null with content {other:?}")),
-            },
-            b'#' => match self.line()? {
+        match (kind, self.protocol) {
+            (b'+', _) => Ok(Value::Status(self.text()?)),
+            (b'-', _) => error(&self.text()?),
+            (b':', _) => Ok(Value::Integer(self.number()?)),
+            (b'$', _) => Ok(self.bulk()?.map_or(Value::Nil, Value::Bulk)),
+            (b'*', _) => Ok(self.values()?.map_or(Value::Nil, Value::Array)),
+            (b'_', 3) if self.line()?.is_empty() => Ok(Value::Nil),
+            (b'#', 3) => match self.line()? {
                 b"t" => Ok(Value::Bool(true)),
                 b"f" => Ok(Value::Bool(false)),
-                other => malformed(format!("the boolean {other:?}")),
+                _ => Err(Stop::Malformed),
             },
-            b',' => {
-                let text = self.text()?;
-                text.parse().map(Value::Double).or_else(|_| malformed(format!("the double {text}")))
+            (b',', 3) => self.text()?.parse().map(Value::Double).or(Err(Stop::Malformed)),
+            (b'(', 3) => Ok(Value::BigNumber(self.text()?)),
+            (b'~', 3) => self.values()?.map(Value::Set).ok_or(Stop::Malformed),
+            (b'>', 3) => self.values()?.map(Value::Push).ok_or(Stop::Malformed),
+            (b'%', 3) => {
+                let pairs = self.length()?.ok_or(Stop::Malformed)?;
+                let pairs = (0..pairs).map(|_| Ok((self.value()?, self.value()?)));
+                pairs.collect::<Result<_, _>>().map(Value::Map)
             }
-            b'(' => self.text().map(Value::BigNumber),
-            b'%' => self.pairs().map(Value::Map),
-            b'~' => self.sized().map(Value::Set),
-            b'>' => self.sized().map(Value::Push),
-            b'=' => match self.bulk()? {
-                Value::Bulk(bytes) if bytes.get(3) == Some(&b':') => {
+            (b'=', 3) => match self.bulk()? {
+                Some(bytes) if bytes.get(3) == Some(&b':') => {
                     Ok(Value::Verbatim(bytes[4..].to_vec()))
                 }
-                other => malformed(format!("the verbatim string {other}")),
+                _ => Err(Stop::Malformed),
             },
-            other => malformed(format!("type byte 0x{other:02x}")),
+            _ => Err(Stop::Malformed),
         }
     }
 
-    fn bulk(&mut self) -> Result<Value, Stop> {
-        let Some(length) = self.length()? else {
-            return Ok(Value::Nil);
-        };
+    /// A string of bytes, and the CR LF after it.
+    fn bulk(&mut self) -> Result<Option<Vec<u8>>, Stop> {
+        let Some(length) = self.length()? else { return Ok(None) };
         let end = self.at + length;
         let bytes = self.bytes.get(self.at..end).ok_or(Stop::Incomplete)?;
-        match self.bytes.get(end..end + 2).ok_or(Stop::Incomplete)? {
-            b"\r\n" => {}
-            other => return malformed(format!("{other:?} after a string of {length} bytes")),
-        }
+        let after = self.bytes.get(end..end + 2).ok_or(Stop::Incomplete)?;
         self.at = end + 2;
-        Ok(Value::bulk(bytes))
+        if after == b"\r\n" { Ok(Some(bytes.to_vec())) } else { Err(Stop::Malformed) }
     }
 
-    fn values(&mut self, length: usize) -> Result<Vec<Value>, Stop> {
-        (0..length).map(|_| self.value()).collect()
-    }
-
-    fn sized(&mut self) -> Result<Vec<Value>, Stop> {
-        match self.length()? {
-            Some(length) => self.values(length),
-            None => malformed("a null length in RESP3".to_owned()),
-        }
-    }
-
-    fn pairs(&mut self) -> Result<Vec<(Value, Value)>, Stop> {
-        match self.length()? {
-            Some(length) => (0..length).map(|_| Ok((self.value()?, self.value()?))).collect(),
-            None => malformed("a null length in RESP3".to_owned()),
-        }
+    fn values(&mut self) -> Result<Option<Vec<Value>>, Stop> {
+        let length = self.length()?;
+        length.map(|length| (0..length).map(|_| self.value()).collect()).transpose()
     }
 
     /// The length of what follows; `None` is the null of RESP2.
     fn length(&mut self) -> Result<Option<usize>, Stop> {
         match self.number()? {
             -1 if self.protocol == 2 => Ok(None),
-            number => usize::try_from(number)
-                .map(Some)
-                .or_else(|_| malformed(format!("the length {number}"))),
+            number => usize::try_from(number).map(Some).or(Err(Stop::Malformed)),
         }
     }
 
@@ -131,10 +103,7 @@ impl<'a> Reader<'a> {
         let text = self.text()?;
         let digits = text.strip_prefix('-').unwrap_or(&text);
         let canonical = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        match text.parse() {
-            Ok(number) if canonical => Ok(number),
-            _ => malformed(format!("the number {text:?}")),
-        }
+        text.parse().ok().filter(|_| canonical).ok_or(Stop::Malformed)
     }
 
     fn text(&mut self) -> Result<String, Stop> {
@@ -151,24 +120,15 @@ impl<'a> Reader<'a> {
                 Ok(&rest[..end])
             }
             [b'\r'] => Err(Stop::Incomplete),
-            _ => malformed(format!(
-                "a stray CR or LF after {:?}",
-                String::from_utf8_lossy(&rest[..end])
-            )),
+            _ => Err(Stop::Malformed),
         }
     }
 }
 
-fn malformed<T>(why: String) -> Result<T, Stop> {
-    Err(Stop::Malformed(why))
-}
-
-fn error(line: String) -> Result<Value, Stop> {
-    match line.split_once(' ') {
-        Some((code, text)) => Ok(Value::Error { code: code.to_owned(), text: text.to_owned() }),
-        None if line.is_empty() => malformed("an error without a code".to_owned()),
-        None => Ok(Value::Error { code: line, text: String::new() }),
-    }
+fn error(line: &str) -> Result<Value, Stop> {
+    let (code, text) = line.split_once(' ').unwrap_or((line, ""));
+    let error = || Value::Error { code: code.to_owned(), text: text.to_owned() };
+    (!line.is_empty()).then(error).ok_or(Stop::Malformed)
 }
 
 #[cfg(test)]
