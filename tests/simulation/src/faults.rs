@@ -3,37 +3,17 @@
 use crate::clock::{MS, SECOND};
 use crate::node::Memory;
 use crate::settings::{Keeping, Safeguard, Scene};
-use crate::sim::{AtServer, Event, Sim, Who};
-use crate::wire::{ClientId, ConnId, ServerId};
+use crate::sim::{Sim, Who};
+use crate::wire::{ClientId, ServerId};
 use std::rc::Rc;
-
-/// The end of a fault, or its next part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    Break(ConnId),
-    GoOn(Who),
-    /// A client that is stopped goes on no more.
-    Lose(ClientId),
-    Heal(ClientId, ServerId),
-    Kill(ServerId),
-    /// A server that was killed comes back.
-    ComeBack(ServerId, Memory),
-    /// Somebody takes over from that server.
-    TakeOver(ServerId),
-    /// That server hears that it was replaced, and follows whoever is the primary.
-    Follow(ServerId),
-    /// A coordinated change of roles, if the replica has caught up.
-    Swap(ServerId, ServerId),
-    /// The next change of roles may begin.
-    Settled,
-}
 
 /// What may go wrong: how often, in parts of a hundred or so, what it is called, and what is done.
 type Kind = (u64, &'static str, fn(&Sim));
 
 impl Sim {
-    fn later(&self, after: u64, fault: Fault) {
-        self.at(self.now() + after, Event::Later(fault));
+    /// The end of a fault, or its next part.
+    fn later(&self, after: u64, what: impl FnOnce(&Rc<Self>) + 'static) {
+        self.at(self.now() + after, Who::Nobody, what);
     }
 
     pub(crate) fn next_fault(self: &Rc<Self>) {
@@ -47,7 +27,7 @@ impl Sim {
         // To ask a majority takes many steps.
         let longest = if self.plan.scene == Scene::Quorum { 300 * MS } else { 1_200 * MS };
         let pause = 20 * MS + self.below(longest);
-        self.at(self.now() + pause, Event::Fault);
+        self.later(pause, Self::next_fault);
     }
 
     fn draw(&self) -> Kind {
@@ -90,6 +70,12 @@ impl Sim {
         self.below(self.plan.servers as u64) as usize
     }
 
+    /// All servers but that.
+    fn others(&self, server: ServerId) -> impl Iterator<Item = ServerId> + use<> {
+        let servers = self.plan.servers;
+        (1..servers).map(move |step| (server + step) % servers)
+    }
+
     fn break_one(&self) {
         let open = self.net.borrow().open_ones(None, None);
         if !open.is_empty() {
@@ -102,11 +88,12 @@ impl Sim {
         if !self.is_stopped(who) {
             self.stop(who);
             let most = if self.percent(70) { 400 * MS } else { 3_000 * MS };
-            let end = match who {
-                Who::Client(client) if self.percent(20) => Fault::Lose(client),
-                Who::Client(_) | Who::Server(_) | Who::Nobody => Fault::GoOn(who),
-            };
-            self.later(self.below(most), end);
+            // A client that is stopped may go on no more.
+            let lost = matches!(who, Who::Client(_)) && self.percent(20);
+            self.later(self.below(most), move |sim| match who {
+                Who::Client(client) if lost => sim.lose(client),
+                Who::Client(_) | Who::Server(_) | Who::Nobody => sim.go_on(who),
+            });
         }
     }
 
@@ -116,21 +103,23 @@ impl Sim {
 
     fn lose(&self, client: ClientId) {
         self.kill(client);
-        let after = self.below(2_000 * MS);
-        self.at(self.now() + after, Event::Life { client });
+        self.later(self.below(2_000 * MS), move |sim| sim.begin_life(client));
     }
 
     fn cut_one(&self) {
         let (client, server) = (self.one_client(), self.one_server());
         self.cut(client, server);
-        self.later(self.below(3_000 * MS), Fault::Heal(client, server));
+        self.later(self.below(3_000 * MS), move |sim| sim.heal(client, server));
     }
 
     fn pause_writes(&self) {
-        let server = self.latest.get();
-        let until = self.now() + 10 * MS + self.below(1_500 * MS);
+        self.pause(self.latest.get(), 10 * MS + self.below(1_500 * MS));
+    }
+
+    fn pause(&self, server: ServerId, time: u64) {
+        let until = self.now() + time;
         self.servers.borrow_mut()[server].paused = Some(until);
-        self.at(until, Event::At(server, AtServer::Unpause));
+        self.at_server(until, server, |node, sim| node.unpause(sim));
     }
 
     fn set_a_date(&self) {
@@ -151,10 +140,18 @@ impl Sim {
         if !self.server_is_up(server) || self.is_stopped(Who::Server(server)) {
             return;
         }
+        self.crash(server);
+        let memory = self.memory();
+        self.later(self.below(2_000 * MS), move |sim| sim.comes_back(server, memory));
+    }
+
+    fn crash(&self, server: ServerId) {
         self.servers.borrow_mut()[server].dies(self);
         self.judge.borrow_mut().counts.crashes += 1;
-        let memory = self.memory();
-        self.later(self.below(2_000 * MS), Fault::ComeBack(server, memory));
+    }
+
+    fn comes_back(self: &Rc<Self>, server: ServerId, memory: Memory) {
+        self.begins(move |sim| sim.bring_back(server, memory));
     }
 
     fn memory(&self) -> Memory {
@@ -178,33 +175,31 @@ impl Sim {
             1 => self.part_and_replace(old, until),
             2 if self.plan.keeping != Keeping::Quarantine => {
                 self.stop(Who::Server(old));
-                self.later(until, Fault::TakeOver(old));
+                self.later(until, move |sim| sim.takes_over(old));
                 let back = until + self.below(4_000 * MS);
-                self.later(back, Fault::GoOn(Who::Server(old)));
-                self.later(back + 1 + self.below(2_000 * MS), Fault::Follow(old));
-                self.later(back + 2_500 * MS, Fault::Settled);
+                self.later(back, move |sim| sim.go_on(Who::Server(old)));
+                self.later(back + 1 + self.below(2_000 * MS), move |sim| sim.follow(old));
+                self.later(back + 2_500 * MS, |sim| sim.settles());
             }
             3 => {
                 self.cut_links(old);
-                let replica = (old + 1) % self.plan.servers;
-                self.later(until, Fault::Follow(replica));
-                self.later(until, Fault::Follow((old + 2) % self.plan.servers));
-                self.later(until + 500 * MS, Fault::Settled);
+                self.later(until, move |sim| sim.others(old).for_each(|other| sim.follow(other)));
+                self.later(until + 500 * MS, |sim| sim.settles());
             }
             4 => {
                 // It comes back by itself, as the primary.
-                self.servers.borrow_mut()[old].dies(self);
-                self.judge.borrow_mut().counts.crashes += 1;
-                self.later(until, Fault::ComeBack(old, self.memory()));
-                self.later(until + 1_000 * MS, Fault::Settled);
+                self.crash(old);
+                let memory = self.memory();
+                self.later(until, move |sim| sim.comes_back(old, memory));
+                self.later(until + 1_000 * MS, |sim| sim.settles());
             }
             _ => {
-                let paused = self.now() + 2_000 * MS;
-                self.servers.borrow_mut()[old].paused = Some(paused);
-                self.at(paused, Event::At(old, AtServer::Unpause));
+                self.pause(old, 2_000 * MS);
                 let next = (old + 1 + self.below(2) as usize) % self.plan.servers;
-                self.later(self.below(300 * MS), Fault::Swap(old, next));
-                self.later(2_500 * MS, Fault::Settled);
+                self.later(self.below(300 * MS), move |sim| {
+                    sim.begins(move |sim| sim.swap(old, next));
+                });
+                self.later(2_500 * MS, |sim| sim.settles());
             }
         }
     }
@@ -215,12 +210,13 @@ impl Sim {
             self.cut_links(old);
         }
         let dies = self.below(300 * MS);
-        self.later(dies, Fault::Kill(old));
-        self.later(dies + until, Fault::TakeOver(old));
+        self.later(dies, move |sim| sim.crash(old));
+        self.later(dies + until, move |sim| sim.takes_over(old));
         let back = dies + until + self.below(3_000 * MS);
-        self.later(back, Fault::ComeBack(old, self.memory()));
-        self.later(back + 1, Fault::Follow(old));
-        self.later(back + 500 * MS, Fault::Settled);
+        let memory = self.memory();
+        self.later(back, move |sim| sim.comes_back(old, memory));
+        self.later(back + 1, move |sim| sim.follow(old));
+        self.later(back + 500 * MS, |sim| sim.settles());
     }
 
     /// The primary is cut off with some of its clients, replaced, and goes on for a while.
@@ -232,13 +228,13 @@ impl Sim {
             for server in 0..self.plan.servers {
                 if with_it != (server == old) {
                     self.cut(client, server);
-                    self.later(back, Fault::Heal(client, server));
+                    self.later(back, move |sim| sim.heal(client, server));
                 }
             }
         }
-        self.later(until, Fault::TakeOver(old));
-        self.later(back + 1 + self.below(1_000 * MS), Fault::Follow(old));
-        self.later(back + 1_500 * MS, Fault::Settled);
+        self.later(until, move |sim| sim.takes_over(old));
+        self.later(back + 1 + self.below(1_000 * MS), move |sim| sim.follow(old));
+        self.later(back + 1_500 * MS, |sim| sim.settles());
     }
 
     /// Whether a primary that is cut off has no replica with it.
@@ -250,49 +246,28 @@ impl Sim {
     fn cut_links(&self, primary: ServerId) {
         let both = self.percent(60) || self.none_goes_along();
         let mut servers = self.servers.borrow_mut();
-        for step in 1..=if both { 2 } else { 1 } {
+        for replica in self.others(primary).take(if both { 2 } else { 1 }) {
             let keeps_sent = self.percent(50);
-            let replica = (primary + step) % self.plan.servers;
             if let Ok([primary, replica]) = servers.get_disjoint_mut([primary, replica]) {
                 primary.cut_link(self, replica, keeps_sent);
             }
         }
     }
 
-    pub(crate) fn finish(self: &Rc<Self>, fault: Fault) {
-        match fault {
-            Fault::Break(conn) => self.break_connection(conn),
-            Fault::GoOn(who) => self.go_on(who),
-            Fault::Lose(client) => self.lose(client),
-            Fault::Heal(client, server) => self.heal(client, server),
-            Fault::Kill(server) => {
-                self.servers.borrow_mut()[server].dies(self);
-                self.judge.borrow_mut().counts.crashes += 1;
-            }
-            Fault::ComeBack(server, memory) if self.may_begin(fault) => {
-                self.bring_back(server, memory);
-            }
-            Fault::TakeOver(old) if self.may_begin(fault) => self.take_over(old),
-            Fault::Follow(server) => self.follow(server),
-            Fault::Swap(old, next) if self.may_begin(fault) => self.swap(old, next),
-            Fault::ComeBack(..) | Fault::TakeOver(_) | Fault::Swap(..) => {}
-            Fault::Settled => {
-                self.changing.set(false);
-                self.relink();
-            }
-        }
-    }
-
     /// A server begins a second after the one before it at least: tokens depend on it,
     /// since clocks are not quite the same. If it is too early, it is tried again.
-    fn may_begin(&self, fault: Fault) -> bool {
+    fn begins(self: &Rc<Self>, begin: impl FnOnce(&Rc<Self>) + 'static) {
         let left = (self.began.get() + SECOND).saturating_sub(self.now());
         if left > 0 && !self.calm.get() {
-            self.later(left, fault);
-            return false;
+            return self.later(left, move |sim| sim.begins(begin));
         }
         self.began.set(self.now());
-        true
+        begin(self);
+    }
+
+    fn settles(&self) {
+        self.changing.set(false);
+        self.relink();
     }
 
     fn bring_back(&self, server: ServerId, memory: Memory) {
@@ -302,13 +277,14 @@ impl Sim {
         self.servers.borrow_mut()[server].comes_back(self, memory);
         if self.plan.scene.is_replicated() && self.latest.get() == server {
             // Its replicas find it again.
-            for step in 1..self.plan.servers {
-                self.later(
-                    self.below(500 * MS),
-                    Fault::Follow((server + step) % self.plan.servers),
-                );
+            for other in self.others(server) {
+                self.later(self.below(500 * MS), move |sim| sim.follow(other));
             }
         }
+    }
+
+    fn takes_over(self: &Rc<Self>, old: ServerId) {
+        self.begins(move |sim| sim.take_over(old));
     }
 
     fn take_over(&self, old: ServerId) {
@@ -340,7 +316,7 @@ impl Sim {
         // One that is cut off along with the old primary stays with it.
         let alone = self.has(Safeguard::NoReplicaAlong);
         let longest = if alone { 1_000 * MS } else { self.longest_part() };
-        self.later(self.below(longest), Fault::Follow(other));
+        self.later(self.below(longest), move |sim| sim.follow(other));
     }
 
     /// How long a primary that was replaced is cut off at most. With a replica it goes on all the time,
@@ -366,7 +342,7 @@ impl Sim {
     /// Links that were cut come back, and replicas whose primary is none any more find the latest.
     fn relink(&self) {
         let latest = self.latest.get();
-        for server in (0..self.plan.servers).filter(|server| *server != latest) {
+        for server in self.others(latest) {
             let linked = {
                 let servers = self.servers.borrow();
                 let follows = servers[server].follows.is_some_and(|(whom, _)| whom == latest);
@@ -386,11 +362,10 @@ impl Sim {
             primary.deposed(self);
             replica.promoted(self);
         }
-        primary.paused = Some(self.now());
-        self.at(self.now(), Event::At(old, AtServer::Unpause));
         drop(servers);
+        self.pause(old, 0);
         for server in [old, 3 - old - next] {
-            self.later(self.below(300 * MS), Fault::Follow(server));
+            self.later(self.below(300 * MS), move |sim| sim.follow(server));
         }
     }
 
@@ -403,10 +378,7 @@ impl Sim {
             self.bring_back(server, Memory::Everything);
         }
         if self.plan.scene.is_replicated() {
-            let latest = self.latest.get();
-            for server in (0..self.plan.servers).filter(|server| *server != latest) {
-                self.follow(server);
-            }
+            self.others(self.latest.get()).for_each(|server| self.follow(server));
         }
         if self.plan.scene == Scene::Dates {
             // Leases that were set by a later date end when that has come.

@@ -92,7 +92,7 @@ use clock::{MS, Rate, SECOND};
 use fastrand::Rng;
 use node::Node;
 use settings::Plan;
-use sim::{Event, Sim};
+use sim::{Sim, Who};
 use std::rc::Rc;
 
 /// How long it may take until everything has come to rest, by the true clock.
@@ -185,7 +185,7 @@ fn populate(sim: &Rc<Sim>) {
     for _ in 0..plan.clients {
         sim.add_client(rate());
     }
-    sim.at(500 * MS, Event::Fault);
+    sim.at(500 * MS, Who::Nobody, Sim::next_fault);
 }
 
 /// Ends all faults, and looks whether everything comes to an end.

@@ -3,9 +3,10 @@
 
 use crate::client::Pipe;
 use crate::redis::Reply;
-use crate::sim::{AtServer, Event, Sim};
+use crate::sim::{Event, Sim, Who};
 use crate::wire::{self, CallId, ClientId, ConnId, Request, ServerId};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ struct Conn {
     pipe: Option<Pipe>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Network {
     conns: Vec<Conn>,
     last_call: CallId,
@@ -140,8 +141,13 @@ impl Sim {
             let Conn { client, server, .. } = &net.conns[conn];
             format!("client {client} → server {server}, connection {conn}, {call}: {request:?}")
         });
-        let event = Event::At(net.conns[conn].server, AtServer::Arrive { conn, call, request });
-        self.deliver(&mut net, conn, End::Server, event);
+        let server = net.conns[conn].server;
+        let arrives = move |sim: &Rc<Self>| {
+            if sim.net.borrow().lets_in(conn, sim.now()) {
+                sim.in_turn(server, |node, sim| node.arrives(sim, conn, call, request));
+            }
+        };
+        self.deliver(&mut net, conn, End::Server, Box::new(arrives));
     }
 
     /// The same, and answers it before the server can.
@@ -163,7 +169,8 @@ impl Sim {
             format!("server {server} answers client {client}, {call}: {reply:?}")
         });
         if net.conns[conn].server_open {
-            self.deliver(&mut net, conn, End::Client, Event::Answer { conn, call, reply });
+            let arrives = move |sim: &Rc<Self>| sim.answered(conn, call, reply);
+            self.deliver(&mut net, conn, End::Client, Box::new(arrives));
         }
     }
 
@@ -177,11 +184,12 @@ impl Sim {
         let next = &mut net.conns[conn].next[usize::from(to == End::Client)];
         let at = (self.now() + delay).max(*next + 1);
         *next = at;
-        self.at(at, event);
+        let who = if to == End::Client { Who::Client(client) } else { Who::Server(server) };
+        self.at(at, who, event);
     }
 
     /// An answer has come.
-    pub(crate) fn answered(&self, conn: ConnId, call: CallId, mut reply: Reply) {
+    fn answered(&self, conn: ConnId, call: CallId, mut reply: Reply) {
         self.undo_in_answer(&mut reply);
         let mut net = self.net.borrow_mut();
         let conn = &mut net.conns[conn];
@@ -208,8 +216,9 @@ impl Sim {
         let pipe = net.conns[conn].pipe.take();
         pipe.iter().for_each(Pipe::close);
         net.conns[conn].leases.clear();
-        let event = Event::At(net.conns[conn].server, AtServer::Gone(conn));
-        self.deliver(&mut net, conn, End::Server, event);
+        let server = net.conns[conn].server;
+        let gone = move |sim: &Rc<Self>| sim.in_turn(server, |node, sim| node.is_gone(sim, conn));
+        self.deliver(&mut net, conn, End::Server, Box::new(gone));
     }
 
     /// Somebody between the two cuts it. What is under way arrives or does not; both ends hear of
@@ -223,8 +232,8 @@ impl Sim {
             (conn.server, conn.lost_after)
         };
         let late = if self.percent(10) { self.below(3_000_000) } else { self.below(5_000) };
-        self.at(after + 1 + late, Event::At(server, AtServer::Gone(conn)));
-        self.at(now + self.delay(), Event::Broken { conn });
+        self.at_server(after + 1 + late, server, move |node, sim| node.is_gone(sim, conn));
+        self.client_hears_of_a_break(conn, now + self.delay());
     }
 
     /// What a client sends next over the connections that it has arrives late, though it hears at
@@ -236,14 +245,21 @@ impl Sim {
 
     pub(crate) fn falls_behind(&self, conn: ConnId) {
         let late = self.now() + self.below(400_000);
-        let next = &mut self.net.borrow_mut().conns[conn].next[0];
-        *next = late.max(*next);
-        self.at(self.now() + self.delay(), Event::Broken { conn });
+        {
+            let next = &mut self.net.borrow_mut().conns[conn].next[0];
+            *next = late.max(*next);
+        }
+        self.client_hears_of_a_break(conn, self.now() + self.delay());
+    }
+
+    fn client_hears_of_a_break(&self, conn: ConnId, at: u64) {
+        let client = self.net.borrow().client_of(conn);
+        self.at(at, Who::Client(client), move |sim| sim.client_closes(conn));
     }
 
     /// The server's end is gone, and the client finds out late.
     pub(crate) fn break_silently(&self, conn: ConnId) {
-        self.at(self.now() + self.below(15_000_000), Event::Broken { conn });
+        self.client_hears_of_a_break(conn, self.now() + self.below(15_000_000));
     }
 
     /// Nothing gets through between the two, until that is healed.

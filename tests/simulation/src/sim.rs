@@ -2,87 +2,20 @@
 
 use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
-use crate::faults::Fault;
 use crate::judge::Judge;
 use crate::net::Network;
 use crate::node::Node;
-use crate::redis::{Changed, Keyspace, Reply};
 use crate::settings::{Plan, Safeguard};
-use crate::wire::{CallId, ClientId, ConnId, Key, Owner, Request, ServerId};
+use crate::wire::{ClientId, ServerId};
 use fastrand::Rng;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Something that happens at a certain time.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// Something happens at a server.
-    At(ServerId, AtServer),
-    /// An answer arrives.
-    Answer {
-        conn: ConnId,
-        call: CallId,
-        reply: Reply,
-    },
-    /// A client hears that a connection is gone.
-    Broken {
-        conn: ConnId,
-    },
-    /// A write arrives at the resource.
-    Landing {
-        key: Key,
-        owner: Owner,
-        token: u64,
-    },
-    /// A client's next life begins.
-    Life {
-        client: ClientId,
-    },
-    /// The next fault, and what a fault leaves to be done later.
-    Fault,
-    Later(Fault),
-}
+/// What happens at a certain time.
+pub(crate) type Event = Box<dyn FnOnce(&Rc<Sim>)>;
 
-#[derive(Clone, Debug)]
-pub(crate) enum AtServer {
-    /// A request arrives.
-    Arrive {
-        conn: ConnId,
-        call: CallId,
-        request: Request,
-    },
-    /// It hears that a connection is gone.
-    Gone(ConnId),
-    /// Its timer, and its regular round, by their numbers.
-    Timer(u64),
-    Round(u64),
-    /// The replicas had their time to confirm.
-    Overdue(u64),
-    /// A replica hears of a change, or of everything.
-    Copy {
-        from: ServerId,
-        link: u64,
-        offset: u64,
-        changed: Changed,
-    },
-    Sync {
-        from: ServerId,
-        link: u64,
-        offset: u64,
-        keys: Keyspace,
-    },
-    /// A primary hears how far a replica is.
-    Ack {
-        from: ServerId,
-        link: u64,
-        offset: u64,
-    },
-    /// The time of a pause of writes is over.
-    Unpause,
-}
-
-/// The process that an event is delivered to: while that is stopped, it waits.
+/// The process to which something happens: while that is stopped, it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Who {
     Client(ClientId),
@@ -92,7 +25,7 @@ pub(crate) enum Who {
 
 #[derive(Default)]
 struct Agenda {
-    events: BTreeMap<(u64, u64), Event>,
+    events: BTreeMap<(u64, u64), (Who, Event)>,
     last: u64,
 }
 
@@ -172,11 +105,29 @@ impl Sim {
         }
     }
 
-    pub(crate) fn at(&self, time: u64, event: Event) {
+    /// Has something happen at that time.
+    pub(crate) fn at(&self, time: u64, who: Who, event: impl FnOnce(&Rc<Self>) + 'static) {
         let mut agenda = self.agenda.borrow_mut();
         agenda.last += 1;
         let key = (time.max(self.now()), agenda.last);
-        agenda.events.insert(key, event);
+        agenda.events.insert(key, (who, Box::new(event)));
+    }
+
+    /// The same, to a server: a turn of its event loop.
+    pub(crate) fn at_server(
+        &self,
+        time: u64,
+        server: ServerId,
+        event: impl FnOnce(&mut Node, &Self) + 'static,
+    ) {
+        self.at(time, Who::Server(server), move |sim| sim.in_turn(server, event));
+    }
+
+    pub(crate) fn in_turn(&self, server: ServerId, event: impl FnOnce(&mut Node, &Self)) {
+        let node = &mut self.servers.borrow_mut()[server];
+        if node.up {
+            node.turn(self, |node| event(node, self));
+        }
     }
 
     pub(crate) fn log(&self, line: impl FnOnce() -> String) {
@@ -207,7 +158,7 @@ impl Sim {
             // Before all that comes now, which may have been due by a part of a millisecond.
             agenda.last += 1;
             let key = (0, agenda.last);
-            agenda.events.insert(key, event);
+            agenda.events.insert(key, (who, event));
         }
         drop(agenda);
         self.wake_users();
@@ -216,18 +167,6 @@ impl Sim {
     pub(crate) fn all_go_on(&self) {
         let stopped: Vec<_> = self.stopped.borrow().keys().copied().collect();
         stopped.into_iter().for_each(|who| self.go_on(who));
-    }
-
-    fn whose(&self, event: &Event) -> Who {
-        match event {
-            Event::At(server, _) => Who::Server(*server),
-            Event::Answer { conn, .. } | Event::Broken { conn } => {
-                Who::Client(self.net.borrow().client_of(*conn))
-            }
-            Event::Landing { .. } | Event::Life { .. } | Event::Fault | Event::Later(_) => {
-                Who::Nobody
-            }
-        }
     }
 
     /// When the next thing happens.
@@ -245,31 +184,15 @@ impl Sim {
             }
             entry.remove_entry()
         };
-        let ((time, _), event) = next;
+        let ((time, _), (who, event)) = next;
         self.truth.set(time.max(now));
-        let who = self.whose(&event);
         if let Some(waiting) = self.stopped.borrow_mut().get_mut(&who) {
             waiting.push(event);
             return true;
         }
         self.judge.borrow_mut().counts.steps += 1;
-        self.happen(event);
+        event(self);
         true
-    }
-
-    fn happen(self: &Rc<Self>, event: Event) {
-        match event {
-            Event::Answer { conn, call, reply } => self.answered(conn, call, reply),
-            Event::Broken { conn } => self.client_closes(conn),
-            Event::Landing { key, owner, token } => {
-                let taken = self.judge.borrow_mut().lands(key, owner, token);
-                self.log(|| format!("write to {key} by {owner:?} with {token}: {taken}"));
-            }
-            Event::Life { client } => self.begin_life(client),
-            Event::Fault => self.next_fault(),
-            Event::Later(fault) => self.finish(fault),
-            Event::At(server, event) => self.happen_at_server(server, event),
-        }
     }
 
     /// Forgets everything that refers to this, so that it can be freed.

@@ -2,7 +2,7 @@
 
 use crate::judge::{Belief, Believer, Rule};
 use crate::settings::{Safeguard, Scene};
-use crate::sim::{Event, Sim};
+use crate::sim::{Sim, Who};
 use crate::wire::{ClientId, Key, Owner, key_name};
 use kvlock::{Client, Guard, Lock};
 use std::cell::{Cell, RefCell};
@@ -58,7 +58,10 @@ impl Sim {
     /// A write to what the lock guards is under way for any time.
     pub(super) fn write(&self, key: Key, owner: Owner, token: u64) {
         let late = if self.percent(10) { self.below(3_000_000) } else { self.delay() };
-        self.at(self.now() + late, Event::Landing { key, owner, token });
+        self.at(self.now() + late, Who::Nobody, move |sim| {
+            let taken = sim.judge.borrow_mut().lands(key, owner, token);
+            sim.log(|| format!("write to {key} by {owner:?} with {token}: {taken}"));
+        });
     }
 }
 

@@ -17,10 +17,9 @@ mod quorum;
 pub(crate) use pipe::Pipe;
 
 use crate::clock::{ClientClock, Rate, micros};
-use crate::faults::Fault;
 use crate::judge::Rule;
 use crate::settings::{Safeguard, Scene};
-use crate::sim::{Event, Sim, Who};
+use crate::sim::{Sim, Who};
 use crate::wire::{ClientId, Owner, Request, ServerId};
 use kvlock::Clock;
 use kvlock::simulation::{Stream, dial_with};
@@ -232,7 +231,7 @@ impl Sim {
         };
         for conn in conns {
             // Nothing is borrowed by then.
-            self.at(self.now(), Event::Later(Fault::Break(conn)));
+            self.at(self.now(), Who::Nobody, move |sim| sim.break_connection(conn));
         }
         self.go_on(Who::Client(id));
     }

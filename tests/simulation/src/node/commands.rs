@@ -15,7 +15,8 @@ const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read 
 impl Node {
     /// A request has come. It is carried out when those before it on its connection are, and
     /// writes are not paused.
-    pub(super) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
+    pub(crate) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
+        self.unpause(sim);
         let pauses = self.is_paused(sim) && request.writes();
         let line = self.lines.entry(conn).or_default();
         if line.held_up {
@@ -45,7 +46,7 @@ impl Node {
     }
 
     /// If the time of a pause is over, who was held up by it goes on.
-    pub(super) fn unpause(&mut self, sim: &Sim) {
+    pub(crate) fn unpause(&mut self, sim: &Sim) {
         if self.paused.is_none() || self.is_paused(sim) {
             return;
         }

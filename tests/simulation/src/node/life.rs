@@ -35,7 +35,7 @@ impl Node {
         self.host.answers.clear();
         self.wind(sim);
         self.rounds += 1;
-        sim.next_round(self);
+        self.next_round(sim);
     }
 
     /// It is killed. Its clients may hear of it, or not.

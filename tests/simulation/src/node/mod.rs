@@ -13,7 +13,7 @@ use crate::net::End;
 use crate::redis::{Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
 use crate::server;
 use crate::settings::Safeguard;
-use crate::sim::{AtServer, Event, Sim};
+use crate::sim::Sim;
 use crate::wire::{CallId, ConnId, Owner, Place, Request, ServerId, key_name};
 use kvlock_core::{KeyRef, Now};
 use ledger::Ledger;
@@ -157,7 +157,7 @@ impl Node {
     }
 
     /// A turn of the event loop: something happens, and what is to be answered then is written.
-    fn turn(&mut self, sim: &Sim, happens: impl FnOnce(&mut Self)) {
+    pub(crate) fn turn(&mut self, sim: &Sim, happens: impl FnOnce(&mut Self)) {
         if self.host.tells_of_turns {
             self.tell(sim, ServerEvent::TurnBegan);
         }
@@ -209,7 +209,15 @@ impl Node {
         if let Some(due) = self.wound {
             let left = due.saturating_sub(self.at(sim).unix_us);
             let at = sim.now().saturating_add(self.clock.rate.takes(left));
-            sim.at(at, Event::At(self.id, AtServer::Timer(self.timers)));
+            let number = self.timers;
+            sim.at_server(at, self.id, move |node, sim| node.fires(sim, number));
+        }
+    }
+
+    fn fires(&mut self, sim: &Sim, number: u64) {
+        if self.timers == number {
+            self.wound = None;
+            self.call(sim, (None, None), Module::timer);
         }
     }
 
@@ -255,6 +263,17 @@ impl Node {
         }
     }
 
+    /// The rounds of a real server come ten times a second; what is looked at here changes less.
+    fn next_round(&self, sim: &Sim) {
+        let number = self.rounds;
+        sim.at_server(sim.now() + 1_000 * MS, self.id, move |node, sim| {
+            if node.rounds == number {
+                node.round(sim);
+                node.next_round(sim);
+            }
+        });
+    }
+
     fn key_event(&mut self, sim: &Sim, key: &[u8], expired: bool) {
         self.call(sim, (None, None), |ctx| {
             if Module::wants_key_event(key) {
@@ -263,7 +282,13 @@ impl Node {
         });
     }
 
-    /// A client's connection is gone.
+    /// It hears that a connection is gone.
+    pub(crate) fn is_gone(&mut self, sim: &Sim, conn: ConnId) {
+        if sim.net.borrow().is_open(conn, End::Server) {
+            self.gone(sim, conn);
+        }
+    }
+
     fn gone(&mut self, sim: &Sim, conn: ConnId) {
         sim.net.borrow_mut().server_closes(conn);
         let line = self.lines.remove(&conn).unwrap_or_default();
@@ -286,54 +311,5 @@ fn waits(module: &server::Server, (key, owner): Place) -> bool {
 impl Sim {
     pub(crate) fn server_is_up(&self, server: ServerId) -> bool {
         self.servers.borrow()[server].up
-    }
-
-    /// Lets something happen at a server.
-    pub(crate) fn happen_at_server(&self, server: ServerId, event: AtServer) {
-        let server = &mut self.servers.borrow_mut()[server];
-        if !server.up {
-            return;
-        }
-        match event {
-            AtServer::Arrive { conn, call, request } => {
-                if self.net.borrow().lets_in(conn, self.now()) {
-                    server.turn(self, |server| {
-                        server.unpause(self);
-                        server.arrives(self, conn, call, request);
-                    });
-                }
-            }
-            AtServer::Gone(conn) => {
-                if self.net.borrow().is_open(conn, End::Server) {
-                    server.turn(self, |server| server.gone(self, conn));
-                }
-            }
-            AtServer::Timer(number) if server.timers == number => {
-                server.wound = None;
-                server.turn(self, |server| server.call(self, (None, None), Module::timer));
-            }
-            AtServer::Round(number) if server.rounds == number => {
-                server.turn(self, |server| server.round(self));
-                self.next_round(server);
-            }
-            AtServer::Timer(_) | AtServer::Round(_) => {}
-            AtServer::Overdue(number) => server.turn(self, |server| server.overdue(self, number)),
-            AtServer::Copy { from, link, offset, changed } => {
-                server.turn(self, |server| server.copy(self, (from, link), offset, changed));
-            }
-            AtServer::Sync { from, link, offset, keys } => {
-                server.turn(self, |server| server.sync(self, (from, link), offset, keys));
-            }
-            AtServer::Ack { from, link, offset } => {
-                server.turn(self, |server| server.acknowledged(self, from, link, offset));
-            }
-            AtServer::Unpause => server.turn(self, |server| server.unpause(self)),
-        }
-    }
-
-    /// The rounds of a real server come ten times a second; what is looked at here changes less.
-    pub(crate) fn next_round(&self, server: &Node) {
-        let event = AtServer::Round(server.rounds);
-        self.at(self.now() + 1_000 * MS, Event::At(server.id, event));
     }
 }

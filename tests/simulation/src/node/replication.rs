@@ -7,7 +7,7 @@
 
 use super::Node;
 use crate::redis::{Changed, Keyspace, Reply, ServerEvent};
-use crate::sim::{AtServer, Event, Sim};
+use crate::sim::Sim;
 use crate::wire::{CallId, ConnId, ServerId};
 use kvlock_core::Now;
 
@@ -46,8 +46,9 @@ impl Node {
             follower.next = (sim.now() + sim.delay()).max(follower.next + 1);
             let (from, to, link, offset) = (self.id, *to, follower.link, self.offset);
             let changed = changed.clone();
-            let copy = AtServer::Copy { from, link, offset, changed };
-            sim.at(follower.next, Event::At(to, copy));
+            sim.at_server(follower.next, to, move |node, sim| {
+                node.copy(sim, (from, link), offset, changed);
+            });
         }
     }
 
@@ -61,7 +62,7 @@ impl Node {
         replica.follows = Some((self.id, link));
         let (from, to, offset) = (self.id, replica.id, self.offset);
         let keys = self.host.keys.clone();
-        sim.at(next, Event::At(to, AtServer::Sync { from, link, offset, keys }));
+        sim.at_server(next, to, move |node, sim| node.sync(sim, (from, link), offset, keys));
     }
 
     /// What is on its way to a replica is lost, and nothing more gets there.
@@ -108,8 +109,10 @@ impl Node {
     }
 
     pub(super) fn acknowledge(&self, sim: &Sim, to: ServerId, link: u64) {
-        let event = AtServer::Ack { from: self.id, link, offset: self.copied };
-        sim.at(sim.now() + sim.delay(), Event::At(to, event));
+        let (from, offset) = (self.id, self.copied);
+        sim.at_server(sim.now() + sim.delay(), to, move |node, sim| {
+            node.acknowledged(sim, from, link, offset);
+        });
     }
 
     pub(super) fn acknowledged(&mut self, sim: &Sim, from: ServerId, link: u64, offset: u64) {
@@ -140,8 +143,8 @@ impl Node {
         self.last_unconfirmed += 1;
         let number = self.last_unconfirmed;
         self.unconfirmed.insert(number, it);
-        let event = Event::At(self.id, AtServer::Overdue(number));
-        sim.at(sim.now() + timeout_ms * 1_000, event);
+        let end = sim.now() + timeout_ms * 1_000;
+        sim.at_server(end, self.id, move |node, sim| node.overdue(sim, number));
     }
 
     /// Those who wait are answered: enough replicas have it, or the time is over.
