@@ -1,7 +1,6 @@
 //! Bound locks: free as soon as their client is gone, and kept by one heartbeat.
 
-use super::election::observed;
-use super::{SOON, Stage, calls, soon};
+use super::{SOON, Stage, assert_matches, calls, ok, soon};
 use harness::{Server, observe, wait};
 use kvlock::{Builder, Client, Error, Loss};
 use std::time::Duration;
@@ -25,27 +24,11 @@ impl Stage {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_is_gone_frees_what_it_has_bound() {
-    let mut stage = Stage::set().await;
-    let (url, runtime) = (stage.server.url(), tokio::runtime::Runtime::new().unwrap());
-    // Dropped with no runtime left, a guard releases nothing.
-    let guard = runtime.spawn(async move {
-        let client = ttl(2_000).connect(url).await.unwrap();
-        client.lock("k").bound().acquire().await.unwrap()
-    });
-    let guard = guard.await.unwrap();
-    assert_eq!(stage.bound(), 1);
-    runtime.shutdown_background();
-    soon(stage.client.lock("k").acquire()).await.unwrap().release().await.unwrap();
-    drop(guard);
-}
-
 /// And a connection that breaks is no reason to lose anything.
 #[tokio::test(flavor = "multi_thread")]
 async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     let mut stage = Stage::with(ttl(3_000)).await;
-    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let guard = ok(stage.client.lock("k").bound().acquire()).await;
     observe::let_pass(&mut stage.control, Duration::from_secs(5));
     assert!(!guard.is_lost());
     assert_eq!((calls(&mut stage.control, "lock.renew"), stage.bound()), (0, 1));
@@ -56,7 +39,7 @@ async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
         stage.cut_the_reader();
     }
     assert_eq!((stage.bound_to("k"), guard.is_lost()), (session, false));
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     assert_eq!(stage.bound(), 0);
 }
 
@@ -66,7 +49,7 @@ async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
     let mut stage = Stage::with(ttl(3_000)).await;
     let mut monitor = stage.server.connect();
     assert!(!monitor.run("MONITOR").is_error());
-    let guard = soon(stage.client.lock("k").bound().acquire()).await.unwrap();
+    let guard = ok(stage.client.lock("k").bound().acquire()).await;
     let id = loop {
         let seen = monitor.receive(SOON).unwrap().text();
         if let Some((_, arguments)) = seen.split_once("\"SESSION.NEXT\" \"") {
@@ -92,13 +75,13 @@ async fn a_restarted_server_has_the_locks_bound_to_it_again() {
     let mut guards = Vec::new();
     for number in 0..20 {
         let lock = stage.client.lock(format!("k{number}")).bound();
-        guards.push(soon(lock.acquire()).await.unwrap());
+        guards.push(ok(lock.acquire()).await);
     }
     stage.restart();
     wait::until_is("they are bound again", SOON, 20, || stage.bound());
     for guard in guards {
         assert!(!guard.is_lost());
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }
 
@@ -108,14 +91,14 @@ async fn who_enters_again_is_bound_once() {
     let mut stage = Stage::with(ttl(20_000)).await;
     let owner = stage.client.owner();
     let lock = stage.client.lock("k").owner(&owner);
-    let first = soon(lock.acquire()).await.unwrap();
+    let first = ok(lock.acquire()).await;
     assert_eq!(stage.bound(), 0);
-    let second = soon(lock.clone().bound().acquire()).await.unwrap();
-    let third = soon(lock.bound().acquire()).await.unwrap();
+    let second = ok(lock.clone().bound().acquire()).await;
+    let third = ok(lock.bound().acquire()).await;
     assert_eq!((stage.bound(), first.token()), (1, third.token()));
     for guard in [first, second, third] {
         assert!(stage.bound_to("k").is_some());
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }
 
@@ -126,9 +109,9 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     stage.taken("k");
     let writer = stage.in_line(stage.client.lock("k").bound());
     stage.control.run("LOCK.RELEASE k somebody");
-    let writer = soon(writer).await.unwrap().unwrap();
+    let writer = ok(writer).await.unwrap();
     assert_eq!(stage.bound(), 1);
-    let reader = soon(writer.downgrade()).await.unwrap();
+    let reader = ok(writer.downgrade()).await;
     assert_eq!(stage.bound(), 1);
     proxy.cut();
     assert_eq!(soon(reader.lost()).await, Loss::Expired);
@@ -137,31 +120,16 @@ async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     proxy.heal();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_that_is_taken_over_is_bound_and_observed_if_wanted() {
-    let mut stage = Stage::with(ttl(20_000)).await;
-    let guard = soon(stage.other().await.lock("k").acquire()).await.unwrap();
-    let (owner, token) = (guard.owner().to_owned(), guard.token());
-    soon(guard.detach()).await.unwrap();
-    let lock = stage.client.lock("k").bound().observed();
-    let guard = soon(lock.adopt(&owner, token)).await.unwrap();
-    assert_eq!(stage.bound(), 1);
-    observed(&mut stage);
-    stage.control.run("LOCK.FORCERELEASE k");
-    assert_eq!(soon(guard.lost()).await, Loss::Forced);
-}
-
 /// What cannot be bound may be held all the same, and is given back then.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_bound_since_others_meddled_is_released() {
     let mut stage = Stage::with(ttl(20_000)).await;
     let lock = stage.client.lock("k").owner(&stage.client.owner());
-    let first = soon(lock.acquire()).await.unwrap();
+    let first = ok(lock.acquire()).await;
     for _ in 0..2 {
         stage.control.run(&format!("LOCK.ACQUIRE k {} 600000", first.owner()));
     }
-    let bound = soon(lock.bound().acquire()).await;
-    assert!(matches!(bound, Err(Error::Lost)), "{bound:?}");
+    assert_matches!(soon(lock.bound().acquire()).await, Err(Error::Lost));
     assert!(first.is_lost());
 }
 
@@ -171,13 +139,11 @@ async fn what_cannot_be_bound_since_others_meddled_is_released() {
 async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_not_outlive_them() {
     let mut stage = Stage::with(ttl(3_000).session_idle(Duration::ZERO)).await;
     let lock = stage.client.lock("k").bound();
-    let refused = soon(soon(lock.acquire()).await.unwrap().detach()).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    let guard = soon(lock.acquire()).await.unwrap();
+    assert_matches!(soon(ok(lock.acquire()).await.detach()).await, Err(Error::Invalid(_)));
+    let guard = ok(lock.acquire()).await;
     let refused = soon(stage.client.lock("k").acquire_within(Duration::from_millis(50))).await;
     assert!(refused.unwrap().is_none());
-    let refused = soon(guard.release_in(LEASE)).await;
-    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    assert_matches!(soon(guard.release_in(LEASE)).await, Err(Error::Invalid(_)));
     observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
     assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions_gone"), 0);
 }

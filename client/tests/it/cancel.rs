@@ -1,6 +1,6 @@
 //! Futures that are dropped before they are done leave nothing behind.
 
-use super::{MOMENT, SOON, Stage, quorum, soon};
+use super::{MOMENT, SOON, Stage, ok, quorum, soon, visit};
 use harness::{Server, Value, observe, wait};
 use kvlock::{Client, Error, MultiLock};
 use std::fmt::Debug;
@@ -50,8 +50,8 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
     let lock = client.lock("k").owner(&client.owner());
     let election = client.election("k").value("a");
     let majority = majority.quorum.lock("k");
-    let hold = || async { soon(lock.acquire()).await.unwrap() };
-    let lead = || async { soon(election.campaign()).await.unwrap() };
+    let hold = || async { ok(lock.acquire()).await };
+    let lead = || async { ok(election.campaign()).await };
     match what {
         "acquire" => polled(polls, lock.acquire()).await,
         "share" => polled(polls, lock.shared().acquire()).await,
@@ -83,7 +83,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
         "release one" => {
             let (outer, inner) = (hold().await, hold().await);
             let done = polled(polls, inner.release()).await;
-            soon(outer.release()).await.unwrap();
+            ok(outer.release()).await;
             done
         }
         "release" => polled(polls, hold().await.release()).await,
@@ -96,7 +96,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
         }
         "resign" => polled(polls, lead().await.resign()).await,
         "release the majority" => {
-            let held = soon(majority.acquire()).await.unwrap();
+            let held = ok(majority.acquire()).await;
             polled(polls, held.release()).await
         }
         _ => unreachable!("{what}"),
@@ -106,7 +106,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_dropped_at_any_point_leaves_nothing() {
     let (mut stage, majority) = (Stage::set().await, quorum::Stage::set(3).await);
-    soon(stage.client.semaphore("s").set(1)).await.unwrap();
+    ok(stage.client.semaphore("s").set(1)).await;
     for what in WAITS.into_iter().chain(OTHERS) {
         let (mut done, mut rounds) = (0, 0);
         while rounds < 180 || done < 10 || done > rounds - 10 {
@@ -153,7 +153,7 @@ async fn an_acquire_that_is_dropped_in_a_race_with_the_grant_leaves_nothing() {
     for round in 0..1000_usize {
         let lock = stage.client.lock("k");
         // A lock that is left taken would hold up the next.
-        let holder = soon(lock.acquire()).await.unwrap();
+        let holder = ok(lock.acquire()).await;
         let waiter = tokio::spawn(async move { polled(1 + round % 7, lock.acquire()).await });
         match round % 4 {
             0 => {}
@@ -166,7 +166,7 @@ async fn an_acquire_that_is_dropped_in_a_race_with_the_grant_leaves_nothing() {
             }
         }
         holder.release().await.unwrap();
-        done += usize::from(soon(waiter).await.unwrap());
+        done += usize::from(ok(waiter).await);
         if round % 100 == 99 {
             stage.assert_nothing_is_left();
         }
@@ -188,7 +188,7 @@ async fn nobody_who_settles_waits_for_those_in_line() {
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
     // A release that is never polled.
-    drop(soon(stage.client.lock("other").acquire()).await.unwrap().release());
+    drop(ok(stage.client.lock("other").acquire()).await.release());
     soon(stage.client.settled()).await;
     assert!(stage.is_free("other") && !waiter.is_finished());
     waiter.abort();
@@ -239,7 +239,7 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         assert!(!mine.is_lost());
-        soon(mine.release()).await.unwrap();
-        soon(client.lock("mine").acquire()).await.unwrap().release().await.unwrap();
+        ok(mine.release()).await;
+        visit(&client.lock("mine")).await;
     });
 }

@@ -35,10 +35,12 @@ mod tls;
 mod trouble;
 mod waiting;
 
+use assert_matches::assert_matches;
 use harness::proxy::Proxy;
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Builder, Client, Error, Guard, Lock};
 use std::fmt::Debug;
+use std::panic::Location;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -211,7 +213,19 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, what).await.expect("it comes soon")
 }
 
+/// Waits for something of the client that goes well.
+#[track_caller]
+fn ok<T, E: Debug>(what: impl Future<Output = Result<T, E>>) -> impl Future<Output = T> {
+    let at = Location::caller();
+    async move { soon(what).await.unwrap_or_else(|trouble| panic!("{at}: {trouble:?}")) }
+}
+
+/// Takes a lock, and gives it back.
+async fn visit(lock: &Lock) {
+    ok(ok(lock.acquire()).await.release()).await;
+}
+
 /// Somebody who was in line gets the lock, and gives it back.
 async fn is_served(waiter: Waiter) {
-    soon(soon(waiter).await.unwrap().unwrap().release()).await.unwrap();
+    ok(ok(waiter).await.unwrap().release()).await;
 }

@@ -1,7 +1,9 @@
 //! Mistakes of the caller, and of whoever set the server up: each is told for what it is.
 
-use super::{Stage, calls, soon, wait_for_more};
-use harness::{Server, cmd};
+use super::{Stage, assert_matches, calls, ok, soon, visit, wait_for_more};
+use harness::cluster::Cluster;
+use harness::site::{self, sentinel_of};
+use harness::{Server, cmd, port};
 use kvlock::{Client, Error};
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ async fn what_is_out_of_range_is_refused_at_the_call() {
     assert!(latch.set_for(1, Duration::ZERO).await.is_err());
     // These are no mistakes.
     let lock = client.lock(vec![b'x'; 65_536]);
-    assert!(soon(lock.acquire_within(Duration::MAX)).await.unwrap().is_some());
+    assert!(ok(lock.acquire_within(Duration::MAX)).await.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,7 +57,7 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
     let lock = stage.client.lock("k").lease(Duration::from_secs(61));
     assert!(is_invalid(soon(lock.acquire()).await, "lease-ms"));
     stage.assert_nothing_is_left();
-    let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
     assert!(is_invalid(guard.extend(Duration::from_secs(61)).await, "lease-ms"));
     // It is kept with the lease that it had: one renewal is refused, and one is not.
     wait_for_more(1, || calls(&mut stage.control, "lock.renew"));
@@ -64,14 +66,40 @@ async fn a_lease_beyond_the_servers_limit_is_refused_and_nothing_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_module_is_told_at_the_first_call_if_not_before() {
-    let server = Server::options().without_module().start();
-    let client = Client::from_redis(&redis::Client::open(server.url()).unwrap()).unwrap();
-    for missing in
-        [Client::connect(server.url()).await.map(drop), client.lock("k").acquire().await.map(drop)]
-    {
-        assert!(matches!(missing, Err(Error::ModuleMissing(_))), "{missing:?}");
+async fn an_address_that_leads_to_no_locks_is_told_and_what_is_wrong_with_it() {
+    let (alone, nothing) = (Server::start(), Server::options().without_module());
+    let (without, empty) = (nothing.clone().start(), Server::options().cluster().start());
+    let nodes = Cluster::start_with(&nothing, 3, 0);
+    let sentinel = sentinel_of(&alone).config("requirepass", "secret").start();
+    let dead = port::free();
+    let cluster = |port: u16| format!("redis-cluster://127.0.0.1:{port}");
+    let sentinels = |port: u16, name: &str, password: &str| {
+        let words = format!("sentinelServiceName={name}&sentinelPassword={password}");
+        format!("redis-sentinel://127.0.0.1:{port}/?{words}")
+    };
+    for (address, error, says) in [
+        (cluster(dead), "Connection", &*format!("127.0.0.1:{dead}")),
+        (cluster(alone.port()), "Config", "no node of a cluster: its address begins with redis://"),
+        (cluster(empty.port()), "Connection", "no slots"),
+        (nodes.url(), "ModuleMissing", "127.0.0.1:"),
+        (without.url(), "ModuleMissing", ""),
+        (sentinels(sentinel.port(), "other", "secret"), "Config", "\"other\""),
+        (sentinels(sentinel.port(), site::NAME, "wrong"), "Authentication", ""),
+        (sentinels(dead, site::NAME, "secret"), "Connection", ""),
+    ] {
+        let told = soon(Client::connect(&address)).await.unwrap_err();
+        assert!(format!("{told:?}").starts_with(error), "{address}: {told:?}");
+        assert!(told.to_string().contains(says), "{address}: {told}");
+        assert_eq!(told.is_retryable(), error == "Connection", "{address}");
     }
+    let unasked = sentinels(sentinel.port(), site::NAME, "").replace("&sentinelPassword=", "");
+    let told = soon(Client::connect(unasked)).await;
+    assert_matches!(told, Err(Error::Authentication(_)));
+    let right = ok(Client::connect(sentinels(sentinel.port(), site::NAME, "secret"))).await;
+    visit(&right.lock("k")).await;
+    // At the first call, if it was not asked before.
+    let client = Client::from_redis(&redis::Client::open(without.url()).unwrap()).unwrap();
+    assert_matches!(soon(client.lock("k").acquire()).await, Err(Error::ModuleMissing(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +121,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
     stage.control.call(cmd!["SET", "k", "precious"]);
     stage.taken("lock");
     let client = &stage.client;
-    soon(client.semaphore("s").set(2)).await.unwrap();
+    ok(client.semaphore("s").set(2)).await;
     let (lock, latch) = (client.lock("k"), client.latch("lock"));
     for told in [
         lock.acquire().await.map(drop),
@@ -106,7 +134,7 @@ async fn a_key_that_is_something_else_is_told_and_left_alone() {
         latch.wait().await,
         latch.count_down().await.map(drop),
     ] {
-        assert!(matches!(told, Err(Error::NotALock)), "{told:?}");
+        assert_matches!(told, Err(Error::NotALock));
     }
     soon(client.settled()).await;
     assert_eq!(stage.control.run("GET k").text(), "precious");

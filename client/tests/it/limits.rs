@@ -1,6 +1,6 @@
 //! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
 
-use super::{Stage, by_way_of, calls, soon};
+use super::{Stage, assert_matches, by_way_of, calls, ok, soon, visit};
 use harness::proxy::Proxy;
 use harness::{Server, cmd, observe};
 use kvlock::{Client, Error};
@@ -47,8 +47,7 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
         tries.spawn(async move { lock.try_acquire().await.unwrap_err() });
     }
     while let Some(trouble) = soon(tries.join_next()).await {
-        let trouble = trouble.unwrap();
-        assert!(matches!(trouble, Error::Timeout), "{trouble:?}");
+        assert_matches!(trouble.unwrap(), Error::Timeout);
     }
     assert!(began.elapsed() < IN_TIME, "{:?}", began.elapsed());
     stage.server.signal(Signal::SIGCONT);
@@ -69,18 +68,18 @@ async fn a_dial_goes_on_when_those_who_need_it_give_up() {
         assert!(given_up.is_err(), "{given_up:?}");
     }
     proxy.delay(Duration::ZERO, Duration::ZERO);
-    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&client.lock("k")).await;
     assert_eq!(count(&mut control), before + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_timed_out_costs_one_release() {
     let mut stage = set();
-    soon(stage.client.lock("other").try_acquire()).await.unwrap().unwrap().release().await.unwrap();
+    ok(stage.client.lock("other").try_acquire()).await.unwrap().release().await.unwrap();
     let before = calls(&mut stage.control, "lock.release");
     stage.control.call(cmd!["CLIENT", "PAUSE", 600_000, "WRITE"]);
-    let trouble = soon(stage.client.lock("k").acquire_within(REPLY / 5)).await.unwrap_err();
-    assert!(matches!(trouble, Error::Timeout), "{trouble:?}");
+    let told = soon(stage.client.lock("k").acquire_within(REPLY / 5)).await.unwrap_err();
+    assert_matches!(told, Error::Timeout);
     stage.control.run("CLIENT UNPAUSE");
     stage.assert_nothing_is_left();
     assert_eq!(calls(&mut stage.control, "lock.release"), before + 1);

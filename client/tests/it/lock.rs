@@ -1,6 +1,6 @@
 //! A lock: its leases, who holds it how often, and how it goes from one process to another.
 
-use super::{SOON, Stage, soon, wait_for_renewals};
+use super::{SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals};
 use harness::{Server, Value, observe, port};
 use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
@@ -18,12 +18,12 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
         .collect();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     // The owner waits already, and a try must not.
-    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
-    assert!(soon(lock.acquire_within(Duration::from_millis(50))).await.unwrap().is_none());
+    assert!(ok(lock.try_acquire()).await.is_none());
+    assert!(ok(lock.acquire_within(Duration::from_millis(50))).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
     let mut guards = Vec::new();
     for task in tasks {
-        guards.push(soon(task).await.unwrap());
+        guards.push(ok(task).await);
     }
     assert_eq!(guards[0].holds(), 8);
     assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(8));
@@ -33,17 +33,17 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
 async fn re_entering_a_lost_lock_is_told() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").owner(&stage.client.owner());
-    let outer = soon(lock.acquire()).await.unwrap();
+    let outer = ok(lock.acquire()).await;
     stage.control.run("DEL k");
     let trouble = soon(lock.acquire()).await.unwrap_err();
     assert!(trouble.is_lost() && outer.is_lost());
     // Also when somebody else has it by now, and as long as the outer guard lives.
     stage.taken("k");
-    assert!(matches!(soon(lock.try_acquire()).await, Err(Error::Lost)));
+    assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost));
     assert!(soon(outer.release()).await.unwrap_err().is_lost());
-    assert!(soon(lock.try_acquire()).await.unwrap().is_none());
+    assert!(ok(lock.try_acquire()).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
-    soon(lock.acquire()).await.unwrap().release().await.unwrap();
+    visit(&lock).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,15 +55,15 @@ async fn a_nested_lease_never_shortens_and_may_lengthen() {
         stage.client.lock("k").owner(&me).fixed_lease(lease)
     };
     let (long, short, longer) = (lock(60), lock(10), lock(100));
-    let outer = soon(long.acquire()).await.unwrap();
-    let inner = soon(short.acquire()).await.unwrap();
+    let outer = ok(long.acquire()).await;
+    let inner = ok(short.acquire()).await;
     assert!(stage.control.run("PTTL k").integer() > 50_000);
     assert!(inner.lease_left() > Duration::from_secs(50));
-    let innermost = soon(longer.acquire()).await.unwrap();
+    let innermost = ok(longer.acquire()).await;
     assert!(stage.control.run("PTTL k").integer() > 90_000);
     assert!(outer.lease_left() > Duration::from_secs(90));
     // A partial release leaves the lease alone.
-    soon(innermost.release()).await.unwrap();
+    ok(innermost.release()).await;
     assert!(stage.control.run("PTTL k").integer() > 90_000);
 }
 
@@ -105,19 +105,19 @@ async fn long_leases_are_set_by_renewal() {
 async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_over() {
     let mut stage = Stage::set().await;
     let lease = Duration::from_millis(1_500);
-    let guard = soon(stage.client.lock("k").lease(lease).acquire()).await.unwrap();
+    let guard = ok(stage.client.lock("k").lease(lease).acquire()).await;
     let (owner, token) = (guard.owner().to_owned(), guard.token());
-    let left = soon(guard.detach()).await.unwrap();
+    let left = ok(guard.detach()).await;
     assert!(left > Duration::ZERO && left < lease, "{left:?}");
 
     let other = stage.other().await;
-    let guard = soon(other.lock("k").lease(lease).adopt(&owner, token)).await.unwrap();
+    let guard = ok(other.lock("k").lease(lease).adopt(&owner, token)).await;
     assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
     // A whole lease is three renewals of one client, and six of two.
     wait_for_renewals(&mut stage.control, 3);
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     assert!(stage.is_free("k"));
 }
 
@@ -125,18 +125,16 @@ async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_o
 async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").lease(Duration::from_millis(600));
-    let guard = soon(lock.acquire()).await.unwrap();
+    let guard = ok(lock.acquire()).await;
     let (owner, token) = (guard.owner().to_owned(), guard.token());
-    soon(guard.detach()).await.unwrap();
+    ok(guard.detach()).await;
     stage.wait_until_free("k");
     // Granted anew, it would have another token.
-    let late = soon(lock.adopt(&owner, token)).await;
-    assert!(matches!(late, Err(Error::Lost)), "{late:?}");
+    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost));
     assert!(stage.is_free("k"));
 
     stage.taken("k");
-    let late = soon(lock.adopt(&owner, token)).await;
-    assert!(matches!(late, Err(Error::Lost)), "{late:?}");
+    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost));
     assert_eq!(stage.owner_of("k").as_deref(), Some("somebody"));
 }
 
@@ -144,7 +142,7 @@ async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
 async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k");
-    let token = soon(lock.with(async |guard| guard.token())).await.unwrap();
+    let token = ok(lock.with(async |guard| guard.token())).await;
     assert!(token > Token::from(0) && stage.is_free("k"));
 
     let short = stage.client.lock("k").lease(Duration::from_millis(300));
@@ -153,8 +151,7 @@ async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
         control.run("LOCK.FORCERELEASE k");
         std::future::pending::<()>().await;
     });
-    let lost = soon(work).await;
-    assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
+    assert_matches!(soon(work).await, Err(Error::Lost));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,8 +164,8 @@ async fn a_client_can_be_made_before_its_server_is_there() {
     let lock = client.lock("k");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     let server = Server::options().port(port).start();
-    let guard = soon(waiting).await.unwrap().unwrap();
-    soon(client.ready()).await.unwrap();
+    let guard = ok(waiting).await.unwrap();
+    ok(client.ready()).await;
     assert!(matches!(Client::connect_lazy("http://h"), Err(Error::Config(_))));
     drop(guard);
     assert!(client.shutdown(SOON).await);

@@ -1,6 +1,6 @@
 //! Holders learn in time that a lock is lost.
 
-use super::{Stage, soon, wait_for_more};
+use super::{Stage, assert_matches, ok, soon, wait_for_more};
 use kvlock::{Client, Clock, Error, Loss};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -54,9 +54,9 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
     clock.suspend(Duration::from_secs(40));
     go_on.send(()).unwrap_or_default();
     assert!(guard.is_lost() && guard.lease_left().is_zero());
-    assert!(matches!(soon(worker).await.unwrap(), Err(Error::Lost)));
+    assert_matches!(ok(worker).await, Err(Error::Lost));
     assert!(!wrote.load(Ordering::SeqCst));
-    assert_eq!(soon(waits).await.unwrap(), Loss::Expired);
+    assert_eq!(ok(waits).await, Loss::Expired);
     // The server still has it, and is told to let go.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
 }
@@ -87,7 +87,7 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     assert_eq!(stage.owner_of("k"), Some(owner));
     assert!(stage.client.lock("k").try_acquire().await.unwrap().is_none());
     let asked = Instant::now();
-    let next = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let next = ok(stage.client.lock("k").acquire()).await;
     assert!(asked.elapsed() > Duration::from_secs(1), "after {:?}", asked.elapsed());
     // No time is none to wait for, and a lock that is lost is nobody's to leave.
     next.release_in(Duration::ZERO).await.unwrap();

@@ -1,6 +1,6 @@
 //! Several locks as one.
 
-use super::{SOON, Stage, soon};
+use super::{SOON, Stage, assert_matches, ok, soon};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error, MultiLock};
 use std::sync::Arc;
@@ -18,29 +18,29 @@ async fn nothing_is_held_if_one_cannot_be_had() {
     let mut stage = Stage::set().await;
     stage.taken("b");
     let all = all_of(&stage.client, &["a", "b", "c"]);
-    assert!(soon(all.try_acquire()).await.unwrap().is_none());
+    assert!(ok(all.try_acquire()).await.is_none());
     assert!(stage.is_free("a") && stage.is_free("c"));
-    assert!(soon(all.acquire_within(SHORT)).await.unwrap().is_none());
+    assert!(ok(all.acquire_within(SHORT)).await.is_none());
     assert!(stage.is_free("a") && stage.is_free("c"));
     // The second is no lock.
     stage.control.run("SET bad 1");
     let bad = all_of(&stage.client, &["a", "bad"]);
-    assert!(matches!(soon(bad.acquire()).await, Err(Error::NotALock)));
+    assert_matches!(soon(bad.acquire()).await, Err(Error::NotALock));
     assert!(stage.is_free("a"));
     stage.control.run("DEL bad b");
-    drop(soon(all.try_acquire()).await.unwrap().expect("all are free"));
+    drop(ok(all.try_acquire()).await.expect("all are free"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_is_lost_is_the_loss_of_all() {
     let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(1))).await;
-    let guard = soon(all_of(&stage.client, &["a", "b", "c"]).acquire()).await.unwrap();
+    let guard = ok(all_of(&stage.client, &["a", "b", "c"]).acquire()).await;
     let work = guard.run_until_lost(std::future::pending::<()>());
     stage.control.run("LOCK.FORCERELEASE b");
-    assert!(matches!(soon(work).await, Err(Error::Lost)));
+    assert_matches!(soon(work).await, Err(Error::Lost));
     soon(guard.lost()).await;
     assert!(guard.is_lost());
-    assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
     assert!(stage.is_free("a") && stage.is_free("c"));
     // Also while others are waited for.
     stage.taken("b");
@@ -48,7 +48,7 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     let waiter = tokio::spawn(async move { all.acquire().await });
     observe::wait_for_waiters(&mut stage.control, "b", 1);
     stage.control.run("LOCK.FORCERELEASE a");
-    assert!(matches!(soon(waiter).await.unwrap(), Err(Error::Lost)));
+    assert_matches!(ok(waiter).await, Err(Error::Lost));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,7 +57,7 @@ async fn locks_of_different_servers_are_one() {
     let elsewhere = Server::start();
     let other = Client::connect(elsewhere.url()).await.unwrap();
     let all = [stage.client.lock("k"), other.lock("k"), other.lock("a")];
-    let guard = soon(MultiLock::new(all).unwrap().acquire()).await.unwrap();
+    let guard = ok(MultiLock::new(all).unwrap().acquire()).await;
     let names: Vec<&[u8]> = guard.tokens().iter().map(|(name, _)| *name).collect();
     assert_eq!(names, [b"a", b"k", b"k"]);
     for part in guard.guards() {
@@ -65,19 +65,19 @@ async fn locks_of_different_servers_are_one() {
     }
     assert!(!guard.is_lost() && !stage.is_free("k"));
     assert_eq!(elsewhere.connect().call(cmd!["EXISTS", "k", "a"]), Value::Integer(2));
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     assert_eq!(elsewhere.connect().call(cmd!["EXISTS", "k", "a"]), Value::Integer(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn none_and_the_same_twice_are_refused() {
     let stage = Stage::set().await;
-    assert!(matches!(MultiLock::new([]), Err(Error::Invalid(_))));
+    assert_matches!(MultiLock::new([]), Err(Error::Invalid(_)));
     let same = stage.other().await;
     for twice in
         [[stage.client.lock("a"), stage.client.lock("a")], [stage.client.lock("a"), same.lock("a")]]
     {
-        assert!(matches!(MultiLock::new(twice), Err(Error::Invalid(_))));
+        assert_matches!(MultiLock::new(twice), Err(Error::Invalid(_)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Grants and renewals that replicas have to confirm.
 
 use super::sentinel::settle;
-use super::{SOON, Stage, soon, wait_for_renewals};
+use super::{SOON, Stage, ok, soon, visit, wait_for_renewals};
 use harness::proxy::Proxy;
 use harness::{Server, Value, cmd, wait};
 use kvlock::{Client, Error};
@@ -40,18 +40,18 @@ async fn a_grant_that_no_replica_confirms_is_undone_and_told() {
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
     stage.control.run("LOCK.RELEASE k somebody");
-    assert_short(soon(waiter).await.unwrap(), 0, 1);
+    assert_short(ok(waiter).await, 0, 1);
     assert!(stage.is_free("k"));
     replica.signal(Signal::SIGCONT);
     settle(&stage.server, &replica);
     let other = client(&stage.server, SOON, AMPLE).await;
-    soon(other.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&other.lock("k")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends() {
     let (mut stage, replica) = set(Duration::from_secs(3), AMPLE).await;
-    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.client.lock("k").acquire()).await;
     replica.signal(Signal::SIGSTOP);
     assert_eq!(soon(guard.lost()).await, kvlock::Loss::NotReplicated);
     // The primary has renewed it all the same: it is not free before it is lost.
@@ -60,9 +60,9 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     settle(&stage.server, &replica);
     assert!(matches!(soon(guard.release()).await, Ok(()) | Err(Error::Lost)));
 
-    let mut guard = soon(stage.client.lock("m").acquire()).await.unwrap();
+    let mut guard = ok(stage.client.lock("m").acquire()).await;
     wait_for_renewals(&mut stage.control, 3);
-    soon(guard.extend(Duration::from_secs(60))).await.unwrap();
+    ok(guard.extend(Duration::from_secs(60))).await;
     assert!(!guard.is_lost());
 }
 
@@ -96,7 +96,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     let first = add_replica(&server);
     wait_until_told_of(&server, 1);
     let client = strict(&server, 1, SOON, AMPLE).await;
-    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&client.lock("k")).await;
     let named = strict(&server, 2, SOON, PATIENCE).await;
     assert_short(soon(named.lock("k").acquire()).await, 1, 2);
 
@@ -105,12 +105,12 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     wait_until_told_of(&server, 2);
     for number in 0..50 {
         let key = format!("k{number}");
-        let guard = soon(client.lock(&key).acquire()).await.unwrap();
+        let guard = ok(client.lock(&key).acquire()).await;
         for replica in [&first, &second] {
             let there = replica.connect().call(cmd!["HGET", &key, guard.owner()]);
             assert_eq!(there, Value::bulk("1"), "{key}");
         }
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
     let seen = strict(&server, 1, SOON, PATIENCE).await;
     second.signal(Signal::SIGSTOP);
@@ -123,7 +123,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     assert_eq!(server.connect().run("EXISTS k"), Value::Integer(0), "undone");
     second.restart();
     settle(&server, &second);
-    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&client.lock("k")).await;
 }
 
 /// Its connection breaks for it alone, so the primary tells of it twice.
@@ -135,7 +135,7 @@ async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
     let replica = Server::options().config("replicaof", at).start();
     settle(&server, &replica);
     let client = strict(&server, 1, SOON, AMPLE).await;
-    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&client.lock("k")).await;
     proxy.forsake();
     wait_until_told_of(&server, 2);
     // Whoever answers twice must not be taken for two.
@@ -143,8 +143,8 @@ async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
     assert_short(soon(impatient.lock("k").acquire()).await, 1, 2);
     proxy.heal();
     wait_until_told_of(&server, 1);
-    soon(impatient.lock("k").acquire()).await.unwrap().release().await.unwrap();
-    soon(client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&impatient.lock("k")).await;
+    visit(&client.lock("k")).await;
 }
 
 /// `WAIT` has an error of its own for that, which says nothing of what to do.
@@ -153,7 +153,7 @@ async fn a_primary_that_was_deposed_says_so_and_not_that_it_cannot_wait() {
     let (mut stage, replica) = set(Duration::from_secs(60), AMPLE).await;
     let all = strict(&stage.server, 1, Duration::from_secs(60), AMPLE).await;
     for client in [stage.client.clone(), all] {
-        let mut guard = soon(client.lock("k").acquire()).await.unwrap();
+        let mut guard = ok(client.lock("k").acquire()).await;
         replica.connect().run("REPLICAOF NO ONE");
         stage.control.call(cmd!["REPLICAOF", "127.0.0.1", replica.port()]);
         let told = soon(guard.extend(Duration::from_secs(50))).await.unwrap_err();
@@ -163,6 +163,6 @@ async fn a_primary_that_was_deposed_says_so_and_not_that_it_cannot_wait() {
         stage.control.run("REPLICAOF NO ONE");
         replica.connect().call(cmd!["REPLICAOF", "127.0.0.1", stage.server.port()]);
         settle(&stage.server, &replica);
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }

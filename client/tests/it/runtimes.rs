@@ -1,6 +1,6 @@
 //! A client whose runtimes end while it is used on others, and one without.
 
-use super::{SOON, soon, wait_for_renewals};
+use super::{SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};
 use kvlock::{Client, Error, blocking};
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dro
 
     let last = client.lock("k").acquire().unwrap();
     control.call(cmd!["LOCK.FORCERELEASE", "k"]);
-    assert!(matches!(last.release(), Err(Error::Lost)));
+    assert_matches!(last.release(), Err(Error::Lost));
 
     let reader = lock.acquire().unwrap().downgrade().unwrap();
     reader.release_in(Duration::ZERO).unwrap();

@@ -1,6 +1,6 @@
-//! What Redisson's own tests ask of its read-write lock, semaphores and latch, and what it does not do.
+//! What is special to shares, permits and latches; and the commands alone, as methods of connections.
 
-use super::{SOON, Stage, soon, wait_for_renewals};
+use super::{SOON, Stage, assert_matches, ok, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{
     AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Client, Error,
@@ -17,14 +17,14 @@ const MOMENT: Duration = Duration::from_millis(400);
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_that_is_taken_away_is_lost() {
     let mut stage = Stage::with(Client::builder().lease(SHORT)).await;
-    let one = soon(stage.client.lock("k").shared().acquire()).await.unwrap();
-    let two = soon(stage.client.lock("k").shared().acquire()).await.unwrap();
+    let one = ok(stage.client.lock("k").shared().acquire()).await;
+    let two = ok(stage.client.lock("k").shared().acquire()).await;
     stage.control.call(cmd!["HDEL", "k", one.owner()]);
     soon(one.lost()).await;
     assert!(!two.is_lost());
     stage.control.run("LOCK.FORCERELEASE k");
     soon(two.lost()).await;
-    assert!(matches!(soon(two.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(two.release()).await, Err(Error::Lost));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -33,21 +33,21 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
     let client = stage.client.clone();
     let me = client.owner();
     let lock = client.lock("k").owner(&me);
-    let reader = soon(soon(lock.acquire()).await.unwrap().downgrade()).await.unwrap();
-    let again = soon(lock.clone().shared().acquire()).await.unwrap();
+    let reader = ok(ok(lock.acquire()).await.downgrade()).await;
+    let again = ok(lock.clone().shared().acquire()).await;
     assert_eq!((again.token(), again.holds()), (reader.token(), 2));
-    assert!(matches!(soon(lock.acquire()).await, Err(Error::Upgrade)));
+    assert_matches!(soon(lock.acquire()).await, Err(Error::Upgrade));
     wait_for_renewals(&mut stage.control, 4);
     assert!(!reader.is_lost());
     drop((reader, again));
     soon(client.settled()).await;
 
-    let (one, two) = (soon(lock.acquire()).await.unwrap(), soon(lock.acquire()).await.unwrap());
-    assert!(matches!(soon(one.downgrade()).await, Err(Error::Invalid(_))));
+    let (one, two) = (ok(lock.acquire()).await, ok(lock.acquire()).await);
+    assert_matches!(soon(one.downgrade()).await, Err(Error::Invalid(_)));
     // It is given back in the background.
     soon(client.settled()).await;
     stage.control.run("LOCK.FORCERELEASE k");
-    assert!(matches!(soon(two.downgrade()).await, Err(Error::Lost)));
+    assert_matches!(soon(two.downgrade()).await, Err(Error::Lost));
     soon(client.settled()).await;
 }
 
@@ -61,7 +61,7 @@ async fn patient(server: &Server) -> redis::aio::MultiplexedConnection {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_locks_do_what_they_say() {
     let server = Server::start();
-    let mut con = patient(&server).await;
+    let (mut con, mut control) = (patient(&server).await, server.connect());
     let lease = Duration::from_secs(60);
     let (shared, give) = (AcquireOptions::default().shared(), ReleaseOptions::default().shared());
     let one = con.lock_acquire_options("k", "one", lease, shared).await.unwrap().unwrap();
@@ -73,14 +73,11 @@ async fn the_commands_of_locks_do_what_they_say() {
     assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), Some(1));
     assert_eq!(con.lock_release_options("k", "one", give.holds_left(0)).await.unwrap(), Some(0));
     assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), None);
-    assert_eq!(server.connect().run("LOCK.INFO k").field("holders"), &Value::Integer(1));
-}
+    assert_eq!(control.run("LOCK.INFO k").field("holders"), &Value::Integer(1));
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_commands_say_what_a_holder_says_of_itself_and_what_waiting_cost() {
-    let server = Server::start();
-    let (mut con, mut waiting) = (patient(&server).await, patient(&server).await);
-    let (lease, mut control) = (Duration::from_secs(60), server.connect());
+    // What a holder says of itself, and what waiting cost.
+    control.run("DEL k");
+    let mut waiting = patient(&server).await;
     let says = AcquireOptions::default().value(b"a:1");
     let granted = con.lock_acquire_options("k", "ann", lease, says).await.unwrap();
     assert!(granted.is_some());
@@ -93,7 +90,7 @@ async fn the_commands_say_what_a_holder_says_of_itself_and_what_waiting_cost() {
     });
     observe::wait_for_waiters(&mut control, "k", 1);
     con.lock_release("k", "ann").await.unwrap();
-    assert!(soon(bob).await.unwrap().unwrap().is_some());
+    assert!(ok(bob).await.unwrap().is_some());
     assert_eq!(con.lock_info("k").await.unwrap().value.as_deref(), Some(&b"b:1"[..]));
     let costs = con.lock_profile(10, true).await.unwrap();
     let [cost] = &*costs else { panic!("{costs:?}") };
@@ -137,32 +134,32 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
     let builder = Client::builder().lease(MOMENT).margin(Duration::from_millis(50));
     let mut stage = Stage::with(builder).await;
     let pool = stage.client.semaphore("s");
-    soon(pool.set(1)).await.unwrap();
-    let kept = soon(pool.try_drain()).await.unwrap().expect("one is free");
-    soon(pool.set(2)).await.unwrap();
-    let dead = soon(pool.clone().fixed_lease(MOMENT).acquire()).await.unwrap();
+    ok(pool.set(1)).await;
+    let kept = ok(pool.try_drain()).await.expect("one is free");
+    ok(pool.set(2)).await;
+    let dead = ok(pool.clone().fixed_lease(MOMENT).acquire()).await;
     let next = pool.clone();
     let next = tokio::spawn(async move { next.acquire().await });
     soon(dead.lost()).await;
-    let next = soon(next).await.unwrap().unwrap();
+    let next = ok(next).await.unwrap();
     observe::let_pass(&mut stage.control, 2 * MOMENT);
     assert!(!kept.is_lost() && !next.is_lost());
-    assert!(matches!(soon(dead.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(dead.release()).await, Err(Error::Lost));
     stage.control.run("DEL s");
     soon(kept.lost()).await;
-    assert!(matches!(soon(kept.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(kept.release()).await, Err(Error::Lost));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_latch_that_is_open_can_be_set_again_and_opens_after_its_lifetime() {
     let mut stage = Stage::set().await;
     let latch = stage.client.latch("l");
-    assert_eq!(soon(latch.count_down()).await.unwrap(), None);
-    soon(latch.set_for(2, MOMENT)).await.unwrap();
-    soon(latch.wait()).await.unwrap();
-    soon(latch.set_for(2, SOON)).await.unwrap();
-    let left = soon(latch.info()).await.unwrap().lifetime_left.unwrap();
+    assert_eq!(ok(latch.count_down()).await, None);
+    ok(latch.set_for(2, MOMENT)).await;
+    ok(latch.wait()).await;
+    ok(latch.set_for(2, SOON)).await;
+    let left = ok(latch.info()).await.lifetime_left.unwrap();
     assert!(left <= SOON && left > SOON / 2, "{left:?}");
     stage.control.call(cmd!["DEL", "l"]);
-    soon(latch.wait()).await.unwrap();
+    ok(latch.wait()).await;
 }

@@ -1,6 +1,6 @@
 //! What the crate tells of itself arrives where programs collect it.
 
-use super::Stage;
+use super::{Stage, assert_matches};
 use kvlock::Error;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use opentelemetry::trace::TracerProvider;
@@ -70,7 +70,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             // One that is lost is held no longer either, and counts once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
-            assert!(matches!(guard.release().await, Err(Error::Lost)));
+            assert_matches!(guard.release().await, Err(Error::Lost));
             the_only(&seconds(&recorded(&snapshotter), "kvlock_client_hold_seconds"));
         });
     });

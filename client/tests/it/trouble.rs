@@ -1,7 +1,10 @@
 //! Connections that break, servers that stop: what is held stays held once, and nothing is left.
 
 use super::proxy::{Moment, Proxy};
-use super::{SOON, Stage, by_way_of, is_served, soon, wait_for_more, wait_for_renewals};
+use super::{
+    SOON, Stage, assert_matches, by_way_of, is_served, ok, soon, visit, wait_for_more,
+    wait_for_renewals,
+};
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
@@ -67,17 +70,16 @@ async fn a_reset_around_any_command_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
     let mut stage = Stage::set().await;
-    soon(stage.client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&stage.client.lock("k")).await;
     stage.control.run("CLIENT KILL TYPE normal SKIPME yes");
-    soon(stage.client.lock("k").try_acquire()).await.unwrap().unwrap().release().await.unwrap();
+    ok(stage.client.lock("k").try_acquire()).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
     let (mut stage, proxy) = set(LONG).await;
     proxy.cut("LOCK.ACQUIRE", Moment::OnItsWay);
-    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
-    soon(guard.release()).await.unwrap();
+    visit(&stage.client.lock("k")).await;
     assert!(stage.is_free("k"));
     // It is granted, and its lease would last longer than anybody waits here.
     assert_eq!(proxy.deliver()[1], Value::Integer(1));
@@ -91,7 +93,7 @@ async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
         proxy.cut("LATCH.SET", moment);
         let answer = soon(stage.client.latch("l").set(2)).await;
         assert!(proxy.has_cut());
-        assert!(matches!(answer, Err(Error::Connection(_))), "{moment:?}: {answer:?}");
+        assert_matches!(answer, Err(Error::Connection(_)));
         wait::until_is("it is as it will be", SOON, Value::Integer(is_set), || {
             stage.control.run("EXISTS l")
         });
@@ -104,16 +106,15 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
     let (stage, proxy) = set(LONG).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me);
-    let first = soon(lock.acquire()).await.unwrap();
-    let second = soon(lock.acquire()).await.unwrap();
+    let first = ok(lock.acquire()).await;
+    let second = ok(lock.acquire()).await;
     (0..2).for_each(|_| proxy.cut("LOCK.RELEASE", Moment::BeforeTheAnswer));
-    let trouble = soon(second.release()).await.unwrap_err();
-    assert!(matches!(trouble, Error::Connection(_)), "{trouble:?}");
-    let third = soon(lock.acquire()).await.unwrap();
+    assert_matches!(soon(second.release()).await.unwrap_err(), Error::Connection(_));
+    let third = ok(lock.acquire()).await;
     soon(stage.client.settled()).await;
-    assert_eq!(soon(lock.hold_count(&me)).await.unwrap(), 2);
+    assert_eq!(ok(lock.hold_count(&me)).await, 2);
     for guard in [third, first] {
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }
 
@@ -122,43 +123,42 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
     let (stage, proxy) = set(LONG).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me).lease(2 * LONG);
-    let first = soon(lock.acquire()).await.unwrap();
-    let second = soon(lock.acquire()).await.unwrap();
+    let first = ok(lock.acquire()).await;
+    let second = ok(lock.acquire()).await;
     proxy.cut("LOCK.RELEASE", Moment::OnItsWay);
-    soon(second.release()).await.unwrap();
-    let third = soon(lock.acquire()).await.unwrap();
+    ok(second.release()).await;
+    let third = ok(lock.acquire()).await;
     assert_eq!(proxy.deliver(), Value::Integer(1));
     // The server counts one hold less than there are guards.
-    let fourth = soon(lock.lease(LONG).acquire()).await.unwrap();
+    let fourth = ok(lock.lease(LONG).acquire()).await;
     assert!(fourth.lease_left() > LONG, "no shorter than what the others want: {fourth:?}");
     for guard in [fourth, third, first] {
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
     let (mut stage, proxy) = set(LONG).await;
-    let mut guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let mut guard = ok(stage.client.lock("k").acquire()).await;
     proxy.cut("LOCK.RENEW", Moment::OnItsWay);
     let short = Duration::from_secs(2);
-    let trouble = soon(guard.extend(short)).await.unwrap_err();
-    assert!(matches!(trouble, Error::Connection(_)), "{trouble:?}");
-    soon(guard.extend(2 * LONG)).await.unwrap();
+    assert_matches!(soon(guard.extend(short)).await.unwrap_err(), Error::Connection(_));
+    ok(guard.extend(2 * LONG)).await;
     assert!(guard.lease_left() < short, "{guard:?}");
     assert_eq!(proxy.deliver(), Value::Integer(2000));
     // Long before a renewal of the longer lease would be due.
     let lock = stage.client.lock("k");
-    assert!(soon(lock.acquire_within(2 * short)).await.unwrap().is_none());
+    assert!(ok(lock.acquire_within(2 * short)).await.is_none());
     assert!(!guard.is_lost());
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_a_renewal_loses_nothing() {
     let (mut stage, proxy) = set(Duration::from_secs(3)).await;
-    let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.client.lock("k").acquire()).await;
     for moment in EVERY {
         proxy.cut("LOCK.RENEW", moment);
         wait::until_is("a renewal was cut", SOON, true, || proxy.has_cut());
@@ -169,7 +169,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
         assert!(!guard.is_lost(), "{moment:?}");
         assert_eq!(stage.control.run("LOCK.INFO k").field("token").integer(), token);
     }
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
 }
 
 /// Or the server sleeps for longer than the lease, with the renewals in its socket.
@@ -180,7 +180,7 @@ async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
     let (mut stage, proxy) = Stage::behind(builder).await;
     let other = stage.other().await;
     for sleeps in [false, true] {
-        let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+        let guard = ok(stage.client.lock("k").acquire()).await;
         let next = stage.in_line(other.lock("k"));
         if sleeps {
             wait_for_renewals(&mut stage.control, 1);
@@ -195,11 +195,11 @@ async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
             assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()), "it was told in time");
         }
         assert!(guard.is_lost());
-        let next = soon(next).await.unwrap().unwrap();
+        let next = ok(next).await.unwrap();
         assert!(!next.is_lost() && next.token() > guard.token());
         proxy.heal();
         assert!(soon(guard.release()).await.is_err());
-        soon(next.release()).await.unwrap();
+        ok(next.release()).await;
     }
 }
 
@@ -209,13 +209,13 @@ async fn a_restart_is_sat_out_with_the_lock_if_the_server_knows_it() {
         let server = Server::options();
         let server = if knows { server.append_only("always") } else { server }.start();
         let mut stage = Stage::of(server, Client::builder().lease(SOON)).await;
-        let guard = soon(stage.client.lock("k").acquire()).await.unwrap();
+        let guard = ok(stage.client.lock("k").acquire()).await;
         let waiter = stage.in_line(stage.client.lock("k"));
         stage.restart();
         let left = guard.lease_left();
         if knows {
             wait_for_more(left, || guard.lease_left());
-            soon(guard.release()).await.unwrap();
+            ok(guard.release()).await;
         } else {
             soon(guard.lost()).await;
             assert!(guard.release().await.unwrap_err().is_lost());

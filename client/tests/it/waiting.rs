@@ -1,6 +1,6 @@
 //! Tasks that wait: their order, and what they take up.
 
-use super::{Stage, calls, is_served, soon, wait_for_more};
+use super::{Stage, calls, is_served, ok, wait_for_more};
 use harness::observe;
 use kvlock::Client;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
     assert!(stage.control.run("CLIENT LIST").text().lines().count() <= 3);
     stage.control.run("LOCK.RELEASE k somebody");
     for task in tasks {
-        soon(task).await.unwrap();
+        ok(task).await;
     }
     let order = order.lock().unwrap().clone();
     assert!(order.is_sorted(), "{order:?}");
@@ -38,12 +38,12 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     const ROUNDS: usize = 20;
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k");
-    let mut held = soon(lock.acquire()).await.unwrap();
+    let mut held = ok(lock.acquire()).await;
     let mut counts = Vec::new();
     for round in 0..=ROUNDS {
         let next = stage.in_line(stage.client.lock("k"));
-        soon(held.release()).await.unwrap();
-        held = soon(next).await.unwrap().unwrap();
+        ok(held.release()).await;
+        held = ok(next).await.unwrap();
         // The first wait opens the session, and asks twice.
         if [0, ROUNDS].contains(&round) {
             let commands = ["acquire", "wait", "renew", "release", "cancel"];
@@ -56,10 +56,10 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     assert!(after - before <= 2 * ROUNDS + 1, "{counts:?}");
     // What was under way when it was counted is not counted until it is answered.
     assert!(asked - asked_before <= ROUNDS + 2, "{counts:?}");
-    soon(held.release()).await.unwrap();
+    ok(held.release()).await;
 }
 
-/// At once if the margin is one that an offer has no room for.
+/// At once if the margin is one that an offer has no room for. A waiter that has died costs no more.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_becomes_the_full_lease_before_it_is_over() {
     for (builder, at_once) in [
@@ -70,8 +70,13 @@ async fn an_offer_becomes_the_full_lease_before_it_is_over() {
         let mut stage = Stage::with(builder).await;
         stage.taken("k");
         let waiter = stage.in_line(stage.client.lock("k"));
-        stage.control.run("LOCK.RELEASE k somebody");
-        let guard = soon(waiter).await.unwrap().unwrap();
+        // In a transaction, so that we see the offer before the client does.
+        for command in ["MULTI", "LOCK.RELEASE k somebody", "PTTL k"] {
+            stage.control.run(command);
+        }
+        let offered = stage.control.run("EXEC")[1].integer();
+        assert!((1..=2000).contains(&offered), "{offered}");
+        let guard = ok(waiter).await.unwrap();
         let much = Duration::from_secs(20);
         assert!(!at_once || guard.lease_left() > much, "{guard:?}");
         wait_for_more(much, || guard.lease_left());
@@ -86,11 +91,18 @@ async fn places_in_line_outlive_the_connection_that_hears_of_them() {
     let first = stage.in_line(stage.client.lock("k"));
     let other = stage.other().await;
     let second = stage.in_line(other.lock("k"));
+    let latch = stage.client.latch("l");
+    ok(latch.set(1)).await;
+    let counts = latch.clone();
+    let open = tokio::spawn(async move { latch.wait().await });
+    observe::wait_for_info(&mut stage.control, "kvlock_session_waits", 3);
     stage.cut_the_reader();
+    ok(counts.count_down()).await;
+    ok(open).await.unwrap();
     stage.control.run("LOCK.RELEASE k somebody");
-    let first = soon(first).await.unwrap().unwrap();
+    let first = ok(first).await.unwrap();
     assert!(!second.is_finished());
-    soon(first.release()).await.unwrap();
+    ok(first.release()).await;
     is_served(second).await;
 }
 
@@ -108,23 +120,4 @@ async fn a_session_that_is_gone_is_opened_again() {
         waiter.abort();
         observe::wait_for_waiters(&mut stage.control, "k", 0);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_that_died_silently_costs_its_offer_and_not_a_lease() {
-    let mut stage = Stage::set().await;
-    stage.taken("k");
-    let waiter = stage.in_line(stage.client.lock("k"));
-    let info = stage.control.run("LOCK.INFO k WAITERS 1");
-    let owner = info.field("queue")[0][0].text();
-    // It is granted the lock in a transaction, so that we see it before the client does.
-    stage.control.run("MULTI");
-    stage.control.run("LOCK.RELEASE k somebody");
-    stage.control.run("LOCK.INFO k");
-    stage.control.run("PTTL k");
-    let seen = stage.control.run("EXEC");
-    assert_eq!(seen[1].field("owner").text(), owner);
-    let offered = seen[2].integer();
-    assert!((1..=2000).contains(&offered), "{offered}");
-    is_served(waiter).await;
 }

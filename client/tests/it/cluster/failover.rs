@@ -12,10 +12,10 @@ async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lo
     let master = cluster.node_for(&key);
     // The same at another master is none of its business.
     let other = a_key_of_each(&cluster).pop().unwrap();
-    let other = soon(client.lock(other).acquire()).await.unwrap();
+    let other = ok(client.lock(other).acquire()).await;
     what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;
     assert!(!other.is_lost());
-    soon(other.release()).await.unwrap();
+    ok(other.release()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,7 +24,7 @@ async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
     let client = client(&cluster).await;
     let mut locks = Vec::new();
     for key in a_key_of_each(&cluster) {
-        let holder = soon(client.lock(&key).acquire()).await.unwrap();
+        let holder = ok(client.lock(&key).acquire()).await;
         locks.push((waiters(&cluster, &key, 10).await, holder, key));
     }
     for node in cluster.nodes() {
@@ -54,8 +54,8 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
     let cluster = Cluster::start(3, 0);
     let client = client(&cluster).await;
     let [here, other, _] = a_key_of_each(&cluster).try_into().unwrap();
-    let kept = soon(client.lock(&other).acquire()).await.unwrap();
-    let gone = soon(client.lock(&here).acquire()).await.unwrap();
+    let kept = ok(client.lock(&other).acquire()).await;
+    let gone = ok(client.lock(&here).acquire()).await;
     let master = cluster.node_for(&here);
     let mut eye = cluster.node_for(&other).connect();
     master.kill9();
@@ -80,7 +80,7 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
         is_served(waiter).await;
     }
     // It kept nothing on disk.
-    assert!(matches!(soon(gone.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(gone.release()).await, Err(Error::Lost));
     assert!(!kept.is_lost());
-    soon(kept.release()).await.unwrap();
+    ok(kept.release()).await;
 }

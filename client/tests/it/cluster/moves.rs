@@ -21,7 +21,7 @@ pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<W
 /// Each of them gets the lock, and a larger token than the one before.
 pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     let mut last = holder.token();
-    soon(holder.release()).await.unwrap();
+    ok(holder.release()).await;
     // Whoever is granted first comes first.
     let mut set = JoinSet::new();
     for waiter in waiters {
@@ -31,7 +31,7 @@ pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
         let guard = guard.unwrap();
         assert!(guard.token() > last, "{} after {last}", guard.token());
         last = guard.token();
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
 }
 
@@ -41,7 +41,7 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
     let mut cluster = Cluster::start(3, 0);
     let client = client_with(&cluster, Duration::from_secs(20)).await;
     let key = early_key(&cluster);
-    let holder = soon(client.lock(&key).acquire()).await.unwrap();
+    let holder = ok(client.lock(&key).acquire()).await;
     let waiters = waiters(&cluster, &key, 100).await;
     let goes = |cluster: &Cluster, from: usize, to: usize| {
         let to = &cluster.nodes()[to];
@@ -76,8 +76,8 @@ async fn what_is_half_moved_is_asked_for_where_it_is() {
     let slot = cluster.slot_of(&key);
     let here = |name: &str| format!("{{{key}}}{name}");
     let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
-    let moved = soon(client.lock(here("moved")).acquire()).await.unwrap();
-    let stays = soon(client.lock(here("stays")).acquire()).await.unwrap();
+    let moved = ok(client.lock(here("moved")).acquire()).await;
+    let stays = ok(client.lock(here("stays")).acquire()).await;
     let (from, to) = (cluster.id_of(home), cluster.id_of(away));
     let (mut at_home, mut at_away) = (home.connect(), away.connect());
     at_away.call(cmd!["CLUSTER", "SETSLOT", slot, "IMPORTING", from.as_str()]);
@@ -109,19 +109,19 @@ async fn what_is_half_moved_is_asked_for_where_it_is() {
     meanwhile(|| in_line(1));
     waiter.abort();
     meanwhile(|| in_line(0));
-    assert!(soon(client.lock(here("moved")).try_acquire()).await.unwrap().is_none());
-    let info = soon(client.lock(here("moved")).info()).await.unwrap();
+    assert!(ok(client.lock(here("moved")).try_acquire()).await.is_none());
+    let info = ok(client.lock(here("moved")).info()).await;
     assert_eq!(info.owner.as_deref(), Some(moved.owner().as_bytes()));
     let token = moved.token();
-    soon(moved.release()).await.unwrap();
-    let next = soon(client.lock(here("moved")).acquire()).await.unwrap();
+    ok(moved.release()).await;
+    let next = ok(client.lock(here("moved")).acquire()).await;
     assert!(next.token() > token);
-    soon(stays.release()).await.unwrap();
+    ok(stays.release()).await;
 
     for node in [away, home] {
         node.connect().call(cmd!["CLUSTER", "SETSLOT", slot, "NODE", to.as_str()]);
     }
-    soon(next.release()).await.unwrap();
+    ok(next.release()).await;
     meanwhile(|| cluster.wait_until_agreed());
     for name in ["moved", "stays"] {
         assert_eq!(at_away.call(cmd!["EXISTS", here(name)]), Value::Integer(0));

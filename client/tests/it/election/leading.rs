@@ -14,12 +14,12 @@ async fn a_leader_says_of_itself_what_it_likes_while_it_leads() {
     let long = vec![b'x'; 1025];
     for value in [&b"a:1"[..], b"ready", &long[1..]] {
         if value != b"a:1" {
-            soon(leader.proclaim(value)).await.unwrap();
+            ok(leader.proclaim(value)).await;
         }
         let info = stage.client.lock("k").info().await.unwrap();
         assert_eq!((info.value.as_deref(), info.token), (Some(value), Some(leader.term())));
     }
-    assert!(matches!(leader.proclaim(&long).await, Err(Error::Invalid(_))));
+    assert_matches!(leader.proclaim(&long).await, Err(Error::Invalid(_)));
     stage.control.run("DEL k");
     assert!(matches!(soon(leader.proclaim("still here")).await, Err(Error::Lost)));
     assert!(!election.is_leader());
@@ -67,7 +67,7 @@ async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
     let election = candidate(&stage, "a");
     // The work is done.
     let (done, seen) = leads(&stage, &election, true);
-    soon(done).await.unwrap().unwrap();
+    ok(done).await.unwrap();
     assert!(seen.lock().unwrap().iter().all(Option::is_some) && !election.is_leader());
     stage.wait_until_free("k");
     // Whoever wanted it is gone.
@@ -106,7 +106,7 @@ async fn who_has_lost_it_stands_for_election_again() {
         comes_true("it leads", || terms.lock().unwrap().len() == nth);
         stage.control.run("LOCK.FORCERELEASE k");
     }
-    assert_eq!(soon(leads).await.unwrap().unwrap(), "done");
+    assert_eq!(ok(leads).await.unwrap(), "done");
     let terms = terms.lock().unwrap().clone();
     assert!(terms.len() == 3 && terms.is_sorted_by(|a, b| a < b), "{terms:?}");
 }
@@ -118,7 +118,7 @@ async fn an_election_costs_two_commands_more_than_a_lock() {
         let of = |command| calls(&mut stage.control, command);
         ["lock.observe", "lock.unobserve"].map(of)
     };
-    soon(stage.client.lock("k").acquire()).await.unwrap().release().await.unwrap();
+    visit(&stage.client.lock("k")).await;
     assert_eq!((observed(&mut stage), calls(&mut stage.control, "session.open")), ([0, 0], 0));
     for rounds in 1..4 {
         let leader = campaign(&candidate(&stage, "a")).await;

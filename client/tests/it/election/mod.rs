@@ -4,7 +4,7 @@ mod leading;
 mod observing;
 mod trouble;
 
-use super::{SOON, Stage, calls, soon};
+use super::{SOON, Stage, assert_matches, calls, ok, soon, visit};
 use harness::{observe, wait};
 use kvlock::{Election, Leadership};
 
@@ -14,7 +14,7 @@ fn candidate(stage: &Stage, value: &str) -> Election {
 }
 
 async fn campaign(election: &Election) -> Leadership {
-    soon(election.campaign()).await.unwrap()
+    ok(election.campaign()).await
 }
 
 /// One that stands for election in the background, and is in line.
@@ -26,7 +26,7 @@ fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Le
 }
 
 /// Waits until the server tells somebody what becomes of `k`: a moment after it leads.
-pub(super) fn observed(stage: &mut Stage) {
+fn observed(stage: &mut Stage) {
     wait::until("it is observed", SOON, || {
         let info = stage.control.run("LOCK.INFO k").to_string();
         if info.contains("observers") { Ok(()) } else { Err(info) }

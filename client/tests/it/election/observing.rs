@@ -9,7 +9,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(6000);
 
 async fn observer(client: &Client) -> Observer {
-    soon(client.election("k").observe()).await.unwrap()
+    ok(client.election("k").observe()).await
 }
 
 /// Waits until it sees that.
@@ -41,15 +41,15 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
     assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
     let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
-    for (how, why) in [
-        ("LOCK.RELEASE", Departure::Released),
-        ("LOCK.FORCERELEASE", Departure::Forced),
-        ("DEL", Departure::Deleted),
-        ("FLUSHALL", Departure::Flushed),
-        ("PEXPIRE", Departure::Expired),
+    for (how, why, loss) in [
+        ("LOCK.RELEASE", Departure::Released, Loss::Gone),
+        ("LOCK.FORCERELEASE", Departure::Forced, Loss::Forced),
+        ("DEL", Departure::Deleted, Loss::Deleted),
+        ("FLUSHALL", Departure::Flushed, Loss::Deleted),
+        ("PEXPIRE", Departure::Expired, Loss::Expired),
     ] {
         // Whoever has led can come back at once.
-        let leader = soon(election.campaign_within(Duration::ZERO)).await.unwrap().expect(how);
+        let leader = ok(election.campaign_within(Duration::ZERO)).await.expect(how);
         assert!(last < Some(leader.term()), "{last:?} before {how}");
         last = Some(leader.term());
         for observer in &mut observers {
@@ -66,53 +66,52 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
             sees_vacant(observer, why).await;
         }
         // The holder is told, too.
-        soon(leader.lost()).await;
+        assert_eq!(soon(leader.lost()).await, loss, "{how}");
+        assert!(!election.is_leader());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_hears_at_once_that_it_leads_no_more_and_why() {
+async fn a_leader_hears_at_once_that_the_next_one_leads() {
     let mut stage = Stage::set().await;
-    let election = candidate(&stage, "a").lease(LONG);
-    for (how, why) in [
-        ("LOCK.FORCERELEASE k", Loss::Forced),
-        ("DEL k", Loss::Deleted),
-        ("FLUSHALL", Loss::Deleted),
-        ("PEXPIRE k 1", Loss::Expired),
-    ] {
-        let leader = campaign(&election).await;
-        observed(&mut stage);
-        stage.control.run(how);
-        assert_eq!(soon(leader.lost()).await, why, "{how}");
-        assert!(!election.is_leader());
-    }
-    // With a next one in line, who has it at once.
-    let leader = campaign(&election).await;
+    let leader = campaign(&candidate(&stage, "a").lease(LONG)).await;
     observed(&mut stage);
     let next = candidate(&stage, "b");
     let campaigns = in_line(&mut stage, &next);
     stage.control.run("LOCK.FORCERELEASE k");
     assert_eq!(soon(leader.lost()).await, Loss::Forced);
-    soon(soon(campaigns).await.unwrap().resign()).await.unwrap();
+    ok(ok(campaigns).await.resign()).await;
 }
 
-/// Also by those who came in later, and by those who go on sharing it.
+/// Also by those who came in later, by those who go on sharing it, and by those who took it over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_observed_for_all_who_want_it_so() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").lease(LONG).owner(&stage.client.owner());
-    let outer = soon(lock.acquire()).await.unwrap();
-    let inner = soon(lock.clone().observed().acquire()).await.unwrap();
-    observed(&mut stage);
-    stage.control.run("LOCK.FORCERELEASE k");
-    assert_eq!(soon(inner.lost()).await, Loss::Forced);
-    drop((inner, outer));
-
-    let writer = soon(lock.observed().acquire()).await.unwrap();
-    let reader = soon(writer.downgrade()).await.unwrap();
-    observed(&mut stage);
-    stage.control.run("LOCK.FORCERELEASE k");
-    assert_eq!(soon(reader.lost()).await, Loss::Forced);
+    let observing = lock.clone().observed();
+    for how in ["came in later", "goes on sharing", "took it over"] {
+        let first = ok(lock.acquire()).await;
+        let guard = match how {
+            "came in later" => ok(observing.acquire()).await,
+            "goes on sharing" => {
+                ok(first.release()).await;
+                ok(ok(observing.acquire()).await.downgrade()).await
+            }
+            _ => {
+                let (owner, token) = (first.owner().to_owned(), first.token());
+                ok(first.detach()).await;
+                let other = stage.other().await.lock("k").lease(LONG);
+                ok(other.bound().observed().adopt(&owner, token)).await
+            }
+        };
+        observed(&mut stage);
+        assert_eq!(
+            observe::info_number(&mut stage.control, "kvlock_bound") == 1,
+            how == "took it over"
+        );
+        stage.control.run("LOCK.FORCERELEASE k");
+        assert_eq!(soon(guard.lost()).await, Loss::Forced, "{how}");
+    }
 }
 
 /// What is shared has no one holder, and that is no news to those who share it.
@@ -120,9 +119,9 @@ async fn a_lock_is_observed_for_all_who_want_it_so() {
 async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").shared().observed();
-    let first = soon(lock.acquire()).await.unwrap();
+    let first = ok(lock.acquire()).await;
     observed(&mut stage);
-    let second = soon(lock.acquire()).await.unwrap();
+    let second = ok(lock.acquire()).await;
     observe::let_pass(&mut stage.control, Duration::from_millis(300));
     assert_eq!(calls(&mut stage.control, "lock.renew"), 0);
     stage.control.run("LOCK.FORCERELEASE k");
@@ -168,9 +167,9 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
         last = Some(seen.term);
         stage.restart();
         // It is known there, and nobody is told otherwise.
-        soon(leader.proclaim("b")).await.unwrap();
+        ok(leader.proclaim("b")).await;
         assert_eq!(sees_value(&mut observer, "b").await.term, leader.term());
-        soon(leader.resign()).await.unwrap();
+        ok(leader.resign()).await;
         sees(&mut observer, "vacant", |o| o.leader().is_none()).await;
     }
 }
@@ -179,8 +178,8 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
 async fn who_may_not_observe_is_told_and_leads_all_the_same() {
     let mut stage = Stage::set().await;
     stage.control.run("ACL SETUSER default -lock.observe");
-    let denied = soon(stage.client.election("k").observe()).await.unwrap_err();
-    assert!(matches!(denied, Error::Denied(_)), "{denied:?}");
+    let told = soon(stage.client.election("k").observe()).await.unwrap_err();
+    assert_matches!(told, Error::Denied(_));
     let election = candidate(&stage, "a").lease(Duration::from_secs(3));
     let leader = campaign(&election).await;
     stage.control.run("LOCK.FORCERELEASE k");

@@ -13,7 +13,7 @@ async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
     let election = candidate(&stage, "a");
     // The time is over, and not earlier.
     let (begun, time) = (Instant::now(), Duration::from_millis(20));
-    assert!(soon(election.campaign_within(time)).await.unwrap().is_none());
+    assert!(ok(election.campaign_within(time)).await.is_none());
     assert!(begun.elapsed() >= time);
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     // It was told of trouble: somebody has withdrawn it and takes its right away.
@@ -22,7 +22,7 @@ async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
     stage.control.run("ACL SETUSER default -lock.acquire -lock.wait");
     let owner = stage.control.run("LOCK.INFO k WAITERS 1").field("queue")[0][0].text();
     assert_eq!(stage.control.call(harness::cmd!["LOCK.CANCEL", "k", owner]), Value::Integer(1));
-    assert!(matches!(soon(campaigns).await.unwrap(), Err(Error::Denied(_))));
+    assert_matches!(ok(campaigns).await, Err(Error::Denied(_)));
     stage.control.run("ACL SETUSER default +lock.acquire +lock.wait");
 }
 
@@ -45,7 +45,7 @@ async fn a_campaign_does_not_outlive_its_session() {
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     assert!(!election.is_leader() && !campaigns.is_finished());
     stage.control.run("LOCK.RELEASE k somebody");
-    soon(soon(campaigns).await.unwrap().resign()).await.unwrap();
+    ok(ok(campaigns).await.resign()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

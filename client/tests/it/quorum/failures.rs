@@ -1,6 +1,6 @@
 //! Servers that are killed, stopped, or far off, that forget, and whose clocks jump.
 
-use super::{SOON, Stage, assert_no_majority, clients, soon, wait_for_servers};
+use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
 use crate::wait_for_renewals;
 use harness::Server;
 use harness::clock::Clock;
@@ -16,14 +16,14 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     let stage = Stage::set(5).await;
     stage.servers[0].kill9();
     stage.servers[3].kill9();
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     // Somebody who begins now, too.
     let clients = clients(&stage.servers, &Client::builder());
-    let other = soon(Quorum::of(clients)).await.unwrap().server_timeout(SOON);
-    let guard = soon(other.lock("k").acquire()).await.unwrap();
-    soon(guard.release()).await.unwrap();
+    let other = ok(Quorum::of(clients)).await.server_timeout(SOON);
+    let guard = ok(other.lock("k").acquire()).await;
+    ok(guard.release()).await;
 
     stage.servers[2].kill9();
     assert_no_majority(soon(stage.quorum.lock("k").try_acquire()).await, 3, 5);
@@ -34,9 +34,9 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.servers[2].restart();
-    let guard = soon(waiter).await.unwrap().unwrap();
+    let guard = ok(waiter).await.unwrap();
     assert_eq!(guard.servers(), 3);
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,9 +46,9 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
     let mut stage = Stage::with(5, slow).await;
     stage.signal([1, 4], Signal::SIGSTOP);
     // Nobody waits for them at all.
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
 
     stage.quorum = stage.quorum.clone().server_timeout(SHORT);
     stage.signal([2], Signal::SIGSTOP);
@@ -59,16 +59,16 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
     }
     stage.signal([1, 2, 4], Signal::SIGCONT);
     stage.assert_nothing_is_left();
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     stage.signal([0], Signal::SIGSTOP);
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     stage.signal([0], Signal::SIGCONT);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 5);
     stage.signal([1], Signal::SIGSTOP);
     stage.servers[4].kill9();
@@ -82,7 +82,7 @@ async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
     wait_for_servers(&guard, 5);
     let token = stage.connect(4).run("HGET k fencing-token").text();
     assert!(token[1..].parse::<u64>().unwrap() >= guard.token().value());
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
 }
 
 /// One server's tokens are far ahead of the others, who do not believe in them.
@@ -93,17 +93,16 @@ async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
     let stage = Stage::of(servers, Client::builder()).await;
     let mut last = 0;
     for round in 0..10 {
-        let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+        let guard = ok(stage.quorum.lock("k").acquire()).await;
         let token = guard.token().value();
         assert!(last < token && token < 4_400_000_000_000_000, "{token}, round {round}");
         last = token;
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
     }
     stage.assert_nothing_is_left();
     // Without one of the others there is no majority but with that one.
     stage.servers[0].kill9();
-    let told = soon(stage.quorum.lock("k").acquire()).await;
-    assert!(matches!(&told, Err(trouble) if !trouble.is_retryable()), "{told:?}");
+    assert_matches!(soon(stage.quorum.lock("k").acquire()).await, Err(trouble) if !trouble.is_retryable());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,58 +110,54 @@ async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
     let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
     // It is lost though what was forgotten could be taken again.
     stage.taken_at([3, 4]);
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
     stage.connect(1).run("FLUSHALL");
     soon(guard.lost()).await;
-    assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
     [3, 4].into_iter().for_each(|server| drop(stage.connect(server).run("DEL k")));
 
-    let guard = soon(stage.quorum.lock("k").acquire()).await.unwrap();
+    let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 5);
     (0..3).for_each(|server| stage.servers[server].kill9());
     let work = guard.run_until_lost(std::future::pending::<()>());
-    assert!(matches!(soon(work).await, Err(Error::Lost)));
+    assert_matches!(soon(work).await, Err(Error::Lost));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
     // The two that are left are given back at once: they would only be in the way.
     stage.assert_nothing_is_left();
     soon(guard.lost()).await;
-    assert!(matches!(soon(guard.release()).await, Err(Error::Lost)));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
 }
 
 const HOUR_MS: i64 = 3_600_000;
 
-async fn with_clocks(clocks: &[Clock]) -> (Stage, Quorum) {
-    let start = |clock: &Clock| Server::options().clock(clock).start();
-    let stage = Stage::of(clocks.iter().map(start).collect(), Client::builder()).await;
-    let other = Quorum::of(clients(&stage.servers, &Client::builder())).await.unwrap();
-    (stage, other.server_timeout(SOON))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
     let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect();
-    let (stage, other) = with_clocks(&clocks).await;
+    let start = |clock: &Clock| Server::options().clock(clock).start();
+    let stage = Stage::of(clocks.iter().map(start).collect(), Client::builder()).await;
+    let other = ok(Quorum::of(clients(&stage.servers, &Client::builder()))).await;
+    let other = other.server_timeout(SOON);
     let mut last = 0;
     for ahead_ms in [HOUR_MS, -HOUR_MS] {
         let lock = stage.quorum.lock("k").lease(Duration::from_secs(600));
-        let guard = soon(lock.acquire()).await.unwrap();
+        let guard = ok(lock.acquire()).await;
         wait_for_servers(&guard, 5);
         clocks[2].set(ahead_ms);
         for _ in 0..10 {
-            assert!(soon(other.lock("k").try_acquire()).await.unwrap().is_none());
+            assert!(ok(other.lock("k").try_acquire()).await.is_none());
         }
         assert!(!guard.is_lost());
         // It did not know the lock any more, or knows it for longer: it is released all the same.
         assert!(guard.token().value() > last);
         last = guard.token().value();
-        soon(guard.release()).await.unwrap();
+        ok(guard.release()).await;
         stage.assert_nothing_is_left();
         // Whoever is next has the larger token, whatever that server makes of the date.
-        let next = soon(other.lock("k").acquire()).await.unwrap();
+        let next = ok(other.lock("k").acquire()).await;
         assert!(next.token().value() > last, "{} after {last}", next.token());
         last = next.token().value();
-        soon(next.release()).await.unwrap();
+        ok(next.release()).await;
         stage.assert_nothing_is_left();
     }
 }

@@ -1,6 +1,6 @@
 //! Which servers there are, and whether they are different ones.
 
-use super::{Stage, assert_no_majority, clients, soon};
+use super::{Stage, assert_matches, assert_no_majority, clients, ok, soon};
 use harness::{Server, cmd};
 use kvlock_quorum::{Client, Error, Quorum};
 
@@ -12,10 +12,10 @@ async fn the_same_server_twice_is_refused() {
     let Err(Error::Invalid(text)) = told else { panic!("{told:?}") };
     assert!(text.contains("localhost") && text.contains("127.0.0.1"), "{text}");
     let client = Client::connect(a.url()).await.unwrap();
-    assert!(matches!(soon(Quorum::of([client.clone(), client])).await, Err(Error::Invalid(_))));
-    assert!(matches!(soon(Quorum::of([])).await, Err(Error::Invalid(_))));
+    assert_matches!(soon(Quorum::of([client.clone(), client])).await, Err(Error::Invalid(_)));
+    assert_matches!(soon(Quorum::of([])).await, Err(Error::Invalid(_)));
     let none: [&str; 0] = [];
-    assert!(matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_))));
+    assert_matches!(soon(Quorum::connect(none)).await, Err(Error::Invalid(_)));
 }
 
 /// Two addresses of a server that was down when that could have been seen.
@@ -26,16 +26,16 @@ async fn a_server_that_turns_out_to_be_there_twice_is_not_counted_twice() {
     let twice = redis::Client::open(format!("redis://localhost:{}/", servers[3].port())).unwrap();
     all.push(Client::builder().build(&twice).unwrap());
     servers[3].kill9();
-    let quorum = soon(Quorum::of(all)).await.unwrap().server_timeout(super::SOON);
+    let quorum = ok(Quorum::of(all)).await.server_timeout(super::SOON);
     servers[3].restart();
     let stage = Stage { servers, quorum };
     stage.taken_at([1, 2]);
     // One server is left, and the other twice: these are two.
-    assert!(soon(stage.quorum.lock("k").try_acquire()).await.unwrap().is_none());
+    assert!(ok(stage.quorum.lock("k").try_acquire()).await.is_none());
     stage.connect(1).run("DEL k");
-    let guard = soon(stage.quorum.lock("k").try_acquire()).await.unwrap().expect("three are free");
+    let guard = ok(stage.quorum.lock("k").try_acquire()).await.expect("three are free");
     assert_eq!(guard.servers(), 3);
-    soon(guard.release()).await.unwrap();
+    ok(guard.release()).await;
     stage.connect(2).run("DEL k");
 }
 
@@ -44,13 +44,13 @@ async fn a_majority_must_be_there_at_the_beginning_and_all_must_let_us_in() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
     servers[0].connect().call(cmd!["ACL", "SETUSER", "default", "-info"]);
     let told = soon(Quorum::of(clients(&servers, &Client::builder()))).await;
-    assert!(matches!(told, Err(Error::Denied(_))), "{told:?}");
+    assert_matches!(told, Err(Error::Denied(_)));
     servers[0].kill9();
-    soon(Quorum::of(clients(&servers, &Client::builder()))).await.unwrap();
+    ok(Quorum::of(clients(&servers, &Client::builder()))).await;
     servers[1].kill9();
     let told = soon(Quorum::of(clients(&servers, &Client::builder()))).await;
     assert_no_majority(told, 2, 3);
     let without = Server::options().without_module().start();
     let told = soon(Quorum::connect([servers[2].url(), without.url()])).await;
-    assert!(matches!(told, Err(Error::ModuleMissing(_))), "{told:?}");
+    assert_matches!(told, Err(Error::ModuleMissing(_)));
 }
