@@ -21,7 +21,7 @@ use harness::coverage::Span;
 use harness::history::Recorder;
 use harness::random::Random;
 use harness::{Connection, Value, cmd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the clients do to themselves, and count as faults.
@@ -135,8 +135,8 @@ impl Lock {
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     pub(crate) mailboxes: [Mailbox; MAILBOXES],
-    /// How many threads are at work that may wait.
-    at_work: AtomicUsize,
+    /// Each thread that may wait has one more of these.
+    at_work: Arc<()>,
 }
 
 /// What a thread has to do with.
@@ -165,26 +165,10 @@ fn work(round: &Round, pair: Two, number: usize, random: Random) {
     if number < MAILBOXES + SCRIPTS {
         return scripts::work(&scene, number, random);
     }
-    let _at_work = AtWork::new(&round.lines.at_work);
+    let _at_work = round.lines.at_work.clone();
     match number - (MAILBOXES + SCRIPTS) {
         quiet if quiet < quiet::THREADS => quiet::work(&scene, quiet, &random),
         _ => locks::work(&scene, number, random),
-    }
-}
-
-/// One that is at work, until it is dropped.
-struct AtWork<'a>(&'a AtomicUsize);
-
-impl<'a> AtWork<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -195,7 +179,7 @@ impl Scene<'_> {
 
     /// Nobody waits any more.
     fn is_done(&self) -> bool {
-        self.is_over() && self.round.lines.at_work.load(Ordering::SeqCst) == 0
+        self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }
 
     /// A connection to the primary, of the user that strangers delete; none if there is no primary.

@@ -73,8 +73,6 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
             ttl,
             known: BTreeMap::new(),
             acknowledged: 0,
-            next: 1,
-            is_new: true,
             may_be_away: false,
             there: opened,
             is_asking: false,
@@ -87,17 +85,20 @@ pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
     }
 }
 
-/// A connection of the user that owns the sessions, and its number.
+/// A connection of the user that owns the sessions.
 struct Open {
     it: Connection,
+    /// The server's number for it.
     id: i64,
+    /// The number of what comes next; none yet if nothing was read through it.
+    next: Option<u64>,
 }
 
 fn connect(scene: &Scene<'_>) -> Option<Open> {
     loop {
         let mut it = scene.connect()?;
         if let Ok(Value::Integer(id)) = it.ask(cmd!["CLIENT", "ID"]) {
-            return Some(Open { it, id });
+            return Some(Open { it, id, next: None });
         }
     }
 }
@@ -112,10 +113,6 @@ struct Reader<'a> {
     /// What it was told, by number.
     known: BTreeMap<u64, Told>,
     acknowledged: u64,
-    /// The number that comes next on this connection.
-    next: u64,
-    /// Nothing was read through this connection yet.
-    is_new: bool,
     /// The session was there then: a call that was sent at that moment has been answered.
     there: Duration,
     /// It may have been away since.
@@ -131,6 +128,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn now(&self) -> Duration {
         self.scene.recorder.now()
+    }
+
+    fn open(&mut self) -> Result<&mut Open, Stop> {
+        self.connection.as_mut().ok_or(Stop::Broken)
     }
 
     fn surprise(&self, what: &str) {
@@ -205,22 +206,31 @@ impl Reader<'_> {
         }
         let sent = self.now();
         self.is_asking = true;
-        self.connection.as_mut().ok_or(Stop::Broken)?.it.send(command);
+        self.open()?.it.send(command);
         Ok(sent)
     }
 
     fn receive(&mut self, ack: u64, sent: Duration) -> Result<(), Stop> {
-        let reply = self.connection.as_mut().ok_or(Stop::Broken)?.it.receive(ANSWER);
+        let open = self.open()?;
+        let (reply, next) = (open.it.receive(ANSWER), open.next);
         if matches!(reply, Err(ReceiveError::Timeout)) {
             self.surprise("SESSION.NEXT is not answered");
         }
-        self.hear(ack, sent, reply?)
+        let next = self.hear(ack, sent, next, &reply?)?;
+        self.open()?.next = Some(next);
+        Ok(())
     }
 
-    /// Checks what it was told, and passes on what it did not know.
-    fn hear(&mut self, ack: u64, sent: Duration, reply: Value) -> Result<(), Stop> {
+    /// Checks what it was told, and passes on what it did not know. Returns the number of what comes next.
+    fn hear(
+        &mut self,
+        ack: u64,
+        sent: Duration,
+        next: Option<u64>,
+        reply: &Value,
+    ) -> Result<u64, Stop> {
         self.is_asking = false;
-        if let Value::Error { code, .. } = &reply {
+        if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
                 // Drained, and nothing left to say; or the primary is another by now.
@@ -230,19 +240,17 @@ impl Reader<'_> {
             return Err(Stop::Broken);
         }
         let (server_ms, told) = (reply[0].integer().cast_unsigned(), reply[1].elements());
-        self.next = if self.is_new { ack + 1 } else { self.next.max(ack + 1) };
+        let mut expected = next.unwrap_or_default().max(ack + 1);
         for entry in told {
             let told = self.entry(entry);
-            if told.number != self.next {
+            if told.number != expected {
                 self.surprise(&format!(
-                    "{} comes instead of {} after {ack}, new: {}, known {:?}",
+                    "{} comes instead of {expected} after {ack}, {next:?} before, known {:?}",
                     told.number,
-                    self.next,
-                    self.is_new,
                     self.known.keys().last()
                 ));
             }
-            self.next = told.number + 1;
+            expected = told.number + 1;
             self.check_absence(&told, server_ms, sent);
             match self.known.get(&told.number) {
                 Some(known) if *known == told => {}
@@ -261,8 +269,8 @@ impl Reader<'_> {
         if std::mem::take(&mut self.may_be_away) {
             self.mailbox.was_away((self.there, self.now()));
         }
-        (self.is_new, self.there, self.left) = (false, sent, None);
-        Ok(())
+        (self.there, self.left) = (sent, None);
+        Ok(expected)
     }
 
     fn entry(&self, entry: &Value) -> Told {
@@ -317,12 +325,12 @@ impl Reader<'_> {
         match first.it.receive(ANSWER) {
             Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
             Ok(reply) => {
-                self.hear(ack, sent, reply)?;
+                self.hear(ack, sent, first.next, &reply)?;
                 self.may_be_away = true;
             }
             Err(_) => (self.may_have_told, self.may_be_away) = (true, true),
         }
-        (self.is_new, self.is_asking) = (true, true);
+        self.is_asking = true;
         self.receive(ack, again)?;
         if self.random.percent(50) {
             first.it.reset();
@@ -353,9 +361,9 @@ impl Reader<'_> {
             let ack = self.acknowledge();
             self.send(ack, 5_000)?;
         }
-        let Some(Open { it, id }) = self.connection.take() else { return Err(Stop::Broken) };
+        let Some(Open { it, id, next }) = self.connection.take() else { return Err(Stop::Broken) };
         it.reset();
-        if self.is_new {
+        if next.is_none() {
             // Nobody has read through this connection: the session does not miss it.
             return Ok(());
         }
@@ -378,14 +386,14 @@ impl Reader<'_> {
     fn come_back(&mut self) {
         self.may_have_told |= std::mem::take(&mut self.is_asking);
         self.connection = connect(self.scene);
-        (self.is_new, self.may_be_away) = (true, true);
+        self.may_be_away = true;
         self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
     }
 
     fn close(&mut self) -> Result<(), Stop> {
         let begun = self.now();
-        let open = self.connection.as_mut().ok_or(Stop::Broken)?;
-        let reply = open.it.ask(cmd!["SESSION.CLOSE", self.name])?;
+        let close = cmd!["SESSION.CLOSE", self.name];
+        let reply = self.open()?.it.ask(close)?;
         if !matches!(reply, Value::Integer(0 | 1)) {
             self.surprise(&format!("SESSION.CLOSE: {reply}"));
         }
