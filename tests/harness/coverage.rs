@@ -8,34 +8,11 @@ use std::time::Duration;
 /// How late a server may notice the end of a lease that somebody waits for.
 const NOTICES: Duration = Duration::from_millis(20);
 
-/// What may be under way when a fault happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// A try that does not wait.
-    Acquire,
-    /// A wait, from its sending to its answer.
-    Wait,
-    /// From what frees a lock to the answer of the waiter that gets it.
-    HandOff,
-    /// Setting the lease anew.
-    Renew,
-    /// Giving back.
-    Release,
-    /// Taking a wait back.
-    Cancel,
-    /// The end of a lease that nobody prevents.
-    Expiry,
-}
-
-const ALL: [Operation; 7] = [
-    Operation::Acquire,
-    Operation::Wait,
-    Operation::HandOff,
-    Operation::Renew,
-    Operation::Release,
-    Operation::Cancel,
-    Operation::Expiry,
-];
+/// What may be under way when a fault happens: a try that does not wait; a wait; from what frees a lock to the
+/// answer of the waiter that gets it; setting the lease anew; giving back; taking a wait back; the end of a lease
+/// that nobody prevents.
+const OPERATIONS: [&str; 7] =
+    ["Acquire", "Wait", "HandOff", "Renew", "Release", "Cancel", "Expiry"];
 
 /// A stretch of time, ends included.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +32,12 @@ impl Span {
 
 /// How often each fault met each operation.
 #[derive(Debug, Default)]
-pub struct Coverage(BTreeMap<&'static str, [u64; ALL.len()]>);
+pub struct Coverage(BTreeMap<&'static str, [u64; OPERATIONS.len()]>);
 
 impl Coverage {
     /// All these faults, which have met nothing yet.
     pub fn of(faults: impl Iterator<Item = &'static str>) -> Self {
-        Self(faults.map(|name| (name, [0; ALL.len()])).collect())
+        Self(faults.map(|name| (name, [0; OPERATIONS.len()])).collect())
     }
 
     /// Counts for each fault the operations that it met, each once.
@@ -68,9 +45,8 @@ impl Coverage {
         let spans = spans(calls, cancels);
         for (name, fault) in faults {
             let met = self.0.entry(name).or_default();
-            for (operation, count) in ALL.iter().zip(met) {
-                let meets = |spans: &Vec<Span>| spans.iter().any(|span| span.meets(*fault));
-                *count += u64::from(spans.get(operation).is_some_and(meets));
+            for (spans, count) in spans.iter().zip(met) {
+                *count += u64::from(spans.iter().any(|span| span.meets(*fault)));
             }
         }
     }
@@ -90,7 +66,7 @@ impl fmt::Display for Coverage {
     /// The table, as lines.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "how often a fault met an operation that was under way:")?;
-        let names = ALL.map(|operation| format!("{:>9}", format!("{operation:?}"))).concat();
+        let names = OPERATIONS.map(|operation| format!("{operation:>9}")).concat();
         writeln!(f, "{:48}{names}", "")?;
         for (fault, met) in &self.0 {
             let met = met.map(|count| format!("{count:>9}")).concat();
@@ -101,22 +77,39 @@ impl fmt::Display for Coverage {
 }
 
 /// When which operation was under way.
-fn spans(calls: &[Call], cancels: &[Span]) -> HashMap<Operation, Vec<Span>> {
-    let mut spans: HashMap<Operation, Vec<Span>> = HashMap::new();
-    spans.insert(Operation::Cancel, cancels.to_vec());
-    let mut by_key: HashMap<&str, Vec<&Call>> = HashMap::new();
+fn spans(calls: &[Call], cancels: &[Span]) -> [Vec<Span>; OPERATIONS.len()] {
+    let of = |is: &dyn Fn(&Request) -> bool| {
+        let answered = calls.iter().filter(|call| is(&call.request));
+        let span = |call: &Call| Some(Span { from: call.sent, to: call.answer?.0 });
+        answered.filter_map(span).collect()
+    };
+    let mut by_key: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
         by_key.entry(&call.key).or_default().push(call);
-        if let (Some(operation), Some((to, _))) = (operation(&call.request), call.answer) {
-            spans.entry(operation).or_default().push(Span { from: call.sent, to });
-        }
     }
-    for calls in by_key.values_mut() {
-        calls.sort_by_key(|call| call.sent);
-        spans.entry(Operation::HandOff).or_default().extend(hand_offs(calls));
-        spans.entry(Operation::Expiry).or_default().extend(expiries(calls));
-    }
-    spans
+    by_key.values_mut().for_each(|calls| calls.sort_by_key(|call| call.sent));
+    [
+        of(&|it| it.asks() && it.timeout().is_none()),
+        of(&waits),
+        by_key.values().flat_map(|calls| hand_offs(calls)).collect(),
+        of(&renews),
+        of(&gives_back),
+        cancels.to_vec(),
+        by_key.values().flat_map(|calls| expiries(calls)).collect(),
+    ]
+}
+
+fn waits(request: &Request) -> bool {
+    request.timeout().is_some()
+}
+
+fn renews(request: &Request) -> bool {
+    matches!(request, Request::Renew { .. })
+}
+
+fn gives_back(request: &Request) -> bool {
+    use Request::{CountDown, Release, ReleasePermits, ReleaseShare};
+    matches!(request, Release | ReleaseShare | ReleasePermits | CountDown)
 }
 
 /// Hand-offs among the calls on one key, which are in the order of sending.
@@ -128,7 +121,7 @@ fn hand_offs(calls: &[&Call]) -> Vec<Span> {
         // One that came after it was free was handed nothing.
         (from > wait.sent).then_some(Span { from, to })
     };
-    let waits = calls.iter().filter(|call| operation(&call.request) == Some(Operation::Wait));
+    let waits = calls.iter().filter(|call| waits(&call.request));
     waits.copied().filter_map(|wait| hand_off(&wait)).collect()
 }
 
@@ -142,8 +135,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
         let (granted, lease) = (granted_at(call)?, call.request.lease()?);
         let to = granted + lease;
         let prevents = |other: &&Call| {
-            (granted..to).contains(&other.sent)
-                && (frees(other) || operation(&other.request) == Some(Operation::Renew))
+            (granted..to).contains(&other.sent) && (frees(other) || renews(&other.request))
         };
         let prevented = later.get(&*call.owner)?.iter().any(prevents);
         // When it was granted is between the two.
@@ -153,21 +145,9 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
     calls.iter().filter_map(|call| expiry(call)).collect()
 }
 
-fn operation(request: &Request) -> Option<Operation> {
-    match request {
-        _ if request.timeout().is_some() => Some(Operation::Wait),
-        _ if request.asks() => Some(Operation::Acquire),
-        Request::Renew { .. } => Some(Operation::Renew),
-        Request::Release | Request::ReleaseShare | Request::ReleasePermits | Request::CountDown => {
-            Some(Operation::Release)
-        }
-        _ => None,
-    }
-}
-
 /// Whether somebody may get what this gives back, or takes away.
 fn frees(call: &Call) -> bool {
-    call.request == Request::Break || operation(&call.request) == Some(Operation::Release)
+    call.request == Request::Break || gives_back(&call.request)
 }
 
 fn granted_at(call: &Call) -> Option<Duration> {
@@ -191,7 +171,7 @@ mod tests {
         Call::new(("k", owner), request, ms(sent), (ms(answered), outcome))
     }
 
-    fn met(calls: &[Call], cancels: &[Span], from: u64, to: u64) -> [u64; ALL.len()] {
+    fn met(calls: &[Call], cancels: &[Span], from: u64, to: u64) -> [u64; OPERATIONS.len()] {
         let mut coverage = Coverage::of(["fault"].into_iter());
         coverage.add(&[("fault", Span { from: ms(from), to: ms(to) })], calls, cancels);
         coverage.0["fault"]
