@@ -97,7 +97,7 @@ impl Stage {
     fn in_line(&mut self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
         let info = self.control.call(cmd!["LOCK.INFO", &*key]);
-        let waiter = tokio::spawn(async move { lock.acquire().await });
+        let waiter = waits(&lock);
         let before = info.field("waiters").integer();
         observe::wait_for_waiters(&mut self.control, key, before + 1);
         waiter
@@ -218,6 +218,12 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 fn ok<T, E: Debug>(what: impl Future<Output = Result<T, E>>) -> impl Future<Output = T> {
     let at = Location::caller();
     async move { soon(what).await.unwrap_or_else(|trouble| panic!("{at}: {trouble:?}")) }
+}
+
+/// Somebody who waits for a lock, or takes it at once.
+fn waits(lock: &Lock) -> Waiter {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
 }
 
 /// Takes a lock, and gives it back.

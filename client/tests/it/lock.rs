@@ -1,6 +1,6 @@
 //! A lock: its leases, who holds it how often, and how it goes from one process to another.
 
-use super::{SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals};
+use super::{SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::{Server, Value, observe, port};
 use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
@@ -10,20 +10,15 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
     let mut stage = Stage::set().await;
     stage.taken("k");
     let lock = stage.client.lock("k").owner(&stage.client.owner());
-    let tasks: Vec<_> = (0..8)
-        .map(|_| {
-            let lock = lock.clone();
-            tokio::spawn(async move { lock.acquire().await.unwrap() })
-        })
-        .collect();
+    let waiters: Vec<_> = (0..8).map(|_| waits(&lock)).collect();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     // The owner waits already, and a try must not.
     assert!(ok(lock.try_acquire()).await.is_none());
     assert!(ok(lock.acquire_within(Duration::from_millis(50))).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
     let mut guards = Vec::new();
-    for task in tasks {
-        guards.push(ok(task).await);
+    for waiter in waiters {
+        guards.push(ok(waiter).await.unwrap());
     }
     assert_eq!(guards[0].holds(), 8);
     assert_eq!(stage.control.run("LOCK.INFO k").field("holds"), &Value::Integer(8));
@@ -161,8 +156,7 @@ async fn a_client_can_be_made_before_its_server_is_there() {
     let client = Client::builder().patience(SOON).connect_lazy(address).unwrap();
     let unready = soon(client.ready()).await;
     assert!(unready.as_ref().is_err_and(Error::is_retryable), "{unready:?}");
-    let lock = client.lock("k");
-    let waiting = tokio::spawn(async move { lock.acquire().await });
+    let waiting = waits(&client.lock("k"));
     let server = Server::options().port(port).start();
     let guard = ok(waiting).await.unwrap();
     ok(client.ready()).await;

@@ -1,6 +1,6 @@
 //! A client of a primary that Sentinels watch over, while that becomes another.
 
-use super::{assert_matches, is_served, ok, wait_for_lease};
+use super::{assert_matches, is_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
@@ -38,9 +38,8 @@ pub(super) async fn what_the_replica_knows_is_kept(
     eye.run("CLIENT KILL TYPE replica");
     let loses = ok(lost.acquire()).await;
     // Somebody must notice that the primary is gone: here it is who waits.
-    let name = lost.key().to_owned();
-    let waiter = tokio::spawn(async move { lost.acquire().await });
-    observe::wait_for_waiters(&mut eye, name, 1);
+    let waiter = waits(&lost);
+    observe::wait_for_waiters(&mut eye, lost.key(), 1);
     primary.kill9();
     replica.signal(Signal::SIGCONT);
     // The lease would go on for minutes, and the next regular renewal be minutes away.
@@ -102,14 +101,12 @@ async fn a_primary_that_hangs_is_left_with_all_that_was_asked_of_it() {
     settle(site.primary_server(), site.server(1));
     let held = client.lock("l").acquire().await.unwrap();
     settle(site.primary_server(), site.server(1));
-    let lock = client.lock("k");
-    let waiter = tokio::spawn(async move { lock.acquire().await });
+    let waiter = waits(&client.lock("k"));
     observe::wait_for_waiters(&mut eye, "k", 1);
 
     let before = site.primary();
     site.server(before).signal(Signal::SIGSTOP);
-    let lock = client.lock("m");
-    let asker = tokio::spawn(async move { lock.acquire().await });
+    let asker = waits(&client.lock("m"));
     let next = tokio::task::block_in_place(|| site.wait_for_successor(before));
     let mut eye = site.server(next).connect();
     observe::wait_for_waiters(&mut eye, "k", 1);

@@ -1,7 +1,7 @@
 //! All that a client does with a lock, a semaphore, a latch and an election, step by step. It is the same by
 //! whichever way the server is reached, and whatever is reset on the way.
 
-use super::{MOMENT, SOON, Waiter, assert_matches, ok, soon};
+use super::{MOMENT, SOON, Waiter, assert_matches, ok, soon, waits};
 use harness::{Connection, Value, cmd, wait};
 use kvlock::{Client, Error, Lock};
 use std::time::Duration;
@@ -64,8 +64,7 @@ impl Story {
     }
 
     fn waits(&mut self, lock: &Lock, count: i64) -> Waiter {
-        let lock = lock.clone();
-        let waiter = tokio::spawn(async move { lock.acquire().await });
+        let waiter = waits(lock);
         self.in_line("LOCK.INFO", "lock", count);
         waiter
     }

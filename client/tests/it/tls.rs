@@ -1,6 +1,6 @@
 //! TLS with real certificates, and the user that the documents give an application.
 
-use super::{assert_matches, ok, soon, visit, wait_for_renewals};
+use super::{assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::cluster::Cluster;
 use harness::{Kind, Options, Server, Value, cmd, observe, port};
 use kvlock::{Address, Client, Error};
@@ -78,8 +78,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     let guard = ok(lock.acquire()).await;
     // By the watchdog.
     wait_for_renewals(&mut eye, 1);
-    let same = lock.clone();
-    let waiter = tokio::spawn(async move { same.acquire().await });
+    let waiter = waits(&lock);
     observe::wait_for_waiters(&mut eye, "orders:42", 1);
     ok(guard.release()).await;
     let guard = ok(waiter).await.unwrap();

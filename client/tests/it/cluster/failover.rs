@@ -68,10 +68,7 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
         let told = soon(client.lock(&key).try_acquire()).await;
         assert!(told.as_ref().is_err_and(Error::is_retryable), "{told:?}");
     }
-    let waiters = [&here, &other].map(|key| {
-        let lock = client.lock(format!("{{{key}}}new"));
-        tokio::spawn(async move { lock.acquire().await })
-    });
+    let waiters = [&here, &other].map(|key| waits(&client.lock(format!("{{{key}}}new"))));
     meanwhile(|| {
         master.restart();
         cluster.wait_until_agreed();

@@ -8,7 +8,9 @@ mod failover;
 mod moves;
 mod seeds;
 
-use super::{SOON, Waiter, assert_matches, is_served, ok, soon, wait_for_lease, wait_for_more};
+use super::{
+    SOON, Waiter, assert_matches, is_served, ok, soon, wait_for_lease, wait_for_more, waits,
+};
 use harness::cluster::{Cluster, is_master};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};

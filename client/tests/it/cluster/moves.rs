@@ -11,8 +11,7 @@ const MOVED: u32 = 100;
 pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for _ in 0..count {
-        let lock = client(cluster).await.lock(key);
-        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+        waiters.push(waits(&client(cluster).await.lock(key)));
     }
     observe::wait_for_waiters(&mut cluster.node_for(key).connect(), key, count as i64);
     waiters
@@ -101,8 +100,7 @@ async fn what_is_half_moved_is_asked_for_where_it_is() {
     wait_for_more(4000, || info().field("lease-left").integer());
     wait_for_lease(home, here("stays").as_bytes(), 4000);
     // Who waits waits there, and who is withdrawn is.
-    let patient = client.lock(here("moved"));
-    let waiter = tokio::spawn(async move { patient.acquire().await });
+    let waiter = waits(&client.lock(here("moved")));
     let in_line = |count| {
         wait::until_is("so many wait", SOON, count, || info().field("waiters").integer());
     };
