@@ -6,7 +6,7 @@
 //! may remind it. A token is the server's date of the grant in microseconds, so it says when that was.
 
 use super::process::Process;
-use super::said::Role;
+use super::said::{Role, now};
 use super::scene::{Scene, in_parts};
 use crate::Options;
 use crate::report::Report;
@@ -36,7 +36,8 @@ const OVER: &str = "kills of holders that had no processor time, and had lost th
 const AFTER_THE_LEASE: &str = "granted after the end of that lease";
 
 const STOPS: &str = "waiters stopped who were handed the lock";
-const UNSEEN: &str = "offers that were over before the server was asked for them";
+const UNSEEN: &str =
+    "waiters stopped whose offer was not seen: away, or over when the server was asked";
 const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
 
 /// Each lock has a line of its own.
@@ -94,6 +95,14 @@ struct Lease {
     end_ms: i64,
 }
 
+/// A grant after a lease.
+struct Served {
+    token: u64,
+    late_us: i64,
+    /// For how much of that the server wanted a processor and had none.
+    waited_us: i64,
+}
+
 /// Those who want one lock.
 struct Line<'a> {
     scene: &'a Scene,
@@ -122,19 +131,20 @@ impl<'a> Line<'a> {
             observe::wait_for_waiters(&mut self.control, &self.key, in_line);
         }
         observe::let_pass(&mut self.control, Duration::from_millis(1 + random.below(LEASE_MS / 2)));
-        let info = self.control.call(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
+        let queue = self.queue();
         let killed = holder.kill9();
         self.report.add(KILLS, 1);
-        let queue = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
         let was_lost = holder.heard().tenures[&tenure].ended(killed) < killed;
-        if !was_lost && !queue.eq(ten.iter().map(|waiter| waiter.owner.clone())) {
-            self.report.violation(format!("Fifo: {}: not in line as they came: {info}", self.key));
+        if !was_lost && !queue.iter().eq(ten.iter().map(|waiter| &waiter.owner)) {
+            self.report
+                .violation(format!("Fifo: {}: not in line as they came: {queue:?}", self.key));
         }
         // What it had sent before it died has been carried out when a second answer comes.
         self.control.run("PING");
         match self.lease_of(&holder) {
             Some(lease) => {
-                self.is_served_after(&lease, &mut ten[0], AFTER_THE_LEASE)?;
+                let served = self.is_served_after(&lease, &mut ten[0])?;
+                self.note(&served, AFTER_THE_LEASE);
                 self.report.add(MEASURED, 1);
             }
             None => {
@@ -160,12 +170,14 @@ impl<'a> Line<'a> {
         next.asks_for(&self.key);
         observe::wait_for_waiters(&mut self.control, &self.key, 2);
         first.signal(Signal::SIGSTOP);
+        // It may be stopped when its session is not read, and may be passed over then.
+        let is_there = self.queue().first().is_some_and(|it| it.starts_with(&first.client));
         let released_ms = date_ms();
         self.release(before);
         let Some(offer) = self.lease_of(first) else {
             first.signal(Signal::SIGCONT);
             let token = self.is_served(next)?;
-            if token.cast_signed() < (released_ms + OFFER_MS) * 1000 {
+            if is_there && token.cast_signed() < (released_ms + OFFER_MS) * 1000 {
                 self.report.violation(format!("Fifo: {} was not handed the lock", first.name));
                 return None;
             }
@@ -173,20 +185,38 @@ impl<'a> Line<'a> {
             self.release(next);
             return Some(false);
         };
-        let token = self.is_served_after(&offer, next, AFTER_THE_OFFER)?;
+        let served = self.is_served_after(&offer, next)?;
+        let (token, goes_on) = (served.token, now());
         first.signal(Signal::SIGCONT);
         self.release(next);
         // It has the lock in its turn.
         first.wait_for("it is granted the lock", |heard| {
             heard.tenures.values().find(|tenure| tenure.token > token).map(drop)
         });
-        if first.heard().tenures.values().any(|tenure| tenure.token == offer.token) {
-            let name = &first.name;
-            self.report.violation(format!("Late: {name} believed in an offer that was over"));
+        let heard = first.heard();
+        match heard.tenures.values().find(|tenure| tenure.token == offer.token) {
+            // It had heard of the grant before it stood still.
+            Some(tenure) if tenure.from < goes_on => {
+                self.report.add(UNSEEN, 1);
+                return Some(false);
+            }
+            Some(_) => {
+                let late = format!("Late: {} believed in an offer that was over", first.name);
+                self.report.violation(late);
+            }
+            None => {}
         }
+        self.note(&served, AFTER_THE_OFFER);
         self.report.add(STOPS, 1);
         self.report.time("what the stopped waiter cost", (token - offer.token).cast_signed());
         Some(true)
+    }
+
+    /// The owners in line, first in line first; those that are away are left out.
+    fn queue(&mut self) -> Vec<String> {
+        let info = self.control.call(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
+        let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
+        owners.collect()
     }
 
     /// What a process has the lock by, as the server says, if it has it.
@@ -215,9 +245,8 @@ impl<'a> Line<'a> {
         Some(granted[0].integer().cast_unsigned())
     }
 
-    /// The first in line has the lock when that lease is over. Notes how late, and how late it would have
-    /// been if the server had not wanted a processor meanwhile.
-    fn is_served_after(&self, lease: &Lease, first: &mut Waiter, what: &str) -> Option<u64> {
+    /// The first in line has the lock, it is supposed, when that lease is over.
+    fn is_served_after(&self, lease: &Lease, first: &mut Waiter) -> Option<Served> {
         let server = self.scene.server.pid();
         let mut waited_before = waited(server);
         while date_ms() < lease.end_ms {
@@ -225,18 +254,24 @@ impl<'a> Line<'a> {
             wait::pass(Duration::from_millis(1));
         }
         let token = self.is_served(first)?;
-        let waited_us = (waited(server) - waited_before) / 1000;
-        let late = token.cast_signed() - lease.end_ms * 1000;
-        if late < 0 {
-            let early = format!("Early: {token} {} us before the end: {what}", -late);
+        let late_us = token.cast_signed() - lease.end_ms * 1000;
+        let waited_us = ((waited(server) - waited_before) / 1000).cast_signed();
+        Some(Served { token, late_us, waited_us })
+    }
+
+    /// Notes how late that was, and how late it would have been if the server had always had a processor;
+    /// it may not be early.
+    fn note(&self, served: &Served, what: &str) {
+        let Served { token, late_us, waited_us } = *served;
+        if late_us < 0 {
+            let early = format!("Early: {token} {} us before the end: {what}", -late_us);
             self.report.violation(early);
         }
-        let own = (late - waited_us.cast_signed()).max(0);
-        for (what, late) in [(what, late), (&without_waiting(what), own)] {
+        let own = (late_us - waited_us).max(0);
+        for (what, late) in [(what, late_us), (&without_waiting(what), own)] {
             self.report.time(what, late);
             self.report.add(&format!("{what}: more than 20 ms"), u64::from(late > LATE_US));
         }
-        Some(token)
     }
 }
 
