@@ -1,12 +1,14 @@
 //! Connections: what is sent over one arrives in order, after any time, or not at all once it is
 //! broken. Nothing is known of the order between two of them.
 
-use crate::client::Pipe;
+use crate::client::{Pipe, Said};
 use crate::redis::Reply;
 use crate::sim::{Event, Sim, Who};
 use crate::wire::{self, CallId, ClientId, ConnId, Request, ServerId};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::task::{Context, Waker};
+use tokio::io::DuplexStream;
 
 /// The two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) struct Network {
     /// Between whom nothing gets through, and what is sent meanwhile.
     cut: BTreeSet<(ClientId, ServerId)>,
     limbo: Vec<(ConnId, End, Event)>,
+    /// Whoever waits for something to be said.
+    listener: Option<Waker>,
 }
 
 impl Network {
@@ -76,9 +80,23 @@ impl Network {
     }
 
     /// A client that is killed hears nothing any more.
-    pub(crate) fn close_pipes_of(&self, client: ClientId) {
-        let all = self.conns.iter().filter(|conn| conn.client == client);
-        all.filter_map(|conn| conn.pipe.as_ref()).for_each(Pipe::close);
+    pub(crate) fn close_pipes_of(&mut self, client: ClientId) {
+        let all = self.conns.iter_mut().filter(|conn| conn.client == client);
+        all.for_each(|conn| conn.pipe = None);
+    }
+
+    /// What clients have said since that was asked before: those that are stopped have not said it yet.
+    pub(crate) fn take_said(
+        &mut self,
+        is_stopped: impl Fn(ClientId) -> bool,
+        context: &mut Context<'_>,
+    ) -> Vec<(ConnId, Said)> {
+        self.listener = Some(context.waker().clone());
+        let conns = self.conns.iter_mut().enumerate();
+        let talking = conns.filter(|(_, conn)| !is_stopped(conn.client));
+        let said =
+            talking.filter_map(|(id, conn)| Some((id, conn.pipe.as_mut()?.take_said(context))));
+        said.flat_map(|(id, said)| said.into_iter().map(move |said| (id, said))).collect()
     }
 
     /// The server's end is closed.
@@ -104,12 +122,12 @@ impl Network {
 
 impl Sim {
     /// A connection to a server; none if it cannot be reached.
-    pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<Pipe> {
+    pub(crate) fn connect(&self, client: ClientId, server: ServerId) -> Option<DuplexStream> {
         let mut net = self.net.borrow_mut();
         if net.is_cut(client, server) || !self.server_is_up(server) {
             return None;
         }
-        let pipe = Pipe::new(net.conns.len());
+        let (stream, pipe) = Pipe::new();
         net.conns.push(Conn {
             client,
             server,
@@ -120,9 +138,10 @@ impl Sim {
             unanswered: BTreeSet::new(),
             leases: BTreeSet::new(),
             swallowed: BTreeSet::new(),
-            pipe: Some(pipe.clone()),
+            pipe: Some(pipe),
         });
-        Some(pipe)
+        net.listener.take().into_iter().for_each(Waker::wake);
+        Some(stream)
     }
 
     /// Sends a request, if the connection is open.
@@ -155,7 +174,7 @@ impl Sim {
         self.ask(conn, request);
         let mut net = self.net.borrow_mut();
         let conn = &mut net.conns[conn];
-        if let (Some(call), Some(pipe)) = (conn.unanswered.pop_last(), &conn.pipe) {
+        if let (Some(call), Some(pipe)) = (conn.unanswered.pop_last(), &mut conn.pipe) {
             conn.swallowed.insert(call);
             pipe.answer(&self.encode(reply));
         }
@@ -195,7 +214,7 @@ impl Sim {
         let conn = &mut net.conns[conn];
         conn.unanswered.remove(&call);
         conn.leases.remove(&call);
-        if let (Some(pipe), false) = (&conn.pipe, conn.swallowed.remove(&call)) {
+        if let (Some(pipe), false) = (&mut conn.pipe, conn.swallowed.remove(&call)) {
             pipe.answer(&self.encode(&reply));
         }
     }
@@ -213,8 +232,7 @@ impl Sim {
         if !open {
             return;
         }
-        let pipe = net.conns[conn].pipe.take();
-        pipe.iter().for_each(Pipe::close);
+        net.conns[conn].pipe = None;
         net.conns[conn].leases.clear();
         let server = net.conns[conn].server;
         let gone = move |sim: &Rc<Self>| sim.in_turn(server, |node, sim| node.is_gone(sim, conn));

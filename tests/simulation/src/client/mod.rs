@@ -14,7 +14,7 @@ mod life;
 mod pipe;
 mod quorum;
 
-pub(crate) use pipe::Pipe;
+pub(crate) use pipe::{Pipe, Said};
 
 use crate::clock::{ClientClock, Rate, micros};
 use crate::judge::Rule;
@@ -24,7 +24,7 @@ use crate::wire::{ClientId, Owner, Request, ServerId};
 use kvlock::Clock;
 use kvlock::simulation::{Stream, dial_with};
 use kvlock_core::Bug;
-use pipe::{ClientEnd, Said};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::Builder;
-use tokio::task::{AbortHandle, LocalSet, yield_now};
+use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 /// How long an answer may take, how long trouble is borne, and how long replicas are waited for.
@@ -96,7 +96,6 @@ impl Clock for Shared {
 pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     fastrand::seed(seed);
     Bug::plant(sim.plan.off.and_then(Safeguard::planted));
-    pipe::forget();
     let mut builder = Builder::new_current_thread();
     // Else any branch of a `select!` that is ready is taken.
     #[cfg(tokio_unstable)]
@@ -107,12 +106,12 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     let dialling = dial_with(move |host| dial(&weak, host));
     local.block_on(&runtime, async {
         sim.clients.borrow_mut().begin = Some(Instant::now());
-        whole(sim).await;
+        // What is under way is taken in whenever it is asked for.
+        unconstrained(whole(sim)).await;
     });
     sim.end();
     sim.clients.take();
     drop((local, runtime, dialling));
-    pipe::forget();
     Bug::plant(None);
 }
 
@@ -135,8 +134,8 @@ fn dial(sim: &Weak<Sim>, host: &str) -> io::Result<Box<dyn Stream>> {
         let server = numbers.next().flatten().unwrap_or_else(|| sim.home_of(client));
         sim.connect(client, server)
     };
-    let pipe = connect().ok_or(io::ErrorKind::ConnectionRefused)?;
-    Ok(Box::new(ClientEnd(pipe)))
+    let stream = connect().ok_or(io::ErrorKind::ConnectionRefused)?;
+    Ok(Box::new(stream))
 }
 
 impl Sim {
@@ -225,7 +224,7 @@ impl Sim {
         };
         users.iter().for_each(AbortHandle::abort);
         let conns = {
-            let net = self.net.borrow();
+            let mut net = self.net.borrow_mut();
             net.close_pipes_of(id);
             net.open_ones(Some(id), None)
         };
@@ -236,13 +235,15 @@ impl Sim {
         self.go_on(Who::Client(id));
     }
 
-    /// Takes in what clients have said: those that are stopped have not said it yet.
-    fn take_in(&self) {
+    /// Takes in what clients have said. Pending: there is nothing.
+    fn take_in(&self, context: &mut Context<'_>) -> Poll<()> {
         let begin = self.clients.borrow().begin;
         let now = micros(begin.map_or(Duration::ZERO, |begin| begin.elapsed()));
         self.truth.set(now.max(self.now()));
-        let is_stopped = |conn| self.is_stopped(Who::Client(self.net.borrow().client_of(conn)));
-        for (conn, said) in pipe::take_said(is_stopped) {
+        let is_stopped = |client| self.is_stopped(Who::Client(client));
+        let all = self.net.borrow_mut().take_said(is_stopped, context);
+        let news = if all.is_empty() { Poll::Pending } else { Poll::Ready(()) };
+        for (conn, said) in all {
             match said {
                 Said::Close => self.client_closes(conn),
                 Said::Command(words) => {
@@ -252,31 +253,32 @@ impl Sim {
             }
         }
         self.let_clocks_stand_still();
+        news
     }
 
     /// Lets the next thing happen. `false`: nothing is left, or not before that time.
     pub(crate) async fn step(self: &Rc<Self>, end: u64) -> bool {
-        let news = pipe::news();
         let begin = self.clients.borrow().begin.unwrap_or_else(Instant::now);
+        let mut nobody = Context::from_waker(Waker::noop());
         loop {
-            self.take_in();
+            let _news = self.take_in(&mut nobody);
             let Some(next) = self.next_time().filter(|next| *next <= end) else {
                 return false;
             };
             tokio::select! {
                 biased;
-                () = news.notified() => {}
+                () = poll_fn(|context| self.take_in(context)) => {}
                 () = sleep_until(begin + Duration::from_micros(next)) => break,
             }
         }
-        self.take_in();
+        let _news = self.take_in(&mut nobody);
         let happened = self.happens_next(end, self.now());
         self.let_clocks_stand_still();
         // Whoever was woken, and whom they wake, have their turn.
         for _ in 0..3 {
             yield_now().await;
         }
-        self.take_in();
+        let _news = self.take_in(&mut nobody);
         self.judge.borrow_mut().look_at_beliefs();
         happened
     }
