@@ -33,9 +33,8 @@ impl Cluster {
     pub fn start_each(options: impl IntoIterator<Item = Options>, replicas: usize) -> Self {
         let nodes: Vec<Server> = options.into_iter().map(|o| o.cluster().start()).collect();
         let cluster = Self { nodes };
-        let addresses = cluster.nodes.iter().map(address);
-        let create = ["create".to_owned()].into_iter().chain(addresses);
-        cluster.redis_cli(create.chain(["--cluster-replicas".to_owned(), replicas.to_string()]));
+        let addresses = cluster.addresses(" ");
+        cluster.redis_cli(&format!("create {addresses} --cluster-replicas {replicas}"));
         cluster.wait_until_agreed();
         cluster
     }
@@ -47,8 +46,11 @@ impl Cluster {
 
     /// Its address as the client takes it, with all nodes.
     pub fn url(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(address).collect();
-        format!("redis-cluster://{}", nodes.join(","))
+        format!("redis-cluster://{}", self.addresses(","))
+    }
+
+    fn addresses(&self, separator: &str) -> String {
+        self.nodes.iter().map(address).collect::<Vec<_>>().join(separator)
     }
 
     /// The slot of a key.
@@ -120,28 +122,18 @@ impl Cluster {
     /// Moves that many slots with their keys from one node to another, as an operator would, and
     /// returns when all nodes agree again.
     pub fn reshard(&self, from: &Server, to: &Server, slots: u32) {
-        let slots = slots.to_string();
         let [from, to, at] = [self.id_of(from), self.id_of(to), address(&self.nodes[0])];
-        let words = [
-            "reshard",
-            &at,
-            "--cluster-from",
-            &from,
-            "--cluster-to",
-            &to,
-            "--cluster-slots",
-            &slots,
-        ];
         self.wait_until_checked(&at);
-        self.redis_cli(words.map(str::to_owned).into_iter());
+        self.redis_cli(&format!(
+            "reshard {at} --cluster-from {from} --cluster-to {to} --cluster-slots {slots}"
+        ));
         self.wait_until_agreed();
     }
 
     /// Starts one more node, a master without slots, and returns when all know it.
     pub fn join(&mut self, options: &Options) {
         let node = options.clone().cluster().start();
-        let words = ["add-node".to_owned(), address(&node), address(&self.nodes[0])];
-        self.redis_cli(words.into_iter());
+        self.redis_cli(&format!("add-node {} {}", address(&node), address(&self.nodes[0])));
         self.nodes.push(node);
         self.wait_until_agreed();
     }
@@ -149,8 +141,7 @@ impl Cluster {
     /// Takes the last node, which must have no slots, out of the cluster, and kills it.
     pub fn leave(&mut self) {
         let node = self.nodes.pop().expect("a node");
-        let words = ["del-node".to_owned(), address(&self.nodes[0]), self.id_of(&node)];
-        self.redis_cli(words.into_iter());
+        self.redis_cli(&format!("del-node {} {}", address(&self.nodes[0]), self.id_of(&node)));
         drop(node);
         self.wait_until_agreed();
     }
@@ -204,9 +195,9 @@ impl Cluster {
         });
     }
 
-    fn redis_cli(&self, words: impl Iterator<Item = String>) {
+    fn redis_cli(&self, line: &str) {
         let mut command = Command::new(self.nodes[0].kind().cli());
-        command.arg("--cluster").args(words).arg("--cluster-yes");
+        command.arg("--cluster").args(line.split(' ')).arg("--cluster-yes");
         let output = command.output().expect("run redis-cli");
         let text = String::from_utf8_lossy(&output.stdout);
         // Some versions report a failed step and still exit with 0.

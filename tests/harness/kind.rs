@@ -116,21 +116,14 @@ macro_rules! on_each_server {
             fn kvlock_server() {
                 super::$body($crate::Kind::chosen());
             }
-            #[cfg(not(one_server))]
-            #[test]
-            fn redis_7_0() {
-                super::$body($crate::Kind::named("redis-7.0"));
-            }
-            #[cfg(not(one_server))]
-            #[test]
-            fn redis_8() {
-                super::$body($crate::Kind::named("redis-8"));
-            }
-            #[cfg(not(one_server))]
-            #[test]
-            fn valkey_8_1() {
-                super::$body($crate::Kind::named("valkey-8.1"));
-            }
+            $crate::on_each_server!(@$body: redis_7_0 "redis-7.0", redis_8 "redis-8", valkey_8_1 "valkey-8.1");
+        }
+    )+};
+    (@$body:ident: $($test:ident $server:literal),+) => {$(
+        #[cfg(not(one_server))]
+        #[test]
+        fn $test() {
+            super::$body($crate::Kind::named($server));
         }
     )+};
 }
