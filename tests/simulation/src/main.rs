@@ -12,7 +12,7 @@
 #[path = "../../harness/commit.rs"]
 mod commit;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use kvlock_core::Bug;
 use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink};
 use std::process::ExitCode;
@@ -34,10 +34,10 @@ struct Options {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Topology and faults
-    #[arg(long, value_parser = |name: &str| named(&Scene::ALL, name))]
+    #[arg(long)]
     scene: Option<Scene>,
     /// What keeps grants in failovers
-    #[arg(long, value_parser = |name: &str| named(&Keeping::ALL, name))]
+    #[arg(long)]
     keeping: Option<Keeping>,
     /// Safeguard to switch off, or bug of the core to plant
     #[arg(long, value_parser = safeguard)]
@@ -53,13 +53,7 @@ impl Options {
 /// A safeguard, or the one that a planted bug of the core switches off.
 fn safeguard(name: &str) -> Result<Safeguard, String> {
     let planted = Bug::ALL.iter().find(|(_, named)| *named == name);
-    planted.map_or_else(|| named(Safeguard::ALL, name), |(bug, _)| Ok(Safeguard::Core(*bug)))
-}
-
-/// The one that is called so.
-fn named<T: Copy + std::fmt::Debug>(all: &[T], name: &str) -> Result<T, String> {
-    let found = all.iter().find(|one| format!("{one:?}").eq_ignore_ascii_case(name));
-    found.copied().ok_or_else(|| format!("it is none of {all:?}"))
+    planted.map_or_else(|| Safeguard::from_str(name, true), |(bug, _)| Ok(Safeguard::Core(*bug)))
 }
 
 fn main() -> ExitCode {

@@ -1,11 +1,12 @@
 //! What a run is about: its scene, the settings of servers and clients, and what is switched off.
 
+use clap::ValueEnum;
 use fastrand::Rng;
 use kvlock_core::Bug;
 
 /// Which faults there are, and between which servers. Clients wait through sessions, and bind some of
 /// what they hold to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scene {
     /// One server that forgets nothing, also when it is killed. Connections break, clients and server
     /// stop for a while, writes are paused.
@@ -22,23 +23,14 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Single, Self::Crashes, Self::Dates, Self::Failovers, Self::Quorum];
-
     /// Whether there is a primary with replicas.
     pub(crate) fn is_replicated(self) -> bool {
         self == Self::Failovers
     }
 }
 
-impl Keeping {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nothing, Self::Replicas, Self::Quarantine];
-}
-
 /// What keeps grants over the loss of a primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Keeping {
     /// Nothing.
     Nothing,
@@ -48,25 +40,10 @@ pub enum Keeping {
     Quarantine,
 }
 
-macro_rules! safeguards {
-    ($($(#[$says:meta])* $name:ident,)*) => {
-        /// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
-        /// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Safeguard {
-            $($(#[$says])* $name,)*
-            /// What the core does right unless this bug of its own is planted.
-            Core(Bug),
-        }
-
-        impl Safeguard {
-            /// All but those of the core.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-        }
-    };
-}
-
-safeguards! {
+/// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
+/// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Safeguard {
     /// R1: a lease is counted from before the sending of what set it. Off, clocks of clients stand still
     /// while an answer is awaited.
     FromSending,
@@ -110,6 +87,9 @@ safeguards! {
     WriteBack,
     /// A session lasts as long as its client asked for.
     WholeTtl,
+    /// What the module does right unless this bug of its own is planted.
+    #[value(skip)]
+    Core(Bug),
 }
 
 impl Safeguard {
@@ -120,7 +100,7 @@ impl Safeguard {
 }
 
 /// Everything that decides a run, but the seed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// None: the seed decides.
     pub scene: Option<Scene>,
@@ -128,20 +108,6 @@ pub struct Settings {
     pub keeping: Option<Keeping>,
     /// What is switched off.
     pub off: Option<Safeguard>,
-}
-
-impl Settings {
-    /// With all safeguards, the seed deciding everything else.
-    #[must_use]
-    pub fn all() -> Self {
-        Self { scene: None, keeping: None, off: None }
-    }
-
-    /// One scene with all safeguards.
-    #[must_use]
-    pub fn of(scene: Scene) -> Self {
-        Self { scene: Some(scene), ..Self::all() }
-    }
 }
 
 /// The settings of one run.
@@ -182,7 +148,7 @@ impl Plan {
 
     #[expect(clippy::too_many_lines, reason = "one setting after the other")]
     pub(crate) fn draw(settings: &Settings, seed: u64, random: &mut Rng) -> Self {
-        let scene = settings.scene.unwrap_or(Scene::ALL[(seed % 5) as usize]);
+        let scene = settings.scene.unwrap_or_else(|| Scene::value_variants()[(seed % 5) as usize]);
         let off = settings.off;
         let has = |safeguard| off != Some(safeguard);
         let drawn = match random.u8(0..5) {

@@ -84,9 +84,9 @@ holes! {
 fn with_all_safeguards_nothing_is_wrong() {
     let mut counts = Counts::default();
     for seed in 0..150 {
-        let report = run(seed, STEPS, &Settings::all(), false);
+        let report = run(seed, STEPS, &Settings::default(), false);
         if let Some(violation) = report.violation {
-            let (steps, report) = shrink(seed, STEPS, &Settings::all());
+            let (steps, report) = shrink(seed, STEPS, &Settings::default());
             report.log.iter().for_each(|line| println!("{line}"));
             panic!("seed {seed}, {steps} steps: {violation}");
         }
@@ -109,8 +109,8 @@ fn with_all_safeguards_nothing_is_wrong() {
 #[cfg(tokio_unstable)]
 fn a_seed_decides_everything() {
     for seed in 0..100 {
-        let once = run(seed, STEPS, &Settings::all(), true);
-        let again = run(seed, STEPS, &Settings::all(), true);
+        let once = run(seed, STEPS, &Settings::default(), true);
+        let again = run(seed, STEPS, &Settings::default(), true);
         assert!(once.log == again.log && once.counts == again.counts, "seed {seed}");
         assert!(once.log.len() > 100, "seed {seed}");
     }
@@ -119,7 +119,8 @@ fn a_seed_decides_everything() {
 #[test]
 #[cfg(tokio_unstable)]
 fn a_run_is_shortened_to_what_shows_it() {
-    let without = Settings { off: Some(Safeguard::Fence), ..Settings::of(Scene::Single) };
+    let without =
+        Settings { off: Some(Safeguard::Fence), scene: Some(Scene::Single), ..Settings::default() };
     let fails = |seed: &u64| run(*seed, STEPS, &without, false).violation.is_some();
     let seed = (0..100).find(fails).expect("a late write lands");
     let (steps, report) = shrink(seed, STEPS, &without);

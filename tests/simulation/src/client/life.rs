@@ -3,7 +3,7 @@
 use crate::judge::{Belief, Believer, Rule};
 use crate::settings::{Safeguard, Scene};
 use crate::sim::{Sim, Who};
-use crate::wire::{ClientId, Key, Owner, key_name};
+use crate::wire::{ClientId, Key, Owner, Place, key_name};
 use kvlock::{Client, Guard, Lock};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,16 +11,38 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 /// A guard, as the judge looks at it. Without one there is nothing that is believed.
-struct Held {
-    guard: RefCell<Option<Guard>>,
+pub(super) struct Held<G> {
+    guard: RefCell<Option<G>>,
+    is_lost: fn(&G) -> bool,
     /// A user that does not look at the guard believes until it has heard of a loss.
     looks: bool,
     told: Cell<bool>,
 }
 
-impl Believer for Held {
+impl<G> Held<G> {
+    pub(super) fn new(sim: &Sim, guard: G, is_lost: fn(&G) -> bool) -> Rc<Self> {
+        let looks = sim.has(Safeguard::LooksAtClock);
+        Rc::new(Self { guard: RefCell::new(Some(guard)), is_lost, looks, told: Cell::default() })
+    }
+
+    /// This is where its user hears of a loss.
+    pub(super) fn hears(&self) {
+        self.told.set(self.guard.borrow().as_ref().is_none_or(self.is_lost));
+    }
+
+    /// Its user gives up what it held, and most often gives back the guard that is returned.
+    pub(super) fn leaves(&self, sim: &Sim, client: ClientId, (key, owner): Place) -> Option<G> {
+        let believes = self.believes();
+        let guard = self.guard.take();
+        sim.judge.borrow_mut().gives_up(owner, believes);
+        sim.log(|| format!("client {client} as {owner:?} leaves {key}"));
+        guard.filter(|_| sim.percent(70))
+    }
+}
+
+impl<G> Believer for Held<G> {
     fn believes(&self) -> bool {
-        let lost = |guard: &Guard| if self.looks { guard.is_lost() } else { self.told.get() };
+        let lost = |guard: &G| if self.looks { (self.is_lost)(guard) } else { self.told.get() };
         self.guard.borrow().as_ref().is_some_and(|guard| !lost(guard))
     }
 }
@@ -110,12 +132,8 @@ impl Me {
         let Some(guard) = guard else { return };
         let owner = sim.names.borrow_mut().owner(guard.owner().as_bytes());
         let grant = Grant { key, owner, token: guard.token().value(), shared };
-        let held = Rc::new(Held {
-            guard: RefCell::new(Some(guard)),
-            looks: sim.has(Safeguard::LooksAtClock),
-            told: Cell::default(),
-        });
-        let holder: Rc<dyn Believer> = Rc::<Held>::clone(&held);
+        let held = Held::new(sim, guard, Guard::is_lost);
+        let holder: Rc<dyn Believer> = Rc::<Held<_>>::clone(&held);
         sim.log(|| format!("client {id} as {owner:?} has {key} with {}", grant.token));
         let belief = Belief { client: *id, key, owner, shared, token: grant.token, holder };
         sim.judge.borrow_mut().begins_to_believe(belief);
@@ -123,11 +141,7 @@ impl Me {
         if let Some((lock, _)) = again {
             self.enter_again(&lock, lease, &held, grant).await;
         }
-        let believes = held.believes();
-        let guard = held.guard.take();
-        sim.judge.borrow_mut().gives_up(owner, believes);
-        sim.log(|| format!("client {id} as {owner:?} leaves {key}"));
-        if let Some(guard) = guard.filter(|_| sim.percent(70)) {
+        if let Some(guard) = held.leaves(sim, *id, (key, owner)) {
             drop(guard.release().await);
         }
     }
@@ -143,7 +157,7 @@ impl Me {
     }
 
     /// Acquires it once more, and gives it other leases.
-    async fn enter_again(&self, lock: &Lock, lease: Duration, held: &Held, grant: Grant) {
+    async fn enter_again(&self, lock: &Lock, lease: Duration, held: &Held<Guard>, grant: Grant) {
         let sim = &self.sim;
         let Ok(Some(mut second)) = lock.try_acquire().await else { return };
         let token = second.token().value();
@@ -171,7 +185,7 @@ impl Me {
     }
 
     /// Writes now and then to what the lock guards, as long as it is believed to be held.
-    async fn work(&self, held: &Held, grant: Grant) {
+    async fn work(&self, held: &Held<Guard>, grant: Grant) {
         let Grant { key, owner, token, shared } = grant;
         let sim = &self.sim;
         let longest = if sim.calm.get() { 500 } else { 2 * sim.plan.lease_ms };
@@ -184,8 +198,7 @@ impl Me {
             let pause = sim.below(1_000_000).min(left);
             sleep(Duration::from_micros(pause)).await;
             left -= pause;
-            // This is where it hears of a loss.
-            held.told.set(held.guard.borrow().as_ref().is_none_or(Guard::is_lost));
+            held.hears();
         }
     }
 }

@@ -1,23 +1,15 @@
 //! Users of locks at a majority of several servers: the crate `kvlock-quorum`.
 
+use super::life::Held;
 use crate::judge::{Belief, Believer};
 use crate::sim::Sim;
 use crate::wire::{ClientId, Key, key_name};
 use kvlock_quorum::{Client, Error, Quorum, QuorumGuard, QuorumLock};
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// How long one server is waited for.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(60);
-
-struct Held(RefCell<Option<QuorumGuard>>);
-
-impl Believer for Held {
-    fn believes(&self) -> bool {
-        self.0.borrow().as_ref().is_some_and(|guard| !guard.is_lost())
-    }
-}
 
 /// A user of a client.
 struct Me {
@@ -70,12 +62,12 @@ impl Me {
         let lock = if sim.percent(25) { lock.fixed_lease(lease) } else { lock.lease(lease) };
         let Ok(Some(guard)) = self.acquire(&lock).await else { return };
         let token = guard.token().value();
-        let held = Rc::new(Held(RefCell::new(Some(guard))));
+        let held = Held::new(sim, guard, QuorumGuard::is_lost);
         if !held.believes() {
             // It was over before its user was there to take it.
             return;
         }
-        let holder: Rc<dyn Believer> = Rc::<Held>::clone(&held);
+        let holder: Rc<dyn Believer> = Rc::<Held<_>>::clone(&held);
         let owner = {
             let mut judge = sim.judge.borrow_mut();
             let name = format!("quorum {}", judge.counts.quorums);
@@ -93,12 +85,9 @@ impl Me {
             let pause = sim.below(lease.as_micros() as u64 / 3).min(left);
             tokio::time::sleep(Duration::from_micros(pause)).await;
             left -= pause;
+            held.hears();
         }
-        let believes = held.believes();
-        let guard = held.0.take();
-        sim.judge.borrow_mut().gives_up(owner, believes);
-        sim.log(|| format!("client {id} as {owner:?} leaves {key}"));
-        if let Some(guard) = guard.filter(|_| sim.percent(70)) {
+        if let Some(guard) = held.leaves(sim, *id, (key, owner)) {
             drop(guard.release().await);
         }
     }
