@@ -6,7 +6,6 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{Key, Value};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -16,23 +15,14 @@ fn here<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(work)
 }
 
-/// All that was recorded since the last time, by its name.
-fn recorded(snapshotter: &Snapshotter) -> HashMap<String, DebugValue> {
-    let all = snapshotter.snapshot().into_vec();
-    all.into_iter().map(|(key, _, _, value)| (key.key().name().to_owned(), value)).collect()
-}
-
-fn seconds(recorded: &HashMap<String, DebugValue>, name: &str) -> Vec<f64> {
-    match recorded.get(name) {
-        Some(DebugValue::Histogram(values)) => values.iter().map(|value| value.0).collect(),
-        None => Vec::new(),
-        Some(other) => panic!("{name} is {other:?}"),
-    }
-}
-
-fn the_only(values: &[f64]) -> f64 {
-    assert_eq!(values.len(), 1, "{values:?}");
-    values[0]
+/// What was recorded of times since the last time that this was asked, with the names.
+fn times(snapshotter: &Snapshotter) -> Vec<(String, f64)> {
+    let all = snapshotter.snapshot().into_vec().into_iter();
+    let of_one = all.flat_map(|(key, _, _, value)| {
+        let seconds = if let DebugValue::Histogram(seconds) = value { seconds } else { Vec::new() };
+        seconds.into_iter().map(move |it| (key.key().name().to_owned(), it.0))
+    });
+    of_one.collect()
 }
 
 #[test]
@@ -54,24 +44,22 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             let (guard, ()) = tokio::join!(lock.acquire(), until_released);
             let (guard, waited) = (guard.unwrap(), begun.elapsed().as_secs_f64());
 
-            let so_far = recorded(&snapshotter);
-            let wait = the_only(&seconds(&so_far, "kvlock_client_wait_seconds"));
-            assert!((0.05..=waited).contains(&wait), "waited {wait} of {waited}");
-            assert_eq!(seconds(&so_far, "kvlock_client_hold_seconds"), []);
+            assert_matches!(&*times(&snapshotter), [(name, wait)]
+                if name == "kvlock_client_wait_seconds" && (0.05..=waited).contains(wait));
 
             let begun = Instant::now();
             tokio::time::sleep(Duration::from_millis(40)).await;
             guard.release().await.unwrap();
-            let so_far = recorded(&snapshotter);
-            let held = the_only(&seconds(&so_far, "kvlock_client_hold_seconds"));
             let most = waited + begun.elapsed().as_secs_f64();
-            assert!((0.04..=most).contains(&held), "held {held} of {most}");
+            assert_matches!(&*times(&snapshotter), [(name, held)]
+                if name == "kvlock_client_hold_seconds" && (0.04..=most).contains(held));
 
             // One that is lost is held no longer either, and counts once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
             assert_matches!(guard.release().await, Err(Error::Lost));
-            the_only(&seconds(&recorded(&snapshotter), "kvlock_client_hold_seconds"));
+            let held = |told: &&(String, f64)| told.0 == "kvlock_client_hold_seconds";
+            assert_eq!(times(&snapshotter).iter().filter(held).count(), 1);
         });
     });
 }
