@@ -155,9 +155,9 @@ async fn a_latch_that_is_open_can_be_set_again_and_opens_after_its_lifetime() {
     let mut stage = Stage::set().await;
     let latch = stage.client.latch("l");
     assert_eq!(ok(latch.count_down()).await, None);
-    ok(latch.set_for(2, MOMENT)).await;
+    assert!(ok(latch.set_for(2, MOMENT)).await);
     ok(latch.wait()).await;
-    ok(latch.set_for(2, SOON)).await;
+    assert!(ok(latch.set_for(2, SOON)).await);
     let left = ok(latch.info()).await.lifetime_left.unwrap();
     assert!(left <= SOON && left > SOON / 2, "{left:?}");
     stage.control.call(cmd!["DEL", "l"]);

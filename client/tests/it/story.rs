@@ -160,6 +160,8 @@ impl Story {
     }
 
     async fn permits(&mut self) {
+        // Before anything is reset: when it is said again, it is no longer the first time.
+        assert!(ok(self.client.semaphore(self.name("once")).set_once(1)).await);
         let pool = self.client.semaphore(self.name("pool")).lease(LEASE);
         for told in [
             soon(pool.acquire()).await.map(drop),
@@ -168,8 +170,7 @@ impl Story {
         ] {
             assert_eq!(told.unwrap_err().code(), Some("UNSET"));
         }
-        // That it was the first time is not known if the answer was lost.
-        let _first = ok(pool.set_once(3)).await;
+        ok(pool.set(3)).await;
         assert!(!ok(pool.set_once(9)).await);
         let told = soon(pool.clone().permits(4).acquire()).await.unwrap_err();
         assert_eq!(told.code(), Some("TOOMANY"), "{told}");
@@ -195,7 +196,7 @@ impl Story {
         drop((one, two.expect("two are free"), more));
         self.shows(cmd!["SEM.INFO", self.name("pool")], |info| info.field("used").integer() == 0);
         assert_eq!(ok(pool.info()).await.waiters, 0);
-        self.there.call(cmd!["DEL", self.name("pool")]);
+        self.there.call(cmd!["DEL", self.name("pool"), self.name("once")]);
     }
 
     async fn a_latch(&mut self) {
@@ -219,6 +220,9 @@ impl Story {
         // Open is as good as never set.
         ok(latch.wait()).await;
         assert!(ok(latch.wait_within(MOMENT)).await);
+        // It can be set again.
+        assert!(ok(latch.set(1)).await);
+        assert_eq!(ok(latch.count_down()).await, Some(0));
     }
 
     async fn an_election(&mut self) {
