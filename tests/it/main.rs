@@ -23,6 +23,5 @@ mod harness_itself;
 mod locks;
 mod planted;
 mod server;
-mod stage;
 mod tokens;
 mod transcripts;

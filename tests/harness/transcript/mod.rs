@@ -59,7 +59,7 @@
 //! `{hex s}` the name of a session or a node and `{hex8 s}` its first digits, `{id a}` the server's number for client
 //! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
 //! `{away}`, the servers' ports, and `{module}` and `{planted}`, the files of the module and of the build that can be told
-//! to panic.
+//! to panic; `{1000 x}` is a word of so many letters.
 //!
 //! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
 

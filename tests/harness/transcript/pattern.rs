@@ -34,7 +34,7 @@ pub(super) fn in_one_line(expected: &[String]) -> String {
 
 /// Whether a text is the expected one; names that it binds are kept only if all of it is.
 fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
-    let mut pattern = String::from("^");
+    let mut pattern = String::from("(?s)^");
     let mut insides = Vec::new();
     let mut rest = expected;
     while let Some((before, inside, after)) = braces(rest) {
@@ -121,7 +121,10 @@ pub(super) fn fill_in(command: &str, names: &Names) -> String {
     let known = |braces: &Captures<'_>| match &braces[1] {
         "module" => module_file::path().display().to_string(),
         "planted" => module_file::planted_path().display().to_string(),
-        name => names.get(name).cloned().unwrap_or_else(|| braces[0].to_owned()),
+        name => match name.strip_suffix(" x").and_then(|count| count.parse().ok()) {
+            Some(count) => "x".repeat(count),
+            None => names.get(name).cloned().unwrap_or_else(|| braces[0].to_owned()),
+        },
     };
     braces.replace_all(command, known).into_owned()
 }
@@ -171,6 +174,6 @@ mod tests {
         let names = &mut Names::new();
         assert!(!matches("[{t}, {t}]", "[5, 6]", names) && names.is_empty());
         names.insert("t".to_owned(), "5".to_owned());
-        assert_eq!(fill_in("GET {t} ch:{k}", names), "GET 5 ch:{k}");
+        assert_eq!(fill_in("GET {t} ch:{k} {3 x}", names), "GET 5 ch:{k} xxx");
     }
 }

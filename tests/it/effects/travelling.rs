@@ -1,46 +1,54 @@
 //! A lock that is held alone travels as a whole, as `DUMP` would tell of it: what arrives is what
 //! `HSET` and `PEXPIREAT` would have made.
 
-use crate::stage::{LONG, SOON, Stage, hash};
+use crate::asking::{LONG, acquire, arrival, release, token};
+use harness::agree::{expect_same_data, expect_unharmed, hash};
 use harness::{Connection, Kind, Options, Server, Value, cmd, observe, on_each_server};
 
 /// Owners as short and as long as they may be, and about as long as what the servers keep in a
 /// small form, or write the length of in one byte.
 const LENGTHS: [usize; 6] = [1, 63, 64, 65, 255, 1_024];
 
+/// A server and a replica without the module, which has caught up.
+fn pair(server: Options, replica: Options) -> (Server, Server) {
+    let server = server.start();
+    let replica = replica.without_module().replica_of(&server).start();
+    observe::wait_for_replica(&mut server.connect(), &mut replica.connect());
+    (server, replica)
+}
+
 /// Takes locks, and hands some over: of each kind one for an owner of each length.
-fn some_locks(stage: &mut Stage) -> Vec<String> {
+fn some_locks(server: &Server) -> Vec<String> {
+    let mut eye = server.connect();
+    // The next owner waits, has something to say or not, and gets the lock of the one before.
+    let pass_on = |key: &str, before: &str, next: &str, says: &[&str]| {
+        let (mut eye, mut waiter) = (server.connect(), server.connect());
+        let id = waiter.client_id();
+        let mut command = cmd!["LOCK.WAIT", key, next, LONG, 0];
+        command.extend(says.iter().map(|word| word.as_bytes().to_vec()));
+        waiter.send(command);
+        observe::wait_until_blocked(&mut eye, id);
+        assert_eq!(release(&mut eye, key, before), Value::Integer(0));
+        token(&arrival(&mut waiter));
+    };
     let mut keys = Vec::new();
     for length in LENGTHS {
         let owner = "o".repeat(length);
         let [taken, handed, passed, again] =
             ["taken", "handed", "passed", "again"].map(|key| format!("{key}{length}"));
-        stage.hold(&taken, &owner, LONG);
-        stage.hold(&handed, "alice", LONG);
-        let mut waiter = stage.wait(&handed, &owner);
-        stage.release(&handed, "alice");
-        stage.granted(&mut waiter);
+        token(&acquire(&mut eye, &taken, &owner));
+        token(&acquire(&mut eye, &handed, "alice"));
+        pass_on(&handed, "alice", &owner, &[]);
         // On from that owner, once more, and to one who has something to say.
-        stage.hold(&passed, &owner, LONG);
-        for (before, next) in [(owner.as_str(), "bob"), ("bob", "carol")] {
-            let mut waiter = stage.wait(&passed, next);
-            stage.release(&passed, before);
-            stage.granted(&mut waiter);
-        }
-        let mut dave = stage.server.connect();
-        let id = dave.client_id();
-        dave.send(cmd!["LOCK.WAIT", passed.as_str(), "dave", LONG, 0, "VALUE", "here"]);
-        observe::wait_until_blocked(&mut stage.eye, id);
-        stage.release(&passed, "carol");
-        stage.granted_unseen();
-        assert_eq!(dave.receive(SOON).unwrap()[1], Value::Integer(1));
+        token(&acquire(&mut eye, &passed, &owner));
+        pass_on(&passed, &owner, "bob", &[]);
+        pass_on(&passed, "bob", "carol", &[]);
+        pass_on(&passed, "carol", "dave", &["VALUE", "here"]);
         // One of Redisson's, which has no token.
-        stage.eye.call(cmd!["HSET", again.as_str(), "redisson", "1"]);
-        stage.eye.call(cmd!["PEXPIRE", again.as_str(), LONG]);
-        let mut waiter = stage.wait(&again, &owner);
-        stage.eye.call(cmd!["LOCK.RELEASE", again.as_str(), "redisson"]);
-        stage.granted(&mut waiter);
-        stage.eye.call(cmd!["LOCK.ACQUIRE", again.as_str(), owner.as_str(), 2 * LONG]);
+        eye.call(cmd!["HSET", again, "redisson", "1"]);
+        eye.call(cmd!["PEXPIRE", again, LONG]);
+        pass_on(&again, "redisson", &owner, &[]);
+        eye.call(cmd!["LOCK.ACQUIRE", again, owner, 2 * LONG]);
         keys.extend([taken, handed, passed, again]);
     }
     keys
@@ -62,20 +70,22 @@ fn what_arrives_is_what_is_here(kind: Kind) {
         let options = options.append_only("always").config("aof-use-rdb-preamble", "no");
         options.config("sanitize-dump-payload", "yes")
     };
-    let mut stage = Stage::with_both(&kind, options);
-    let keys = some_locks(&mut stage);
-    stage.check();
+    let plain = || options(Server::options().kind(&kind));
+    let (server, replica) = pair(plain(), plain());
+    let keys = some_locks(&server);
+    expect_unharmed(&server);
+    expect_same_data(&server, &replica);
     let all = |server: &Server| {
         let mut connection = server.connect();
         keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
     };
-    let ours = all(&stage.server);
+    let ours = all(&server);
     for (key, ours) in keys.iter().zip(&ours) {
         assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
     }
-    assert_eq!(all(&stage.replica), ours);
-    stage.server.kill9();
-    let reader = options(Server::options().kind(&kind)).without_module().dir(stage.server.dir());
+    assert_eq!(all(&replica), ours);
+    server.kill9();
+    let reader = plain().without_module().dir(server.dir());
     assert_eq!(all(&reader.start()), ours);
 }
 
@@ -91,17 +101,18 @@ fn what_is_in_the_files_is_what_there_was(kind: Kind) {
             let options = options.config("aof-use-rdb-preamble", preamble);
             if files { options.append_only("always") } else { options }
         };
-        let mut stage = Stage::with_both(&kind, options);
-        let keys = some_locks(&mut stage);
+        let server = options(Server::options().kind(&kind)).start();
+        let keys = some_locks(&server);
         let all = |server: &Server| {
             let mut connection = server.connect();
             keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
         };
-        let before = all(&stage.server);
-        stage.run(end);
-        observe::wait_for_info(&mut stage.eye, "aof_rewrite_in_progress", 0);
-        stage.server.kill9();
-        let again = || options(Server::options().kind(&kind)).dir(stage.server.dir());
+        let before = all(&server);
+        let mut eye = server.connect();
+        eye.run(end);
+        observe::wait_for_info(&mut eye, "aof_rewrite_in_progress", 0);
+        server.kill9();
+        let again = || options(Server::options().kind(&kind)).dir(server.dir());
         let plain = again().without_module().start();
         assert_eq!(all(&plain), before, "{preamble} {end}");
         plain.kill9();
@@ -111,13 +122,15 @@ fn what_is_in_the_files_is_what_there_was(kind: Kind) {
 }
 
 fn a_replica_of_a_newer_version_has_the_same(kind: Kind) {
-    let mut stage = Stage::of_versions(&Kind::named("redis-7.0"), &kind);
-    let keys = some_locks(&mut stage);
-    stage.check();
+    let of = |kind: &Kind| Server::options().kind(kind);
+    let (server, replica) = pair(of(&Kind::named("redis-7.0")), of(&kind));
+    let keys = some_locks(&server);
+    expect_unharmed(&server);
+    expect_same_data(&server, &replica);
+    let (mut ours, mut theirs) = (server.connect(), replica.connect());
     for key in &keys {
-        let (ours, theirs) = (there(&mut stage.eye, key), there(&mut stage.replica.connect(), key));
         // The end of a dump is its version.
-        assert_eq!(ours[..3], theirs[..3], "{key}");
+        assert_eq!(there(&mut ours, key)[..3], there(&mut theirs, key)[..3], "{key}");
     }
 }
 

@@ -1,20 +1,23 @@
-//! Thousands who share a lock: how many of the dead are kept, and how many are let in at a time. Hundreds are in
-//! `transcripts/crowds.txt`.
+//! Thousands who share a lock, or wait for one: how many of the dead are kept, how many are let in at a time, and all but
+//! the last killed at once. Hundreds are in `transcripts/crowds.txt`.
 
-use crate::stage::{LONG, SOON, Stage};
-use harness::{Kind, Server, Value, cmd, on_each_server};
+use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use harness::agree::expect_unharmed;
+use harness::{Kind, Server, Value, cmd, observe, on_each_server};
+use std::process::Command;
 
 fn a_lock_that_is_always_shared_keeps_few_of_the_dead(kind: Kind) {
-    let mut stage = Stage::new(&kind);
-    stage.share("k", "long", LONG);
+    let server = Server::options().kind(&kind).start();
+    let mut eye = server.connect();
+    token(&eye.run("LOCK.ACQUIRE k long 600000 SHARED"));
     for reader in 0..6_000 {
-        stage.share("k", &format!("reader-{reader}"), 1);
+        token(&eye.run(&format!("LOCK.ACQUIRE k reader-{reader} 1 SHARED")));
     }
-    let left = stage.run("HLEN k").integer();
+    let left = eye.run("HLEN k").integer();
     assert!(left < 3_000, "{left} of 6000 dead readers are left");
-    assert!(stage.counted("swept") > 3_000);
-    assert_eq!(stage.run("LOCK.INFO k HOLDERS 1000").field("mode"), &Value::bulk("shared"));
-    stage.check();
+    assert!(observe::info_number(&mut eye, "kvlock_swept") > 3_000);
+    assert_eq!(eye.run("LOCK.INFO k HOLDERS 1000").field("mode"), &Value::bulk("shared"));
+    expect_unharmed(&server);
 }
 
 const READERS: i64 = 1_000;
@@ -31,7 +34,7 @@ fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
     for (number, reader) in readers.iter_mut().enumerate() {
         reader.send(cmd!["LOCK.WAIT", "k", format!("reader-{number}"), LONG, 0, "SHARED"]);
     }
-    harness::observe::wait_for_waiters(&mut eye, "k", READERS);
+    observe::wait_for_waiters(&mut eye, "k", READERS);
 
     // More than the server reads in one turn, so that it looks every turn.
     let looks = 30_000;
@@ -54,7 +57,49 @@ fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
     assert_eq!(eye.run("LOCK.INFO k").field("holders").integer(), READERS);
 }
 
+const MANY: i64 = 3000;
+
+/// Lets this process have as many open files as the machine allows; the servers that it starts
+/// inherit that.
+fn raise_the_limit_of_files() {
+    let own = std::process::id().to_string();
+    let limits = std::fs::read_to_string("/proc/self/limits").expect("the limits of this process");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let most = line.split_whitespace().nth(4).unwrap();
+    let raised =
+        Command::new("prlimit").args(["--pid", &own, &format!("--nofile={most}:{most}")]).status();
+    assert!(raised.expect("run prlimit").success());
+}
+
+fn thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last(kind: Kind) {
+    raise_the_limit_of_files();
+    let server = Server::options().kind(&kind).start();
+    let (mut eye, mut last) = (server.connect(), server.connect());
+    let first = token(&acquire(&mut eye, "k", "alice"));
+    eye.run("ACL SETUSER one on nopass ~* &* +@all");
+    let crowd: Vec<_> = (0..MANY)
+        .map(|number| {
+            let mut one = server.connect();
+            one.run("AUTH one any");
+            one.send(cmd!["LOCK.WAIT", "k", format!("owner{number}"), LONG, 0]);
+            one
+        })
+        .collect();
+    observe::wait_for_waiters(&mut eye, "k", MANY);
+    wait_in_line(&mut last, &mut eye, "k", "last");
+    // In one write, and so in one turn of the event loop.
+    eye.send_raw(b"LOCK.RELEASE k alice\r\nCLIENT KILL USER one\r\n");
+    assert_eq!([arrival(&mut eye), arrival(&mut eye)], [0, MANY].map(Value::Integer));
+    assert!(token(&arrival(&mut last)) > first);
+    let counted = ["granted", "disconnects", "grants_taken_back"]
+        .map(|field| observe::info_number(&mut eye, &format!("kvlock_{field}")));
+    assert_eq!(counted, [3, MANY - 1, 1]);
+    expect_unharmed(&server);
+    drop(crowd);
+}
+
 on_each_server!(
     a_lock_that_is_always_shared_keeps_few_of_the_dead,
     a_crowd_of_readers_is_let_in_a_few_at_a_time,
+    thousands_of_waiters_killed_in_the_turn_of_a_grant_leave_the_lock_to_the_last,
 );

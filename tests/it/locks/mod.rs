@@ -2,8 +2,6 @@
 
 mod arguments;
 mod crowds;
-mod deaths;
 mod replies;
-mod searches;
 mod timing;
 mod waiting_memory;

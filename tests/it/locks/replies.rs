@@ -1,7 +1,7 @@
 //! The forms of the replies, and what the server tells about the commands.
 
 use crate::asking::{acquire, arrival, token};
-use crate::stage::expect_unharmed;
+use harness::agree::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
 
 /// Name, flags that it must have, and whether it names a key.

@@ -1,8 +1,8 @@
 //! The date of the server is set while clients wait. Leases are counted in it, as all TTLs are;
 //! waits are not, and tokens never go back.
 
-use crate::asking::token;
-use crate::stage::{LONG, SOON, Stage};
+use crate::asking::{SOON, acquire, release, token};
+use harness::agree::{expect_unharmed, hash};
 use harness::clock::Clock;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server, wait};
 use std::time::{Duration, Instant};
@@ -12,15 +12,18 @@ const HOUR_MS: i64 = 3_600_000;
 /// The server may not have seen yet that the date went back; the lease has to run all the same.
 fn a_lease_that_is_set_while_the_clock_goes_back_is_not_over(kind: Kind) {
     let clock = Clock::new();
-    let mut stage = Stage::with_both(&kind, |options| options.clock(&clock));
+    let server = Server::options().kind(&kind).clock(&clock).start();
+    let mut eye = server.connect();
     for hours in 1..=20 {
         clock.begin_to_set(-hours * HOUR_MS);
-        let alices = stage.hold("k", "alice", LONG);
-        assert_eq!(stage.run("LOCK.ACQUIRE k bob 1000"), Value::Nil, "{hours} hours back");
-        stage.expect_holder("k", "alice", 1, Some(alices));
-        stage.release("k", "alice");
+        let alices = token(&acquire(&mut eye, "k", "alice"));
+        assert_eq!(acquire(&mut eye, "k", "bob"), Value::Nil, "{hours} hours back");
+        let held = hash(&mut eye, "k");
+        assert_eq!((&*held["alice"], &*held["fencing-token"]), ("1", &*format!("t{alices}")));
+        assert!(eye.run("PTTL k").integer() > 0);
+        assert_eq!(release(&mut eye, "k", "alice"), Value::Integer(0));
     }
-    stage.check();
+    expect_unharmed(&server);
 }
 
 /// A machine that is busy may be late with one of two waits; the figures are printed.

@@ -1,5 +1,4 @@
-//! What befalls the server meanwhile: its role, a restart, its clock.
+//! What befalls the server meanwhile. More of it is in `transcripts/roles.txt` and `transcripts/failovers.txt`.
 
 mod clocks;
 mod quarantine;
-mod roles;
