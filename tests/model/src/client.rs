@@ -123,8 +123,8 @@ impl Client {
     /// the lease and of the sessions that bound it.
     pub(crate) fn has_it(&self, now: u8) -> bool {
         self.guard.as_ref().is_some_and(|guard| {
-            let bounds = self.hearts.iter().filter(|heart| guard.to.contains(&heart.number));
-            guard.until > now && bounds.into_iter().all(|heart| heart.until > now)
+            let mut bounds = self.hearts.iter().filter(|heart| guard.to.contains(&heart.number));
+            guard.until > now && bounds.all(|heart| heart.until > now)
         })
     }
 

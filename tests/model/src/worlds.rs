@@ -152,6 +152,11 @@ impl Row {
         self.hole.is_none()
     }
 
+    /// Whether clients open sessions there.
+    pub fn has_sessions(&self) -> bool {
+        self.world.has_sessions()
+    }
+
     /// Goes through all its states, or to the hole, and shows what was found: how many states there
     /// are, and whether all is as it should be.
     pub fn explore(&self) -> (usize, bool) {

@@ -12,8 +12,13 @@ fn are_right(wanted: impl Fn(&&Row) -> bool) {
 }
 
 #[test]
-fn nothing_bad_is_reachable_where_every_safeguard_is_on() {
-    are_right(|row| row.is_safe());
+fn nothing_bad_is_reachable_by_leases_and_failovers_with_every_safeguard() {
+    are_right(|row| row.is_safe() && !row.has_sessions());
+}
+
+#[test]
+fn nothing_bad_is_reachable_by_sessions_with_every_safeguard() {
+    are_right(|row| row.is_safe() && row.has_sessions());
 }
 
 #[test]
