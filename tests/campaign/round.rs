@@ -68,12 +68,13 @@ impl Round {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Every single task has its turn from now on, and locks are granted.
-    fn wait_for_progress(&self) {
+    /// Every single task has its turn from now on, and locks are granted. All servers are there.
+    fn wait_for_progress(&self, servers: &[&Server]) {
         let now = || self.turns.iter().map(|turns| turns.load(Ordering::SeqCst));
         let before: Vec<u64> = now().collect();
         let granted = self.notes.report.count("grants");
         wait::until("every task gets on", STUCK, || {
+            assert!(servers.iter().all(|server| server.is_running()), "a server is gone");
             let behind = |(_, (now, before)): &(usize, (u64, &u64))| now <= before;
             let stuck: Vec<usize> =
                 now().zip(&before).enumerate().filter(behind).map(|(task, _)| task).collect();
@@ -209,7 +210,7 @@ impl One<'_> {
         let (end, pace) = (Instant::now() + time, self.rounds.pace);
         let mut known = (round.recorder.now(), topology.primaries());
         if pace.settles {
-            round.wait_for_progress();
+            round.wait_for_progress(&topology.servers());
         }
         for number in 0..pace.faults {
             // On a busy machine the time may be over before anything happened.
@@ -225,7 +226,7 @@ impl One<'_> {
             round.notes.fault(fault.name, span.unwrap_or(whole));
             if pace.settles {
                 topology.recover();
-                round.wait_for_progress();
+                round.wait_for_progress(&topology.servers());
             }
             if apart {
                 round.notes.apart(Span { from, to: round.recorder.now() });
