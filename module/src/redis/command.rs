@@ -1,6 +1,6 @@
 //! Commands: how they are declared, documented and called.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{null, null_mut};
 
 use redis_module::raw;
@@ -8,92 +8,10 @@ use redis_module::raw;
 use super::api::{OK, optional, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard, log_line};
+use super::message::Reply;
 use super::parked::take_parked;
-use super::reply::Reply;
+use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, wrong_arity};
 use super::text::Arg;
-
-/// A command: what the server and its users are told of it, and what it does.
-pub(crate) trait Command: 'static {
-    /// What the server and its users are told of it.
-    const SPEC: CommandSpec;
-
-    /// What it does. The arguments do not contain the command's own name.
-    fn run(ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Reply;
-}
-
-/// What the server and its users are told of a command.
-#[derive(Debug)]
-pub(crate) struct CommandSpec {
-    pub(crate) name: &'static CStr,
-    /// How it behaves, in the words of the module API; `write` first.
-    pub(crate) flags: &'static CStr,
-    pub(crate) summary: &'static CStr,
-    pub(crate) complexity: &'static CStr,
-    pub(crate) args: &'static [ArgSpec],
-}
-
-/// Categories of ours, on servers where a module may add some: what an application needs, and what is
-/// for operators.
-const FOR_ALL: &CStr = c"lock";
-const FOR_OPERATORS: &CStr = c"lock_admin";
-
-impl CommandSpec {
-    /// Whether it writes its key.
-    pub(crate) const fn writes(&self) -> bool {
-        matches!(self.flags.to_bytes(), [b'w', ..])
-    }
-
-    const fn has_key(&self) -> bool {
-        matches!(self.args, [ArgSpec::Key, ..])
-    }
-
-    /// The fewest words that it has, with its name, and whether there may be more.
-    const fn words(&self) -> (usize, bool) {
-        let (mut least, mut more, mut rest) = (1, false, self.args);
-        while let [arg, others @ ..] = rest {
-            match arg {
-                ArgSpec::Key | ArgSpec::Text(_) | ArgSpec::Number(_) => least += 1,
-                ArgSpec::NumberOrWord { .. } => least += 1,
-                ArgSpec::NamedText { .. } => least += 2,
-                ArgSpec::OptionalText(_)
-                | ArgSpec::OptionalWord { .. }
-                | ArgSpec::OptionalNumber { .. }
-                | ArgSpec::OptionalNamedText { .. }
-                | ArgSpec::OptionalWordOrNumber { .. } => more = true,
-            }
-            rest = others;
-        }
-        (least, more)
-    }
-
-    /// The same in one number: negative where more may follow.
-    fn arity(&self) -> i32 {
-        let (least, more) = self.words();
-        let least = i32::try_from(least).unwrap_or(0);
-        if more { -least } else { least }
-    }
-
-    /// The server's own ACL categories for it, and one of ours. What tells of all keys is dangerous.
-    fn categories(&self) -> [CString; 2] {
-        let flags = self.flags.to_string_lossy();
-        let has = |wanted| flags.split(' ').any(|flag| flag == wanted);
-        let is_dangerous = has("admin") || has("readonly") && !self.has_key();
-        let all = [
-            (has("write"), "write"),
-            (has("readonly"), "read"),
-            (has("fast"), "fast"),
-            (!has("fast"), "slow"),
-            (has("blocking"), "blocking"),
-            (has("admin"), "admin"),
-            (is_dangerous, "dangerous"),
-        ];
-        let theirs: Vec<_> = all.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
-        let theirs = theirs.join(" ");
-        let ours = if is_dangerous { FOR_OPERATORS } else { FOR_ALL }.to_string_lossy();
-        let both = format!("{theirs} {ours}");
-        [both, theirs].map(|names| CString::new(names).unwrap_or_default())
-    }
-}
 
 /// Declares categories of ours. The server keeps them when the module is unloaded, and refuses them
 /// when it is loaded again: they are there already.
@@ -107,31 +25,6 @@ pub(super) unsafe fn add_categories(ctx: *mut raw::RedisModuleCtx) {
         // SAFETY: by the contract of this function; the name is copied.
         unsafe { add(ctx, category.as_ptr()) };
     }
-}
-
-/// One argument, as `COMMAND DOCS` shows it.
-#[derive(Debug)]
-pub(crate) enum ArgSpec {
-    /// The key.
-    Key,
-    /// Any bytes.
-    Text(&'static CStr),
-    /// Any bytes, or nothing.
-    OptionalText(&'static CStr),
-    /// A number.
-    Number(&'static CStr),
-    /// A number, or a word in its place.
-    NumberOrWord { name: &'static CStr, word: &'static CStr },
-    /// A word, or nothing.
-    OptionalWord { word: &'static CStr, name: &'static CStr },
-    /// A word and a number, or neither.
-    OptionalNumber { word: &'static CStr, name: &'static CStr },
-    /// A word and any bytes.
-    NamedText { word: &'static CStr, name: &'static CStr },
-    /// A word and any bytes, or neither.
-    OptionalNamedText { word: &'static CStr, name: &'static CStr },
-    /// One of two options, or neither: a word, or a word and a number.
-    OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
 }
 
 /// Declares a command to the server. `Err` names what the server refused.
@@ -205,15 +98,6 @@ unsafe extern "C" fn call<C: Command>(
     // SAFETY: nothing was sent to the caller yet.
     unsafe { reply.send(raw_ctx) };
     OK
-}
-
-/// The server's own words for this mistake, with our own name for the command: not the caller's
-/// spelling of it.
-fn wrong_arity(name: &CStr) -> Reply {
-    let name = name.to_string_lossy();
-    let text = format!("ERR wrong number of arguments for '{name}' command");
-    CString::new(text)
-        .map_or(Reply::error(c"ERR wrong number of arguments"), |text| Reply::Error(text.into()))
 }
 
 /// Tells the server what `COMMAND DOCS` and `COMMAND INFO` say.

@@ -1,55 +1,15 @@
 //! Options: `CONFIG GET` and `CONFIG SET`, and `name value` pairs when the module is loaded.
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ffi::{c_char, c_int, c_longlong, c_void};
 
 use redis_module::raw;
 
 use super::api::{ERR, OK, required};
 use super::guard::{Entry, guard};
+use super::spec::{ConfigKind, ConfigSpec};
 use super::text::{Arg, Text};
 use crate::module::Module;
-use crate::server::{self, Server};
-
-/// An option.
-#[derive(Debug)]
-pub(crate) struct ConfigSpec {
-    /// Its name, without the module's.
-    pub(crate) name: &'static CStr,
-    pub(crate) kind: ConfigKind,
-    pub(crate) default: i64,
-    pub(crate) get: fn(&Server) -> i64,
-    pub(crate) set: fn(&mut Server, i64),
-}
-
-/// What values an option takes.
-#[derive(Debug)]
-pub(crate) enum ConfigKind {
-    /// A number from the first to the second.
-    Number(i64, i64),
-    /// `yes` (1) or `no` (0).
-    Switch,
-    /// One of these words; their positions are the values.
-    Word(&'static [&'static CStr]),
-}
-
-impl ConfigSpec {
-    /// Reads a value as `MODULE LOAD` gives it.
-    fn parse(&self, text: &[u8]) -> Option<i64> {
-        match self.kind {
-            ConfigKind::Number(least, most) => {
-                let number: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-                (least..=most).contains(&number).then_some(number)
-            }
-            ConfigKind::Switch => position(&[c"no", c"yes"], text),
-            ConfigKind::Word(words) => position(words, text),
-        }
-    }
-}
-
-fn position(words: &[&CStr], text: &[u8]) -> Option<i64> {
-    let at = words.iter().position(|word| word.to_bytes().eq_ignore_ascii_case(text))?;
-    i64::try_from(at).ok()
-}
+use crate::server;
 
 /// Declares all options of the host, with the values that were given to `MODULE LOAD`. `Err` says
 /// what was wrong.
@@ -90,19 +50,6 @@ pub(super) unsafe fn register(
     // SAFETY: by the contract of this function, after all options were declared.
     unsafe { load(ctx) };
     Ok(())
-}
-
-impl ConfigKind {
-    fn describe(&self) -> String {
-        match self {
-            Self::Number(least, most) => format!("a number from {least} to {most}"),
-            Self::Switch => "yes or no".into(),
-            Self::Word(words) => {
-                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-                format!("one of {}", words.join(", "))
-            }
-        }
-    }
 }
 
 /// # Safety

@@ -1,4 +1,4 @@
-//! Events that the server tells us of: what happened to keys, and to the server itself.
+//! How the server tells us of events.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -7,42 +7,9 @@ use redis_module::raw;
 use super::api::{OK, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
+use super::message::{KeyEvent, ServerEvent};
 use super::text::Arg;
 use crate::module::Module;
-
-/// Something happened to a key. Nothing may be written in answer to it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyEvent<'a> {
-    /// The database it is in.
-    pub(crate) db: i32,
-    /// Its name.
-    pub(crate) key: &'a [u8],
-    /// Whether its time had come, rather than somebody having changed it.
-    pub(crate) expired: bool,
-}
-
-/// Something happened to the server. Nothing may be written in answer to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerEvent {
-    /// It is a primary now.
-    BecamePrimary,
-    /// It is a replica now.
-    BecameReplica,
-    /// A replica came or went.
-    ReplicasChanged,
-    /// A database was emptied; all of them if `None`.
-    Flushed(Option<i32>),
-    /// Two databases changed places.
-    Swapped(i32, i32),
-    /// A data set was loaded.
-    Loaded,
-    /// The server's regular round, about ten times a second.
-    Cron,
-    /// The connection of the client with this number is being closed.
-    ClientClosed(u64),
-    /// A turn of the event loop begins: all that was answered in the one before is on its way.
-    TurnBegan,
-}
 
 /// # Safety
 ///

@@ -36,18 +36,17 @@ mod key;
 mod load;
 #[cfg(not(feature = "system-alloc"))]
 mod memory;
+mod message;
 #[cfg(feature = "planted")]
 mod overrun;
 mod parked;
 mod reply;
 mod scan;
+mod spec;
 mod text;
 mod timer;
 
-pub(crate) use command::{ArgSpec, Command, CommandSpec};
-pub(crate) use config::{ConfigKind, ConfigSpec};
 pub(crate) use ctx::{Ctx, not_replicated};
-pub(crate) use events::{KeyEvent, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use guard::{Entry, provoke_at};
 pub(crate) use guard::{caught_panics, log_line};
@@ -56,10 +55,11 @@ pub(crate) use key::{Key, KeyKind};
 pub(crate) use load::Registry;
 #[cfg(not(any(test, feature = "system-alloc")))]
 pub(crate) use memory::ServerMemory;
+pub(crate) use message::{KeyEvent, Reply, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};
-pub(crate) use reply::Reply;
 pub(crate) use scan::Cursor;
+pub(crate) use spec::{ArgSpec, Command, CommandSpec, ConfigKind, ConfigSpec};
 pub(crate) use text::{Arg, Text};
 pub(crate) use timer::Timer;

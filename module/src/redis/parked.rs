@@ -12,7 +12,7 @@ use redis_module::raw;
 use super::api::{OK, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
-use super::reply::Reply;
+use super::message::Reply;
 use crate::module::Module;
 use crate::server::Note;
 

@@ -1,46 +1,13 @@
-//! Replies as values: a command returns one, and one function sends it.
+//! How replies are sent.
 
-use std::borrow::Cow;
-use std::ffi::{CStr, c_long, c_longlong};
+use std::ffi::{c_long, c_longlong};
 
 use redis_module::raw::RedisModuleCtx;
 
 use super::api::required;
-
-/// What a command answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reply {
-    /// Nil: not held, not granted.
-    Nil,
-    /// A number.
-    Number(u64),
-    /// Two numbers: a token and how often the lock is held.
-    Pair(u64, u64),
-    /// Bytes.
-    Bytes(Vec<u8>),
-    /// Fixed text.
-    Word(&'static str),
-    /// A list.
-    List(Vec<Self>),
-    /// Names and values; a flat list in RESP2.
-    Map(Vec<(&'static str, Self)>),
-    /// Trouble: a code and a sentence.
-    Error(Cow<'static, CStr>),
-    /// None yet: the client is parked.
-    Later,
-}
+use super::message::Reply;
 
 impl Reply {
-    /// An error with fixed text.
-    pub(crate) const fn error(text: &'static CStr) -> Self {
-        Self::Error(Cow::Borrowed(text))
-    }
-
-    /// A value, or nil.
-    pub(crate) fn or_nil<T>(value: Option<T>, reply: impl FnOnce(T) -> Self) -> Self {
-        value.map_or(Self::Nil, reply)
-    }
-
     /// Sends it.
     ///
     /// # Safety

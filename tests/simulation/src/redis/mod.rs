@@ -4,18 +4,21 @@
 
 mod ctx;
 mod key;
+#[path = "../../../../module/src/redis/message.rs"]
+mod message;
 mod parked;
+#[path = "../../../../module/src/redis/spec.rs"]
+mod spec;
 
 pub(crate) use ctx::{Ctx, Host, Timer, here};
 pub(crate) use key::{Changed, Cursor, Entry, Key, KeyKind, Keyspace, Stored};
+pub(crate) use message::{KeyEvent, Reply, ServerEvent};
 pub(crate) use parked::{Answer, Handle, Parked};
+pub(crate) use spec::{ArgSpec, Command, CommandSpec, ConfigKind, ConfigSpec};
 
 use crate::module::Module;
-use crate::server::Server;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
@@ -53,81 +56,6 @@ impl Text {
     }
 }
 
-/// What a command answers.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) enum Reply {
-    Nil,
-    Number(u64),
-    Pair(u64, u64),
-    Bytes(Vec<u8>),
-    Word(&'static str),
-    List(Vec<Self>),
-    Map(Vec<(&'static str, Self)>),
-    Error(Cow<'static, CStr>),
-    Later,
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Nil => f.write_str("nil"),
-            Self::Number(number) => write!(f, "{number}"),
-            Self::Pair(one, other) => write!(f, "{one} {other}"),
-            Self::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
-            Self::Word(word) => f.write_str(word),
-            Self::List(all) => f.debug_list().entries(all).finish(),
-            Self::Map(all) => f.debug_list().entries(all).finish(),
-            Self::Error(error) => f.write_str(&error.to_string_lossy()),
-            Self::Later => f.write_str("later"),
-        }
-    }
-}
-
-impl Reply {
-    pub(crate) const fn error(text: &'static CStr) -> Self {
-        Self::Error(Cow::Borrowed(text))
-    }
-
-    pub(crate) fn or_nil<T>(value: Option<T>, reply: impl FnOnce(T) -> Self) -> Self {
-        value.map_or(Self::Nil, reply)
-    }
-}
-
-pub(crate) trait Command: 'static {
-    const SPEC: CommandSpec;
-
-    fn run(ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Reply;
-}
-
-#[derive(Debug)]
-pub(crate) struct CommandSpec {
-    pub(crate) name: &'static CStr,
-    pub(crate) flags: &'static CStr,
-    pub(crate) summary: &'static CStr,
-    pub(crate) complexity: &'static CStr,
-    pub(crate) args: &'static [ArgSpec],
-}
-
-impl CommandSpec {
-    pub(crate) const fn writes(&self) -> bool {
-        matches!(self.flags.to_bytes(), [b'w', ..])
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum ArgSpec {
-    Key,
-    Text(&'static CStr),
-    OptionalText(&'static CStr),
-    Number(&'static CStr),
-    NumberOrWord { name: &'static CStr, word: &'static CStr },
-    OptionalWord { word: &'static CStr, name: &'static CStr },
-    OptionalNumber { word: &'static CStr, name: &'static CStr },
-    NamedText { word: &'static CStr, name: &'static CStr },
-    OptionalNamedText { word: &'static CStr, name: &'static CStr },
-    OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
-}
-
 type Run = fn(&Ctx<'_>, &[Arg<'_>]) -> Reply;
 
 /// The commands that the module has declared.
@@ -138,11 +66,11 @@ impl Registry<'_> {
     pub(crate) fn add<C: Command>(&mut self) {
         let name = C::SPEC.name.to_string_lossy().to_uppercase();
         self.0.insert(name, |ctx, args| {
-            let must_be = |arg: &&ArgSpec| {
-                matches!(arg, ArgSpec::Key | ArgSpec::Text(_) | ArgSpec::Number(_))
-            };
-            if args.len() < C::SPEC.args.iter().filter(must_be).count() {
-                return Reply::error(c"ERR wrong number of arguments");
+            let (least, more) = C::SPEC.words();
+            // With the name.
+            let count = args.len() + 1;
+            if count < least || (count > least && !more) {
+                return spec::wrong_arity(C::SPEC.name);
             }
             C::run(ctx, args)
         });
@@ -162,42 +90,6 @@ pub(crate) fn call(ctx: &Ctx<'_>, words: &[Vec<u8>]) -> Reply {
     });
     let args: Vec<_> = words[1..].iter().map(|word| Arg(word)).collect();
     COMMANDS[&*String::from_utf8_lossy(&words[0])](ctx, &args)
-}
-
-#[derive(Debug)]
-pub(crate) struct ConfigSpec {
-    pub(crate) name: &'static CStr,
-    pub(crate) kind: ConfigKind,
-    pub(crate) default: i64,
-    pub(crate) get: fn(&Server) -> i64,
-    pub(crate) set: fn(&mut Server, i64),
-}
-
-#[derive(Debug)]
-pub(crate) enum ConfigKind {
-    Number(i64, i64),
-    Switch,
-    Word(&'static [&'static CStr]),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyEvent<'a> {
-    pub(crate) db: i32,
-    pub(crate) key: &'a [u8],
-    pub(crate) expired: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerEvent {
-    BecamePrimary,
-    BecameReplica,
-    ReplicasChanged,
-    Flushed(Option<i32>),
-    Swapped(i32, i32),
-    Loaded,
-    Cron,
-    ClientClosed(u64),
-    TurnBegan,
 }
 
 #[derive(Debug)]
