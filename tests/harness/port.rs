@@ -20,10 +20,10 @@ const BUS: u16 = 10_000;
 /// been given before in the last thousands of calls.
 pub fn free() -> u16 {
     static NEXT: OnceLock<AtomicU16> = OnceLock::new();
-    // Processes that run at the same time begin in different places.
-    let next = NEXT.get_or_init(|| {
-        AtomicU16::new((std::process::id() % u32::from(COUNT)).try_into().unwrap_or(0))
-    });
+    // Processes that run at the same time begin far from each other: the port of a server that is killed is free
+    // until it is started again.
+    let begin = || u64::from(std::process::id()).wrapping_mul(4_241) % u64::from(COUNT);
+    let next = NEXT.get_or_init(|| AtomicU16::new(begin().try_into().unwrap_or(0)));
     for _ in 0..COUNT {
         let port = FIRST + next.fetch_add(1, Ordering::Relaxed) % COUNT;
         if is_free(port) && is_free(port + BUS) {

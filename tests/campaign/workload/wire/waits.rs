@@ -103,7 +103,7 @@ impl<'a> Worker<'a> {
         Waiting { call, beside, how }
     }
 
-    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed.
+    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed, or the session gone.
     pub(super) fn finish(
         &mut self,
         waiting: Waiting<'a>,
@@ -118,7 +118,12 @@ impl<'a> Worker<'a> {
             How::Queued(place) => place,
         };
         // One that never ends stays open, and the checker finds it.
-        let Some((outcome, at)) = place.ends() else { return Ending::Unknown };
+        let (outcome, at) = match place.ends() {
+            None => return Ending::Unknown,
+            // A grant that nobody was told of may be another's by now, who waits for the same owner.
+            Some((Outcome::Failed, _)) if lost == Outcome::Unknown => (lost, None),
+            Some(arrival) => arrival,
+        };
         let ending = client.ended(call, outcome);
         if let Some(at) = at {
             client.scene.recorder.ended(call, outcome, at);

@@ -167,6 +167,7 @@ impl Node {
                 let text = format!("{request:?} is held {holds} times");
                 sim.judge.borrow_mut().fail(Rule::Holds, text);
             }
+            self.ledger.relied_on(place, now);
             if let Some(session) = session.filter(|_| request.name() == b"LOCK.ACQUIRE") {
                 self.ledger.bind(place, session, *token);
                 sim.judge.borrow_mut().counts.bound += 1;
@@ -185,6 +186,7 @@ impl Node {
             }
             (b"LOCK.RENEW", Reply::Number(_)) => {
                 sim.judge.borrow_mut().counts.renewed += 1;
+                place.iter().for_each(|place| self.ledger.relied_on(*place, now));
                 let again = place.is_some_and(|place| !self.renewed.insert(place));
                 self.lines.entry(conn).or_default().renews_again = again;
             }

@@ -239,6 +239,14 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
+    /// An owner has used what it has: if its session is over, the lease counts from here on.
+    pub(super) fn relied_on(&mut self, place: Place, now: Now) {
+        let over = |it: &Bond| self.sessions.get(&it.session).is_none_or(|it| it.is_over(now));
+        if self.bonds.get(&place).is_some_and(over) {
+            self.bonds.remove(&place);
+        }
+    }
+
     pub(super) fn was_bound(&self, owner: Owner, token: u64) -> bool {
         self.bound.contains(&(owner, token))
     }
