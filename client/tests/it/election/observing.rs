@@ -33,11 +33,18 @@ async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
     observer.leader().unwrap()
 }
 
+/// Waits until the server tells that many clients what becomes of `k`.
+fn observed_by(stage: &mut Stage, clients: i64) {
+    wait::until_is("observers", SOON, clients, || {
+        stage.control.run("LOCK.INFO k").field("observers").integer()
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
     let mut stage = Stage::set().await;
-    let other = stage.other().await;
-    let mut observers = [observer(&stage.client).await, observer(&other).await];
+    let others = [stage.other().await, stage.other().await];
+    let mut observers = [observer(&others[0]).await, observer(&others[1]).await];
     assert!(observers.iter().all(|o| o.leader().is_none() && o.departure().is_none()));
     let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
@@ -56,6 +63,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
             let seen = sees_value(observer, "a").await;
             assert_eq!((seen.term, &*seen.owner), (leader.term(), leader.owner().as_bytes()));
         }
+        observed_by(&mut stage, 3);
         let _done = match how {
             "LOCK.RELEASE" => stage.control.call(cmd![how, "k", leader.owner()]),
             "FLUSHALL" => stage.control.call(cmd![how]),
@@ -68,6 +76,9 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
         // The holder is told, too.
         assert_eq!(soon(leader.lost()).await, loss, "{how}");
         assert!(!election.is_leader());
+        drop(leader);
+        // One that had seen how the last term ended would renew the next one at once, to find out.
+        observed_by(&mut stage, 2);
     }
 }
 
@@ -138,7 +149,7 @@ async fn however_many_observe_the_server_tells_a_client_once() {
         observers.push(observer(&stage.client).await);
     }
     assert_eq!(calls(&mut stage.control, "lock.observe"), 1);
-    assert_eq!(stage.control.run("LOCK.INFO k").field("observers").integer(), 1);
+    observed_by(&mut stage, 1);
     let leader = campaign(&candidate(&stage, "a")).await;
     for observer in &mut observers {
         sees_value(observer, "a").await;
