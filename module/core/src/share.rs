@@ -49,6 +49,7 @@ impl<P> Table<P> {
         count(&mut self.counters.granted);
         count(&mut self.counters.granted_shared);
         self.unbind(at.key, request.owner);
+        self.leave_place_aside(at.key, request.owner);
         let share = Share { holds: 1, until: at.now.unix().plus(request.lease) };
         let change = shares_on(sharing, share, given);
         Ok((AcquireReply::Granted { token, holds: 1 }, change))
@@ -220,6 +221,7 @@ impl<P> Table<P> {
         let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
         count(&mut self.counters.granted);
         self.unbind(at.key, request.owner);
+        self.leave_place_aside(at.key, request.owner);
         let change = if request.want == Want::Shared {
             self.share_alone(at, token, request.lease)
         } else {

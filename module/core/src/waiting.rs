@@ -82,6 +82,17 @@ impl<P> Table<P> {
         place.is_some_and(|id| !self.queues.is_in_line(id))
     }
 
+    /// An owner that has the lock waits for it no more: its place aside goes, and its session hears that.
+    pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
+        if self.sessions.waits == 0 || !self.has_place_aside(key, owner) {
+            return;
+        }
+        let place = self.queues.find(key).and_then(|queue| self.queues.place(queue, owner));
+        if let Some(leaver) = place.and_then(|id| self.take_out(id)) {
+            drop(self.tell(leaver, Ending::Replaced));
+        }
+    }
+
     /// Says whether somebody may wait for an owner. What is kept for readers takes room, too.
     pub(crate) fn room_for<R>(
         &self,

@@ -99,10 +99,7 @@ impl Node {
         {
             judge.fail(Rule::Order, format!("{place:?} before {before:?}"));
         }
-        // Who is away stays in line, even if it has asked for the lock through another connection.
-        if !super::waits(&self.module, place) {
-            self.ledger.leaves(place);
-        }
+        self.ledger.leaves(place);
     }
 
     /// Somebody loses a lock that it did not give back: only what is bound to a session, or was not heard

@@ -15,6 +15,10 @@ impl World {
             Op::Wait { key, owner, through, timeout } => {
                 self.wait_by(key, owner, through, timeout)?;
             }
+            Op::Acquire { key, owner } => {
+                let expected = self.model.acquire(key, owner);
+                prop_assert_eq!(self.acquire(key, OWNERS[owner])?, expected);
+            }
             Op::Cancel { key, owner } => {
                 let place = self.model.queues[key].iter().position(|wait| wait.owner == owner);
                 if let Some(place) = place {

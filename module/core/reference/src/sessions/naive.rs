@@ -124,8 +124,7 @@ impl Naive {
             }
             return false;
         }
-        let in_line = self.queues[key].iter().any(|wait| !self.is_away(wait.whom));
-        if self.holders[key].is_none() && !in_line {
+        if self.holders[key].is_none() && !self.is_in_line(key) {
             self.holders[key] = Some(wait.owner);
             return true;
         }
@@ -134,6 +133,27 @@ impl Naive {
         }
         self.queues[key].push(wait);
         false
+    }
+
+    /// Says whether it is granted. An owner that has the lock does not wait for it any more.
+    pub fn acquire(&mut self, key: usize, owner: usize) -> bool {
+        if self.holders[key] == Some(owner) {
+            self.used(key, owner);
+            return true;
+        }
+        if self.holders[key].is_some() || self.is_in_line(key) {
+            return false;
+        }
+        self.holders[key] = Some(owner);
+        if let Some(place) = self.queues[key].iter().position(|wait| wait.owner == owner) {
+            self.leave(key, place, What::Replaced);
+        }
+        true
+    }
+
+    /// Whether a wait that is not passed over is in line.
+    fn is_in_line(&self, key: usize) -> bool {
+        self.queues[key].iter().any(|wait| !self.is_away(wait.whom))
     }
 
     pub fn leave(&mut self, key: usize, place: usize, what: What) {

@@ -25,6 +25,11 @@ pub enum Op {
         through: Option<usize>,
         timeout: Option<u64>,
     },
+    /// Takes the lock if it can be had at once.
+    Acquire {
+        key: usize,
+        owner: usize,
+    },
     Cancel {
         key: usize,
         owner: usize,
@@ -66,7 +71,7 @@ pub enum Op {
 }
 
 pub fn op(bytes: &mut Bytes<'_>) -> Op {
-    let kind = bytes.below(63);
+    let kind = bytes.below(66);
     let (key, owner) = (bytes.below(KEYS), bytes.below(OWNERS.len()));
     let (session, user) = (bytes.below(SESSIONS), bytes.pick(&[0, 0, 0, 1]));
     let connection = bytes.number(0, CONNECTIONS);
@@ -88,7 +93,8 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         45..=49 => Op::Turn,
         50..=52 => Op::Hangup { connection, lost: bytes.flag() },
         53 => Op::Close { session, user },
-        54..=58 => Op::Pass(bytes.number(1, 29)),
+        54..=56 => Op::Acquire { key, owner },
+        57..=61 => Op::Pass(bytes.number(1, 29)),
         _ => Op::Timer,
     }
 }

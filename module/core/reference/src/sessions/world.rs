@@ -1,8 +1,9 @@
 //! A table with sessions, the model beside it, and the comparison of both.
 
 use kvlock_core::{
-    Acquire, Change, Ending, GrantId, Join, KeyRef, Limits, Millis, Observed, Outcome, Reading,
-    SessionId, SessionName, Situation, Table, Untold, Via, WaitReply, WaiterId, Want,
+    Acquire, AcquireReply, Change, Ending, GrantId, Join, KeyRef, Limits, Millis, Observed,
+    Outcome, Reading, SessionId, SessionName, Situation, Table, Untold, Via, WaitReply, WaiterId,
+    Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -75,6 +76,14 @@ impl World {
         ask(&mut self.table, &at)
     }
 
+    /// Says whether it is granted.
+    pub fn acquire(&mut self, key: usize, owner: &'static str) -> Result<bool, TestCaseError> {
+        let (reply, change) =
+            self.with(key, owner, |table, at| table.acquire(at, &request_of(owner)));
+        self.apply(key, owner, change)?;
+        Ok(matches!(reply, AcquireReply::Granted { .. }))
+    }
+
     /// Says whether it is answered at once.
     pub fn wait(
         &mut self,
@@ -84,8 +93,8 @@ impl World {
         timeout: Option<u64>,
         client: u64,
     ) -> Result<bool, TestCaseError> {
-        let want = Want::Exclusive;
-        let request = Acquire { owner: owner.as_bytes(), want, lease: LEASE, holds: Some(1) };
+        let request = request_of(owner);
+        let want = request.want;
         let (reply, change) = self.with(key, owner, |table, at| table.wait(at, &request, through));
         match reply {
             WaitReply::Now(_) => {
@@ -212,6 +221,12 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// To hold a lock alone, once.
+fn request_of(owner: &str) -> Acquire<'_> {
+    let (owner, want) = (owner.as_bytes(), Want::Exclusive);
+    Acquire { owner, want, lease: LEASE, holds: Some(1) }
 }
 
 pub fn name(number: usize) -> SessionName {
