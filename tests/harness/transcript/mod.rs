@@ -19,6 +19,7 @@
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`; at the end both have the same data. And when a wait is granted, the key says the same |
 //! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ |
 //! | `!> cluster` | three nodes: that of slot 0, and another, whose clients are called `away…` |
+//! | `!> redisson` | there is Redisson, whose threads are the clients that are called `thread…`: see `tests/redisson/Driver.java` |
 //! | `!> caller` | there is another module, which calls commands: see `caller.c` |
 //! | `!> clock -1000` | the servers' clock is that many milliseconds ahead of the machine's |
 //! | `!> logged text` | the server has logged that |
@@ -56,7 +57,7 @@
 //!
 //! In it `{t}` is a whole number that gets the name `t`, or that it must have when it has one; `{u > t}` is compared
 //! too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` one between, `{...}` anything,
-//! `{hex s}` the name of a session or a node and `{hex8 s}` its first digits, `{id a}` the server's number for client
+//! `{hex s}` the name of a session, a node or a thread of Redisson's and `{hex8 s}` its first digits, `{id a}` the server's number for client
 //! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
 //! `{away}`, the servers' ports, and `{module}` and `{planted}`, the files of the module and of the build that can be told
 //! to panic; `{1000 x}` is a word of so many letters.
@@ -98,8 +99,11 @@ fn run(transcript: &Transcript, kind: &Kind, protocol: u8) {
     let clock = transcript.has("clock").then(Clock::new);
     let plain = clock.iter().fold(Server::options().kind(kind), Options::clock);
     let options = options(transcript, &plain);
+    let redisson = transcript.has("redisson").then(redisson);
     let play = |servers: &[(&str, &Server)]| {
-        let played = play::play_on(servers, clock.as_ref(), transcript, protocol);
+        let threads = redisson.iter().map(|redisson| ("thread", redisson));
+        let servers: Vec<(&str, &Server)> = servers.iter().copied().chain(threads).collect();
+        let played = play::play_on(&servers, clock.as_ref(), transcript, protocol);
         played.unwrap_or_else(|mismatch| panic!("{kind}: {mismatch}"));
         servers.iter().for_each(|(_, server)| check_the_end(transcript, server));
     };
@@ -128,6 +132,12 @@ fn run(transcript: &Transcript, kind: &Kind, protocol: u8) {
     } else {
         play(&[("", &server)]);
     }
+}
+
+/// Redisson, as a server each of whose clients is a thread of it: `scripts/test redisson` says where that is.
+pub fn redisson() -> Server {
+    let folder = std::env::var("KVLOCK_REDISSON").expect("scripts/test redisson brings it");
+    Server::options().kind(&Kind::named(&folder)).without_module().start()
 }
 
 /// A server with the module and the configuration that the transcript asks for.

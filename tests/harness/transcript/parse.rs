@@ -227,7 +227,7 @@ impl Transcript {
                 let (name, value) = pair(text, " = ")?;
                 self.lets.push((name, value));
             }
-            "replica" | "twin" | "twins" | "cluster" | "planted" | "caller" => {
+            "replica" | "twin" | "twins" | "cluster" | "planted" | "caller" | "redisson" => {
                 self.with.insert(word.to_owned());
             }
             "finally" => self.finally.push((number, text.to_owned())),

@@ -6,7 +6,7 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 
 /// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session
-/// or a node of a cluster is called.
+/// a node of a cluster or a thread of Redisson's is called.
 pub(super) type Names = HashMap<String, String>;
 
 /// Behind a grant that is over by the time its reply is read.
@@ -47,9 +47,11 @@ fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
             Some(("hex8", name)) => {
                 names.get(&format!("hex {name}")).map_or("$.", |it| &it[..8]).to_owned()
             }
-            _ => {
+            of => {
                 insides.push(inside);
-                "(-?[0-9a-f]+)".to_owned()
+                // A thread of Redisson's is the name of its client, in groups of digits, and a number.
+                let name = of.is_some_and(|(word, _)| word == "hex");
+                if name { "([0-9a-f:-]+)" } else { "(-?[0-9a-f]+)" }.to_owned()
             }
         };
         rest = after;
@@ -155,6 +157,7 @@ mod tests {
         assert!(fits("\"{hex s}\"", &format!("\"{digits}\"")));
         assert!(!fits("\"{hex s}\"", &format!("\"{}\"", "0".repeat(32))));
         assert!(!fits("\"{hex t}\"", "\"ffff\""));
+        assert!(fits("\"{hex r}\"", "\"285475da-9152-4c83-822a-67ee2f116a79:52\""));
         assert!(fits("\"{hex8 s}\"", "\"ffffffff\"") && !fits("\"{hex8 s}\"", "\"fffffff0\""));
         assert_eq!(fill_in("SESSION.CLOSE {hex s}", names), format!("SESSION.CLOSE {digits}"));
     }

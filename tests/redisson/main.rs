@@ -1,0 +1,199 @@
+//! Real Redisson beside kvlock: what docs/migrating-from-redisson.md says is so. `scripts/test redisson` brings it, and
+//! runs this.
+
+#![allow(missing_docs, clippy::print_stdout, reason = "these are tests, and tell what they saw")]
+
+use harness::kind::workspace;
+use harness::transcript::{redisson, run_file};
+use harness::{Connection, Kind, Server, cmd, observe, wait};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn told(name: &str) {
+    run_file(&workspace().join("tests/redisson").join(name), &Kind::chosen());
+}
+
+#[test]
+fn they_exclude_each_other() {
+    told("exclusion.txt");
+}
+
+#[test]
+fn redissons_waiters_hear_of_a_free_lock() {
+    told("waking.txt");
+}
+
+#[test]
+fn what_must_not_be_mixed() {
+    told("mixing.txt");
+}
+
+#[test]
+fn replicas_and_clusters() {
+    told("topologies.txt");
+}
+
+/// How many threads of Redisson's want one lock.
+const THREADS: usize = 20;
+
+/// For how long they contend.
+const LENGTH: Duration = Duration::from_secs(20);
+
+/// One that comes last may wait for all the time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Somebody who wants the lock again and again, on a connection of its own.
+struct Contender {
+    connection: Connection,
+    lock: Vec<Vec<u8>>,
+    unlock: Vec<Vec<u8>>,
+}
+
+impl Contender {
+    /// A thread of the client of Redisson's with that number.
+    fn of_redisson(redisson: &Server, server: &Server, client: usize) -> Self {
+        let mut connection = redisson.connect();
+        let server = format!("address: \"{}\", clientName: \"{client}\"", server.url());
+        let connected =
+            connection.call(cmd!["connect", format!("{{singleServerConfig: {{{server}}}}}")]);
+        assert!(!connected.is_error(), "{connected}");
+        let lock = cmd!["getLock", "k", ".", "lock", 10, "SECONDS"];
+        Self { connection, lock, unlock: cmd!["getLock", "k", ".", "unlock"] }
+    }
+
+    fn of_kvlock(server: &Server, number: usize) -> Self {
+        let owner = format!("owner{number}");
+        let lock = cmd!["LOCK.WAIT", "k", owner, 10_000, 0];
+        Self { connection: server.connect(), lock, unlock: cmd!["LOCK.RELEASE", "k", owner] }
+    }
+
+    fn lock(&mut self) {
+        self.connection.send(&self.lock);
+        let answer = self.connection.receive(PATIENCE).expect("it is granted in the end");
+        assert!(!answer.is_error() && !answer.is_nil(), "{answer}");
+    }
+
+    fn unlock(&mut self) {
+        let answer = self.connection.call(&self.unlock);
+        assert!(!answer.is_error() && !answer.is_nil(), "{answer}");
+    }
+}
+
+/// What the lock guards.
+#[derive(Default)]
+struct Guarded {
+    holders: AtomicUsize,
+    overlaps: AtomicUsize,
+    /// How often it was held, if no two hold it at once.
+    count: AtomicU64,
+}
+
+impl Guarded {
+    /// How often that one had the lock in that time, and for how long it waited at most.
+    fn contend(&self, mut contender: Contender) -> (u64, Duration) {
+        let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+        for grants in 0.. {
+            let asked = Instant::now();
+            contender.lock();
+            longest = longest.max(asked.elapsed());
+            let over = begun.elapsed() > LENGTH;
+            if !over {
+                self.hold();
+            }
+            contender.unlock();
+            if over {
+                return (grants, longest);
+            }
+        }
+        unreachable!("it is over at some time");
+    }
+
+    fn hold(&self) {
+        let others = self.holders.fetch_add(1, Ordering::SeqCst);
+        self.overlaps.fetch_add(others.min(1), Ordering::SeqCst);
+        let before = self.count.load(Ordering::SeqCst);
+        wait::pass(Duration::from_millis(1));
+        self.count.store(before + 1, Ordering::SeqCst);
+        self.holders.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Overlaps and Redisson's turns are judged, the rest is told.
+#[test]
+fn many_at_one_lock() {
+    let redisson = redisson();
+    for kvlock in [2, 20] {
+        // A message wakes a thread of each client of Redisson's: of several, only one finds the lock free.
+        for (clients, turn_ms) in [(1, 0), (1, 250), (2, 250)] {
+            let (server, guarded) = (Server::start(), Guarded::default());
+            server.connect().call(cmd!["CONFIG", "SET", "kvlock.redisson-turn-ms", turn_ms]);
+            let thread = |number| Contender::of_redisson(&redisson, &server, number % clients);
+            let all: Vec<Contender> = (0..THREADS)
+                .map(thread)
+                .chain((0..kvlock).map(|number| Contender::of_kvlock(&server, number)))
+                .collect();
+            let shares: Vec<(u64, Duration)> = thread::scope(|scope| {
+                let contend = |one| scope.spawn(|| guarded.contend(one));
+                let contending: Vec<_> = all.into_iter().map(contend).collect();
+                contending.into_iter().map(|one| one.join().expect("it goes on")).collect()
+            });
+            let sum = |shares: &[(u64, Duration)]| shares.iter().map(|share| share.0).sum::<u64>();
+            let longest = |shares: &[(u64, Duration)]| shares.iter().map(|share| share.1).max();
+            let (theirs, ours) = shares.split_at(THREADS);
+            let (grants, least) = (sum(theirs), theirs.iter().map(|share| share.0).min());
+            println!(
+                "{kvlock} clients of LOCK.WAIT, {clients} of Redisson's with {THREADS} threads, turn {turn_ms} ms: \
+                 {grants} grants of Redisson's, least of a thread {least:?}, its longest wait {:?}; {} of \
+                 kvlock's, its longest wait {:?}",
+                longest(theirs),
+                sum(ours),
+                longest(ours),
+            );
+            assert_eq!(guarded.overlaps.into_inner(), 0);
+            assert_eq!(guarded.count.into_inner(), sum(&shares));
+            // Half a grant a turn at least.
+            assert!(u128::from(grants * turn_ms * 2) >= LENGTH.as_millis() || turn_ms == 0);
+        }
+    }
+}
+
+/// `unlock()` deletes the key, and the line is served right after: a `tryLock()` may come in between.
+#[test]
+fn a_waiter_of_ours_normally_comes_before_a_try_lock() {
+    const TIMES: usize = 200;
+    let (redisson, server) = (redisson(), Server::start());
+    let thread = || Contender::of_redisson(&redisson, &server, 0);
+    let (mut holder, mut thief, mut waiter) =
+        (thread(), thread(), Contender::of_kvlock(&server, 0));
+    let (over, stolen) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let overtaken = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                let taken = thief.connection.call(cmd!["getLock", "k", ".", "tryLock"]);
+                if taken.text() == "true" {
+                    stolen.fetch_add(1, Ordering::SeqCst);
+                    thief.unlock();
+                }
+            }
+        });
+        let mut control = server.connect();
+        let overtaken = (0..TIMES).filter(|_| {
+            holder.lock();
+            waiter.connection.send(&waiter.lock);
+            observe::wait_for_waiters(&mut control, "k", 1);
+            let before = stolen.load(Ordering::SeqCst);
+            holder.unlock();
+            let granted = waiter.connection.receive(PATIENCE).expect("it is granted in its turn");
+            let overtaken = stolen.load(Ordering::SeqCst) > before;
+            assert!(!granted.is_error() && !granted.is_nil(), "{granted}");
+            waiter.unlock();
+            overtaken
+        });
+        let overtaken = overtaken.count();
+        over.store(true, Ordering::SeqCst);
+        overtaken
+    });
+    println!("overtaken by tryLock() in {overtaken} of {TIMES}");
+    assert!(overtaken < TIMES / 2);
+}
