@@ -40,15 +40,3 @@ pub(crate) fn token(reply: &Value) -> i64 {
     assert!(holds.integer() >= 1, "not a grant: {reply}");
     token.integer()
 }
-
-/// An error as one line.
-pub(crate) fn error(reply: &Value) -> String {
-    assert!(reply.is_error(), "not an error: {reply}");
-    reply.to_string().trim_start_matches("(error) ").to_owned()
-}
-
-/// All that a command could have changed about a key.
-pub(crate) fn state(connection: &mut Connection, key: impl AsRef<[u8]>) -> (Value, Value) {
-    let key = key.as_ref();
-    (connection.call(cmd!["DUMP", key]), connection.call(cmd!["PEXPIRETIME", key]))
-}

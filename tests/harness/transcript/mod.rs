@@ -30,7 +30,7 @@
 //! | `!> stop replica`, `!> continue replica` | that server stands still, until it goes on |
 //! | `!> line k alice bob` | client `a` gets the lock `k` for alice, with the token `{k1}`, and `b` waits for it for bob: clients are called by the first letter of owners |
 //! | `!> served k bob carol` | bob has it, with the token `{k2}`, and nobody else; it is released, and carol has it, and so on |
-//! | `!> let X = text` | `$X` in the lines below stands for that |
+//! | `!> let X = text` | `$X` in the lines below stands for that, which may have such names in it, too |
 //! | `!> for X in a \| b` | `$X` in the lines up to `!> end` stands for one after the other; `1..9` are numbers |
 //! | `!> for X ; Y` | the same for several names; each turn is a line `!> \| a ; b` |
 //! | `!> story a long wait` | `!> a long wait` stands for the lines up to `!> end` |
@@ -60,7 +60,7 @@
 //! `{hex s}` the name of a session, a node or a thread of Redisson's and `{hex8 s}` its first digits, `{id a}` the server's number for client
 //! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
 //! `{away}`, the servers' ports, and `{module}` and `{planted}`, the files of the module and of the build that can be told
-//! to panic; `{1000 x}` is a word of so many letters.
+//! to panic; `{1000 x}` is a word of so many letters, and `{1000 words}` are so many words.
 //!
 //! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
 

@@ -2,6 +2,7 @@
 
 use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 /// A parsed file, or one scene of it.
 #[derive(Clone, Debug, Default)]
@@ -94,7 +95,7 @@ impl Transcript {
         let mut rest = numbers;
         while let [number, others @ ..] = rest {
             let at = |why: String| format!("{}:{}: {why}", self.name, number + 1);
-            let line = put_in(&put_in(&self.lines[*number], row), &self.lets);
+            let line = self.put_in(&self.lines[*number], row);
             rest = others;
             let block =
                 ["!> for ", "!> story "].into_iter().find_map(|word| line.strip_prefix(word));
@@ -113,6 +114,11 @@ impl Transcript {
             }
         }
         Ok(())
+    }
+
+    /// A line with what names stand for in all lines, or in a turn of a loop.
+    fn put_in(&self, line: &str, row: &Row) -> String {
+        put_in(line, &[&self.lets[..], row].concat())
     }
 
     /// How many lines there are before the end of a block.
@@ -138,7 +144,7 @@ impl Transcript {
         let rows = rows.filter_map(|line| line.strip_prefix("!> | "));
         let (names, values) = match head.split_once(" in ") {
             Some((name, values)) => (name, each(values)),
-            None => (head, rows.map(str::to_owned).collect()),
+            None => (head, rows.map(|it| self.put_in(it, row)).collect()),
         };
         let names: Vec<&str> = names.split(" ; ").collect();
         let served = self.served.clone();
@@ -277,14 +283,18 @@ impl Transcript {
     }
 }
 
-/// A line with what `$NAME` stands for; the last of a name counts.
-fn put_in(line: &str, row: &Row) -> String {
-    let names = Regex::new(r"\$([A-Z_]+)").expect("it is one");
+/// A line with what `$NAME` stands for, and what that stands for; the last of a name counts.
+fn put_in(line: &str, known: &Row) -> String {
+    static NAMES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\$([A-Z_]+)").expect("it is one"));
     let value = |name: &Captures<'_>| {
-        let known = row.iter().rev().find(|(known, _)| *known == name[1]);
-        known.map_or(&name[0], |(_, value)| value).to_owned()
+        let value = known.iter().rev().find(|(known, _)| *known == name[1]);
+        value.map_or(&name[0], |(_, value)| value).to_owned()
     };
-    names.replace_all(line, value).into_owned()
+    match NAMES.replace_all(line, value) {
+        done if done == line => done.into_owned(),
+        more => put_in(&more, known),
+    }
 }
 
 /// The values of a loop: `a | b`, or `1..9` for all these numbers.

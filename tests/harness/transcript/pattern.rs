@@ -4,6 +4,7 @@ use super::stage::Seen;
 use crate::module_file;
 use regex::{Captures, Regex};
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session
 /// a node of a cluster or a thread of Redisson's is called.
@@ -34,6 +35,9 @@ pub(super) fn in_one_line(expected: &[String]) -> String {
 
 /// Whether a text is the expected one; names that it binds are kept only if all of it is.
 fn matches(expected: &str, seen: &str, names: &mut Names) -> bool {
+    if !expected.contains('{') {
+        return expected == seen;
+    }
     let mut pattern = String::from("(?s)^");
     let mut insides = Vec::new();
     let mut rest = expected;
@@ -119,16 +123,18 @@ fn accepts(inside: &str, text: &str, names: &mut Names) -> bool {
 
 /// A command with the known names put in; other braces stay as they are.
 pub(super) fn fill_in(command: &str, names: &Names) -> String {
-    let braces = Regex::new(r"\{([^{}]*)\}").expect("it is one");
+    static BRACES: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\{([^{}]*)\}").expect("it is one"));
     let known = |braces: &Captures<'_>| match &braces[1] {
         "module" => module_file::path().display().to_string(),
         "planted" => module_file::planted_path().display().to_string(),
-        name => match name.strip_suffix(" x").and_then(|count| count.parse().ok()) {
-            Some(count) => "x".repeat(count),
-            None => names.get(name).cloned().unwrap_or_else(|| braces[0].to_owned()),
+        name => match name.split_once(' ').map(|(count, of)| (count.parse(), of)) {
+            Some((Ok(count), "x")) => "x".repeat(count),
+            Some((Ok(count), "words")) => "x ".repeat(count),
+            _ => names.get(name).cloned().unwrap_or_else(|| braces[0].to_owned()),
         },
     };
-    braces.replace_all(command, known).into_owned()
+    BRACES.replace_all(command, known).into_owned()
 }
 
 #[cfg(test)]
@@ -177,6 +183,6 @@ mod tests {
         let names = &mut Names::new();
         assert!(!matches("[{t}, {t}]", "[5, 6]", names) && names.is_empty());
         names.insert("t".to_owned(), "5".to_owned());
-        assert_eq!(fill_in("GET {t} ch:{k} {3 x}", names), "GET 5 ch:{k} xxx");
+        assert_eq!(fill_in("GET {t} ch:{k} {3 x} {2 words}", names), "GET 5 ch:{k} xxx x x ");
     }
 }

@@ -3,7 +3,7 @@
 
 use harness::kind::workspace;
 use harness::transcript::{Transcript, play, server_for};
-use harness::{Server, Value, docs};
+use harness::{Server, Value, cmd, docs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -135,10 +135,40 @@ fn every_command_has_a_page_with_its_syntax() {
     let all = read(&workspace().join("docs/commands.md"));
     for command in &commands {
         let name = &command.name;
+        // A server refuses as many arguments as there cannot be.
+        let required = command.arguments.iter().filter(|it| !it.optional);
+        let words = 1 + required.map(|it| 1 + i64::from(it.token.is_some())).sum::<i64>();
+        let fixed = command.arguments.iter().all(|it| !it.optional);
+        let arity = client.call(cmd!["COMMAND", "INFO", name])[0][1].integer();
+        assert_eq!(arity, if fixed { words } else { -words }, "{command}");
         let page = read(&folder.join(format!("{name}.md")));
         let shown = page.split("```text\n").nth(1).and_then(|block| block.lines().next());
         assert_eq!(shown, Some(command.to_string().as_str()), "{name}.md");
         assert!(all.contains(&format!("](commands/{name}.md)")), "docs/commands.md: {name}");
+    }
+}
+
+/// The conversation has a row for each number of each command, one for each name, and one with all words of options.
+#[test]
+fn every_argument_is_tried_with_what_is_wrong() {
+    let tried = read(&workspace().join("tests/transcripts/arguments.txt"));
+    for command in docs::ours(&mut Server::start().connect()) {
+        let row = format!("!> | {} ", command.name.to_uppercase());
+        let rows: Vec<_> = tried.lines().filter_map(|line| line.strip_prefix(&row)).collect();
+        let several = command.arguments.iter().flat_map(|it| &it.parts);
+        let arguments: Vec<_> = command.arguments.iter().chain(several).collect();
+        let numbers = arguments.iter().filter(|it| it.kind == "integer").count();
+        assert_eq!(rows.iter().filter(|row| row.contains("$N")).count(), numbers, "{command}");
+        let is_name = |name: &str| ["owner", "waiter", "participant"].contains(&name);
+        for name in arguments.iter().map(|it| &*it.name).filter(|name| is_name(name)) {
+            let named = |row: &&str| row.contains("$OWNER") && row.ends_with(name);
+            assert!(rows.iter().any(named), "{command}: {name}");
+        }
+        let optional = command.arguments.iter().filter(|it| it.optional);
+        let optional = optional.flat_map(|it| it.parts.iter().chain([it]));
+        let words: Vec<_> = optional.filter_map(|it| it.token.as_deref()).collect();
+        let all = |row: &&str| words.iter().all(|word| row.contains(word));
+        assert!(words.is_empty() || rows.iter().any(all), "{command}");
     }
 }
 

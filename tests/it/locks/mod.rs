@@ -1,6 +1,5 @@
 //! What a server does with locks, permits and latches, and with those who wait for them.
 
-mod arguments;
 mod crowds;
 mod replies;
 mod timing;
