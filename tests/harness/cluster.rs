@@ -62,10 +62,8 @@ impl Cluster {
     pub fn node_for(&self, key: impl AsRef<[u8]>) -> &Server {
         let slot = self.slot_of(key);
         let asked = self.nodes.iter().find(|node| node.is_running()).expect("a living node");
-        let ranges = asked.connect().run("CLUSTER SLOTS");
-        let mut ranges = ranges.elements().iter();
-        let range = ranges.find(|range| (range[0].integer()..=range[1].integer()).contains(&slot));
-        let port = range.unwrap_or_else(|| panic!("nobody has slot {slot}"))[2][1].integer();
+        let port = port_of(slot, &asked.connect().run("CLUSTER SLOTS"));
+        let port = port.unwrap_or_else(|| panic!("nobody has slot {slot}"));
         self.nodes.iter().find(|node| i64::from(node.port()) == port).expect("it is one of ours")
     }
 
@@ -119,15 +117,32 @@ impl Cluster {
         replica
     }
 
-    /// Moves that many slots with their keys from one node to another, as an operator would, and
-    /// returns when all nodes agree again.
+    /// Moves that many slots, the lowest, with their keys from one node to another, as an operator
+    /// would, and returns when all nodes agree again.
     pub fn reshard(&self, from: &Server, to: &Server, slots: u32) {
-        let [from, to, at] = [self.id_of(from), self.id_of(to), address(&self.nodes[0])];
+        let [source, target, at] = [self.id_of(from), self.id_of(to), address(&self.nodes[0])];
         self.wait_until_checked(&at);
         self.redis_cli(&format!(
-            "reshard {at} --cluster-from {from} --cluster-to {to} --cluster-slots {slots}"
+            "reshard {at} --cluster-from {source} --cluster-to {target} --cluster-slots {slots}"
         ));
+        wait::until("all nodes see where the slots are", AGREEMENT, || {
+            self.tell_masters(to, &target, slots);
+            self.has_one_view()
+        });
         self.wait_until_agreed();
+    }
+
+    /// Tells those masters who has the lowest slots that do not know. `redis-cli` has told each, but
+    /// what the node before had sent earlier may come later, and Redis 7.0 then keeps to that.
+    fn tell_masters(&self, to: &Server, target: &str, slots: u32) {
+        for master in self.nodes.iter().filter(|node| node.is_running() && is_master(node)) {
+            let mut master = master.connect();
+            let seen = master.run("CLUSTER SLOTS");
+            let port = Some(i64::from(to.port()));
+            for slot in (0..i64::from(slots)).filter(|slot| port_of(*slot, &seen) != port) {
+                master.run(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
+            }
+        }
     }
 
     /// Starts one more node, a master without slots, and returns when all know it.
@@ -184,15 +199,14 @@ impl Cluster {
     /// has not heard of the latest would give its next slots one that is taken, and one of the two
     /// owners would lose them again.
     fn wait_for_one_view(&self) {
-        wait::until("all nodes see the same roles and slots", AGREEMENT, || {
-            let views: Vec<_> =
-                self.nodes.iter().filter(|node| node.is_running()).map(roles_as_seen_by).collect();
-            if views.windows(2).all(|pair| pair[0] == pair[1]) {
-                Ok(())
-            } else {
-                Err(format!("{views:#?}"))
-            }
-        });
+        wait::until("all nodes see the same roles and slots", AGREEMENT, || self.has_one_view());
+    }
+
+    fn has_one_view(&self) -> Result<(), String> {
+        let views: Vec<_> =
+            self.nodes.iter().filter(|node| node.is_running()).map(roles_as_seen_by).collect();
+        let one = views.windows(2).all(|pair| pair[0] == pair[1]);
+        if one { Ok(()) } else { Err(format!("{views:#?}")) }
     }
 
     fn redis_cli(&self, line: &str) {
@@ -236,6 +250,13 @@ fn roles_as_seen_by(node: &Server) -> Vec<String> {
     roles.sort_unstable();
     roles.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
     roles
+}
+
+/// The port of the master that has that slot, in an answer to `CLUSTER SLOTS`.
+fn port_of(slot: i64, slots: &Value) -> Option<i64> {
+    let mut ranges = slots.elements().iter();
+    let range = ranges.find(|range| (range[0].integer()..=range[1].integer()).contains(&slot))?;
+    Some(range[2][1].integer())
 }
 
 fn address(node: &Server) -> String {
