@@ -1,4 +1,5 @@
-//! Something between a server and the clients that reach it by this way, which cuts them off.
+//! Something between a server and the clients that reach it by this way, which cuts them off, and resets
+//! connections around a command.
 //!
 //! Partitions need no rights of an administrator with it: what is to be cut off goes through the
 //! proxy, and what is not goes straight to the server. Replicas say by what port they are known, so
@@ -9,16 +10,36 @@
 //! A cut is silent, as that of a cable is: nobody is told that the other end is gone, and what was on
 //! its way never arrives.
 
+use crate::resp::{Connection, Value};
 use crate::server::Server;
+use socket2::SockRef;
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 /// How a replica begins to say by what port it is known.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
+
+/// How long what was on its way may take to be answered.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// When a connection is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// The server never sees the command.
+    BeforeTheServer,
+    /// The command is on its way for as long as the test likes: see [`Proxy::deliver`].
+    OnItsWay,
+    /// The server carries it out, and its answer is lost.
+    BeforeTheAnswer,
+    /// The first half of the answer arrives.
+    InTheAnswer,
+    /// The answer arrives, and then the connection breaks.
+    AfterTheAnswer,
+}
 
 /// A proxy before a server; closed when this is dropped.
 #[derive(Debug)]
@@ -35,51 +56,36 @@ struct Ways {
     cut: bool,
     /// Replicas that are cut off, by the port they are known by.
     cut_replicas: Vec<u16>,
-    open: Vec<Way>,
+    /// What is to be done to the next connections on which these commands are seen, in order, when so
+    /// many have passed.
+    resets: Vec<(&'static str, usize, Moment)>,
+    /// A command that arrives when its connection is gone.
+    late: Vec<u8>,
+    /// How long what is sent is on its way, at the least and at the most, in milliseconds.
+    delay: [u64; 2],
+    open: BTreeMap<u64, Way>,
     last: u64,
-    length: Arc<Length>,
-}
-
-/// How long what is sent is on its way, in milliseconds.
-#[derive(Debug, Default)]
-struct Length {
-    least: AtomicU64,
-    most: AtomicU64,
-}
-
-impl Length {
-    fn pass(&self) {
-        let (least, most) = (self.least.load(Ordering::SeqCst), self.most.load(Ordering::SeqCst));
-        if most > 0 {
-            thread::sleep(Duration::from_millis(fastrand::u64(least..=most.max(least))));
-        }
-    }
 }
 
 /// A connection through the proxy.
 #[derive(Debug)]
 struct Way {
-    id: u64,
-    ends: [TcpStream; 2],
+    /// That of the client, and that of the server.
+    ends: Arc<[TcpStream; 2]>,
     replica: Option<u16>,
+    reset: Option<Moment>,
     /// What comes is thrown away.
-    cut: Arc<AtomicBool>,
+    cut: bool,
 }
 
 impl Way {
-    fn cut(&self) {
-        self.cut.store(true, Ordering::SeqCst);
-    }
-
     fn close(&self) {
-        for end in &self.ends {
-            // It may be closed already.
-            let _closed = end.shutdown(Shutdown::Both);
-        }
+        self.ends.iter().for_each(|end| shut(end, Shutdown::Both));
     }
 }
 
 impl Default for Proxy {
+    /// One that leads nowhere yet.
     fn default() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port for a proxy");
         let port = listener.local_addr().expect("it is bound").port();
@@ -98,9 +104,11 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// One that leads nowhere yet.
-    pub fn new() -> Self {
-        Self::default()
+    /// One that leads to that server.
+    pub fn before(server: &Server) -> Self {
+        let proxy = Self::default();
+        proxy.lead_to(server);
+        proxy
     }
 
     /// Where to reach the server by this way.
@@ -108,11 +116,16 @@ impl Proxy {
         self.port
     }
 
+    /// The address of the server by this way, as redis-rs takes it.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
     /// Leads to that server from here on; connections to another are closed.
     pub fn lead_to(&self, server: &Server) {
-        let mut ways = lock(&self.ways);
-        if std::mem::replace(&mut ways.server, server.port()) != server.port() {
-            ways.open.drain(..).for_each(|way| way.close());
+        let before = std::mem::replace(&mut lock(&self.ways).server, server.port());
+        if before != server.port() {
+            self.hang_up();
         }
     }
 
@@ -120,37 +133,34 @@ impl Proxy {
     pub fn cut(&self) {
         let mut ways = lock(&self.ways);
         ways.cut = true;
-        ways.open.iter().for_each(Way::cut);
+        ways.open.values_mut().for_each(|way| way.cut = true);
     }
 
     /// Cuts off the replica that is known by that port, and nobody else.
     pub fn cut_replica(&self, known_by: u16) {
         let mut ways = lock(&self.ways);
         ways.cut_replicas.push(known_by);
-        ways.open.iter().filter(|way| way.replica == Some(known_by)).for_each(Way::cut);
+        ways.open.values_mut().for_each(|way| way.cut |= way.replica == Some(known_by));
     }
 
     /// From now on what is sent takes a time between these two to arrive, in either direction; zero
     /// and zero is the beginning.
     pub fn delay(&self, least: Duration, most: Duration) {
         let ms = |time: Duration| u64::try_from(time.as_millis()).expect("not so long");
-        let length = &lock(&self.ways).length;
-        length.least.store(ms(least), Ordering::SeqCst);
-        length.most.store(ms(most), Ordering::SeqCst);
+        lock(&self.ways).delay = [least, most].map(ms);
     }
 
     /// Closes all connections that come this way; others may come at once.
     pub fn hang_up(&self) {
-        lock(&self.ways).open.drain(..).for_each(|way| way.close());
+        std::mem::take(&mut lock(&self.ways).open).values().for_each(Way::close);
     }
 
     /// Closes all connections for the clients, which may connect again; the server hears of
     /// nothing until [`heal`](Self::heal).
     pub fn forsake(&self) {
-        for way in &lock(&self.ways).open {
-            way.cut();
-            // It may be closed already.
-            let _closed = way.ends[0].shutdown(Shutdown::Both);
+        for way in lock(&self.ways).open.values_mut() {
+            way.cut = true;
+            shut(&way.ends[0], Shutdown::Both);
         }
     }
 
@@ -159,24 +169,76 @@ impl Proxy {
         let mut ways = lock(&self.ways);
         ways.cut = false;
         ways.cut_replicas.clear();
-        ways.open.retain(|way| {
-            let cut = way.cut.load(Ordering::SeqCst);
-            if cut {
-                way.close();
-            }
-            !cut
-        });
+        ways.open.values().filter(|way| way.cut).for_each(Way::close);
+        ways.open.retain(|_, way| !way.cut);
+    }
+
+    /// Resets the next connection that carries this command, at that moment; after those that are to be
+    /// reset already.
+    pub fn reset(&self, command: &'static str, moment: Moment) {
+        self.reset_after(0, command, moment);
+    }
+
+    /// The same when so many of these commands have passed.
+    pub fn reset_after(&self, passed: usize, command: &'static str, moment: Moment) {
+        lock(&self.ways).resets.push((command, passed, moment));
+    }
+
+    /// Whether the commands have come for which connections were to be reset.
+    pub fn has_reset(&self) -> bool {
+        lock(&self.ways).resets.is_empty()
+    }
+
+    /// Delivers what was on its way when its connection was reset. Returns the answer.
+    pub fn deliver(&self) -> Value {
+        let mut ways = lock(&self.ways);
+        let mut server = Connection::open(ways.server).expect("the server listens");
+        server.send_raw(&std::mem::take(&mut ways.late));
+        server.receive(PATIENCE).expect("an answer to what was late")
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        let mut ways = lock(&self.ways);
-        ways.closed = true;
-        ways.open.drain(..).for_each(|way| way.close());
-        drop(ways);
+        lock(&self.ways).closed = true;
+        self.hang_up();
         // Wakes the one that listens.
         let _woken = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Ways {
+    /// What that piece, on its way to the server or from there, says of its connection; when it is to be
+    /// reset, and how long the piece takes.
+    fn look(&mut self, id: u64, to_server: bool, said: &[u8]) -> (Option<Moment>, Duration) {
+        let [least, most] = self.delay;
+        let delay = Duration::from_millis(fastrand::u64(least..=most.max(least)));
+        let Some(way) = self.open.get_mut(&id).filter(|_| to_server) else {
+            return (self.open.get(&id).and_then(|way| way.reset), delay);
+        };
+        if let Some(port) = named_in(said) {
+            way.replica = Some(port);
+            way.cut |= self.cut_replicas.contains(&port);
+        }
+        if let Some((command, passes, moment)) = self.resets.first_mut()
+            && way.reset.is_none()
+            && find(said, command.as_bytes()).is_some()
+        {
+            if *passes > 0 {
+                *passes -= 1;
+            } else {
+                way.reset = Some(*moment);
+                self.resets.remove(0);
+            }
+        }
+        if way.reset == Some(Moment::OnItsWay) {
+            said.clone_into(&mut self.late);
+        }
+        (way.reset, delay)
+    }
+
+    fn is_cut(&self, id: u64) -> bool {
+        self.open.get(&id).is_some_and(|way| way.cut)
     }
 }
 
@@ -190,63 +252,66 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
         return;
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", ways.server)) else { return };
-    let pair = || Some([client.try_clone().ok()?, server.try_clone().ok()?]);
-    let (Some(ends), Some(up), Some(down)) = (pair(), pair(), pair()) else { return };
+    for end in [&client, &server] {
+        // What was written has been sent when the connection is reset.
+        end.set_nodelay(true).expect("TCP_NODELAY");
+    }
     ways.last += 1;
-    let (id, cut) = (ways.last, Arc::<AtomicBool>::default());
-    ways.open.push(Way { id, ends, replica: None, cut: cut.clone() });
-    let (there, back) = (ways.length.clone(), ways.length.clone());
-    drop(ways);
-    let ([from, to], watched, is_cut) = (up, shared.clone(), cut.clone());
-    thread::spawn(move || {
-        // The order of the connections decides how long what they carry is on its way.
-        fastrand::seed(2 * id);
-        pump(from, to, &is_cut, |bytes| {
-            look_who_it_is(&watched, id, bytes);
-            there.pass();
+    let (id, ends) = (ways.last, Arc::new([client, server]));
+    ways.open.insert(id, Way { ends: ends.clone(), replica: None, reset: None, cut: false });
+    for to_server in [true, false] {
+        let (shared, ends) = (shared.clone(), ends.clone());
+        thread::spawn(move || {
+            // The order of the connections decides how long what they carry is on its way.
+            fastrand::seed(2 * id + u64::from(!to_server));
+            pump(&shared, id, to_server, &ends);
         });
-    });
-    let ([to, from], shared) = (down, shared.clone());
-    thread::spawn(move || {
-        fastrand::seed(2 * id + 1);
-        pump(from, to, &cut, |_| back.pass());
-        if !cut.load(Ordering::SeqCst) {
-            lock(&shared).open.retain(|way| way.id != id);
-        }
-    });
+    }
 }
 
 /// Carries what comes until one end is closed, and closes the other; unless it is cut, when the
 /// other end hears of nothing.
-fn pump(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool, mut look: impl FnMut(&[u8])) {
-    let mut bytes = vec![0; 65_536];
+fn pump(ways: &Mutex<Ways>, id: u64, to_server: bool, ends: &[TcpStream; 2]) {
+    let [client, server] = ends;
+    let (mut from, mut to) = if to_server { (client, server) } else { (server, client) };
+    let (mut bytes, mut how) = (vec![0; 65_536], Shutdown::Both);
     while let Ok(length @ 1..) = from.read(&mut bytes) {
-        look(&bytes[..length]);
-        if !cut.load(Ordering::SeqCst) && to.write_all(&bytes[..length]).is_err() {
+        let (moment, delay) = lock(ways).look(id, to_server, &bytes[..length]);
+        thread::sleep(delay);
+        let passes = match (moment, to_server) {
+            (Some(Moment::BeforeTheServer | Moment::OnItsWay), true)
+            | (Some(Moment::BeforeTheAnswer), false) => 0,
+            (Some(Moment::InTheAnswer), false) => length / 2,
+            _ => length,
+        };
+        if !lock(ways).is_cut(id) && to.write_all(&bytes[..passes]).is_err() {
+            break;
+        }
+        if passes < length || moment == Some(Moment::AfterTheAnswer) && !to_server {
+            // RST instead of FIN, when the last that reads here has let go.
+            let _gone = SockRef::from(client).set_linger(Some(Duration::ZERO));
+            how = Shutdown::Read;
             break;
         }
     }
-    if !cut.load(Ordering::SeqCst) {
-        for end in [&from, &to] {
-            // It may be closed already.
-            let _closed = end.shutdown(Shutdown::Both);
-        }
+    let mut ways = lock(ways);
+    if !ways.is_cut(id) {
+        ways.open.remove(&id);
+        ends.iter().for_each(|end| shut(end, how));
     }
 }
 
-/// Whether that connection is a replica's, and whose.
-fn look_who_it_is(shared: &Mutex<Ways>, id: u64, bytes: &[u8]) {
-    let Some(at) = bytes.windows(NAMES_ITSELF.len()).position(|seen| seen == NAMES_ITSELF) else {
-        return;
-    };
-    let rest = String::from_utf8_lossy(&bytes[at + NAMES_ITSELF.len()..]);
-    let port = rest.split("\r\n").nth(1).and_then(|port| port.parse().ok());
-    let mut ways = lock(shared);
-    let cut = port.is_some_and(|port| ways.cut_replicas.contains(&port));
-    if let Some(way) = ways.open.iter_mut().find(|way| way.id == id) {
-        way.replica = port;
-        if cut {
-            way.cut();
-        }
-    }
+fn shut(end: &TcpStream, how: Shutdown) {
+    // It may be closed already.
+    let _closed = end.shutdown(how);
+}
+
+/// The port by which a replica says there that it is known.
+fn named_in(said: &[u8]) -> Option<u16> {
+    let rest = &said[find(said, NAMES_ITSELF)? + NAMES_ITSELF.len()..];
+    String::from_utf8_lossy(rest).split("\r\n").nth(1)?.parse().ok()
+}
+
+fn find(said: &[u8], what: &[u8]) -> Option<usize> {
+    said.windows(what.len()).position(|window| window == what)
 }

@@ -37,7 +37,7 @@ impl Site {
     /// One server for each of these; the first is the primary. Returns when the others follow it
     /// and all Sentinels know all there is to know.
     pub fn start(options: &[Options]) -> Self {
-        let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::new()).collect();
+        let proxies: Vec<Proxy> = options.iter().map(|_| Proxy::default()).collect();
         let mut servers: Vec<Server> = Vec::new();
         for (proxy, options) in proxies.iter().zip(options) {
             let mut options = options.clone().config("replica-announce-port", proxy.port());

@@ -23,7 +23,6 @@ mod limits;
 mod lock;
 mod loss;
 mod multi;
-mod proxy;
 mod quorum;
 mod replicated;
 mod runtimes;
@@ -76,9 +75,9 @@ impl Stage {
 
     /// The client talks to the server through something that can cut it off.
     async fn behind(builder: Builder) -> (Self, Proxy) {
-        let (mut stage, proxy) = (Self::set().await, Proxy::new());
-        proxy.lead_to(&stage.server);
-        stage.client = builder.connect(by_way_of(proxy.port())).await.unwrap();
+        let mut stage = Self::set().await;
+        let proxy = Proxy::before(&stage.server);
+        stage.client = builder.connect(proxy.url()).await.unwrap();
         (stage, proxy)
     }
 
@@ -175,10 +174,6 @@ impl Drop for Stage {
             self.assert_nothing_is_left();
         }
     }
-}
-
-fn by_way_of(port: u16) -> String {
-    format!("redis://127.0.0.1:{port}/")
 }
 
 /// How often a server has carried out that command.

@@ -1,6 +1,6 @@
 //! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
 
-use super::{Stage, assert_matches, by_way_of, calls, ok, soon, visit};
+use super::{Stage, assert_matches, calls, ok, soon, visit};
 use harness::proxy::Proxy;
 use harness::{Server, cmd, observe};
 use kvlock::{Client, Error};
@@ -56,9 +56,8 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dial_goes_on_when_those_who_need_it_give_up() {
     let server = Server::start();
-    let (proxy, mut control) = (Proxy::new(), server.connect());
-    proxy.lead_to(&server);
-    let client = unconnected(&by_way_of(proxy.port()));
+    let (proxy, mut control) = (Proxy::before(&server), server.connect());
+    let client = unconnected(&proxy.url());
     let count = |control: &mut _| observe::info_number(control, "total_connections_received");
     let before = count(&mut control);
     proxy.delay(2 * SLOW, 2 * SLOW);

@@ -129,8 +129,8 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
 /// Its connection breaks for it alone, so the primary tells of it twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
-    let (server, proxy) = (Server::start(), Proxy::new());
-    proxy.lead_to(&server);
+    let server = Server::start();
+    let proxy = Proxy::before(&server);
     let at = format_args!("127.0.0.1 {}", proxy.port()).to_string();
     let replica = Server::options().config("replicaof", at).start();
     settle(&server, &replica);

@@ -1,11 +1,10 @@
 //! Connections that break, servers that stop: what is held stays held once, and nothing is left.
 
-use super::proxy::{Moment, Proxy};
 use super::{
-    SOON, Stage, assert_matches, by_way_of, is_served, ok, soon, visit, wait_for_more,
-    wait_for_renewals,
+    SOON, Stage, assert_matches, is_served, ok, soon, visit, wait_for_more, wait_for_renewals,
 };
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
+use harness::proxy::{Moment, Proxy};
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
@@ -14,15 +13,6 @@ use tokio::task::JoinSet;
 
 const EVERY: [Moment; 4] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
-
-/// A stage whose client talks through a proxy.
-async fn set(lease: Duration) -> (Stage, Proxy) {
-    let mut stage = Stage::set().await;
-    let proxy = Proxy::before(&stage.server).await;
-    let builder = Client::builder().lease(lease);
-    stage.client = builder.connect(by_way_of(proxy.port)).await.unwrap();
-    (stage, proxy)
-}
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -46,15 +36,15 @@ async fn a_reset_around_any_command_changes_nothing() {
     let server = Server::start();
     let mut stories = JoinSet::new();
     for (command, chapter) in REPEATED {
-        let (proxy, there) = (Proxy::before(&server).await, server.port());
+        let (proxy, there) = (Proxy::before(&server), server.port());
         stories.spawn(async move {
             for (passed, moment) in (0..).flat_map(|passed| EVERY.map(|moment| (passed, moment))) {
-                proxy.cut_after(passed, command, moment);
-                let client = Client::connect_lazy(by_way_of(proxy.port)).unwrap();
-                let slot = format!("{} {passed} {moment:?}", proxy.port);
+                proxy.reset_after(passed, command, moment);
+                let client = Client::connect_lazy(proxy.url()).unwrap();
+                let slot = format!("{} {passed} {moment:?}", proxy.port());
                 let mut story = Story { client, there: Connection::open(there).unwrap(), slot };
                 story.tell(chapter).await;
-                if !proxy.has_cut() {
+                if !proxy.has_reset() {
                     return (chapter, command, passed);
                 }
             }
@@ -77,22 +67,23 @@ async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
-    let (mut stage, proxy) = set(LONG).await;
-    proxy.cut("LOCK.ACQUIRE", Moment::OnItsWay);
+    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    proxy.reset("LOCK.ACQUIRE", Moment::OnItsWay);
     visit(&stage.client.lock("k")).await;
     assert!(stage.is_free("k"));
     // It is granted, and its lease would last longer than anybody waits here.
     assert_eq!(proxy.deliver()[1], Value::Integer(1));
+    stage.assert_nothing_is_left();
 }
 
 /// Asked again it could set a latch that has been set, and counted down, since.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
-    let (mut stage, proxy) = set(LONG).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
     for (moment, is_set) in [(Moment::BeforeTheServer, 0), (Moment::BeforeTheAnswer, 1)] {
-        proxy.cut("LATCH.SET", moment);
+        proxy.reset("LATCH.SET", moment);
         let answer = soon(stage.client.latch("l").set(2)).await;
-        assert!(proxy.has_cut());
+        assert!(proxy.has_reset());
         assert_matches!(answer, Err(Error::Connection(_)));
         wait::until_is("it is as it will be", SOON, Value::Integer(is_set), || {
             stage.control.run("EXISTS l")
@@ -103,12 +94,12 @@ async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
-    let (stage, proxy) = set(LONG).await;
+    let (stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me);
     let first = ok(lock.acquire()).await;
     let second = ok(lock.acquire()).await;
-    (0..2).for_each(|_| proxy.cut("LOCK.RELEASE", Moment::BeforeTheAnswer));
+    (0..2).for_each(|_| proxy.reset("LOCK.RELEASE", Moment::BeforeTheAnswer));
     assert_matches!(soon(second.release()).await.unwrap_err(), Error::Connection(_));
     let third = ok(lock.acquire()).await;
     soon(stage.client.settled()).await;
@@ -120,12 +111,12 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
-    let (stage, proxy) = set(LONG).await;
+    let (stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me).lease(2 * LONG);
     let first = ok(lock.acquire()).await;
     let second = ok(lock.acquire()).await;
-    proxy.cut("LOCK.RELEASE", Moment::OnItsWay);
+    proxy.reset("LOCK.RELEASE", Moment::OnItsWay);
     ok(second.release()).await;
     let third = ok(lock.acquire()).await;
     assert_eq!(proxy.deliver(), Value::Integer(1));
@@ -139,9 +130,9 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
-    let (mut stage, proxy) = set(LONG).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
     let mut guard = ok(stage.client.lock("k").acquire()).await;
-    proxy.cut("LOCK.RENEW", Moment::OnItsWay);
+    proxy.reset("LOCK.RENEW", Moment::OnItsWay);
     let short = Duration::from_secs(2);
     assert_matches!(soon(guard.extend(short)).await.unwrap_err(), Error::Connection(_));
     ok(guard.extend(2 * LONG)).await;
@@ -157,11 +148,11 @@ async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_a_renewal_loses_nothing() {
-    let (mut stage, proxy) = set(Duration::from_secs(3)).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder().lease(Duration::from_secs(3))).await;
     let guard = ok(stage.client.lock("k").acquire()).await;
     for moment in EVERY {
-        proxy.cut("LOCK.RENEW", moment);
-        wait::until_is("a renewal was cut", SOON, true, || proxy.has_cut());
+        proxy.reset("LOCK.RENEW", moment);
+        wait::until_is("a renewal was reset", SOON, true, || proxy.has_reset());
         let token = i64::try_from(guard.token().value()).unwrap();
         // A lease ends at the same moment until it is renewed.
         let end = || Instant::now() + guard.lease_left();

@@ -36,8 +36,7 @@ impl Pair {
         let second = how(options(), 1).replica_of(&first).start();
         observe::wait_for_replica(&mut first.connect(), &mut second.connect());
         observe::end_quarantine(&mut first.connect());
-        let address = Proxy::new();
-        address.lead_to(&first);
+        let address = Proxy::before(&first);
         let servers = Arc::new([first, second]);
         Self { servers, primary: AtomicUsize::default(), address, setting }
     }

@@ -21,16 +21,16 @@ pub(crate) struct Behind {
 
 impl Behind {
     pub(super) fn start(options: Options, ahead_ms: i64) -> Self {
-        let (clock, proxy) = (Clock::new(), Proxy::new());
+        let clock = Clock::new();
         clock.set(ahead_ms);
         let server = options.clock(&clock).start();
         observe::end_quarantine(&mut server.connect());
-        proxy.lead_to(&server);
+        let proxy = Proxy::before(&server);
         Self { server, proxy, clock }
     }
 
     pub(super) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.proxy.port())
+        self.proxy.url()
     }
 }
 
