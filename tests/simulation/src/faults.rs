@@ -101,6 +101,16 @@ impl Sim {
         self.lose(self.one_client());
     }
 
+    /// Says whether a client dies as it is to be told something.
+    pub(crate) fn dies_unheard(&self, client: ClientId) -> bool {
+        let may_die = self.plan.wait_session_ms < SECOND / MS && self.plan.scene != Scene::Quorum;
+        let dies = may_die && !self.calm.get() && self.percent(8);
+        if dies {
+            self.at(self.now(), Who::Nobody, move |sim| sim.lose(client));
+        }
+        dies
+    }
+
     fn lose(&self, client: ClientId) {
         self.kill(client);
         self.later(self.below(2_000 * MS), move |sim| sim.begin_life(client));

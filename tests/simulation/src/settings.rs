@@ -134,6 +134,9 @@ pub(crate) struct Plan {
     pub(crate) confirm: bool,
     /// The least and the most that sessions last unheard.
     pub(crate) session_ms: (u64, u64),
+    /// The most that a session for waits lasts unheard. Where that is less than an offer does, clients die as
+    /// they are told of grants, which are taken back then.
+    pub(crate) wait_session_ms: u64,
     /// Whether a server may forget all that it knew.
     pub(crate) forgets: bool,
     /// Whether it is promised that beliefs do not overlap, and that tokens grow.
@@ -222,6 +225,7 @@ impl Plan {
             // two seconds, or what is bound to a session, while that is renewed at the next.
             confirm: quarantined,
             session_ms: if quarantined { (5_000, 7_000) } else { (400, 3_000) },
+            wait_session_ms: if quarantined || random.bool() { u64::MAX } else { 200 },
             forgets,
             promises_belief: match scene {
                 Scene::Single | Scene::Quorum => true,

@@ -98,8 +98,8 @@ fn with_all_safeguards_nothing_is_wrong() {
     for happened in [promotions, crashes, handed_off, reentered, renewed] {
         assert!(happened > 0, "{counts:?}");
     }
-    let Counts { lost, outcomes, bound, bound_released, .. } = counts;
-    for happened in [lost, outcomes, bound, bound_released] {
+    let Counts { lost, outcomes, taken_back, bound, bound_released, .. } = counts;
+    for happened in [lost, outcomes, taken_back, bound, bound_released] {
         assert!(happened > 0, "{counts:?}");
     }
     assert!(counts.quorums > 0 && counts.writes_refused > 0, "{counts:?}");

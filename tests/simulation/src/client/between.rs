@@ -6,6 +6,9 @@ use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
+/// For how long the crate wants a session for waits. It believes nothing by that, so that it may be less.
+const WAITS_MS: u64 = 10_000;
+
 impl Sim {
     /// Passes on what a client has said.
     pub(super) fn pass_on(&self, conn: ConnId, mut request: Request) {
@@ -16,6 +19,9 @@ impl Sim {
             request.leave_out("TOKEN");
         }
         match request.name() {
+            b"SESSION.OPEN" if request.words().len() > 1 && request.number(1) == WAITS_MS => {
+                request.set_number(1, WAITS_MS.min(self.plan.wait_session_ms));
+            }
             b"SESSION.OPEN" if !self.has(Safeguard::WholeTtl) && request.words().len() > 1 => {
                 request.set_number(1, request.number(1) / 2);
             }

@@ -98,7 +98,8 @@ impl Node {
 
     /// Whether the client of a connection is gone, and the server hears of it when it writes an answer.
     fn is_dropped(&self, sim: &Sim, conn: ConnId) -> bool {
-        !sim.net.borrow().is_open(conn, End::Client) && sim.percent(50)
+        let net = sim.net.borrow();
+        sim.dies_unheard(net.client_of(conn)) || !net.is_open(conn, End::Client) && sim.percent(50)
     }
 
     /// What a parked client is answered is written, unless it is gone.
