@@ -14,20 +14,8 @@ use redis_module::raw;
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
 use super::ctx::Ctx;
 use super::dump::Dump;
+use super::message::KeyKind;
 use super::text::{Arg, Text};
-
-/// What kind of value a key has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyKind {
-    /// No value.
-    Empty,
-    /// A string.
-    String,
-    /// A hash.
-    Hash,
-    /// Anything else.
-    Other,
-}
 
 /// A key that is open; closed when dropped.
 #[derive(Debug)]

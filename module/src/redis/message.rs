@@ -1,4 +1,4 @@
-//! What goes through the fence, as values: replies and events. Nothing here sees a pointer.
+//! What goes through the fence, as values: replies, events and the kinds of keys. Nothing here sees a pointer.
 
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -36,6 +36,19 @@ impl Reply {
     pub(crate) fn or_nil<T>(value: Option<T>, reply: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Nil, reply)
     }
+}
+
+/// What kind of value a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    /// No value.
+    Empty,
+    /// A string.
+    String,
+    /// A hash.
+    Hash,
+    /// Anything else.
+    Other,
 }
 
 /// Something happened to a key. Nothing may be written in answer to it.

@@ -51,11 +51,11 @@ pub(crate) use ctx::{Ctx, not_replicated};
 pub(crate) use guard::{Entry, provoke_at};
 pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
-pub(crate) use key::{Key, KeyKind};
+pub(crate) use key::Key;
 pub(crate) use load::Registry;
 #[cfg(not(any(test, feature = "system-alloc")))]
 pub(crate) use memory::ServerMemory;
-pub(crate) use message::{KeyEvent, Reply, ServerEvent};
+pub(crate) use message::{KeyEvent, KeyKind, Reply, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};

@@ -1,7 +1,7 @@
 //! What must never be, looked at after every step.
 
 use crate::wire::{ClientId, Key, Owner, ServerId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use std::rc::Rc;
 pub enum Rule {
     /// S2: two clients believed to hold a lock at the same moment.
     Belief,
-    /// S3: a token was not larger than all before it.
+    /// S3: a token was not larger than all before it, or another one while the lock was held on.
     Tokens,
     /// S5: a waiter was lost, or had two places.
     Waiters,
@@ -20,7 +20,8 @@ pub enum Rule {
     Holds,
     /// The resource took a write of an earlier grant after one of a later grant.
     Stale,
-    /// Something was written unasked where the server forbids it, which crashes it.
+    /// Something was written where the server forbids it: unasked during a pause, which crashes it, or from
+    /// inside an event.
     Forbidden,
     /// A session was told of a wait twice or not at all, was granted something while it was away, or
     /// outlived its time, or what is bound to it did.
@@ -93,16 +94,6 @@ struct Band {
     most: u64,
 }
 
-/// When a grant was given: under which primary, and which of its grants it was.
-type Rank = (u64, u64);
-
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    token: u64,
-    owner: Owner,
-    rank: Rank,
-}
-
 #[derive(Default)]
 pub(crate) struct Judge {
     pub(crate) first: Option<Violation>,
@@ -113,9 +104,9 @@ pub(crate) struct Judge {
     pub(crate) fence: bool,
     /// By line of servers and key.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
-    ranks: HashMap<(Owner, u64), Rank>,
     held: BTreeMap<Key, u64>,
-    written: BTreeMap<Key, Written>,
+    /// The last write to each lock's resource.
+    written: BTreeMap<Key, (u64, Owner)>,
 }
 
 impl Judge {
@@ -156,41 +147,30 @@ impl Judge {
         self.bands.values().flatten().map(|band| band.most).max().unwrap_or(0)
     }
 
-    /// A grant to that owner.
-    pub(crate) fn granted(&mut self, generation: u64, owner: Owner, token: u64) {
-        self.counts.granted += 1;
-        self.ranks.entry((owner, token)).or_insert((generation, self.counts.granted));
-    }
-
     /// A majority holds a lock.
-    pub(crate) fn held_by_quorum(&mut self, key: Key, owner: Owner, token: u64) {
+    pub(crate) fn held_by_quorum(&mut self, key: Key, token: u64) {
         self.counts.quorums += 1;
-        self.ranks.insert((owner, token), (u64::MAX, self.counts.quorums));
         let before = self.held.insert(key, token).unwrap_or(0);
         if token <= before && self.promises_tokens {
             self.fail(Rule::Tokens, format!("a quorum's token {token} of {key} after {before}"));
         }
     }
 
-    /// A write arrives at the resource. Says whether it was taken.
+    /// A write arrives at the resource. Says whether it was taken. That later grants have the larger tokens is
+    /// looked at when they are given.
     pub(crate) fn lands(&mut self, key: Key, owner: Owner, token: u64) -> bool {
         self.counts.writes += 1;
-        let before = self.written.get(&key).copied();
-        let smaller = |before: Written| {
-            token < before.token || (token == before.token && owner != before.owner)
-        };
-        if self.fence && before.is_some_and(smaller) {
-            self.counts.writes_refused += 1;
-            return false;
+        let before = self.written.get(&key);
+        let is_stale = |(most, by): &&(u64, Owner)| token < *most || token == *most && owner != *by;
+        if let Some(before) = before.filter(is_stale) {
+            if self.fence {
+                self.counts.writes_refused += 1;
+                return false;
+            }
+            let text = format!("{owner:?} with {token} wrote to {key} after {before:?}");
+            self.fail(Rule::Stale, text);
         }
-        let rank = self.ranks.get(&(owner, token)).copied().unwrap_or_default();
-        if let Some(before) = before.filter(|before| rank < before.rank && self.promises_tokens) {
-            self.fail(
-                Rule::Stale,
-                format!("{owner:?} with {token} wrote to {key} after {before:?}"),
-            );
-        }
-        self.written.insert(key, Written { token, owner, rank });
+        self.written.insert(key, (token, owner));
         true
     }
 

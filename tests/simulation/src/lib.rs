@@ -54,7 +54,12 @@ macro_rules! of_the_module {
     ($($name:ident $path:literal)*) => {
         $(
             #[path = $path]
-            #[allow(dead_code, unexpected_cfgs, reason = "nobody asks for all that there is")]
+            #[allow(
+                dead_code,
+                unexpected_cfgs,
+                clippy::drop_non_drop,
+                reason = "nobody asks for all that there is, and to close a key does nothing here"
+            )]
             mod $name;
         )*
     };

@@ -59,6 +59,7 @@ holes! {
     nobody_is_served_before_those_who_wait: Core(Overtaking), Single, Nothing, Order, 50;
     who_shares_a_lock_overtakes_nobody: Core(ReaderOvertakes), Single, Nothing, Order, 50;
     a_server_that_writes_unasked_while_writes_are_paused_crashes: Core(NoPauseGuard), Single, Nothing, Forbidden, 20;
+    nothing_is_written_from_inside_an_event: Core(WriteInNotification), Single, Nothing, Forbidden, 100;
     a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief, 100;
     who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief, 100;
     a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief, 400;

@@ -72,7 +72,7 @@ impl Me {
             let mut judge = sim.judge.borrow_mut();
             let name = format!("quorum {}", judge.counts.quorums);
             let owner = sim.names.borrow_mut().owner(name.as_bytes());
-            judge.held_by_quorum(key, owner, token);
+            judge.held_by_quorum(key, token);
             let belief = Belief { client: *id, key, owner, shared: false, token, holder };
             judge.begins_to_believe(belief);
             owner

@@ -10,7 +10,7 @@ use crate::clock::{MS, Rate, ServerClock};
 use crate::judge::Rule;
 use crate::module::Module;
 use crate::net::End;
-use crate::redis::{Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
+use crate::redis::{self, Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
 use crate::server;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
@@ -134,10 +134,11 @@ impl Node {
         self.host.primary = self.primary;
         self.host.paused = self.is_paused(sim);
         self.host.lacks_replicas = self.lacks_replicas(sim);
+        let before = self.host.keys.clone();
         self.change_places();
         let result = work(&Ctx::of(client.map(|client| client as u64)));
         self.change_places();
-        for changed in std::mem::take(&mut self.host.changed) {
+        for changed in redis::changed(&before, &self.host.keys) {
             self.watch(sim, &changed, of);
             self.replicate(sim, &changed);
         }
@@ -153,7 +154,17 @@ impl Node {
 
     /// The server tells the module of something.
     fn tell(&mut self, sim: &Sim, event: ServerEvent) {
-        self.call(sim, (None, None), |ctx| Module::server_event(ctx, event));
+        self.hears(sim, |ctx| Module::server_event(ctx, event));
+    }
+
+    /// Nothing may be written in answer to an event.
+    fn hears(&mut self, sim: &Sim, event: impl FnOnce(&Ctx<'_>)) {
+        let before = self.host.keys.clone();
+        self.call(sim, (None, None), event);
+        if self.host.keys != before {
+            let text = format!("server {} wrote from inside an event", self.id);
+            sim.judge.borrow_mut().fail(Rule::Forbidden, text);
+        }
     }
 
     /// A turn of the event loop: something happens, and what is to be answered then is written.
@@ -250,7 +261,7 @@ impl Node {
             let all = self.host.keys.iter().filter(|(_, entry)| is_over(entry.until));
             let over: Vec<_> = all.map(|(name, _)| name.clone()).collect();
             for name in over {
-                self.call(sim, (None, None), |_| here(|host| host.expires(&name)));
+                self.call(sim, (None, None), |_| here(|host| host.keys.remove(&name)));
                 self.key_event(sim, &name, true);
             }
         }
@@ -275,7 +286,7 @@ impl Node {
     }
 
     fn key_event(&mut self, sim: &Sim, key: &[u8], expired: bool) {
-        self.call(sim, (None, None), |ctx| {
+        self.hears(sim, |ctx| {
             if Module::wants_key_event(key) {
                 Module::key_event(ctx, KeyEvent { db: 0, key, expired });
             }

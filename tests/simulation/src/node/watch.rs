@@ -4,7 +4,7 @@ use super::Node;
 use crate::clock::MS;
 use crate::floor::FLOOR_PREFIX;
 use crate::judge::Rule;
-use crate::redis::{Changed, Entry, Keyspace, Stored};
+use crate::redis::{Changed, Entry, Keyspace};
 use crate::settings::{Safeguard, Scene};
 use crate::sim::Sim;
 use crate::wire::{Owner, Place, key_name, key_of};
@@ -29,12 +29,11 @@ impl Seen {
         else {
             return Self::default();
         };
-        let field =
-            |wanted| entry.fields().find(|(field, _)| *field == wanted).map(|(_, value)| value);
+        let field = |wanted| entry.fields.get(wanted).map(Vec::as_slice);
         let token = field(TOKEN_FIELD).and_then(Token::read).map_or(0, |token| token.value());
         let shared = field(MODE_FIELD).and_then(Mode::read) == Some(Mode::Shared);
         let lives = |value| !shared || Share::read(value).is_some_and(|share| share.is_live(now));
-        let holders = entry.fields().filter(|(_, value)| lives(value));
+        let holders = entry.fields.iter().filter(|(_, value)| lives(value));
         let holders = holders.filter_map(|(owner, _)| Owner::read(owner)).collect();
         Self { token, shared, holders }
     }
@@ -55,9 +54,8 @@ impl Node {
 
     /// What tokens are reserved; 0 if none are.
     pub(super) fn floor(&self) -> u64 {
-        let stored = self.host.keys.get(FLOOR_PREFIX).map(|entry| &entry.stored);
-        let Some(Stored::String(number)) = stored else { return 0 };
-        String::from_utf8_lossy(number).parse().unwrap_or(0)
+        let stored = self.host.keys.get(FLOOR_PREFIX).map_or(&[][..], Entry::string);
+        String::from_utf8_lossy(stored).parse().unwrap_or(0)
     }
 
     /// A key was changed, because the owner `of` has asked for something, or nobody has.
@@ -77,8 +75,14 @@ impl Node {
             let line = if sim.plan.scene == Scene::Quorum { self.id } else { 0 };
             sim.judge.borrow_mut().issued(line, self.generation, key, is.token);
         }
+        let stays = is.holders.iter().any(|owner| was.holders.contains(owner));
+        // Only a quorum raises those of its servers.
+        if stays && is.token != was.token && sim.plan.scene != Scene::Quorum {
+            let text = format!("lock {key} is held on with another token: {was:?}, {is:?}");
+            sim.judge.borrow_mut().fail(Rule::Tokens, text);
+        }
         for place in joined.into_iter().map(|owner| (key, owner)) {
-            sim.judge.borrow_mut().granted(self.generation, place.1, is.token);
+            sim.judge.borrow_mut().counts.granted += 1;
             self.is_granted(sim, place, of == Some(place));
         }
         let left = was.holders.into_iter().filter(|owner| !is.holders.contains(owner));
@@ -124,7 +128,7 @@ impl Node {
             return;
         }
         let ahead = sim.judge.borrow().largest_token() + AHEAD_US;
-        let stored = Stored::String(ahead.max(self.floor()).to_string().into_bytes());
-        self.host.keys.insert(FLOOR_PREFIX.to_vec(), Entry { stored, until: None });
+        let floor = Entry::of_string(ahead.max(self.floor()).to_string().as_bytes());
+        self.host.keys.insert(FLOOR_PREFIX.to_vec(), floor);
     }
 }

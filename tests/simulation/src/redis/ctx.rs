@@ -1,6 +1,6 @@
 //! A server as the module sees it while it is called.
 
-use super::key::{Changed, Keyspace};
+use super::key::Keyspace;
 use super::{Arg, Handle, Text, parked::Answer};
 use kvlock_core::{MonoMillis, Now};
 use std::cell::RefCell;
@@ -22,8 +22,6 @@ pub(crate) struct Host {
     /// What was answered in this turn to the client that is being closed was not sent.
     pub(crate) drops_replies: bool,
     pub(crate) keys: Keyspace,
-    /// What the module has changed in them, and nobody was told yet.
-    pub(crate) changed: Vec<Changed>,
     /// What parked clients are answered in this turn; none if they were let go without an answer.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
     /// When the timer fires, by the wall clock.
@@ -43,7 +41,6 @@ impl Default for Host {
             keeps_grants: true,
             drops_replies: false,
             keys: Keyspace::new(),
-            changed: Vec::new(),
             answers: VecDeque::new(),
             timer: None,
             tells_of_turns: false,

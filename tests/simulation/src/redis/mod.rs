@@ -11,8 +11,8 @@ mod parked;
 mod spec;
 
 pub(crate) use ctx::{Ctx, Host, Timer, here};
-pub(crate) use key::{Changed, Cursor, Entry, Key, KeyKind, Keyspace, Stored};
-pub(crate) use message::{KeyEvent, Reply, ServerEvent};
+pub(crate) use key::{Changed, Cursor, Entry, Key, Keyspace, changed};
+pub(crate) use message::{KeyEvent, KeyKind, Reply, ServerEvent};
 pub(crate) use parked::{Answer, Handle, Parked};
 pub(crate) use spec::{ArgSpec, Command, CommandSpec, ConfigKind, ConfigSpec};
 
