@@ -65,58 +65,44 @@ fn there(connection: &mut Connection, key: &str) -> Vec<String> {
     vec![form, end, fields, dump]
 }
 
-fn what_arrives_is_what_is_here(kind: Kind) {
-    let options = |options: Options| {
-        let options = options.append_only("always").config("aof-use-rdb-preamble", "no");
-        options.config("sanitize-dump-payload", "yes")
-    };
-    let plain = || options(Server::options().kind(&kind));
-    let (server, replica) = pair(plain(), plain());
-    let keys = some_locks(&server);
-    expect_unharmed(&server);
-    expect_same_data(&server, &replica);
-    let all = |server: &Server| {
-        let mut connection = server.connect();
-        keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
-    };
-    let ours = all(&server);
-    for (key, ours) in keys.iter().zip(&ours) {
-        assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
-    }
-    assert_eq!(all(&replica), ours);
-    server.kill9();
-    let reader = plain().without_module().dir(server.dir());
-    assert_eq!(all(&reader.start()), ours);
+/// What all these keys are on a server.
+fn all(server: &Server, keys: &[String]) -> Vec<Vec<String>> {
+    let mut connection = server.connect();
+    keys.iter().map(|key| there(&mut connection, key)).collect()
 }
 
-/// However the files were written, a server without the module reads the same, and one with it goes on.
-fn what_is_in_the_files_is_what_there_was(kind: Kind) {
+/// A replica has the same, and so has a server without the module that reads the files, however they were
+/// written; and one with it goes on.
+fn what_arrives_and_what_is_in_the_files_is_what_is_here(kind: Kind) {
     for (files, preamble, end) in [
+        (true, "no", "PING"),
         (true, "yes", "PING"),
         (true, "no", "BGREWRITEAOF"),
         (true, "yes", "BGREWRITEAOF"),
         (false, "no", "SAVE"),
     ] {
-        let options = |options: Options| {
+        let options = || {
+            let options = Server::options().kind(&kind).config("sanitize-dump-payload", "yes");
             let options = options.config("aof-use-rdb-preamble", preamble);
             if files { options.append_only("always") } else { options }
         };
-        let server = options(Server::options().kind(&kind)).start();
+        let (server, replica) = pair(options(), options());
         let keys = some_locks(&server);
-        let all = |server: &Server| {
-            let mut connection = server.connect();
-            keys.iter().map(|key| there(&mut connection, key)).collect::<Vec<_>>()
-        };
-        let before = all(&server);
+        expect_unharmed(&server);
+        expect_same_data(&server, &replica);
+        let ours = all(&server, &keys);
+        for (key, ours) in keys.iter().zip(&ours) {
+            assert!(ours[1].len() == 13 && ours[2].contains("fencing-token"), "{key}: {ours:?}");
+        }
+        assert_eq!(all(&replica, &keys), ours, "{preamble} {end}");
         let mut eye = server.connect();
         eye.run(end);
         observe::wait_for_info(&mut eye, "aof_rewrite_in_progress", 0);
         server.kill9();
-        let again = || options(Server::options().kind(&kind)).dir(server.dir());
-        let plain = again().without_module().start();
-        assert_eq!(all(&plain), before, "{preamble} {end}");
+        let plain = options().without_module().dir(server.dir()).start();
+        assert_eq!(all(&plain, &keys), ours, "{preamble} {end}");
         plain.kill9();
-        let server = again().start();
+        let server = options().dir(server.dir()).start();
         assert_eq!(server.connect().run("LOCK.RELEASE passed1 dave"), Value::Integer(0));
     }
 }
@@ -153,7 +139,6 @@ fn a_server_that_has_renamed_what_is_replicated_refuses_the_module(kind: Kind) {
 
 on_each_server!(
     a_server_that_has_renamed_what_is_replicated_refuses_the_module,
-    what_arrives_is_what_is_here,
-    what_is_in_the_files_is_what_there_was,
+    what_arrives_and_what_is_in_the_files_is_what_is_here,
     a_replica_of_a_newer_version_has_the_same
 );
