@@ -23,5 +23,4 @@ mod harness_itself;
 mod locks;
 mod planted;
 mod server;
-mod tokens;
 mod transcripts;
