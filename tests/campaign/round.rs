@@ -217,10 +217,10 @@ impl One<'_> {
             if number > 0 && Instant::now() >= end {
                 break;
             }
-            let fault = faults::draw(self.faults, &mut random);
+            let fault = random.weighted(self.faults, |fault| fault.weight);
             let mut moment = Moment { round, span: None, apart: false };
             let from = round.recorder.now();
-            (fault.act)(topology, &mut moment, &mut random);
+            fault.happens(topology, &mut moment, &mut random);
             let whole = Span { from, to: round.recorder.now() };
             let Moment { span, apart, .. } = moment;
             round.notes.fault(fault.name, span.unwrap_or(whole));
@@ -275,15 +275,6 @@ impl Moment<'_> {
         let result = what();
         self.span = Some(Span { from, to: self.round.recorder.now() });
         result
-    }
-
-    /// The fault is that, for so long, until it is mended.
-    pub(crate) fn for_a_while(&mut self, time: Duration, harm: impl FnOnce(), mend: impl FnOnce()) {
-        self.is(|| {
-            harm();
-            sleep(time);
-            mend();
-        });
     }
 
     /// Until the servers are in order again two may take themselves for the primary.

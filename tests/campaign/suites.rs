@@ -4,7 +4,7 @@
 //! the report of a suite is a row again.
 
 use crate::crashes::Durability;
-use crate::faults::{JUMP, KILLS, RESTARTED, STEP, STOPPED};
+use crate::faults::{HOUR, JUMP, KILLS, RESTARTED, STEP, STOPPED};
 use crate::processes::{self, Scenario};
 use crate::report::Report;
 use crate::scripts::{self, Script};
@@ -70,7 +70,7 @@ const STORM: Pace = Pace {
 };
 
 /// What makes a server of a quorum forget, or take leases for over.
-const FORGETS: [&str; 4] = [JUMP, KILLS[0], KILLS[1], KILLS[2]];
+const FORGETS: [&str; 4] = [JUMP, HOUR, KILLS[0], KILLS[1]];
 
 type Start = fn(Setting) -> Box<dyn Topology>;
 
@@ -144,7 +144,7 @@ fn rounds() -> Vec<Suite> {
         ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP]),
         ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS),
         // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
-        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &KILLS),
+        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1]]),
         ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP]),
     ];
     let of = |(name, evidence, on, setting, promises, without): Row| {

@@ -39,6 +39,19 @@ impl Random {
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.numbers.usize(..choices.len())]
     }
+
+    /// One of these, which come as often as their weights say.
+    pub fn weighted<'a, T>(&mut self, choices: &'a [T], weight: impl Fn(&T) -> u64) -> &'a T {
+        let mut drawn = self.below(choices.iter().map(&weight).sum());
+        let mut all = choices.iter();
+        loop {
+            let choice = all.next().expect("one of them is drawn");
+            match drawn.checked_sub(weight(choice)) {
+                Some(rest) => drawn = rest,
+                None => return choice,
+            }
+        }
+    }
 }
 
 /// The option `--seed` of a program.

@@ -1,8 +1,8 @@
 //! What strangers do to clients: they are killed, evicted, and left without their user, some in the
 //! turn of a grant.
 
-use super::Fault;
-use super::stranger::{Stranger, of_strangers};
+use super::stranger::Stranger;
+use super::{Fault, by_stranger};
 use crate::topology::{GUEST, guest};
 use crate::workload::client_of;
 use harness::observe::PATIENCE;
@@ -11,16 +11,16 @@ use harness::{Value, cmd};
 use std::thread::sleep;
 use std::time::Duration;
 
-pub(super) const FAULTS: &[Fault] = of_strangers! {
-    "CLIENT KILL of one", 8, |it| it.kill_one();
-    "CLIENT KILL in the turn of a grant", 12, |it| {
+pub(super) const FAULTS: &[Fault] = &[
+    by_stranger("CLIENT KILL of one", 8, |it| it.kill_one()),
+    by_stranger("CLIENT KILL in the turn of a grant", 12, |it| {
         it.strike_while_granted(|id| vec![cmd!["CLIENT", "KILL", "ID", id]])
-    };
-    "ACL DELUSER in the turn of a grant", 3, |it| {
+    }),
+    by_stranger("ACL DELUSER in the turn of a grant", 3, |it| {
         it.strike_while_granted(|_| vec![cmd!["ACL", "DELUSER", GUEST], guest()])
-    };
-    "eviction of clients", 6, |it| it.evict_clients();
-};
+    }),
+    by_stranger("eviction of clients", 6, |it| it.evict_clients()),
+];
 
 impl Stranger<'_> {
     /// Clients that take the most memory are disconnected, waiters among them.

@@ -1,11 +1,14 @@
-//! What can be done to any server that is up, by a command.
+//! What an operator can do to servers that are up, by commands and in order.
 
-use super::{Fault, anywhere, fault, on};
+use super::{Fault, anywhere, fails_over, fault, on};
 use crate::round::Moment;
-use crate::topology::Nodes;
+use crate::topology::{MOVED, Nodes, Watched, cast};
+use harness::cluster::is_master;
 use harness::random::Random;
 use harness::{Server, cmd};
 use std::time::Duration;
+
+pub(crate) const RESTARTED: &str = "all restarted in turn";
 
 pub(super) const FAULTS: &[Fault] = &[
     fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
@@ -25,6 +28,34 @@ pub(super) const FAULTS: &[Fault] = &[
         let time = format!("0.{}", 10 + random.below(50));
         let mut connection = at.primary(random).connect();
         moment.is(|| connection.call(cmd!["DEBUG", "SLEEP", time]));
+    }),
+    fault("failover on demand", 3, fails_over, |at, moment, random| {
+        at.fail_over(moment, random);
+    }),
+    fault("slots moved there and back", 2, on::<Nodes>, |at, moment, _| {
+        let Some(nodes) = cast::<Nodes>(at) else { return };
+        let home = nodes.home();
+        let is_away = |node: &&Server| is_master(node) && node.port() != home.port();
+        let away = nodes.cluster.nodes().iter().rfind(is_away).expect("there are three");
+        moment.is(|| {
+            nodes.cluster.reshard(home, away, MOVED);
+            nodes.cluster.reshard(away, home, MOVED);
+        });
+    }),
+    fault(RESTARTED, 1, on::<Watched>, |at, moment, random| {
+        let before = at.primary(random).port();
+        let replicas = at.servers().into_iter().filter(|server| server.port() != before);
+        for replica in replicas {
+            replica.shut_down();
+            replica.restart();
+            at.recover();
+        }
+        at.fail_over(moment, random);
+        at.recover();
+        let deposed = at.servers().into_iter().find(|server| server.port() == before);
+        let deposed = deposed.expect("it is one of them");
+        deposed.shut_down();
+        deposed.restart();
     }),
 ];
 

@@ -1,8 +1,8 @@
 //! What is done to all data of a server: they are written to the disk while the load goes on, loaded
 //! again, and compared with those of the replica.
 
-use super::Fault;
-use super::stranger::{Stranger, of_strangers};
+use super::stranger::Stranger;
+use super::{Fault, by_stranger};
 use harness::resp::ReceiveError;
 use harness::{cmd, observe};
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How often the two must differ.
 const LOOKS: usize = 3;
 
-pub(super) const FAULTS: &[Fault] = of_strangers! {
-    "CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare();
-    "DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload();
-    "BGSAVE", 3, |it| it.fork(cmd!["BGSAVE"]);
-    "BGREWRITEAOF", 3, |it| it.fork(cmd!["BGREWRITEAOF"]);
-};
+pub(super) const FAULTS: &[Fault] = &[
+    by_stranger("CLIENT PAUSE WRITE, and a look at the replica", 3, |it| it.compare()),
+    by_stranger("DEBUG RELOAD, and a full synchronisation", 2, |it| it.reload()),
+    by_stranger("BGSAVE", 3, |it| it.fork(cmd!["BGSAVE"])),
+    by_stranger("BGREWRITEAOF", 3, |it| it.fork(cmd!["BGREWRITEAOF"])),
+];
 
 impl Stranger<'_> {
     /// Has a child of the server write everything to the disk, while the load goes on.

@@ -1,28 +1,28 @@
 //! What strangers, and a server without memory, do to keys.
 
-use super::Fault;
-use super::stranger::{Stranger, of_strangers};
+use super::stranger::Stranger;
+use super::{Fault, by_stranger};
 use crate::workload::{CALM, CROWD, KeyKind, Lock, WILD, WIRE_PERMITS};
 use harness::resp::ReceiveError;
 use harness::{Value, cmd};
 use std::thread::sleep;
 use std::time::Duration;
 
-pub(super) const FAULTS: &[Fault] = of_strangers! {
-    "DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key]);
-    "UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key]);
-    "PEXPIRE by a stranger", 8, |it| it.let_expire();
-    "SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20]);
-    "HDEL by a stranger", 6, |it| it.delete_owner();
-    "RENAME and COPY by a stranger", 2, |it| it.replace();
-    "HPEXPIRE by a stranger", 1, |it| it.let_a_field_end();
-    "FORCERELEASE", 4, |it| it.force_release();
-    "FLUSHDB", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB"]]);
-    "FLUSHDB ASYNC", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB", "ASYNC"]]);
-    "FLUSHALL", 2, |it| it.on_keys_of(&[CALM, WILD], &[cmd!["FLUSHALL"]]);
-    "SWAPDB", 2, |it| it.swap();
-    "eviction of keys", 3, |it| it.evict_keys();
-};
+pub(super) const FAULTS: &[Fault] = &[
+    by_stranger("DEL by a stranger", 8, |it| it.on_key(|key| cmd!["DEL", key])),
+    by_stranger("UNLINK by a stranger", 4, |it| it.on_key(|key| cmd!["UNLINK", key])),
+    by_stranger("PEXPIRE by a stranger", 8, |it| it.let_expire()),
+    by_stranger("SET by a stranger", 3, |it| it.on_key(|key| cmd!["SET", key, "x", "PX", 20])),
+    by_stranger("HDEL by a stranger", 6, |it| it.delete_owner()),
+    by_stranger("RENAME and COPY by a stranger", 2, |it| it.replace()),
+    by_stranger("HPEXPIRE by a stranger", 1, |it| it.let_a_field_end()),
+    by_stranger("FORCERELEASE", 4, |it| it.force_release()),
+    by_stranger("FLUSHDB", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB"]])),
+    by_stranger("FLUSHDB ASYNC", 2, |it| it.on_keys_of(&[WILD], &[cmd!["FLUSHDB", "ASYNC"]])),
+    by_stranger("FLUSHALL", 2, |it| it.on_keys_of(&[CALM, WILD], &[cmd!["FLUSHALL"]])),
+    by_stranger("SWAPDB", 2, |it| it.swap()),
+    by_stranger("eviction of keys", 3, |it| it.evict_keys()),
+];
 
 /// What a server that is full may do.
 const POLICIES: [&str; 8] = [

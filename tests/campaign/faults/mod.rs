@@ -1,20 +1,42 @@
 //! What can happen to servers under load, one file for each sort of faults.
 //!
 //! A fault says on which topologies it can happen, and does it there. One that is new is a line in
-//! the table of its file, or a file with a table that is named in `tables!`; then every suite of rounds
-//! whose topology it can happen on draws it.
+//! the table of its file; then every suite of rounds whose topology it can happen on draws it.
 
-pub(crate) use minority::{JUMP, KILLS};
+mod clients;
+mod clocks;
+mod commands;
+mod data;
+mod harms;
+mod keys;
+mod options;
+mod stranger;
+
+pub(crate) use clocks::{HOUR, JUMP, STEP};
+pub(crate) use commands::RESTARTED;
+pub(crate) use harms::{KILLS, STOPPED};
 pub(crate) use options::settle;
-pub(crate) use processes::RESTARTED;
-pub(crate) use sessions::{STEP, STOPPED};
 
+use self::harms::Harm;
+use self::stranger::Stranger;
 use crate::round::Moment;
-use crate::topology::{Five, Single, Target, Topology, cast};
+use crate::topology::{Five, Single, Strangers, Target, Topology, cast};
 use harness::random::Random;
+use harness::resp::ReceiveError;
 
-type On = fn(&dyn Topology) -> bool;
-type Act = fn(&dyn Topology, &mut Moment<'_>, &mut Random);
+/// All of them.
+pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
+    let tables = [
+        clients::FAULTS,
+        clocks::FAULTS,
+        commands::FAULTS,
+        data::FAULTS,
+        harms::FAULTS,
+        keys::FAULTS,
+        options::FAULTS,
+    ];
+    tables.into_iter().flatten()
+}
 
 /// Something that can happen to servers.
 pub(crate) struct Fault {
@@ -23,11 +45,49 @@ pub(crate) struct Fault {
     pub(crate) weight: u64,
     /// Whether it can happen there.
     pub(crate) on: On,
-    pub(crate) act: Act,
+    act: Act,
 }
 
-const fn fault(name: &'static str, weight: u64, on: On, act: Act) -> Fault {
-    Fault { name, weight, on, act }
+type On = fn(&dyn Topology) -> bool;
+
+/// What happens.
+enum Act {
+    /// So many servers are harmed, and mended after a time.
+    Harm(Harm, usize, harms::Time),
+    /// A primary is harmed, and mended when another has taken its place.
+    Replaced(Harm),
+    /// A stranger does that.
+    Stranger(fn(&mut Stranger<'_>) -> Result<(), ReceiveError>),
+    /// Anything else.
+    Once(fn(&dyn Topology, &mut Moment<'_>, &mut Random)),
+}
+
+const fn fault(
+    name: &'static str,
+    weight: u64,
+    on: On,
+    act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
+) -> Fault {
+    Fault { name, weight, on, act: Act::Once(act) }
+}
+
+const fn by_stranger(
+    name: &'static str,
+    weight: u64,
+    act: fn(&mut Stranger<'_>) -> Result<(), ReceiveError>,
+) -> Fault {
+    Fault { name, weight, on: on::<Strangers>, act: Act::Stranger(act) }
+}
+
+impl Fault {
+    pub(crate) fn happens(&self, at: &dyn Topology, moment: &mut Moment<'_>, random: &mut Random) {
+        match self.act {
+            Act::Harm(harm, servers, time) => harm.for_a_while(servers, time, at, moment, random),
+            Act::Replaced(harm) => harm.until_replaced(at, moment, random),
+            Act::Stranger(act) => Stranger::acts(at, moment, random, act),
+            Act::Once(act) => act(at, moment, random),
+        }
+    }
 }
 
 /// On servers of that sort.
@@ -48,35 +108,10 @@ fn has_proxy(at: &dyn Topology) -> bool {
     at.proxy(at.primary(&mut Random::new(0))).is_some()
 }
 
+fn is_replaced(at: &dyn Topology) -> bool {
+    at.replacement(at.primary(&mut Random::new(0))).is_some()
+}
+
 fn fails_over(at: &dyn Topology) -> bool {
     not_of_five(at) && !on::<Single>(at) && !on::<Target>(at)
-}
-
-/// Makes [`all`] of the tables of these files.
-macro_rules! tables {
-    ($($file:ident),+ $(,)?) => {
-        $(mod $file;)+
-
-        /// All of them.
-        pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
-            [$($file::FAULTS),+].into_iter().flatten()
-        }
-    };
-}
-
-mod stranger;
-
-tables!(
-    clients, commands, data, keys, memory, minority, network, options, processes, roles, sessions,
-);
-
-/// One of these, drawn by their weights.
-pub(crate) fn draw(faults: &[&'static Fault], random: &mut Random) -> &'static Fault {
-    let mut drawn = random.below(faults.iter().map(|fault| fault.weight).sum());
-    let hit = |fault: &&&Fault| {
-        let hit = drawn < fault.weight;
-        drawn = drawn.saturating_sub(fault.weight);
-        hit
-    };
-    faults.iter().find(hit).expect("one of them is drawn")
 }

@@ -1,16 +1,14 @@
 //! Options of the server and of the module are set to something else for a moment.
 
-use super::Fault;
-use super::stranger::{Stranger, of_strangers};
+use super::stranger::Stranger;
+use super::{Fault, by_stranger};
 use crate::topology::TURN_MS;
 use harness::resp::ReceiveError;
 use harness::{Connection, Server, cmd};
 use std::thread::sleep;
 use std::time::Duration;
 
-pub(super) const FAULTS: &[Fault] = of_strangers! {
-    "CONFIG SET", 8, |it| it.configure();
-};
+pub(super) const FAULTS: &[Fault] = &[by_stranger("CONFIG SET", 8, |it| it.configure())];
 
 /// Options, what they are set to for a moment, and what they are otherwise.
 const OPTIONS: [(&str, &str, &str); 13] = [

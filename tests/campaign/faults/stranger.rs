@@ -14,27 +14,13 @@ pub(super) struct Stranger<'a> {
     connection: Option<Connection>,
 }
 
-/// A table of faults of strangers: name, weight, and what a [`Stranger`] does.
-macro_rules! of_strangers {
-    ($($name:literal, $weight:literal, $act:expr;)+) => {
-        &[$($crate::faults::fault(
-            $name,
-            $weight,
-            $crate::faults::on::<$crate::topology::Strangers>,
-            |at, moment, random| Stranger::acts(at, moment, random, $act),
-        )),+]
-    };
-}
-
-pub(super) use of_strangers;
-
 impl Stranger<'_> {
     /// One does that. If its connection is broken off, another one comes some time.
     pub(super) fn acts(
         at: &dyn Topology,
         moment: &Moment<'_>,
         random: &mut Random,
-        what: impl FnOnce(&mut Stranger<'_>) -> Result<(), ReceiveError>,
+        what: fn(&mut Stranger<'_>) -> Result<(), ReceiveError>,
     ) {
         let (Some(at), round) = (cast(at), moment.round) else { return };
         let mut stranger = Stranger { at, round, random, connection: None };

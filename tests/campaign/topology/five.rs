@@ -5,6 +5,7 @@ use super::Topology;
 use super::single::Behind;
 use crate::setting::Setting;
 use crate::workload::Way;
+use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Server, observe};
 use kvlock::Client;
@@ -59,6 +60,11 @@ impl Five {
         self.ahead_ms[server].store(ahead_ms, Ordering::SeqCst);
     }
 
+    fn number_of(&self, server: &Server) -> usize {
+        let is_it = |node: &Behind| node.server.port() == server.port();
+        self.nodes.iter().position(is_it).expect("one of these")
+    }
+
     /// How far the clock of that one is ahead, in milliseconds.
     pub(crate) fn ahead_ms(&self, server: usize) -> i64 {
         self.ahead_ms[server].load(Ordering::SeqCst)
@@ -90,6 +96,16 @@ impl Topology for Five {
     /// Any of them.
     fn primary(&self, random: &mut Random) -> &Server {
         &random.pick(&self.nodes).server
+    }
+
+    /// It was killed, and its clock is right again.
+    fn restart(&self, server: &Server) {
+        self.set_clock(self.number_of(server), 0);
+        server.restart();
+    }
+
+    fn proxy(&self, server: &Server) -> Option<&Proxy> {
+        Some(&self.nodes[self.number_of(server)].proxy)
     }
 
     fn left_behind(&self, keys: &[String]) -> Vec<String> {

@@ -55,6 +55,11 @@ pub(crate) trait Topology: Any {
     /// Returns when the servers are in order again.
     fn recover(&self) {}
 
+    /// Starts one again that was killed.
+    fn restart(&self, server: &Server) {
+        server.restart();
+    }
+
     /// What of these locks is still there.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let here = &mut self.primary(&mut Random::new(0)).connect();

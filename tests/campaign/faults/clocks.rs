@@ -1,0 +1,51 @@
+//! Clocks of servers that step, or are back in time.
+
+use super::{Fault, fault, on};
+use crate::topology::{Five, SERVERS, Single, Topology, cast};
+use harness::random::Random;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Steps of the date, of which sessions and long leases take no notice.
+pub(crate) const STEP: &str = "clock of the server ten seconds ahead or back";
+
+pub(crate) const JUMP: &str = "clock of one ten seconds ahead";
+
+pub(crate) const HOUR: &str = "clock of one an hour back, then killed";
+
+/// Less than the margin that is left of the shortest lease: that is what a server may err by.
+const SMALL_MS: i64 = 300;
+
+/// Longer than any lease.
+const LONG_MS: i64 = 10_000;
+
+const HOUR_MS: i64 = 3_600_000;
+
+pub(super) const FAULTS: &[Fault] = &[
+    fault(STEP, 3, on::<Single>, |at, moment, random| {
+        let Some(Single { one, .. }) = cast(at) else { return };
+        moment.is(|| one.clock.set(*random.pick(&[0, LONG_MS, -LONG_MS])));
+    }),
+    fault("clock of one 0.3 s back, or ahead again", 2, on::<Five>, |at, moment, random| {
+        let (five, server) = any_of_five(at, random);
+        let before = five.ahead_ms(server);
+        moment.is(|| five.set_clock(server, if before == 0 { -SMALL_MS } else { 0 }));
+    }),
+    fault(JUMP, 6, on::<Five>, |at, moment, random| {
+        // It is always the same one, and the others stay where they are.
+        let (five, _) = any_of_five(at, random);
+        let before = five.ahead_ms(0).max(0);
+        moment.is(|| five.set_clock(0, before + LONG_MS));
+    }),
+    fault(HOUR, 2, on::<Five>, |at, moment, random| {
+        // It keeps locks for an hour longer than it should. Then it forgets them all.
+        let (five, server) = any_of_five(at, random);
+        moment.is(|| five.set_clock(server, -HOUR_MS));
+        sleep(Duration::from_millis(random.below(3000)));
+        at.restart(&five.nodes[server].server);
+    }),
+];
+
+fn any_of_five<'a>(at: &'a dyn Topology, random: &mut Random) -> (&'a Five, usize) {
+    (cast(at).expect("it is for a quorum"), random.below(SERVERS as u64) as usize)
+}

@@ -1,0 +1,159 @@
+//! What is done to servers, or to the links before them, and mended after a while. Meanwhile clients
+//! wait, or another server takes the place of the primary.
+
+use super::{Act, Fault, On, anywhere, fault, has_proxy, is_replaced, not_of_five, on};
+use crate::round::Moment;
+use crate::setting::SESSION;
+use crate::topology::{Five, SERVERS, Topology, Watched};
+use harness::proxy::Proxy;
+use harness::random::Random;
+use harness::{Server, cmd};
+use nix::sys::signal::Signal;
+use std::thread::sleep;
+use std::time::Duration;
+
+pub(crate) const KILLS: [&str; 2] = ["kill -9 of one, empty again", "kill -9 of two, empty again"];
+
+pub(crate) const STOPPED: &str = "primary stopped for about a session";
+
+/// How long it takes, in milliseconds: at least, and by so much more.
+pub(super) type Time = (u64, u64);
+
+const MOMENT: Time = (50, 500);
+
+/// Longer than a quorum waits for one server, and than the leases there.
+const WHILE: Time = (50, 2500);
+
+/// As long as a session is kept that nobody reads, from a third less to half as much again: a client is
+/// back at the last moment, or a moment too late.
+const SESSIONS: Time = {
+    let session = SESSION.as_millis() as u64;
+    (session * 2 / 3, session * 5 / 6)
+};
+
+pub(super) const FAULTS: &[Fault] = &[
+    harm("primary stopped for a moment", 2, not_of_five, STOP, 1, MOMENT),
+    harm(STOPPED, 2, not_of_five, STOP, 1, SESSIONS),
+    harm("primary cut off for a moment", 2, has_proxy, CUT, 1, MOMENT),
+    harm("primary cut off for about a session", 3, has_proxy, CUT, 1, SESSIONS),
+    harm("connections closed for the clients alone", 2, has_proxy, FORSAKE, 1, SESSIONS),
+    harm("no memory for a moment", 2, anywhere, FILL, 1, MOMENT),
+    harm("one hangs", 2, on::<Five>, STOP, 1, WHILE),
+    harm("two hang", 2, on::<Five>, STOP, 2, WHILE),
+    harm("one cut off", 2, on::<Five>, CUT, 1, WHILE),
+    harm("two cut off", 2, on::<Five>, CUT, 2, WHILE),
+    harm("links of two take 1 to 200 ms", 2, on::<Five>, DELAY, 2, WHILE),
+    harm("links of all take 1 to 200 ms", 2, on::<Five>, DELAY, SERVERS, WHILE),
+    harm("connections to one closed", 2, on::<Five>, HANG_UP, 1, MOMENT),
+    harm(KILLS[0], 2, on::<Five>, KILL, 1, MOMENT),
+    harm(KILLS[1], 2, on::<Five>, KILL, 2, MOMENT),
+    replaced("primary killed with -9, replaced", is_replaced, KILL),
+    replaced("primary stopped, replaced, continued", is_replaced, STOP),
+    replaced("primary cut off, replaced, healed", |it| has_proxy(it) && is_replaced(it), CUT),
+    fault("a replica cut off for a moment", 2, on::<Watched>, |at, moment, random| {
+        let primary = at.primary(random);
+        let replicas: Vec<&Server> =
+            at.servers().into_iter().filter(|it| it.port() != primary.port()).collect();
+        let replica = link(at, random.pick::<&Server>(&replicas)).port();
+        let time = Duration::from_millis(100 + random.below(1500));
+        moment.is(|| {
+            link(at, primary).cut_replica(replica);
+            sleep(time);
+            link(at, primary).heal();
+        });
+    }),
+];
+
+/// What is done to a server, and what mends it.
+#[derive(Clone, Copy)]
+pub(crate) struct Harm {
+    harm: fn(&dyn Topology, &Server),
+    mend: fn(&dyn Topology, &Server),
+}
+
+const STOP: Harm = Harm {
+    harm: |_, server| server.signal(Signal::SIGSTOP),
+    mend: |_, server| server.signal(Signal::SIGCONT),
+};
+
+const KILL: Harm = Harm { harm: |_, server| server.kill9(), mend: Topology::restart };
+
+const FILL: Harm = Harm { harm: |_, server| limit(server, 1), mend: |_, server| limit(server, 0) };
+
+/// In silence: what was on its way never arrives.
+const CUT: Harm = Harm { harm: |at, it| link(at, it).cut(), mend: |at, it| link(at, it).heal() };
+
+const FORSAKE: Harm = Harm { harm: |at, it| link(at, it).forsake(), ..CUT };
+
+const HANG_UP: Harm = Harm { harm: |at, it| link(at, it).hang_up(), mend: |_, _| {} };
+
+const DELAY: Harm = Harm {
+    harm: |at, it| link(at, it).delay(Duration::from_millis(1), Duration::from_millis(200)),
+    mend: |at, it| link(at, it).delay(Duration::ZERO, Duration::ZERO),
+};
+
+fn link<'a>(at: &'a dyn Topology, server: &Server) -> &'a Proxy {
+    at.proxy(server).expect("it can only happen where there is one")
+}
+
+fn limit(server: &Server, bytes: u64) {
+    server.connect().call(cmd!["CONFIG", "SET", "maxmemory", bytes]);
+}
+
+/// It is done to that many servers at once: to one, to a primary.
+const fn harm(
+    name: &'static str,
+    weight: u64,
+    on: On,
+    harm: Harm,
+    servers: usize,
+    time: Time,
+) -> Fault {
+    Fault { name, weight, on, act: Act::Harm(harm, servers, time) }
+}
+
+const fn replaced(name: &'static str, on: On, harm: Harm) -> Fault {
+    Fault { name, weight: 3, on, act: Act::Replaced(harm) }
+}
+
+impl Harm {
+    pub(super) fn for_a_while(
+        self,
+        servers: usize,
+        (least, more): Time,
+        at: &dyn Topology,
+        moment: &mut Moment<'_>,
+        random: &mut Random,
+    ) {
+        let mut all = at.servers();
+        let other = |_| all.swap_remove(random.below(all.len() as u64) as usize);
+        let harmed: Vec<&Server> =
+            if servers == 1 { vec![at.primary(random)] } else { (0..servers).map(other).collect() };
+        let time = Duration::from_millis(least + random.below(more));
+        moment.is(|| {
+            harmed.iter().for_each(|server| (self.harm)(at, server));
+            sleep(time);
+            harmed.iter().for_each(|server| (self.mend)(at, server));
+        });
+    }
+
+    /// For a while two may be the primary at the same time.
+    pub(super) fn until_replaced(
+        self,
+        at: &dyn Topology,
+        moment: &mut Moment<'_>,
+        random: &mut Random,
+    ) {
+        let primary = at.primary(random);
+        let replacement = at.replacement(primary).expect("it can only happen where there is one");
+        moment.leaves_two();
+        moment.is(|| {
+            (self.harm)(at, primary);
+            replacement();
+            let most = at.apart().as_millis().try_into().expect("seconds");
+            sleep(Duration::from_millis(random.below(most)));
+            (self.mend)(at, primary);
+        });
+        at.rejoin(primary, random);
+    }
+}
