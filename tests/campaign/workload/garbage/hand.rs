@@ -3,9 +3,56 @@
 use super::grammar::Grammar;
 use super::words::{self, KEYS};
 use harness::random::Random;
+use harness::resp::split;
 use harness::{Connection, cmd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Commands that belong together, and how often they come. Of words with bars between one is drawn, and
+/// what is in angle brackets is drawn by [`Hand::words`]. A command after `5*` comes up to four times.
+const SEQUENCES: [(u64, &str); 37] = [
+    (250, "DEL <its-key>; <it>"),
+    (80, "DEL s; SEM.SET s 5; <it>"),
+    (390, "RESTORE <its-key> 0|1|30|10000 <payload> REPLACE|REPLACE|REPLACE|ABSTTL; <it>"),
+    (30, "MULTI; 5*<any>; EXEC|EXEC|EXEC|EXEC|DISCARD"),
+    (30, "WATCH <key>; MULTI; 5*<any>; EXEC|EXEC|EXEC|EXEC|DISCARD"),
+    (15, "MULTI; 5*<any>; RESTORE <key> 0|1|30|10000 <payload> REPLACE; EXEC"),
+    (20, "WATCH <key>"),
+    // Many holders, live, expired or about to expire together; of some the server lets fields end.
+    (6, "<crowd>; RENAME crowd k1|k2|k3|s"),
+    (6, "<crowd>; COPY crowd k1|k2|k3|s REPLACE"),
+    (3, "<crowd>; RENAME crowd s; SWAPDB 0 1"),
+    (3, "<crowd>; HPEXPIRE crowd 1|50 FIELDS 3 h1 h2 h3; RENAME crowd k1|k2|k3|s"),
+    (3, "<crowd>; RENAME crowd <key>; HPEXPIRE <key> 1|50 FIELDS 2 h2 h17"),
+    (50, "EVAL <script> 1 <key> <any>"),
+    (20, "FUNCTION LOAD REPLACE <functions>"),
+    (25, "FCALL f|f|g 1 <key> <ours>"),
+    // It is put back, unless the connection breaks: then others do it, sooner or later.
+    (60, "CONFIG SET <option> <value>; 6*<ours>; CONFIG SET <option> <was>"),
+    (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
+    (1, "CLIENT KILL ID <junk>"),
+    (18, "CLIENT KILL ID <client>"),
+    // Holds all clients up, and sends what is to be held up.
+    (25, "CLIENT PAUSE 1|3|8|20 WRITE|WRITE|ALL; 4*<ours>"),
+    (20, "CLIENT UNPAUSE"),
+    (45, "CLIENT UNBLOCK <client> TIMEOUT|ERROR"),
+    (5, "CLIENT REPLY OFF|SKIP|ON"),
+    (10, "CLIENT REPLY SKIP"),
+    (10, "CLIENT NO-EVICT on|off"),
+    (10, "CLIENT TRACKING ON BCAST|OPTIN|NOLOOP"),
+    (10, "DEBUG SLEEP 0.001|0.03"),
+    (5, "DEBUG RELOAD"),
+    (5, "DEBUG OBJECT|LISTPACK|HTSTATS-KEY <key>"),
+    (10, "DEBUG SET-ACTIVE-EXPIRE 0|1"),
+    (5, "DEBUG STRINGMATCH-LEN 10 *"),
+    (3, "PEXPIREAT <key> <ages>"),
+    (3, "SWAPDB 0 1|2"),
+    // A user that is deleted while its connections wait, and while they are served.
+    (3, "ACL SETUSER guest on nopass ~* &* +@all; AUTH guest x"),
+    (3, "MULTI; <ours>; 3*<ours>; ACL DELUSER guest; EXEC"),
+    (5, "REPLICAOF 127.0.0.1 1; 4*<ours>; REPLICAOF NO ONE"),
+    (15, "SELECT 0|1|2"),
+];
 
 /// Options, and what they are set to, with bars between. All are put back when a round is over.
 const OPTIONS: [(&str, &str); 28] = [
@@ -110,103 +157,64 @@ impl Hand {
         self.grammar.one_of_ours(random)
     }
 
-    /// Some, fewer than that.
-    fn some_of_ours(&self, end: u64, random: &mut Random) -> Vec<Words> {
-        (0..random.below(end)).map(|_| self.ours(random)).collect()
-    }
-
     /// Any other command.
     pub(super) fn other(&self, random: &mut Random) -> Words {
         self.grammar.other(random)
     }
 
-    fn any(&self, ours: u64, random: &mut Random) -> Words {
-        if random.percent(ours) { self.ours(random) } else { self.other(random) }
-    }
-
     /// A few commands that belong together.
     pub(super) fn draw(&self, random: &mut Random) -> Vec<Words> {
-        let key = random.pick(&KEYS).to_vec();
-        let pauses = self.pauses.load(Ordering::SeqCst);
-        let say = |line: &str, random: &mut Random| -> Words {
-            line.split(' ').map(|word| words::one_of(word, random)).collect()
+        let never = if self.pauses.load(Ordering::SeqCst) { "UNBLOCK" } else { "PAUSE" };
+        let mut sequences = SEQUENCES.to_vec();
+        sequences.retain(|(_, sequence)| !sequence.contains(never));
+        let (_, sequence) = random.weighted(&sequences, |(weight, _)| *weight);
+        let same = Same {
+            it: self.ours(random),
+            key: random.pick(&KEYS).to_vec(),
+            option: random.pick(&self.options),
         };
-        let one = match random.below(100) {
-            0..=14 => return self.transaction(random),
-            15..=19 => return crowd(random),
-            20..=29 => {
-                let script = cmd!["EVAL", *random.pick(&SCRIPTS), 1, key];
-                [script, self.any(80, random)].concat()
+        let mut commands = Vec::new();
+        for command in sequence.split("; ") {
+            let (times, command) = match command.split_once("*<") {
+                Some((end, _)) => (random.below(end.parse().expect("a number")), &command[2..]),
+                None => (1, command),
+            };
+            for _ in 0..times {
+                let words = split(command).expect("no quotes");
+                commands
+                    .push(words.iter().flat_map(|word| self.words(word, &same, random)).collect());
             }
-            30..=33 => cmd!["FUNCTION", "LOAD", "REPLACE", FUNCTIONS],
-            34..=38 => {
-                let name = if random.percent(70) { "f" } else { "g" };
-                [cmd!["FCALL", name, 1, key], self.ours(random)].concat()
+        }
+        commands
+    }
+
+    /// What stands in the place of a word of a sequence.
+    fn words(&self, word: &[u8], same: &Same<'_>, random: &mut Random) -> Words {
+        let (option, values, was) = same.option;
+        let one = match word {
+            b"<it>" => return same.it.clone(),
+            b"<ours>" => return self.ours(random),
+            b"<any>" if random.percent(80) => return self.ours(random),
+            b"<any>" => return self.other(random),
+            b"<crowd>" => return crowd(random),
+            b"<its-key>" => same.it.get(1).unwrap_or(&same.key).clone(),
+            b"<key>" => same.key.clone(),
+            b"<option>" => option.as_bytes().to_vec(),
+            b"<value>" => words::one_of(values, random),
+            b"<was>" => was.clone().into_bytes(),
+            b"<script>" => random.pick(&SCRIPTS).as_bytes().to_vec(),
+            b"<functions>" => FUNCTIONS.as_bytes().to_vec(),
+            b"<payload>" => self.payload(random),
+            b"<junk>" => words::anything(random),
+            b"<ages>" => far_end(random).to_string().into_bytes(),
+            // One that is connected, most likely.
+            b"<client>" => {
+                let last = self.clients.load(Ordering::SeqCst);
+                last.saturating_sub(random.below(40)).to_string().into_bytes()
             }
-            39..=50 => return self.restore_and_use(random),
-            51..=62 => return self.configure(random),
-            63 if random.percent(20) => say("CLIENT KILL TYPE normal SKIPME yes|no", random),
-            64 if random.percent(20) => cmd!["CLIENT", "KILL", "ID", words::anything(random)],
-            63..=66 => cmd!["CLIENT", "KILL", "ID", self.client(random)],
-            67..=70 => cmd!["WATCH", key],
-            // Holds all clients up, and sends what is to be held up.
-            71..=75 if pauses => {
-                let kind = *random.pick(&["WRITE", "WRITE", "ALL"]);
-                let pause = cmd!["CLIENT", "PAUSE", 1 + random.below(20), kind];
-                return [vec![pause], self.some_of_ours(4, random)].concat();
-            }
-            76..=79 if pauses => cmd!["CLIENT", "UNPAUSE"],
-            71..=79 => {
-                let how = *random.pick(&["TIMEOUT", "ERROR"]);
-                cmd!["CLIENT", "UNBLOCK", self.client(random), how]
-            }
-            80 => say("CLIENT REPLY OFF|SKIP|ON", random),
-            81..=82 => cmd!["CLIENT", "REPLY", "SKIP"],
-            83..=84 => say("CLIENT NO-EVICT on|off", random),
-            85..=86 => say("CLIENT TRACKING ON BCAST|OPTIN|NOLOOP", random),
-            87..=88 => say("DEBUG SLEEP 0.001|0.03", random),
-            89 => cmd!["DEBUG", "RELOAD"],
-            90 if random.percent(50) => cmd!["PEXPIREAT", key, far_end(random)],
-            90 => say("SWAPDB 0 1|2", random),
-            91 => return self.condemn(random),
-            92 => [say("DEBUG OBJECT|LISTPACK|HTSTATS-KEY", random), vec![key]].concat(),
-            93..=94 => say("DEBUG SET-ACTIVE-EXPIRE 0|1", random),
-            95 => cmd!["DEBUG", "STRINGMATCH-LEN", 10, "*"],
-            96 => {
-                let first = vec![cmd!["REPLICAOF", "127.0.0.1", 1]];
-                let last = vec![cmd!["REPLICAOF", "NO", "ONE"]];
-                return [first, self.some_of_ours(4, random), last].concat();
-            }
-            _ => say("SELECT 0|1|2", random),
+            choices => words::one_of(std::str::from_utf8(choices).expect("text"), random),
         };
         vec![one]
-    }
-
-    /// The number of a client that is connected, most likely.
-    fn client(&self, random: &mut Random) -> u64 {
-        self.clients.load(Ordering::SeqCst).saturating_sub(random.below(40))
-    }
-
-    /// A user that is deleted while its connections wait, and while they are served.
-    fn condemn(&self, random: &mut Random) -> Vec<Words> {
-        if random.percent(50) {
-            let (first, some) = (self.ours(random), self.some_of_ours(3, random));
-            let last = vec![cmd!["ACL", "DELUSER", "guest"], cmd!["EXEC"]];
-            return [vec![cmd!["MULTI"], first], some, last].concat();
-        }
-        vec![
-            cmd!["ACL", "SETUSER", "guest", "on", "nopass", "~*", "&*", "+@all"],
-            cmd!["AUTH", "guest", "x"],
-        ]
-    }
-
-    /// Changes an option, does something, and puts it back, unless the connection breaks: then
-    /// others do it, sooner or later.
-    fn configure(&self, random: &mut Random) -> Vec<Words> {
-        let (name, values, was) = random.pick(&self.options);
-        let set = cmd!["CONFIG", "SET", name, words::one_of(values, random)];
-        let back = cmd!["CONFIG", "SET", name, was];
-        [vec![set], self.some_of_ours(6, random), vec![back]].concat()
     }
 
     /// Commands after which the server serves everybody again.
@@ -215,35 +223,8 @@ impl Hand {
         options.chain([cmd!["REPLICAOF", "NO", "ONE"], cmd!["CLIENT", "UNPAUSE"]]).collect()
     }
 
-    fn transaction(&self, random: &mut Random) -> Vec<Words> {
-        let mut words = Vec::new();
-        if random.percent(40) {
-            words.push(cmd!["WATCH", *random.pick(&KEYS)]);
-        }
-        words.push(cmd!["MULTI"]);
-        for _ in 0..random.below(5) {
-            words.push(self.any(75, random));
-        }
-        if random.percent(20) {
-            words.push(self.restore(random.pick(&KEYS).to_vec(), random));
-        }
-        words.push(if random.percent(90) { cmd!["EXEC"] } else { cmd!["DISCARD"] });
-        words
-    }
-
-    /// Values of locks, or nearly so, and what the module makes of them.
-    fn restore_and_use(&self, random: &mut Random) -> Vec<Words> {
-        let times = 1 + random.below(12);
-        let both = |_| {
-            let ours = self.ours(random);
-            let key = ours.get(1).cloned().unwrap_or_else(|| random.pick(&KEYS).to_vec());
-            [self.restore(key, random), ours]
-        };
-        (0..times).flat_map(both).collect()
-    }
-
     /// A value of some lock, or nearly one.
-    fn restore(&self, key: Vec<u8>, random: &mut Random) -> Words {
+    fn payload(&self, random: &mut Random) -> Vec<u8> {
         let whole = random.pick(&self.payloads);
         let mut payload = whole.clone();
         if random.percent(60) {
@@ -256,12 +237,16 @@ impl Hand {
             payload.truncate(random.below(payload.len() as u64) as usize);
         }
         self.damaged.fetch_add(u64::from(payload != *whole), Ordering::SeqCst);
-        let mut words = cmd!["RESTORE", key, random.pick(&[0_u64, 1, 30, 10_000]), payload];
-        if random.percent(80) {
-            words.push(b"REPLACE".to_vec());
-        }
-        words
+        payload
     }
+}
+
+/// What is the same in all commands of a sequence.
+struct Same<'a> {
+    /// A command of the module.
+    it: Words,
+    key: Vec<u8>,
+    option: &'a (&'static str, &'static str, String),
 }
 
 /// The end of a key that nobody will live to see, near where numbers wrap around when milliseconds
@@ -272,26 +257,9 @@ fn far_end(random: &mut Random) -> u64 {
     (now_ms + random.pick(&ages_ms)).saturating_sub(random.below(3))
 }
 
-/// Puts one with many holders, live, expired or about to expire together, at a key of locks or
-/// semaphores; or first at another, and in the place of that one. Of some the server lets fields end.
-fn crowd(random: &mut Random) -> Vec<Words> {
-    let family = *random.pick(&[b"LOCK", b"SEM."]);
-    let key = words::key_of(family, random);
-    let (at, replace) = match random.below(4) {
-        0 => (&b"crowd"[..], Some(cmd!["RENAME", "crowd", key])),
-        1 => (&b"crowd"[..], Some(cmd!["COPY", "crowd", key, "REPLACE"])),
-        2 => (&key[..], Some(cmd!["SWAPDB", 0, 1])),
-        _ => (&key[..], None),
-    };
+/// Makes a key that many hold.
+fn crowd(random: &mut Random) -> Words {
     let mode = *random.pick(&["shared", "semaphore 3 3", "semaphore 2000 2000"]);
     let (count, ends) = (*random.pick(&[3, 200, 1_500]), *random.pick(&[-1_000, 5, 30, 100_000]));
-    let mut all = vec![cmd!["EVAL", CROWD, 1, at, mode, count, ends]];
-    all.extend(replace);
-    if random.percent(30) {
-        let count = random.below(20);
-        let mut end = cmd!["HPEXPIRE", key, *random.pick(&[1, 50]), "FIELDS", count];
-        end.extend((0..count).map(|n| format!("h{n}").into_bytes()));
-        all.push(end);
-    }
-    all
+    cmd!["EVAL", CROWD, 1, "crowd", mode, count, ends]
 }

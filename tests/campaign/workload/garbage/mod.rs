@@ -105,23 +105,15 @@ impl Client<'_> {
         let long = self.random.percent(10);
         for _ in 0..=self.random.below(if long { 60 } else { 8 }) {
             match self.random.below(1_000) {
-                0..=649 => {
+                0..=569 => {
                     let words = self.hand.ours(&mut self.random);
-                    if self.random.percent(12)
-                        && let Some(key) = words.get(1)
-                    {
-                        self.send(cmd!["DEL", key]);
-                        if words[0].starts_with(b"SEM") {
-                            self.send(cmd!["SEM.SET", key, 5]);
-                        }
-                    }
                     self.send(words);
                 }
-                650..=879 => {
+                570..=799 => {
                     let words = self.hand.other(&mut self.random);
                     self.send(words);
                 }
-                880..=997 => {
+                800..=997 => {
                     let all = self.hand.draw(&mut self.random);
                     all.into_iter().for_each(|words| self.send(words));
                 }
