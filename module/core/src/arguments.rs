@@ -265,7 +265,8 @@ pub fn next<A: AsRef<[u8]>>(
     Ok((ack, Millis(timeout), most.unwrap_or(READ_MAX)))
 }
 
-/// Takes `WORD text` off the options for each of these words, wherever it stands among them, once.
+/// Takes `WORD text` off the options for each of these words, once, wherever it stands among them but for
+/// the place of a number.
 pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     words: [&[u8]; N],
     options: &[A],
@@ -274,7 +275,7 @@ pub fn named<A: AsRef<[u8]> + Copy, const N: usize>(
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
         let Some(place) = words.iter().zip(&mut found).find(|(word, _)| is(option, word)) else {
-            others.push(*option);
+            keep(option, &mut rest, &mut others);
             continue;
         };
         if place.1.replace(*rest.next().ok_or(Refusal::Syntax)?).is_some() {
@@ -307,12 +308,21 @@ pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
             bound = bound.saturating_add(1);
             continue;
         }
-        others.push(*option);
-        if is(option, b"HOLDS") {
-            others.extend(rest.next());
-        }
+        keep(option, &mut rest, &mut others);
     }
     if bound > 1 { Err(Refusal::Syntax) } else { Ok((bound == 1, others)) }
+}
+
+/// Leaves an option to others, with its number if it has one.
+fn keep<A: AsRef<[u8]> + Copy>(
+    option: &A,
+    rest: &mut std::slice::Iter<'_, A>,
+    others: &mut Vec<A>,
+) {
+    others.push(*option);
+    if is(option, b"HOLDS") {
+        others.extend(rest.next());
+    }
 }
 
 fn is(arg: &impl AsRef<[u8]>, word: &[u8]) -> bool {
@@ -417,6 +427,9 @@ mod tests {
         // What is said may be a word that means something elsewhere.
         let both = named([&b"SESSION"[..], b"VALUE"], &["VALUE", "SESSION", "SESSION", "VALUE"]);
         assert_eq!(both, Ok(([Some("VALUE"), Some("SESSION")], vec![])));
+        // But it is not what stands between HOLDS and its number.
+        let options = ["HOLDS", "VALUE", "1", "1"];
+        assert_eq!(named([b"VALUE"], &options), Ok(([None], options.to_vec())));
     }
 
     #[test]
