@@ -1,6 +1,6 @@
 //! Futures that are dropped before they are done leave nothing behind.
 
-use super::{MOMENT, SOON, Stage, ok, quorum, soon, visit};
+use super::{SOON, Stage, ok, quorum, soon, visit};
 use harness::{Server, Value, observe, wait};
 use kvlock::{Client, Error, MultiLock};
 use std::fmt::Debug;
@@ -10,6 +10,9 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::timeout;
+
+/// As long as a call gets on by itself.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// Polls a future so many times at most, while it gets on, and drops it, or what came of it. Says whether
 /// it was done.

@@ -37,20 +37,55 @@ mod waiting;
 use assert_matches::assert_matches;
 use harness::proxy::Proxy;
 use harness::{Connection, Server, Value, cmd, observe, wait};
-use kvlock::{Builder, Client, Error, Guard, Lock};
+use kvlock::{Builder, Client, Clock, Error, Guard, Lock};
 use std::fmt::Debug;
 use std::panic::Location;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes, and shorter than what would be worth waiting for.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A wait for something that does not come.
-const MOMENT: Duration = Duration::from_millis(50);
+/// A wait for something that does not come, in which an answer does.
+const MOMENT: Duration = Duration::from_millis(500);
+
+/// A lease that is longer than any test: what ends earlier was not ended by it, and nothing is renewed meanwhile
+/// unless somebody has a reason.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Somebody in line for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
+
+/// A clock that a test moves on, as if the machine had been suspended: no timer notices.
+#[derive(Clone, Debug)]
+struct Suspended {
+    start: Instant,
+    slept: Arc<AtomicU64>,
+}
+
+impl Suspended {
+    fn new() -> Self {
+        Self { start: Instant::now(), slept: Arc::default() }
+    }
+
+    /// What is held is renewed soon after half of [`LONG`], and lost after more than that, but never
+    /// because the machine is slow.
+    fn renewing(&self) -> Builder {
+        Client::builder().lease(LONG).clock(self.clone())
+    }
+
+    fn suspend(&self, duration: Duration) {
+        self.slept.fetch_add(u64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for Suspended {
+    fn now(&self) -> Duration {
+        self.start.elapsed() + Duration::from_millis(self.slept.load(Ordering::SeqCst))
+    }
+}
 
 /// A server, a client of it, and somebody who looks on. In the end nothing may be left on it.
 struct Stage {

@@ -1,6 +1,6 @@
 //! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
 
-use super::{Stage, assert_matches, calls, ok, soon, visit};
+use super::{SOON, Stage, assert_matches, calls, soon, visit, wait_for_more};
 use harness::proxy::Proxy;
 use harness::{Server, cmd, observe};
 use kvlock::{Client, Error};
@@ -21,13 +21,13 @@ const IN_TIME: Duration = Duration::from_secs(3);
 /// A stage whose client gives up on answers early, and has no connection yet.
 fn set() -> Stage {
     let server = Server::start();
-    let client = unconnected(&server.url());
+    let client = unconnected(&server.url(), REPLY);
     Stage { control: server.connect(), server, client }
 }
 
-fn unconnected(url: &str) -> Client {
+fn unconnected(url: &str, reply: Duration) -> Client {
     let redis = redis::Client::open(url).unwrap();
-    Client::builder().reply_timeout(REPLY).build(&redis).unwrap()
+    Client::builder().reply_timeout(reply).build(&redis).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
     tries.spawn(async move { lock.acquire_within(REPLY).await.unwrap_err() });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     // Those who need a connection of their own for it are not kept, either.
-    let other = unconnected(&stage.server.url());
+    let other = unconnected(&stage.server.url(), REPLY);
     stage.server.stand_still();
     let began = Instant::now();
     for number in 0..12 {
@@ -57,7 +57,7 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
 async fn a_dial_goes_on_when_those_who_need_it_give_up() {
     let server = Server::start();
     let (proxy, mut control) = (Proxy::before(&server), server.connect());
-    let client = unconnected(&proxy.url());
+    let client = unconnected(&proxy.url(), SOON);
     let count = |control: &mut _| observe::info_number(control, "total_connections_received");
     let before = count(&mut control);
     proxy.delay(2 * SLOW, 2 * SLOW);
@@ -73,13 +73,14 @@ async fn a_dial_goes_on_when_those_who_need_it_give_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_timed_out_costs_one_release() {
-    let mut stage = set();
-    ok(stage.client.lock("other").try_acquire()).await.unwrap().release().await.unwrap();
+    let mut stage = Stage::with(Client::builder().reply_timeout(SOON)).await;
+    visit(&stage.client.lock("other")).await;
     let before = calls(&mut stage.control, "lock.release");
     stage.control.call(cmd!["CLIENT", "PAUSE", 600_000, "WRITE"]);
     let told = soon(stage.client.lock("k").acquire_within(REPLY / 5)).await.unwrap_err();
     assert_matches!(told, Error::Timeout);
     stage.control.run("CLIENT UNPAUSE");
+    wait_for_more(before, || calls(&mut stage.control, "lock.release"));
     stage.assert_nothing_is_left();
     assert_eq!(calls(&mut stage.control, "lock.release"), before + 1);
 }

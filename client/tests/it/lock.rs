@@ -1,6 +1,6 @@
 //! A lock: its leases, who holds it how often, and how it goes from one process to another.
 
-use super::{SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
+use super::{MOMENT, SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::{Server, Value, observe, port};
 use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn acquires_of_one_owner_at_the_same_time_all_get_in() {
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     // The owner waits already, and a try must not.
     assert!(ok(lock.try_acquire()).await.is_none());
-    assert!(ok(lock.acquire_within(Duration::from_millis(50))).await.is_none());
+    assert!(ok(lock.acquire_within(MOMENT)).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
     let mut guards = Vec::new();
     for waiter in waiters {
@@ -72,8 +72,8 @@ async fn a_fixed_lease_can_be_released_early_and_extended() {
     guard.extend(Duration::from_secs(100)).await.unwrap();
     assert!(guard.lease_left() > Duration::from_secs(90));
     assert!(stage.control.run("PTTL k").integer() > 90_000);
-    guard.extend(Duration::from_millis(200)).await.unwrap();
-    assert!(guard.lease_left() < Duration::from_millis(200));
+    guard.extend(Duration::from_secs(1)).await.unwrap();
+    assert!(guard.lease_left() < Duration::from_secs(1));
     soon(guard.lost()).await;
     assert!(guard.extend(Duration::from_secs(1)).await.unwrap_err().is_lost());
 }
@@ -99,13 +99,13 @@ async fn long_leases_are_set_by_renewal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_over() {
     let mut stage = Stage::set().await;
-    let lease = Duration::from_millis(1_500);
+    let lease = Duration::from_secs(3);
     let guard = ok(stage.client.lock("k").lease(lease).acquire()).await;
     let (owner, token) = (guard.owner().to_owned(), guard.token());
+    let other = stage.other().await;
     let left = ok(guard.detach()).await;
     assert!(left > Duration::ZERO && left < lease, "{left:?}");
 
-    let other = stage.other().await;
     let guard = ok(other.lock("k").lease(lease).adopt(&owner, token)).await;
     assert_eq!((guard.token(), guard.owner(), guard.holds()), (token, &*owner, 1));
     // A whole lease is three renewals of one client, and six of two.
@@ -119,7 +119,7 @@ async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
     let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k").lease(Duration::from_millis(600));
+    let lock = stage.client.lock("k").lease(Duration::from_secs(2));
     let guard = ok(lock.acquire()).await;
     let (owner, token) = (guard.owner().to_owned(), guard.token());
     ok(guard.detach()).await;
@@ -140,7 +140,7 @@ async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
     let token = ok(lock.with(async |guard| guard.token())).await;
     assert!(token > Token::from(0) && stage.is_free("k"));
 
-    let short = stage.client.lock("k").lease(Duration::from_millis(300));
+    let short = stage.client.lock("k").lease(Duration::from_secs(1));
     let mut control = stage.server.connect();
     let work = short.with(async move |_| {
         control.run("LOCK.FORCERELEASE k");

@@ -1,33 +1,10 @@
 //! Holders learn in time that a lock is lost.
 
-use super::{Stage, assert_matches, ok, soon, wait_for_more};
-use kvlock::{Client, Clock, Error, Loss};
+use super::{LONG, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
+use kvlock::{Client, Error, Loss};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A clock that a test moves on, as if the machine had been suspended: no timer notices.
-#[derive(Clone, Debug)]
-struct Suspended {
-    start: Instant,
-    slept: Arc<AtomicU64>,
-}
-
-impl Suspended {
-    fn new() -> Self {
-        Self { start: Instant::now(), slept: Arc::default() }
-    }
-
-    fn suspend(&self, duration: Duration) {
-        self.slept.fetch_add(u64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
-    }
-}
-
-impl Clock for Suspended {
-    fn now(&self) -> Duration {
-        self.start.elapsed() + Duration::from_millis(self.slept.load(Ordering::SeqCst))
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_runs() {
@@ -65,9 +42,11 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
 async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
     let all = ["DEL k", "FLUSHALL", "SET k something", "RENAME k other", "LOCK.FORCERELEASE k"];
     for how in all {
-        let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(3))).await;
+        let clock = Suspended::new();
+        let mut stage = Stage::with(clock.renewing()).await;
         let guard = stage.client.lock("k").acquire().await.unwrap();
         stage.control.run(how);
+        clock.suspend(LONG / 2);
         let why = soon(guard.lost()).await;
         // What it is now that is in its place, nobody has to guess.
         let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Gone };

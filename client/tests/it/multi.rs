@@ -1,13 +1,11 @@
 //! Several locks as one.
 
-use super::{SOON, Stage, assert_matches, ok, soon};
+use super::{MOMENT, SOON, Stage, assert_matches, ok, soon};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error, MultiLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-
-const SHORT: Duration = Duration::from_millis(200);
 
 fn all_of(client: &Client, keys: &[&str]) -> MultiLock {
     MultiLock::new(keys.iter().map(|key| client.lock(key))).unwrap()
@@ -20,7 +18,7 @@ async fn nothing_is_held_if_one_cannot_be_had() {
     let all = all_of(&stage.client, &["a", "b", "c"]);
     assert!(ok(all.try_acquire()).await.is_none());
     assert!(stage.is_free("a") && stage.is_free("c"));
-    assert!(ok(all.acquire_within(SHORT)).await.is_none());
+    assert!(ok(all.acquire_within(MOMENT)).await.is_none());
     assert!(stage.is_free("a") && stage.is_free("c"));
     // The second is no lock.
     stage.control.run("SET bad 1");

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use std::time::Duration;
 
 /// How long a replica that does not answer is waited for.
-const PATIENCE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long one that does may take.
 const AMPLE: Duration = Duration::from_secs(10);

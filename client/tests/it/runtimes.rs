@@ -1,12 +1,12 @@
 //! A client whose runtimes end while it is used on others, and one without.
 
-use super::{SOON, assert_matches, soon, wait_for_renewals};
+use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};
 use kvlock::{Client, Error, blocking};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(3);
 
 /// One that nothing runs on but what is waited for.
 fn quiet() -> Runtime {
@@ -65,7 +65,7 @@ fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dro
     assert!(!guard.is_lost());
     guard.extend(Duration::from_secs(30)).unwrap();
     assert!(lock.try_acquire().unwrap().is_none());
-    assert!(lock.acquire_within(Duration::from_millis(20)).unwrap().is_none());
+    assert!(lock.acquire_within(MOMENT).unwrap().is_none());
     guard.release().unwrap();
 
     let last = client.lock("k").acquire().unwrap();

@@ -1,14 +1,11 @@
 //! A client of a primary that Sentinels watch over, while that becomes another.
 
-use super::{assert_matches, is_served, ok, wait_for_lease, waits};
+use super::{LONG, assert_matches, is_served, ok, wait_for_lease, waits};
 use harness::site::{self, Site, sentinel_of};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::Duration;
-
-/// Longer than any failover: what ends earlier was not ended by the lease.
-const LONG: Duration = Duration::from_secs(600);
 
 async fn client(site: &Site) -> Client {
     let builder = Client::builder().lease(LONG).patience(Duration::from_secs(60));

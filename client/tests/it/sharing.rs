@@ -1,35 +1,33 @@
 //! What is special to shares, permits and latches; and the commands alone, as methods of connections.
 
-use super::{SOON, Stage, assert_matches, ok, soon, wait_for_renewals};
+use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
 use harness::{Server, Value, cmd, observe};
 use kvlock::{
-    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Client, Error,
+    AcquireOptions, AsyncLatchCommands, AsyncLockCommands, AsyncSemaphoreCommands, Error,
     ReleaseOptions,
 };
 use std::time::Duration;
 
-/// A lease that can be waited out, and kept on a busy machine.
-const SHORT: Duration = Duration::from_millis(1500);
-
-/// A lease that is soon over.
-const MOMENT: Duration = Duration::from_millis(400);
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_that_is_taken_away_is_lost() {
-    let mut stage = Stage::with(Client::builder().lease(SHORT)).await;
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
     let one = ok(stage.client.lock("k").shared().acquire()).await;
     let two = ok(stage.client.lock("k").shared().acquire()).await;
     stage.control.call(cmd!["HDEL", "k", one.owner()]);
+    clock.suspend(LONG / 2);
     soon(one.lost()).await;
     assert!(!two.is_lost());
     stage.control.run("LOCK.FORCERELEASE k");
+    clock.suspend(LONG / 2);
     soon(two.lost()).await;
     assert_matches!(soon(two.release()).await, Err(Error::Lost));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be() {
-    let mut stage = Stage::with(Client::builder().lease(SHORT)).await;
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
     let client = stage.client.clone();
     let me = client.owner();
     let lock = client.lock("k").owner(&me);
@@ -37,7 +35,11 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
     let again = ok(lock.clone().shared().acquire()).await;
     assert_eq!((again.token(), again.holds()), (reader.token(), 2));
     assert_matches!(soon(lock.acquire()).await, Err(Error::Upgrade));
-    wait_for_renewals(&mut stage.control, 4);
+    // For longer than one lease.
+    for _ in 0..3 {
+        clock.suspend(LONG / 2);
+        wait_for_more(LONG * 3 / 4, || reader.lease_left());
+    }
     assert!(!reader.is_lost());
     drop((reader, again));
     soon(client.settled()).await;
@@ -116,7 +118,7 @@ async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
     assert!(con.sem_release("s", "one").await.unwrap().is_some());
     assert_eq!(con.sem_release("s", "one").await.unwrap(), None);
     con.sem_set("s", 5).await.unwrap();
-    assert_eq!(con.sem_wait("s", "one", 4, lease, Some(SHORT)).await.unwrap(), Some(4));
+    assert_eq!(con.sem_wait("s", "one", 4, lease, Some(SOON)).await.unwrap(), Some(4));
 
     assert!(con.latch_set("l", 2, Some(lease)).await.unwrap());
     assert!(!con.latch_set("l", 7, None).await.unwrap());
@@ -131,8 +133,8 @@ async fn the_commands_of_semaphores_and_latches_do_what_they_say() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_dies() {
-    let builder = Client::builder().lease(MOMENT).margin(Duration::from_millis(50));
-    let mut stage = Stage::with(builder).await;
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
     let pool = stage.client.semaphore("s");
     ok(pool.set(1)).await;
     let kept = ok(pool.try_drain()).await.expect("one is free");
@@ -142,10 +144,16 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
     let next = tokio::spawn(async move { next.acquire().await });
     soon(dead.lost()).await;
     let next = ok(next).await.unwrap();
-    observe::let_pass(&mut stage.control, 2 * MOMENT);
+    // What was offered becomes the full lease.
+    wait_for_more(LONG / 2, || next.lease_left());
+    for _ in 0..3 {
+        clock.suspend(LONG / 2);
+        wait_for_more(LONG * 3 / 4, || kept.lease_left().min(next.lease_left()));
+    }
     assert!(!kept.is_lost() && !next.is_lost());
     assert_matches!(soon(dead.release()).await, Err(Error::Lost));
     stage.control.run("DEL s");
+    clock.suspend(LONG / 2);
     soon(kept.lost()).await;
     assert_matches!(soon(kept.release()).await, Err(Error::Lost));
 }

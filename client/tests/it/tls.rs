@@ -1,6 +1,6 @@
 //! TLS with real certificates, and the user that the documents give an application.
 
-use super::{assert_matches, ok, soon, visit, wait_for_renewals, waits};
+use super::{MOMENT, assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::cluster::Cluster;
 use harness::{Kind, Options, Server, Value, cmd, observe, port};
 use kvlock::{Address, Client, Error};
@@ -71,7 +71,7 @@ pub(super) fn of_the_documents(begin: &str) -> String {
 async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     let stage = Stage::set();
     let redis = login(&stage.address, &stage.shop, &stage.own);
-    let builder = Client::builder().lease(Duration::from_millis(600));
+    let builder = Client::builder().lease(Duration::from_secs(3));
     let client = builder.build(&redis).unwrap();
     let mut eye = stage.server.connect();
     let lock = client.lock("orders:42");
@@ -83,7 +83,7 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     ok(guard.release()).await;
     let guard = ok(waiter).await.unwrap();
     assert_eq!(ok(lock.info()).await.token, Some(guard.token()));
-    assert!(ok(lock.acquire_within(Duration::from_millis(100))).await.is_none());
+    assert!(ok(lock.acquire_within(MOMENT)).await.is_none());
     ok(guard.release()).await;
     soon(client.settled()).await;
     assert_eq!(eye.run("EXISTS orders:42"), Value::Integer(0));

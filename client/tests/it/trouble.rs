@@ -1,20 +1,22 @@
 //! Connections that break, servers that stop: what is held stays held once, and nothing is left.
 
 use super::{
-    SOON, Stage, assert_matches, is_served, ok, soon, visit, wait_for_more, wait_for_renewals,
+    LONG, SOON, Stage, Suspended, assert_matches, is_served, ok, soon, visit, wait_for_more,
+    wait_for_renewals,
 };
 use crate::story::{ALONE, ELECTION, PERMITS, SHARED, Story};
 use harness::proxy::{Moment, Proxy};
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 const EVERY: [Moment; 4] =
     [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer, Moment::AfterTheAnswer];
 
-const LONG: Duration = Duration::from_secs(30);
+/// A lease, if nothing else is said.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// What a client sends and repeats, whatever became of it, and where.
 const REPEATED: [(&str, &str); 10] = [
@@ -67,7 +69,7 @@ async fn a_try_survives_a_connection_that_was_closed_meanwhile() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
-    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     proxy.reset("LOCK.ACQUIRE", Moment::OnItsWay);
     visit(&stage.client.lock("k")).await;
     assert!(stage.is_free("k"));
@@ -79,7 +81,7 @@ async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
 /// Asked again it could set a latch that has been set, and counted down, since.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
-    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     for (moment, is_set) in [(Moment::BeforeTheServer, 0), (Moment::BeforeTheAnswer, 1)] {
         proxy.reset("LATCH.SET", moment);
         let answer = soon(stage.client.latch("l").set(2)).await;
@@ -94,7 +96,7 @@ async fn a_reset_around_the_setting_of_a_latch_is_an_error_and_sets_it_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
-    let (stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    let (stage, proxy) = Stage::behind(Client::builder()).await;
     let me = stage.client.owner();
     let lock = stage.client.lock("k").owner(&me);
     let first = ok(lock.acquire()).await;
@@ -111,9 +113,9 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
-    let (stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    let (stage, proxy) = Stage::behind(Client::builder()).await;
     let me = stage.client.owner();
-    let lock = stage.client.lock("k").owner(&me).lease(2 * LONG);
+    let lock = stage.client.lock("k").owner(&me).lease(2 * LEASE);
     let first = ok(lock.acquire()).await;
     let second = ok(lock.acquire()).await;
     proxy.reset("LOCK.RELEASE", Moment::OnItsWay);
@@ -121,8 +123,8 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
     let third = ok(lock.acquire()).await;
     assert_eq!(proxy.deliver(), Value::Integer(1));
     // The server counts one hold less than there are guards.
-    let fourth = ok(lock.lease(LONG).acquire()).await;
-    assert!(fourth.lease_left() > LONG, "no shorter than what the others want: {fourth:?}");
+    let fourth = ok(lock.lease(LEASE).acquire()).await;
+    assert!(fourth.lease_left() > LEASE, "no shorter than what the others want: {fourth:?}");
     for guard in [fourth, third, first] {
         ok(guard.release()).await;
     }
@@ -130,12 +132,12 @@ async fn a_release_that_arrives_after_a_reentry_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
-    let (mut stage, proxy) = Stage::behind(Client::builder().lease(LONG)).await;
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
     let mut guard = ok(stage.client.lock("k").acquire()).await;
     proxy.reset("LOCK.RENEW", Moment::OnItsWay);
     let short = Duration::from_secs(2);
     assert_matches!(soon(guard.extend(short)).await.unwrap_err(), Error::Connection(_));
-    ok(guard.extend(2 * LONG)).await;
+    ok(guard.extend(2 * LEASE)).await;
     assert!(guard.lease_left() < short, "{guard:?}");
     assert_eq!(proxy.deliver(), Value::Integer(2000));
     // Long before a renewal of the longer lease would be due.
@@ -148,15 +150,15 @@ async fn no_more_is_believed_than_a_late_shorter_renewal_may_leave() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_around_a_renewal_loses_nothing() {
-    let (mut stage, proxy) = Stage::behind(Client::builder().lease(Duration::from_secs(3))).await;
+    let clock = Suspended::new();
+    let (mut stage, proxy) = Stage::behind(clock.renewing()).await;
     let guard = ok(stage.client.lock("k").acquire()).await;
     for moment in EVERY {
         proxy.reset("LOCK.RENEW", moment);
+        clock.suspend(LONG / 2);
         wait::until_is("a renewal was reset", SOON, true, || proxy.has_reset());
         let token = i64::try_from(guard.token().value()).unwrap();
-        // A lease ends at the same moment until it is renewed.
-        let end = || Instant::now() + guard.lease_left();
-        wait_for_more(end() + Duration::from_millis(100), end);
+        wait_for_more(LONG * 3 / 4, || guard.lease_left());
         assert!(!guard.is_lost(), "{moment:?}");
         assert_eq!(stage.control.run("LOCK.INFO k").field("token").integer(), token);
     }
@@ -166,8 +168,7 @@ async fn a_reset_around_a_renewal_loses_nothing() {
 /// Or the server sleeps for longer than the lease, with the renewals in its socket.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_holder_that_is_cut_off_knows_before_the_server_frees_the_lock() {
-    let lease = Duration::from_secs(4);
-    let builder = Client::builder().lease(lease).margin(Duration::from_secs(1));
+    let builder = Client::builder().lease(Duration::from_secs(8)).margin(Duration::from_secs(2));
     let (mut stage, proxy) = Stage::behind(builder).await;
     let other = stage.other().await;
     for sleeps in [false, true] {
@@ -217,7 +218,7 @@ async fn a_restart_is_sat_out_with_the_lock_if_the_server_knows_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
-    let mut stage = Stage::with(Client::builder().patience(Duration::from_secs(2))).await;
+    let mut stage = Stage::with(Client::builder().patience(Duration::from_secs(3))).await;
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
     for _ in 0..4 {

@@ -9,15 +9,12 @@ mod moves;
 mod seeds;
 
 use super::{
-    SOON, Waiter, assert_matches, is_served, ok, soon, wait_for_lease, wait_for_more, waits,
+    LONG, SOON, Waiter, assert_matches, is_served, ok, soon, wait_for_lease, wait_for_more, waits,
 };
 use harness::cluster::{Cluster, is_master};
 use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use std::time::Duration;
-
-/// Longer than anything here takes: what ends earlier was not ended by the lease.
-const LONG: Duration = Duration::from_secs(600);
 
 /// How long a failover and what follows from it may take.
 const FAILOVER: Duration = Duration::from_secs(60);

@@ -4,7 +4,6 @@ use super::*;
 use harness::Connection;
 use kvlock::Error;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_says_of_itself_what_it_likes_while_it_leads() {
@@ -63,7 +62,8 @@ fn leads(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
-    let mut stage = Stage::set().await;
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
     let election = candidate(&stage, "a");
     // The work is done.
     let (done, seen) = leads(&stage, &election, true);
@@ -79,11 +79,14 @@ async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
     assert_eq!(*seen.lock().unwrap(), [owner]);
     stage.wait_until_free("k");
     // It cannot be renewed any more.
-    let election = election.lease(Duration::from_secs(6));
     let (lost, seen) = leads(&stage, &election, false);
     comes_true("it leads", || election.is_leader());
     let owner = stage.owner_of("k");
     stage.control.run("ACL SETUSER default -lock.renew -lock.acquire -lock.wait");
+    let denied = |stage: &mut Stage| observe::info_field(&mut stage.control, "errorstat_NOPERM");
+    clock.suspend(LONG / 2);
+    comes_true("it may not be renewed", || denied(&mut stage).is_some());
+    clock.suspend(LONG / 2);
     comes_true("it leads no more", || !seen.lock().unwrap().is_empty());
     assert_eq!(*seen.lock().unwrap(), [owner]);
     lost.abort();

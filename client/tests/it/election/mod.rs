@@ -4,7 +4,7 @@ mod leading;
 mod observing;
 mod trouble;
 
-use super::{SOON, Stage, assert_matches, calls, ok, soon, visit};
+use super::{LONG, MOMENT, SOON, Stage, Suspended, assert_matches, calls, ok, soon, visit};
 use harness::{observe, wait};
 use kvlock::{Election, Leadership};
 
@@ -25,15 +25,17 @@ fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Le
     campaigns
 }
 
-/// Waits until the server tells somebody what becomes of `k`: a moment after it leads.
-fn observed(stage: &mut Stage) {
-    wait::until("it is observed", SOON, || {
-        let info = stage.control.run("LOCK.INFO k").to_string();
-        if info.contains("observers") { Ok(()) } else { Err(info) }
+/// Waits until the server tells that many clients what becomes of `k`. A leader is one a moment after it leads.
+fn observed_by(stage: &mut Stage, clients: i64) {
+    wait::until_is("observers", SOON, clients, || {
+        let info = stage.control.run("LOCK.INFO k");
+        // If there are none, nothing is said of them.
+        let are_any = info.to_string().contains("observers");
+        if are_any { info.field("observers").integer() } else { 0 }
     });
 }
 
 /// Waits for something that a clock or another task brings about.
-fn comes_true(what: &str, so: impl Fn() -> bool) {
+fn comes_true(what: &str, so: impl FnMut() -> bool) {
     wait::until_is(what, SOON, true, so);
 }

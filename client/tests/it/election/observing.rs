@@ -5,9 +5,6 @@ use harness::{Server, cmd};
 use kvlock::{Client, Departure, Error, Leader, Loss, Observer};
 use std::time::Duration;
 
-/// Longer than any test: nothing is renewed meanwhile unless somebody has a reason.
-const LONG: Duration = Duration::from_secs(6000);
-
 async fn observer(client: &Client) -> Observer {
     ok(client.election("k").observe()).await
 }
@@ -31,13 +28,6 @@ async fn sees_value(observer: &mut Observer, value: &str) -> Leader {
     let so = |o: &Observer| o.leader().is_some_and(|leader| leader.value == value.as_bytes());
     sees(observer, value, so).await;
     observer.leader().unwrap()
-}
-
-/// Waits until the server tells that many clients what becomes of `k`.
-fn observed_by(stage: &mut Stage, clients: i64) {
-    wait::until_is("observers", SOON, clients, || {
-        stage.control.run("LOCK.INFO k").field("observers").integer()
-    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +76,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
 async fn a_leader_hears_at_once_that_the_next_one_leads() {
     let mut stage = Stage::set().await;
     let leader = campaign(&candidate(&stage, "a").lease(LONG)).await;
-    observed(&mut stage);
+    observed_by(&mut stage, 1);
     let next = candidate(&stage, "b");
     let campaigns = in_line(&mut stage, &next);
     stage.control.run("LOCK.FORCERELEASE k");
@@ -98,9 +88,11 @@ async fn a_leader_hears_at_once_that_the_next_one_leads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_observed_for_all_who_want_it_so() {
     let mut stage = Stage::set().await;
-    let lock = stage.client.lock("k").lease(LONG).owner(&stage.client.owner());
-    let observing = lock.clone().observed();
     for how in ["came in later", "goes on sharing", "took it over"] {
+        // What another client has seen of how the last hold ended is of no use to it.
+        let client = stage.other().await;
+        let lock = client.lock("k").lease(LONG).owner(&client.owner());
+        let observing = lock.clone().observed();
         let first = ok(lock.acquire()).await;
         let guard = match how {
             "came in later" => ok(observing.acquire()).await,
@@ -115,13 +107,15 @@ async fn a_lock_is_observed_for_all_who_want_it_so() {
                 ok(other.bound().observed().adopt(&owner, token)).await
             }
         };
-        observed(&mut stage);
+        observed_by(&mut stage, 1);
         assert_eq!(
             observe::info_number(&mut stage.control, "kvlock_bound") == 1,
             how == "took it over"
         );
         stage.control.run("LOCK.FORCERELEASE k");
         assert_eq!(soon(guard.lost()).await, Loss::Forced, "{how}");
+        drop(guard);
+        observed_by(&mut stage, 0);
     }
 }
 
@@ -131,7 +125,7 @@ async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     let mut stage = Stage::set().await;
     let lock = stage.client.lock("k").shared().observed();
     let first = ok(lock.acquire()).await;
-    observed(&mut stage);
+    observed_by(&mut stage, 1);
     let second = ok(lock.acquire()).await;
     observe::let_pass(&mut stage.control, Duration::from_millis(300));
     assert_eq!(calls(&mut stage.control, "lock.renew"), 0);
@@ -187,17 +181,20 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_observe_is_told_and_leads_all_the_same() {
-    let mut stage = Stage::set().await;
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
     stage.control.run("ACL SETUSER default -lock.observe");
     let told = soon(stage.client.election("k").observe()).await.unwrap_err();
     assert_matches!(told, Error::Denied(_));
-    let election = candidate(&stage, "a").lease(Duration::from_secs(3));
+    let election = candidate(&stage, "a");
     let leader = campaign(&election).await;
     stage.control.run("LOCK.FORCERELEASE k");
+    clock.suspend(LONG / 2);
     assert_eq!(soon(leader.lost()).await, Loss::Gone);
     // With the right it goes on by itself.
     let leader = campaign(&election).await;
     stage.control.run("ACL SETUSER default +lock.observe");
+    observed_by(&mut stage, 1);
     assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
     leader.resign().await.unwrap();
 }

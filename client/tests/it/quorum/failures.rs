@@ -67,7 +67,7 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
-    let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(3))).await;
+    let stage = Stage::with(5, Client::builder().lease(Duration::from_secs(6))).await;
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 5);
     stage.signal([1], Signal::SIGSTOP);

@@ -136,7 +136,7 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() {
     let mut stage = super::Stage::set().await;
-    let lease = Duration::from_secs(1);
+    let lease = Duration::from_secs(3);
     let mut guard = ok(stage.client.lock("k").lease(lease).acquire()).await;
     let (own, token) = (guard.token(), kvlock::Token::from(guard.token().value() + 1_000_000));
     ok(guard.raise_token(token, lease)).await;
