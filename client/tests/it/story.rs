@@ -44,8 +44,9 @@ impl Story {
         }
     }
 
+    /// One that the user of the documents may use.
     fn name(&self, name: &str) -> String {
-        format!("{{{}}}{name}", self.slot)
+        format!("orders:{{{}}}{name}", self.slot)
     }
 
     /// Waits until the server answers that.

@@ -1,8 +1,9 @@
 //! TLS with real certificates, and the user that the documents give an application.
 
-use super::{MOMENT, assert_matches, ok, soon, visit, wait_for_renewals, waits};
+use super::{assert_matches, ok, soon, visit, wait_for_renewals};
+use crate::story::{ALONE, ELECTION, SHARED, Story};
 use harness::cluster::Cluster;
-use harness::{Kind, Options, Server, Value, cmd, observe, port};
+use harness::{Kind, Options, Server, cmd, observe, port};
 use kvlock::{Address, Client, Error};
 use redis::{ClientTlsConfig, TlsCertificates};
 use std::fs;
@@ -78,15 +79,12 @@ async fn the_user_of_the_documents_can_do_all_that_a_client_does() {
     let guard = ok(lock.acquire()).await;
     // By the watchdog.
     wait_for_renewals(&mut eye, 1);
-    let waiter = waits(&lock);
-    observe::wait_for_waiters(&mut eye, "orders:42", 1);
     ok(guard.release()).await;
-    let guard = ok(waiter).await.unwrap();
-    assert_eq!(ok(lock.info()).await.token, Some(guard.token()));
-    assert!(ok(lock.acquire_within(MOMENT)).await.is_none());
-    ok(guard.release()).await;
-    soon(client.settled()).await;
-    assert_eq!(eye.run("EXISTS orders:42"), Value::Integer(0));
+    let (there, slot) = (stage.server.connect(), "tls".to_owned());
+    let mut story = Story { client: client.clone(), there, slot };
+    for chapter in [ALONE, SHARED, ELECTION] {
+        story.tell(chapter).await;
+    }
 
     // And nothing else.
     assert!(matches!(soon(client.lock("other").acquire()).await, Err(Error::Denied(_))));
