@@ -15,6 +15,8 @@ async fn what_the_replica_of_a_master_that_dies_knows_is_kept_and_the_rest_is_lo
     let other = ok(client.lock(other).acquire()).await;
     what_the_replica_knows_is_kept(&client, master, cluster.replica_of(master), &key).await;
     assert!(!other.is_lost());
+    // The other master may hear later that the cluster is up again.
+    meanwhile(|| cluster.wait_until_agreed());
     ok(other.release()).await;
 }
 
