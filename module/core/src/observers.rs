@@ -230,10 +230,6 @@ impl<P> Table<P> {
         true
     }
 
-    fn place_of(&self, key: KeyRef<'_>, observer: &[u8]) -> Option<WaiterId> {
-        self.queues.find(key).and_then(|queue| self.queues.place(queue, observer))
-    }
-
     /// The holder of a lock goes, and why: what its key says is noticed next.
     pub(crate) fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {

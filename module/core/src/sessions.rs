@@ -70,10 +70,15 @@ impl<P> Sessions<P> {
         self.all.iter().map(|(id, session)| (*id, session))
     }
 
+    /// Says whether it is gone, though what it has left may be there yet.
+    pub(crate) fn is_gone(&self, id: SessionId) -> bool {
+        id <= self.ended || self.get(id).is_none()
+    }
+
     /// Says whether nobody can be given anything through it: it is away, or gone.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
-        let is_there = self.get(id).is_some_and(|session| !session.away && id > self.ended);
-        !is_there && !Bug::AwayGranted.is_planted()
+        let is_there = self.get(id).is_some_and(|session| !session.away);
+        (!is_there || self.is_gone(id)) && !Bug::AwayGranted.is_planted()
     }
 
     /// The first of those that are ended and not closed yet.

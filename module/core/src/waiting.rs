@@ -78,8 +78,19 @@ impl<P> Table<P> {
     /// Whether the owner has a place in this queue and is passed over: it gets its turn by waiting
     /// again, and no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        let place = self.queues.find(key).and_then(|queue| self.queues.place(queue, owner));
-        place.is_some_and(|id| !self.queues.is_in_line(id))
+        let place = self.place_of(key, owner);
+        place.is_some_and(|id| !self.queues.is_in_line(id) && !self.is_left_behind(id))
+    }
+
+    /// The place of an owner in this queue.
+    pub(crate) fn place_of(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
+        self.queues.find(key).and_then(|queue| self.queues.place(queue, owner))
+    }
+
+    /// Whether a place is about to go because its session is gone.
+    fn is_left_behind(&self, id: WaiterId) -> bool {
+        let session = self.queues.waiter(id).and_then(|waiter| waiter.via.session());
+        session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
     /// An owner that has the lock waits for it no more: its place aside goes, and its session hears that.
@@ -87,7 +98,7 @@ impl<P> Table<P> {
         if self.sessions.waits == 0 || !self.has_place_aside(key, owner) {
             return;
         }
-        let place = self.queues.find(key).and_then(|queue| self.queues.place(queue, owner));
+        let place = self.place_of(key, owner);
         if let Some(leaver) = place.and_then(|id| self.take_out(id)) {
             drop(self.tell(leaver, Ending::Replaced));
         }
@@ -140,12 +151,10 @@ impl<P> Table<P> {
         via: Via<P>,
     ) -> (WaiterId, Option<P>) {
         let end = join.timeout.map(|timeout| now.mono.plus(timeout));
-        let place = self
-            .queues
-            .find(key)
-            .and_then(|id| self.queues.place(id, join.owner))
-            .filter(|_| !Bug::SecondPlace.is_planted());
-        if let Some(id) = place {
+        let place = self.place_of(key, join.owner).filter(|_| !Bug::SecondPlace.is_planted());
+        if let Some(id) = place.filter(|id| self.is_left_behind(*id)) {
+            drop(self.withdraw(id));
+        } else if let Some(id) = place {
             return (id, self.take_over(id, key, end, join, via));
         }
         let (owner, want, lease, since) = (join.owner, join.want, join.lease, now.mono);

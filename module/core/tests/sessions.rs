@@ -67,7 +67,7 @@ fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
         Op::Answer { lost: false },
         Op::Answer { lost: true },
         Op::Turn,
-        Op::Close { session: 0, user: 0 },
+        Op::Close { session: 0, user: 0, then: None },
         hangup(0, true),
         hangup(1, true),
         Op::Pass(101),

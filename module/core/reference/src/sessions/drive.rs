@@ -54,13 +54,16 @@ impl World {
             Op::Answer { lost } => self.answer(lost)?,
             Op::Turn => self.turn(),
             Op::Hangup { connection, lost } => self.hang_up(connection, lost)?,
-            Op::Close { session, user: by } => {
+            Op::Close { session, user: by, then } => {
                 let id = self.table.session(&name(session), user(by));
                 let is_own = self.model.sessions[session].as_ref().is_some_and(|s| s.user == by);
                 prop_assert_eq!(id.is_some(), is_own);
                 if let Some(id) = id {
                     self.table.close_session(id);
                     let expected = self.model.end(&[session]);
+                    if let Some((key, owner)) = then.filter(|_| expected == 0) {
+                        self.wait_by(key, owner, None, None)?;
+                    }
                     self.clear(expected)?;
                 }
             }

@@ -62,9 +62,11 @@ pub enum Op {
         connection: u64,
         lost: bool,
     },
+    /// And an owner may wait before what the session has left is gone.
     Close {
         session: usize,
         user: usize,
+        then: Option<(usize, usize)>,
     },
     Pass(u64),
     Timer,
@@ -92,7 +94,7 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         39..=44 => Op::Answer { lost: bytes.below(5) == 0 },
         45..=49 => Op::Turn,
         50..=52 => Op::Hangup { connection, lost: bytes.flag() },
-        53 => Op::Close { session, user },
+        53 => Op::Close { session, user, then: bytes.flag().then_some((key, owner)) },
         54..=56 => Op::Acquire { key, owner },
         57..=61 => Op::Pass(bytes.number(1, 29)),
         _ => Op::Timer,
