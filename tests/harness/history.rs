@@ -341,6 +341,12 @@ impl Recorder {
         calls[call.0].sent = calls[earlier.0].sent;
     }
 
+    /// Notes that this call may never have come: the one that was seen in line was an earlier one.
+    pub fn may_not_have_come(&self, call: CallId) {
+        let call = &mut self.calls.lock().unwrap()[call.0];
+        (call.queued, call.in_line_at) = (None, None);
+    }
+
     /// Notes until when the client believes that the hold of this call, a grant or a renewal, lasts.
     pub fn believed(&self, call: CallId, valid_until: Duration) {
         self.calls.lock().unwrap()[call.0].valid_until = Some(valid_until);

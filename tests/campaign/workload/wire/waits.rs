@@ -172,7 +172,12 @@ impl<'a> Worker<'a> {
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
         let lost = if may_have { Outcome::Unknown } else { Outcome::Failed };
+        let (call, is_queued) = (second.call, matches!(second.how, How::Queued(_)));
         let after = self.finish(second, &wish.request, lost);
+        if after == Ending::Unknown && !is_queued {
+            // Its connection may have been broken before: then the first has kept the place.
+            self.client.scene.recorder.may_not_have_come(call);
+        }
         if goes_on { before } else { after }
     }
 }
