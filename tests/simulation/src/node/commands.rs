@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Takes note of what a request was answered, which is all that is promised. It is not sent if the client
-    /// was condemned in this turn.
+    /// is condemned in this turn, nor is what else it was answered in this turn.
     fn notes(
         &mut self,
         sim: &Sim,
@@ -145,8 +145,9 @@ impl Node {
             self.host.drops_replies = true;
             self.gone(sim, conn);
             self.host.drops_replies = false;
+            self.told.retain(|(other, _)| *other != conn);
         } else {
-            self.ledger.heard(reply);
+            self.told.push((conn, reply.clone()));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::clock::{MS, Rate, ServerClock};
 use crate::judge::Rule;
 use crate::module::Module;
 use crate::net::End;
-use crate::redis::{self, Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
+use crate::redis::{self, Ctx, Handle, Host, KeyEvent, Keyspace, Reply, ServerEvent, here};
 use crate::server;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
@@ -51,6 +51,8 @@ pub(crate) struct Node {
     pub(crate) paused: Option<u64>,
     ledger: Ledger,
     lines: BTreeMap<ConnId, Line>,
+    /// What was answered in this turn.
+    told: Vec<(ConnId, Reply)>,
     /// Grants that were renewed.
     renewed: BTreeSet<Place>,
     /// Held up since writes are paused.
@@ -89,6 +91,7 @@ impl Node {
             paused: None,
             ledger: Ledger::default(),
             lines: BTreeMap::new(),
+            told: Vec::new(),
             renewed: BTreeSet::new(),
             postponed: Vec::new(),
             wound: None,
@@ -175,6 +178,9 @@ impl Node {
         happens(self);
         while let Some((Handle(client), answer)) = self.host.answers.pop_front() {
             self.answers_parked(sim, client as ConnId, answer);
+        }
+        for (_, reply) in std::mem::take(&mut self.told) {
+            self.ledger.heard(&reply);
         }
         self.wind(sim);
         self.check(sim);
