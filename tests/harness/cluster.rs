@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// How long the nodes may take to agree.
-const AGREEMENT: Duration = Duration::from_secs(60);
+pub(crate) const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// All the nodes; they are killed when this is dropped.
 #[derive(Debug)]
@@ -233,6 +233,20 @@ pub fn is_master(node: &Server) -> bool {
 /// Whether a reply is the redirection of that kind, `MOVED` or `ASK`.
 pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
+}
+
+/// The latest epoch that this node knows of, and that of each node.
+pub(crate) fn epochs(node: &Server) -> Vec<String> {
+    let mut connection = node.connect();
+    let text = connection.run("CLUSTER NODES").text();
+    let epoch = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        format!("{} {}", words[0], words[6])
+    };
+    let mut epochs: Vec<String> = text.lines().map(epoch).collect();
+    epochs.sort_unstable();
+    epochs.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
+    epochs
 }
 
 /// The latest epoch, and of each node its name, whether it is a replica and of whom, its epoch and

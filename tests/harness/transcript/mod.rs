@@ -26,6 +26,7 @@
 //! | `!> written A \| B` | it has written that to its append-only file since the last such line, or `nothing`: see `trail.rs` |
 //! | `!> pass 150` | the server lives for that many milliseconds |
 //! | `!> settle` | all that was due on the server is done |
+//! | `!> agree` | the nodes of the cluster have heard of each other's latest epoch: of a slot that moves before that, the node that gets it may lose it again |
 //! | `!> restart` | the server is killed, with it go its clients, and starts with what it has on its disk |
 //! | `!> stop replica`, `!> continue replica` | that server stands still, until it goes on |
 //! | `!> line k alice bob` | client `a` gets the lock `k` for alice, with the token `{k1}`, and `b` waits for it for bob: clients are called by the first letter of owners |

@@ -239,7 +239,7 @@ impl Transcript {
             "finally" => self.finally.push((number, text.to_owned())),
             "line" | "served" => self.in_line(number, word, text)?,
             "clock" | "logged" | "pass" | "restart" | "settle" | "stop" | "continue"
-            | "written" => {
+            | "written" | "agree" => {
                 let step = self.push(number, "!", word);
                 step.shown = format!("!> {directive}");
                 step.text = text.to_owned();

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::resp::{Connection, ReceiveError, Value, encode, split};
 use crate::server::Server;
 use crate::trail::trail;
-use crate::{cmd, observe, wait};
+use crate::{cluster, cmd, observe, wait};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -111,6 +111,12 @@ impl<'a> Stage<'a> {
             "stop" => self.servers[self.home(text)].1.stand_still(),
             "continue" => self.servers[self.home(text)].1.signal(Signal::SIGCONT),
             "settle" => self.settle()?,
+            "agree" => {
+                let epochs = || self.servers.iter().map(|(_, node)| cluster::epochs(node));
+                wait::until_is("one view of the epochs", cluster::AGREEMENT, true, || {
+                    epochs().skip(1).all(|other| Some(other) == epochs().next())
+                });
+            }
             "pass" => {
                 let ms = text.parse().expect("milliseconds");
                 observe::let_pass(&mut self.controls[0], Duration::from_millis(ms));
