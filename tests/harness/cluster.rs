@@ -237,33 +237,28 @@ pub fn is_redirect(reply: &Value, kind: &str) -> bool {
 
 /// The latest epoch that this node knows of, and that of each node.
 pub(crate) fn epochs(node: &Server) -> Vec<String> {
-    let mut connection = node.connect();
-    let text = connection.run("CLUSTER NODES").text();
-    let epoch = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        format!("{} {}", words[0], words[6])
-    };
-    let mut epochs: Vec<String> = text.lines().map(epoch).collect();
-    epochs.sort_unstable();
-    epochs.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
-    epochs
+    nodes_as_seen_by(node, |words| format!("{} {}", words[0], words[6]))
 }
 
 /// The latest epoch, and of each node its name, whether it is a replica and of whom, its epoch and
 /// its slots.
 fn roles_as_seen_by(node: &Server) -> Vec<String> {
-    let mut connection = node.connect();
-    let text = connection.run("CLUSTER NODES").text();
-    let role = |line: &str| {
-        // name, address, flags, master, two times, epoch, link, slots
-        let words: Vec<&str> = line.split(' ').collect();
+    nodes_as_seen_by(node, |words| {
         let replica = words[2].contains("slave");
         format!("{} {replica} {} {} {}", words[0], words[3], words[6], words[8..].join(" "))
-    };
-    let mut roles: Vec<String> = text.lines().map(role).collect();
-    roles.sort_unstable();
-    roles.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
-    roles
+    })
+}
+
+/// What is said of each node in `CLUSTER NODES`, with the latest epoch.
+fn nodes_as_seen_by(node: &Server, of: impl Fn(&[&str]) -> String) -> Vec<String> {
+    let mut connection = node.connect();
+    let text = connection.run("CLUSTER NODES").text();
+    // name, address, flags, master, two times, epoch, link, slots
+    let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut nodes: Vec<String> = words.map(|words| of(&words)).collect();
+    nodes.sort_unstable();
+    nodes.extend(observe::cluster_info_field(&mut connection, "cluster_current_epoch"));
+    nodes
 }
 
 /// The port of the master that has that slot, in an answer to `CLUSTER SLOTS`.

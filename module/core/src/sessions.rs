@@ -77,8 +77,8 @@ impl<P> Sessions<P> {
 
     /// Says whether nobody can be given anything through it: it is away, or gone.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
-        let is_there = self.get(id).is_some_and(|session| !session.away);
-        (!is_there || self.is_gone(id)) && !Bug::AwayGranted.is_planted()
+        let away = self.get(id).is_some_and(|session| session.away);
+        (away || self.is_gone(id)) && !Bug::AwayGranted.is_planted()
     }
 
     /// The first of those that are ended and not closed yet.

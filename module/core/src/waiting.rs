@@ -78,8 +78,12 @@ impl<P> Table<P> {
     /// Whether the owner has a place in this queue and is passed over: it gets its turn by waiting
     /// again, and no second one.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
+        self.place_aside(key, owner).is_some()
+    }
+
+    fn place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> Option<WaiterId> {
         let place = self.place_of(key, owner);
-        place.is_some_and(|id| !self.queues.is_in_line(id) && !self.is_left_behind(id))
+        place.filter(|id| !self.queues.is_in_line(*id) && !self.is_left_behind(*id))
     }
 
     /// The place of an owner in this queue.
@@ -95,11 +99,10 @@ impl<P> Table<P> {
 
     /// An owner that has the lock waits for it no more: its place aside goes, and its session hears that.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
-        if self.sessions.waits == 0 || !self.has_place_aside(key, owner) {
-            return;
-        }
-        let place = self.place_of(key, owner);
-        if let Some(leaver) = place.and_then(|id| self.take_out(id)) {
+        if self.sessions.waits > 0
+            && let Some(id) = self.place_aside(key, owner)
+            && let Some(leaver) = self.take_out(id)
+        {
             drop(self.tell(leaver, Ending::Replaced));
         }
     }

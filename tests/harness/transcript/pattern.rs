@@ -6,7 +6,7 @@ use regex::{Captures, Regex};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session
+/// What has got a name so far: numbers; as `id a` the number of a client; as `hex s` what a session,
 /// a node of a cluster or a thread of Redisson's is called.
 pub(super) type Names = HashMap<String, String>;
 
