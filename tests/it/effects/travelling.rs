@@ -96,7 +96,10 @@ fn what_arrives_and_what_is_in_the_files_is_what_is_here(kind: Kind) {
         }
         assert_eq!(all(&replica, &keys), ours, "{preamble} {end}");
         let mut eye = server.connect();
-        eye.run(end);
+        // Nothing is written while there is still the process that has sent the replica all.
+        observe::wait_for_info(&mut eye, "rdb_bgsave_in_progress", 0);
+        let reply = eye.run(end);
+        assert!(!reply.is_error(), "{end}: {reply}");
         observe::wait_for_info(&mut eye, "aof_rewrite_in_progress", 0);
         server.kill9();
         let plain = options().without_module().dir(server.dir()).start();
