@@ -1,13 +1,20 @@
 //! Leases end and waits time out when they should.
 //!
-//! A busy machine may be late at any one try, never early: so every try must not be early, and the
-//! best of some must be in time.
+//! A busy machine may be late at any one try, never early: so no try must be early, and one of
+//! some must be in time.
 
 use crate::asking::{LONG, acquire, arrival, release, token, wait_in_line};
 use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server};
 use std::time::{Duration, Instant};
 
-const TRIES: usize = 8;
+const TRIES: usize = 12;
+
+/// Tries until one is no later than that.
+fn in_time(limit: Duration, mut lateness: impl FnMut() -> Duration) {
+    let tries = (0..TRIES).map(|_| lateness());
+    let late: Vec<_> = tries.take_while(|late| *late > limit).collect();
+    assert!(late.len() < TRIES, "{late:?} late");
+}
 
 /// How late one hand-off by expiry was: a token is the server's time of the grant in microseconds.
 fn lateness(server: &Server, control: &mut Connection, end_it: &str) -> Duration {
@@ -28,8 +35,7 @@ fn a_lease_is_handed_off_when_it_ends(kind: Kind) {
     // Nothing but the module looks at the time: not the server's own sampling of expired keys.
     control.run("DEBUG SET-ACTIVE-EXPIRE 0");
     for end_it in ["LOCK.RENEW k alice 60", "PEXPIRE k 60"] {
-        let best = (0..TRIES).map(|_| lateness(&server, &mut control, end_it)).min().unwrap();
-        assert!(best <= Duration::from_millis(20), "{best:?} late after {end_it}");
+        in_time(Duration::from_millis(20), || lateness(&server, &mut control, end_it));
     }
 }
 
@@ -38,19 +44,14 @@ fn a_wait_ends_when_its_time_is_over(kind: Kind) {
     let (mut control, mut waiter) = (server.connect(), server.connect());
     acquire(&mut control, "k", "alice");
     for timeout in [1, 10, 100] {
-        let waited = |_| {
+        in_time(Duration::from_millis(10), || {
             let start = Instant::now();
             assert_eq!(waiter.call(cmd!["LOCK.WAIT", "k", "bob", LONG, timeout]), Value::Nil);
-            start.elapsed()
-        };
-        let times: Vec<Duration> = (0..TRIES).map(waited).collect();
-        // The server counts whole milliseconds.
-        assert!(
-            times.iter().all(|time| time.as_millis() as u64 + 1 >= timeout),
-            "too early: {times:?}"
-        );
-        let late = times.iter().min().unwrap().saturating_sub(Duration::from_millis(timeout));
-        assert!(late <= Duration::from_millis(10), "{late:?} late: {times:?}");
+            let waited = start.elapsed();
+            // The server counts whole milliseconds.
+            assert!(waited.as_millis() as u64 + 1 >= timeout, "too early: {waited:?}");
+            waited.saturating_sub(Duration::from_millis(timeout))
+        });
     }
 }
 
