@@ -14,6 +14,7 @@ use harness::coverage::{Coverage, Span};
 use harness::history::{Call, Recorder};
 use harness::random::Random;
 use harness::{Server, wait};
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -231,21 +232,11 @@ impl One<'_> {
             if apart {
                 round.notes.apart(Span { from, to: round.recorder.now() });
             }
-            self.note_replaced(round, &mut known);
+            note_replaced(round, topology, &mut known);
             sleep(pace.rest.mul_f64(random.below(100) as f64 / 100.0));
         }
         topology.recover();
-        self.note_replaced(round, &mut known);
-    }
-
-    /// On a busy machine servers are replaced unasked, too: notes that two may have taken themselves for
-    /// the primary, if that was another when it was last asked for.
-    fn note_replaced(&self, round: &Round, known: &mut (Duration, Vec<u16>)) {
-        let next = (round.recorder.now(), self.topology.primaries());
-        if known.1 != next.1 {
-            round.notes.apart(Span { from: known.0, to: next.0 });
-        }
-        *known = next;
+        note_replaced(round, topology, &mut known);
     }
 
     /// What is still there when all have gone and the last lease is over.
@@ -258,6 +249,19 @@ impl One<'_> {
             }
             sleep(Duration::from_millis(20));
         }
+    }
+}
+
+/// On a busy machine servers are replaced unasked, too, also once more when they had been in order
+/// already: notes that two may have taken themselves for the primary, if that was another when it was
+/// last asked for, until they are in order.
+fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, Vec<u16>)) {
+    let next = (round.recorder.now(), topology.primaries());
+    let (from, before) = replace(known, next);
+    if before != known.1 {
+        topology.recover();
+        round.notes.apart(Span { from, to: round.recorder.now() });
+        note_replaced(round, topology, known);
     }
 }
 
@@ -312,5 +316,60 @@ fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String>
     match ended {
         (Ok(Ok(())), Ok(())) => Vec::new(),
         other => vec![format!("Stuck: tasks hang or failed: {other:?}")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    /// Two servers, of which the other is the primary, until they are in order at some moment.
+    struct Replaced {
+        round: Arc<Round>,
+        in_order: RefCell<Vec<Duration>>,
+    }
+
+    impl Topology for Replaced {
+        fn servers(&self) -> Vec<&Server> {
+            Vec::new()
+        }
+
+        fn ways(&self, _runtime: &Runtime) -> Vec<Way> {
+            Vec::new()
+        }
+
+        fn leases_ms(&self) -> &[u64] {
+            &[]
+        }
+
+        fn primary(&self, _random: &mut Random) -> &Server {
+            panic!("there is none")
+        }
+
+        /// A second one takes over when they have been in order.
+        fn primaries(&self) -> Vec<u16> {
+            vec![if self.in_order.borrow().is_empty() { 2 } else { 3 }]
+        }
+
+        fn recover(&self) {
+            self.in_order.borrow_mut().push(self.round.recorder.now());
+        }
+    }
+
+    #[test]
+    fn servers_that_are_replaced_are_apart_until_they_are_in_order() {
+        let round = Round::new(Vec::new(), Vec::new(), 0, Arc::<Report>::default());
+        let topology = Replaced { round: Arc::new(round), in_order: RefCell::default() };
+        let round = &topology.round;
+        let mut known = (round.recorder.now(), vec![1]);
+        note_replaced(round, &topology, &mut known);
+        let apart = &round.notes.seen().apart;
+        let in_order = topology.in_order.borrow();
+        assert_eq!((apart.len(), in_order.len()), (2, 2));
+        for (span, at) in apart.iter().zip(&*in_order) {
+            assert!(span.meets(Span { from: *at, to: *at }), "{span:?}, in order at {at:?}");
+        }
+        assert_eq!(known.1, [3]);
     }
 }
