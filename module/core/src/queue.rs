@@ -143,6 +143,11 @@ impl<P> Queues<P> {
         self.blocked.len()
     }
 
+    /// Whether that one is a blocked client.
+    pub(crate) fn is_blocked(&self, id: WaiterId) -> bool {
+        self.blocked.contains(&id)
+    }
+
     /// The blocked client that came first.
     pub(crate) fn first_blocked(&self) -> Option<WaiterId> {
         self.blocked.first().copied()

@@ -107,7 +107,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether somebody may wait for an owner. What is kept for readers takes room, too.
+    /// Says whether somebody may wait for an owner: what takes a place over needs no room. What is kept for
+    /// readers takes some, too.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
@@ -115,16 +116,17 @@ impl<P> Table<P> {
         session: Option<SessionId>,
     ) -> WaitReply<R> {
         let queue = self.queues.find(key);
-        let has_place = queue.is_some_and(|id| self.queues.place(id, owner).is_some());
+        let place = queue.and_then(|id| self.queues.place(id, owner));
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
         let spare = usize::from(Bug::LimitOffByOne.is_planted());
         let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
         let full = kept >= self.limits.waiters.saturating_add(spare)
             || in_line >= self.limits.waiters_per_key.saturating_add(spare);
+        let blocks = session.is_none() && !place.is_some_and(|id| self.queues.is_blocked(id));
         let blocked = self.queues.blocked() >= self.limits.blocked.saturating_add(spare);
         if self.limits.draining {
             WaitReply::Draining
-        } else if full && !has_place || blocked && session.is_none() {
+        } else if full && place.is_none() || blocked && blocks {
             WaitReply::QueueFull
         } else {
             WaitReply::Block
