@@ -252,9 +252,9 @@ impl One<'_> {
     }
 }
 
-/// On a busy machine servers are replaced unasked, too, also once more when they had been in order
-/// already: notes that two may have taken themselves for the primary, if that was another when it was
-/// last asked for, until they are in order.
+/// On a busy machine servers are replaced unasked, too, and once more right after. Where another is the
+/// primary than when it was last asked for, notes that two may have taken themselves for it until the
+/// servers were in order, and asks again.
 fn note_replaced(round: &Round, topology: &dyn Topology, known: &mut (Duration, Vec<u16>)) {
     let next = (round.recorder.now(), topology.primaries());
     let (from, before) = replace(known, next);
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Two servers, of which the other is the primary, until they are in order at some moment.
+    /// The second server is the primary, and once they have been in order the third.
     struct Replaced {
         round: Arc<Round>,
         in_order: RefCell<Vec<Duration>>,
@@ -347,7 +347,6 @@ mod tests {
             panic!("there is none")
         }
 
-        /// A second one takes over when they have been in order.
         fn primaries(&self) -> Vec<u16> {
             vec![if self.in_order.borrow().is_empty() { 2 } else { 3 }]
         }
