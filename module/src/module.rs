@@ -108,8 +108,11 @@ impl Module {
     pub(crate) fn server_event(ctx: &Ctx<'_>, event: ServerEvent) {
         server::with_unless_busy(|server| {
             match event {
-                ServerEvent::TurnBegan => return server.turn_began(),
-                ServerEvent::ClientClosed(client) => return server.client_closed(ctx, client),
+                ServerEvent::ClientClosed(client) => {
+                    let now = clock::now();
+                    server.table.connection_closed(client, now);
+                    return server.plan(ctx, now);
+                }
                 ServerEvent::BecamePrimary
                 | ServerEvent::BecameReplica
                 | ServerEvent::ReplicasChanged
@@ -148,7 +151,7 @@ impl Module {
                 }
                 ServerEvent::Loaded => server.table.look_at_all_soon(None, now),
                 ServerEvent::Cron => return cron(server, ctx),
-                ServerEvent::TurnBegan | ServerEvent::ClientClosed(_) => {}
+                ServerEvent::ClientClosed(_) => {}
             }
             server.plan(ctx, now);
         });
@@ -183,9 +186,9 @@ impl Module {
                 server.timer.hasten(ctx);
             }
             match note {
-                Some(Note::Grant(grant)) => server.handed_over(ctx, grant),
+                Some(Note::Grant(grant)) => server.delivered(&grant),
                 Some(Note::Outcomes(outcomes)) => {
-                    server.was_sent(ctx, &outcomes);
+                    server.was_sent(&outcomes);
                     server.plan(ctx, clock::now());
                 }
                 None => {}
@@ -238,7 +241,7 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     }
     if server.table.next_due(now).is_some() {
         server.plan(ctx, now);
-    } else if server.lost.is_empty() && server.hears_turns.is_none() {
+    } else if server.lost.is_empty() {
         server.timer.disarm(ctx);
     }
     if !server.lost.is_empty() || !server.to_look_at.is_empty() {

@@ -271,8 +271,7 @@ impl Server {
         let Some(client) = client else { return };
         let key = case.at.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        let client_id = client.client_id;
-        self.answer(client, reply, Some(Grant { id, client_id, key, owner, token, permits: 0 }));
+        self.answer(client, reply, Some(Grant { id, key, owner, token, permits: 0 }));
     }
 }
 

@@ -289,8 +289,7 @@ impl Server {
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
             let Some(client) = client else { continue };
-            let client_id = client.client_id;
-            let grant = Grant { id, client_id, key: at.keep(), owner, token, permits };
+            let grant = Grant { id, key: at.keep(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));
         }
         if !all {

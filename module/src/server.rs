@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kvlock_core::{
-    Bug, Cause, GrantId, Limits, LockKey, Millis, MonoMillis, Now, Reading, Table, Token, WaiterId,
+    Bug, Cause, GrantId, Limits, LockKey, Millis, Now, Reading, Table, Token, WaiterId,
 };
 
 use crate::clock;
@@ -17,9 +17,6 @@ use crate::holders::Holders;
 use crate::keyspace::Words;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
 use crate::sessions::Outcomes;
-
-/// How long after the last grant to a waiter the server goes on to tell of its turns.
-const STOP_HEARING: Millis = Millis(100);
 
 /// A client in a wait queue.
 #[derive(Debug)]
@@ -49,8 +46,6 @@ pub(crate) enum Note {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) id: GrantId,
-    /// The number of the client that is told of it.
-    pub(crate) client_id: u64,
     pub(crate) key: LockKey,
     pub(crate) owner: Rc<[u8]>,
     pub(crate) token: Token,
@@ -66,13 +61,6 @@ pub(crate) struct Server {
     pub(crate) parked: BTreeMap<Handle, WaitsFor>,
     /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
     pub(crate) to_look_at: Vec<(LockKey, Cause)>,
-    /// Grants whose reply was handed to the server in this turn of its event loop, by client.
-    pub(crate) written: BTreeMap<u64, Grant>,
-    /// Outcomes that were sent to readers in this turn, by client.
-    pub(crate) sent: BTreeMap<u64, Vec<(Reading, u64)>>,
-    /// Since when the server tells us of each turn of its event loop, or when it last did so after a
-    /// grant: it is asked to only while there are grants.
-    pub(crate) hears_turns: Option<MonoMillis>,
     /// Grants whose client was gone, to be taken back as soon as something may be written.
     pub(crate) lost: Vec<Grant>,
     pub(crate) floors: Floors,
@@ -141,9 +129,6 @@ impl Server {
             table,
             parked: BTreeMap::new(),
             to_look_at: Vec::new(),
-            written: BTreeMap::new(),
-            sent: BTreeMap::new(),
-            hears_turns: None,
             lost: Vec::new(),
             floors: Floors::new(clock::now()),
             config: Config::default(),
@@ -179,62 +164,6 @@ impl Server {
         }
     }
 
-    /// The reply of a grant was handed to the server.
-    pub(crate) fn handed_over(&mut self, ctx: &Ctx<'_>, grant: Grant) {
-        self.written.insert(grant.client_id, grant);
-        self.hear_of_turns(ctx);
-    }
-
-    /// Has the server tell us of its turns, for a while.
-    pub(crate) fn hear_of_turns(&mut self, ctx: &Ctx<'_>) {
-        if self.hears_turns.replace(clock::now().mono).is_none() {
-            ctx.hear_of_turns(true);
-            self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
-        }
-    }
-
-    /// Has the server tell us no more of its turns when no grant was written for a while.
-    pub(crate) fn stop_hearing(&mut self, ctx: &Ctx<'_>, now: Now) {
-        let Some(last) = self.hears_turns else { return };
-        let all_arrived = self.written.is_empty() && self.sent.is_empty();
-        if all_arrived && now.mono.since(last) >= STOP_HEARING {
-            self.hears_turns = None;
-            ctx.hear_of_turns(false);
-        } else {
-            self.timer.arm(ctx, Duration::from_millis(STOP_HEARING.0));
-        }
-    }
-
-    /// What was answered in the turn before is on its way to its client.
-    pub(crate) fn turn_began(&mut self) {
-        if !self.written.is_empty() {
-            for (_, grant) in std::mem::take(&mut self.written) {
-                self.delivered(&grant);
-            }
-        }
-        if !self.sent.is_empty() {
-            for (reading, up_to) in std::mem::take(&mut self.sent).into_values().flatten() {
-                self.table.heard(reading, up_to);
-            }
-        }
-    }
-
-    /// The server closes the connection of a client. If it was given a grant in this same turn, the
-    /// reply was dropped: the server sends nothing to a client that it has condemned, because its
-    /// user was deleted or its end was read, and does not say so.
-    pub(crate) fn client_closed(&mut self, ctx: &Ctx<'_>, client_id: u64) {
-        let now = clock::now();
-        let was_told = self.written.contains_key(&client_id) || self.sent.contains_key(&client_id);
-        if was_told && !Bug::GrantToTheCondemned.is_planted() && ctx.dropped_its_reply(client_id) {
-            self.sent.remove(&client_id);
-            if let Some(grant) = self.written.remove(&client_id) {
-                self.never_arrived(ctx, grant);
-            }
-        }
-        self.table.connection_closed(client_id, now);
-        self.plan(ctx, now);
-    }
-
     /// A grant's client was gone before it could hear of it.
     pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Grant) {
         if !self.primary {
@@ -246,7 +175,7 @@ impl Server {
         }
     }
 
-    /// The reply of a grant is on its way, or only its lease can end it.
+    /// The reply of a grant was sent, or only its lease can end it.
     pub(crate) fn delivered(&mut self, grant: &Grant) {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }

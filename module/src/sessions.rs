@@ -27,15 +27,13 @@ pub(crate) struct Outcomes {
     pub(crate) reading: Reading,
     /// The most that it may contain.
     pub(crate) most: usize,
-    /// The number of the reader's client.
-    client_id: Option<u64>,
     /// The last outcome in it; nothing as long as it is not composed.
     up_to: Cell<Option<u64>>,
 }
 
 impl Outcomes {
-    pub(crate) fn new(reading: Reading, most: usize, client_id: Option<u64>) -> Self {
-        Self { reading, most, client_id, up_to: Cell::new(None) }
+    pub(crate) fn new(reading: Reading, most: usize) -> Self {
+        Self { reading, most, up_to: Cell::new(None) }
     }
 }
 
@@ -70,19 +68,10 @@ impl Server {
         Reply::List(vec![Reply::Number(clock::now().mono.0), list])
     }
 
-    /// The reply to a reader was sent. Whether it was written to the connection is known when the
-    /// turn is over.
-    pub(crate) fn was_sent(&mut self, ctx: &Ctx<'_>, outcomes: &Outcomes) {
-        let Some(up_to) = outcomes.up_to.get() else { return };
-        self.table.sent(outcomes.reading, up_to, clock::now());
-        match outcomes.client_id {
-            // There is nothing that could have been dropped.
-            _ if up_to == 0 => {}
-            Some(client) => {
-                self.sent.entry(client).or_default().push((outcomes.reading, up_to));
-                self.hear_of_turns(ctx);
-            }
-            None => self.table.heard(outcomes.reading, up_to),
+    /// The reply to a reader was sent: the grants in it are its client's.
+    pub(crate) fn was_sent(&mut self, outcomes: &Outcomes) {
+        if let Some(up_to) = outcomes.up_to.get() {
+            self.table.sent(outcomes.reading, up_to, clock::now());
         }
     }
 
@@ -95,7 +84,7 @@ impl Server {
         for (reading, waiting) in self.table.next_readers(now) {
             let parked = self.parked.remove(&waiting.client.handle());
             if let Some(WaitsFor::Outcomes(_, most)) = parked {
-                let outcomes = Outcomes::new(reading, most, Some(waiting.client_id));
+                let outcomes = Outcomes::new(reading, most);
                 waiting.client.answer_then(Some(Note::Outcomes(outcomes)));
             }
         }
@@ -125,7 +114,7 @@ impl Server {
         }
         while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
             let Granted { id, token, permits, .. } = granted;
-            self.never_arrived(ctx, Grant { id, client_id: 0, key, owner, token, permits });
+            self.never_arrived(ctx, Grant { id, key, owner, token, permits });
         }
     }
 }

@@ -29,7 +29,6 @@ impl Server {
     /// Does what is due, up to a batch, and plans the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let now = clock::now();
-        self.stop_hearing(ctx, now);
         self.table.end_quarantine(now);
         self.table.end_moments(now);
         for _ in 0..BATCH {

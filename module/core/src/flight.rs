@@ -1,4 +1,4 @@
-//! Grants to waiters that may not have been heard of yet.
+//! Grants to waiters that were not sent to their clients yet.
 //!
 //! A session may have a million of them, so they are kept in a map that grows by a node at a time.
 
@@ -28,7 +28,7 @@ struct Kept {
     owner: Rc<[u8]>,
 }
 
-/// Hand-offs whose reply is not written yet, and whose owner did nothing since.
+/// Hand-offs that were not sent yet, and whose owner did nothing since.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
     /// Each under the hash of what was granted to whom.

@@ -193,7 +193,7 @@ impl<P> Table<P> {
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
-    /// Says that the reply of a hand-off was written: from here on only its lease ends it.
+    /// Records that a hand-off was sent to its client: from here on only its lease ends it.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         self.land(key, Some(id), owner, token);
     }

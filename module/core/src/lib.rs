@@ -49,7 +49,7 @@
 //! - **I15** Nobody is granted anything through a session that is away or gone, and whoever is passed
 //!   over keeps its place.
 //! - **I16** Each outcome of a session is kept until it is acknowledged or, of an observed lock, a newer one
-//!   has come; and those that are acknowledged were written before.
+//!   has come; and those that are acknowledged were sent before.
 //! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
 //! - **I18** A lock that is left free for Redisson is on the list of these moments.
 //! - **I19** What an owner has of a key is bound to one session at most; that is on the session's list,

@@ -89,7 +89,7 @@ pub enum Dismissal {
     Server(Rc<[u8]>),
 }
 
-/// A grant that nobody was told of, and nobody will be.
+/// A grant of a session that has ended, which was never sent to the session's client.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untold {
     /// What was granted.
@@ -108,10 +108,8 @@ pub(crate) struct Outbox {
     changes: BTreeMap<WaiterId, u64>,
     /// The number of the latest.
     last: u64,
-    /// The latest that was sent, whether or not that is written already.
+    /// The latest that was sent in a reply: the client may rely on it.
     pub(crate) sent: u64,
-    /// The latest that was written to a connection.
-    pub(crate) written: u64,
     /// The latest that the client has acknowledged; it and those before are as good as gone.
     acked: u64,
 }
@@ -153,7 +151,7 @@ impl Outbox {
             && let Ending::Changed(before) = &mut outcome.ending
         {
             changed.why = changed.why.or(before.why);
-            if number > self.sent.max(self.written) {
+            if number > self.sent {
                 if !Bug::OldNews.is_planted() {
                     *before = changed;
                 }
@@ -206,11 +204,11 @@ impl Outbox {
         self.kept.range(range).map(|(number, outcome)| (*number, outcome))
     }
 
-    /// Takes out the oldest, with its grant if nobody was told of it.
+    /// Takes out the oldest outcome; with its grant if that was never sent.
     pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
         let (number, outcome) = self.kept.pop_first()?;
         self.is_kept_no_more(number, &outcome);
-        let told = number <= self.written && !Bug::WrittenTakenBack.is_planted();
+        let told = number <= self.sent && !Bug::WrittenTakenBack.is_planted();
         Some(match outcome {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
                 Some(Untold { key, owner, granted })
@@ -228,10 +226,10 @@ impl Outbox {
         if changes.len() != self.changes.len() || !changes.iter().copied().all(is_known) {
             return Err(format!("I20: {changes:?} are kept, {:?} known", self.changes));
         }
-        if self.acked > self.written || self.written > self.last || self.sent > self.last {
+        if self.acked > self.sent || self.sent > self.last {
             return Err(format!(
-                "I16: {} acknowledged, {} written, {} posted",
-                self.acked, self.written, self.last
+                "I16: {} acknowledged, {} sent, {} posted",
+                self.acked, self.sent, self.last
             ));
         }
         Ok(())

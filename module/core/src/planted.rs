@@ -62,8 +62,6 @@ bugs! {
     WriteInNotification "write-in-notification"
     /// A grant to a client that was gone stays.
     GrantToTheDead "grant-to-the-dead"
-    /// A grant stays whose reply the server dropped, because it had condemned the client.
-    GrantToTheCondemned "grant-to-the-condemned"
     /// A waiter whose client is gone stays in the queue.
     GhostWaiter "ghost-waiter"
     /// The token floor is not read after a start.
@@ -142,7 +140,7 @@ bugs! {
     PlaceLost "place-lost"
     /// A session that is away is granted something.
     AwayGranted "away-granted"
-    /// A grant of which the client was told is taken back when its session is gone.
+    /// A grant that was sent to the client is taken back when its session ends.
     WrittenTakenBack "written-taken-back"
     /// A session that nobody reads lives on.
     SessionOutlives "session-outlives"

@@ -1,8 +1,8 @@
 //! `SESSION.NEXT`: one call reads at a time. It is numbered, and a later one takes over.
 //!
 //! ```text
-//! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──sent──► written ──heard
-//!                                         └────── connection lost: reader_gone ──────┘
+//! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──► sent
+//!                                         └─ connection lost: reader_gone ─┘
 //! ```
 
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub struct Reading {
     pub(crate) number: u64,
 }
 
-/// An acknowledgement of an outcome that was never written.
+/// An acknowledgement of an outcome that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckAhead;
 
@@ -46,7 +46,7 @@ impl<P> Table<P> {
     ///
     /// # Errors
     ///
-    /// If it acknowledges what was never written.
+    /// If it acknowledges what was never sent.
     pub fn begin_reading(
         &mut self,
         id: SessionId,
@@ -55,7 +55,7 @@ impl<P> Table<P> {
         now: Now,
     ) -> Result<(Option<Reading>, Option<P>), AckAhead> {
         let Some(session) = self.sessions.get_mut(id) else { return Ok((None, None)) };
-        if ack > session.outbox.written {
+        if ack > session.outbox.sent {
             return Err(AckAhead);
         }
         let goes_on = connection.is_some() && session.connection == connection;
@@ -99,14 +99,23 @@ impl<P> Table<P> {
     }
 
     /// A reply is sent, with the outcomes up to this one: on this connection the next call goes on
-    /// behind it.
+    /// behind it, and from here on only their leases end the grants in it.
     pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
-        if session.reading == reading.number && session.reader.is_none() {
-            session.cursor = session.cursor.max(up_to);
-            session.outbox.sent = session.outbox.sent.max(up_to.min(session.outbox.last()));
-            self.was_answered(reading.session, now);
+        if session.reading != reading.number || session.reader.is_some() {
+            return;
         }
+        session.cursor = session.cursor.max(up_to);
+        let outbox = &mut session.outbox;
+        let new = outbox.after(outbox.sent).take_while(|(number, _)| *number <= up_to);
+        let granted: Vec<_> = new.filter_map(|(_, outcome)| grant_of(outcome)).collect();
+        outbox.sent = outbox.sent.max(up_to.min(outbox.last()));
+        for (key, owner, granted) in granted {
+            if !Bug::WrittenTakenBack.is_planted() {
+                self.delivered(key.borrow(), granted.id, &owner, granted.token);
+            }
+        }
+        self.was_answered(reading.session, now);
     }
 
     /// Its client relies on the session, and on what is bound to it, from when it sent what is
@@ -114,21 +123,6 @@ impl<P> Table<P> {
     fn was_answered(&mut self, id: SessionId, now: Now) {
         if !Bug::TtlTooEarly.is_planted() {
             self.live_on(id, now);
-        }
-    }
-
-    /// A reply was written to its connection, with the outcomes up to this one: from here on only
-    /// their leases end the grants in it.
-    pub fn heard(&mut self, reading: Reading, up_to: u64) {
-        let Some(session) = self.sessions.get_mut(reading.session) else { return };
-        let outbox = &mut session.outbox;
-        let new = outbox.after(outbox.written).take_while(|(number, _)| *number <= up_to);
-        let granted: Vec<_> = new.filter_map(|(_, outcome)| grant_of(outcome)).collect();
-        outbox.written = outbox.written.max(up_to.min(outbox.last()));
-        for (key, owner, granted) in granted {
-            if !Bug::WrittenTakenBack.is_planted() {
-                self.delivered(key.borrow(), granted.id, &owner, granted.token);
-            }
         }
     }
 

@@ -75,7 +75,7 @@ impl Operation for SessionNext {
             }
         };
         let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
-            tell(server, ctx, reading, most, connection)
+            tell(server, reading, most)
         } else if server.table.limits.draining && !server.table.has_waits(session) {
             // The module may be about to be loaded anew: what is bound stays, and its leases count.
             server.table.forget_bound(session);
@@ -90,16 +90,10 @@ impl Operation for SessionNext {
 }
 
 /// Answers at once.
-fn tell(
-    server: &mut Server,
-    ctx: &Ctx<'_>,
-    reading: Reading,
-    most: usize,
-    connection: Option<u64>,
-) -> Reply {
-    let outcomes = Outcomes::new(reading, most, connection);
+fn tell(server: &mut Server, reading: Reading, most: usize) -> Reply {
+    let outcomes = Outcomes::new(reading, most);
     let reply = server.read(&outcomes);
-    server.was_sent(ctx, &outcomes);
+    server.was_sent(&outcomes);
     reply
 }
 
@@ -112,7 +106,7 @@ fn block(
     most: usize,
 ) -> Reply {
     let Some(client) = ctx.park() else {
-        return tell(server, ctx, reading, most, None);
+        return tell(server, reading, most);
     };
     server.parked.insert(client.handle(), WaitsFor::Outcomes(reading, most));
     let waiting = Waiting { client, client_id: ctx.client_id() };

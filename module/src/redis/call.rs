@@ -1,7 +1,7 @@
 //! Commands that we call in order to learn what the server would answer to a client. None of them
 //! changes anything.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::ptr::null_mut;
 
 use redis_module::raw;
@@ -129,27 +129,6 @@ impl Ctx<'_> {
         }
         drop(CallReply(raw));
         false
-    }
-
-    /// Says whether what was answered in this turn to a client that is being closed was not sent. Not
-    /// if the client asked to be closed, which happens after its replies; nor where the server may
-    /// close clients to save memory, which can be after them too. Not sure is no.
-    pub(crate) fn dropped_its_reply(&self, client_id: u64) -> bool {
-        let Ok(id) = CString::new(client_id.to_string()) else { return false };
-        let call = required!(RedisModule_Call);
-        let (list, by_id) = (c"LIST".as_ptr(), c"ID".as_ptr());
-        // SAFETY: the context is alive; "c" takes a C string each.
-        let raw = unsafe {
-            call(self.raw, c"CLIENT".as_ptr(), c"ccc".as_ptr(), list, by_id, id.as_ptr())
-        };
-        if raw.is_null() {
-            return false;
-        }
-        let reply = CallReply(raw);
-        let text = text_of(reply.0);
-        let flags = text.split(|byte| *byte == b' ').find_map(|word| word.strip_prefix(b"flags="));
-        let asked = flags.is_none_or(|flags| flags.contains(&b'c'));
-        !asked && self.setting(c"maxmemory-clients").is_none_or(|most| most == b"0")
     }
 
     /// The rules of a user that name a command of ours, if there is one, and the server keeps rules as they

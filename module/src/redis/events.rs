@@ -38,19 +38,6 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
     }
 }
 
-impl Ctx<'_> {
-    /// Begins or ends to tell the host of each turn of the event loop, which costs each turn about a
-    /// thousand instructions. Not from inside a server event.
-    pub(crate) fn hear_of_turns(&self, hear: bool) {
-        let subscribe = required!(RedisModule_SubscribeToServerEvent);
-        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
-        let callback: raw::RedisModuleEventCallback = if hear { Some(server_event) } else { None };
-        // SAFETY: the context is alive; the callback never unwinds. Without one the module is told
-        // no more.
-        unsafe { subscribe(self.raw, event, callback) };
-    }
-}
-
 unsafe extern "C" fn key_event(
     ctx: *mut raw::RedisModuleCtx,
     kind: c_int,
@@ -117,9 +104,6 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
             // SAFETY: a change of a client comes with this structure.
             let client = unsafe { data.cast::<raw::RedisModuleClientInfoV1>().as_ref() }?;
             Some(ServerEvent::ClientClosed(client.id))
-        }
-        (raw::REDISMODULE_EVENT_EVENTLOOP, raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP) => {
-            Some(ServerEvent::TurnBegan)
         }
         _ => None,
     }

@@ -81,6 +81,4 @@ pub(crate) enum ServerEvent {
     Cron,
     /// The connection of the client with this number is being closed.
     ClientClosed(u64),
-    /// A turn of the event loop begins: all that was answered in the one before is on its way.
-    TurnBegan,
 }

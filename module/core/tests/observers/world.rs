@@ -1,8 +1,7 @@
 //! A few locks, observers of them, and all that ever was: each lock has the list of how it stood.
 
 use kvlock_core::{
-    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Reading, SessionId, Standing,
-    Table, Token,
+    Cause, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, SessionId, Standing, Table, Token,
 };
 use kvlock_core_reference::Bytes;
 use proptest::prelude::*;
@@ -39,17 +38,11 @@ pub(crate) enum Op {
         key: usize,
         session: usize,
     },
-    /// Reads, through a new connection or the same; the reply may be lost, and may not be written
-    /// yet when the next thing happens.
+    /// Reads, through a new connection or the same; the reply may be lost.
     Read {
         session: usize,
         anew: bool,
         lost: bool,
-        written: bool,
-    },
-    /// What was sent is written.
-    Written {
-        session: usize,
     },
     Work,
     /// Ends a session; the next of that number is another.
@@ -66,9 +59,8 @@ type Stood = (u64, Standing, Option<Gone>);
 struct Client {
     session: SessionId,
     connection: u64,
-    /// The latest number it has heard of, which it acknowledges next.
+    /// The latest number that it has read, which it acknowledges next.
     ack: u64,
-    sent: Option<(Reading, u64)>,
     /// Of each lock that it observes: the version that it knows.
     knows: [Option<u64>; KEYS.len()],
     /// The version with which it began to observe.
@@ -118,10 +110,9 @@ impl kvlock_core_reference::World for World {
             11 => Op::Unobserve { key, session },
             12..=16 => {
                 let (anew, lost) = (bytes.flag(), bytes.below(3) == 0);
-                Op::Read { session, anew, lost, written: bytes.flag() }
+                Op::Read { session, anew, lost }
             }
-            17 => Op::Written { session },
-            18 | 19 => Op::Work,
+            17..=19 => Op::Work,
             _ => Op::Close { session },
         }
     }
@@ -159,13 +150,7 @@ impl kvlock_core_reference::World for World {
                 let did = self.table.unobserve(key_of(key), client.session);
                 prop_assert_eq!(did, client.knows[key].take().is_some());
             }
-            Op::Read { session, anew, lost, written } => {
-                self.read(session, anew, lost)?;
-                if written {
-                    self.written(session);
-                }
-            }
-            Op::Written { session } => self.written(session),
+            Op::Read { session, anew, lost } => self.read(session, anew, lost)?,
             Op::Work => drop(self.table.work_on_sessions()),
             Op::Close { session } => {
                 self.table.close_session(self.clients[session].session);
@@ -200,7 +185,6 @@ impl World {
             session: session.expect("there is room"),
             connection: 0,
             ack: 0,
-            sent: None,
             knows: [None; KEYS.len()],
             since: [0; KEYS.len()],
         }
@@ -233,16 +217,8 @@ impl World {
         Ok(())
     }
 
-    fn written(&mut self, session: usize) {
-        if let Some((reading, up_to)) = self.clients[session].sent.take() {
-            self.table.heard(reading, up_to);
-        }
-    }
-
     /// A client reads. It goes on over a new connection if it lost a reply.
     fn read(&mut self, session: usize, anew: bool, lost: bool) -> Result<(), TestCaseError> {
-        // The client has heard only of what was written.
-        self.written(session);
         let client = &mut self.clients[session];
         client.connection += u64::from(anew);
         let began =
@@ -285,7 +261,6 @@ impl World {
         }
         client.connection += u64::from(lost);
         self.table.sent(reading, up_to, NOW);
-        client.sent = Some((reading, up_to));
         Ok(())
     }
 }

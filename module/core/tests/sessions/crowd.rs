@@ -113,8 +113,7 @@ fn what_is_acknowledged_all_at_once_is_dropped_some_at_a_time() {
     let news = table.news(reading).and_then(Result::ok).expect("there is something");
     assert!(news.map(|(_, outcome)| &outcome.ending).eq(vec![&Ending::Cancelled; MANY]));
     table.sent(reading, MANY as u64, NOW);
-    table.heard(reading, MANY as u64);
-    table.begin_reading(session, Some(1), MANY as u64, NOW).expect("it was written");
+    table.begin_reading(session, Some(1), MANY as u64, NOW).expect("it was sent");
     assert!(table.session_waits().1 > MANY / 2 && table.sessions_have_work());
     assert!(work_off(&mut table) > 100);
     assert_eq!((table.session_waits(), table.check()), ((0, 0), Ok(())));
@@ -197,7 +196,7 @@ fn a_crowd_of_grants_that_nobody_reads_takes_room_by_one_at_a_time() {
     let (reading, _) = table.begin_reading(session, Some(1), 0, NOW).expect("it reads");
     for number in 1..=MANY as u64 {
         let before = table.capacity();
-        table.heard(reading.expect("it is there"), number);
+        table.sent(reading.expect("it is there"), number, NOW);
         assert!(table.capacity() + 9 > before, "{before} and {} by {number}", table.capacity());
     }
 }

@@ -76,7 +76,7 @@ impl Stage {
         self.table.block_reader(reading, Client { name, ends: None }, timeout, now);
     }
 
-    /// A reply is composed, sent and written.
+    /// A reply is composed and sent.
     fn read(&mut self, name: &str, reading: Reading) {
         let news = self.table.news(reading).and_then(Result::ok).expect("it reads");
         let news: Vec<_> = news.map(|(number, outcome)| (number, line(outcome))).collect();
@@ -86,7 +86,6 @@ impl Stage {
         }
         let up_to = news.last().map_or(0, |(number, _)| *number);
         self.table.sent(reading, up_to, self.clock.now());
-        self.table.heard(reading, up_to);
     }
 
     pub(crate) fn tell_readers(&mut self) {

@@ -130,8 +130,8 @@ impl Node {
         }
     }
 
-    /// Takes note of what a request was answered, which is all that is promised. It is not sent if the client
-    /// is condemned in this turn, nor is what else it was answered in this turn.
+    /// Records what a request was answered. The reply does not arrive if the server has decided to
+    /// close the connection.
     fn notes(
         &mut self,
         sim: &Sim,
@@ -142,12 +142,9 @@ impl Node {
     ) {
         self.take_note(sim, conn, request, reply);
         if is_dropped {
-            self.host.drops_replies = true;
             self.gone(sim, conn);
-            self.host.drops_replies = false;
-            self.told.retain(|(other, _)| *other != conn);
         } else {
-            self.told.push((conn, reply.clone()));
+            self.ledger.heard(reply);
         }
     }
 

@@ -43,7 +43,6 @@ impl Node {
         sim.log(|| format!("server {} dies", self.id));
         self.up = false;
         (self.host.timer, self.wound) = (None, None);
-        self.host.tells_of_turns = false;
         self.timers += 1;
         self.rounds += 1;
         self.ledger = Ledger::default();

@@ -51,8 +51,6 @@ pub(crate) struct Node {
     pub(crate) paused: Option<u64>,
     ledger: Ledger,
     lines: BTreeMap<ConnId, Line>,
-    /// What was answered in this turn.
-    told: Vec<(ConnId, Reply)>,
     /// Grants that were renewed.
     renewed: BTreeSet<Place>,
     /// Held up since writes are paused.
@@ -91,7 +89,6 @@ impl Node {
             paused: None,
             ledger: Ledger::default(),
             lines: BTreeMap::new(),
-            told: Vec::new(),
             renewed: BTreeSet::new(),
             postponed: Vec::new(),
             wound: None,
@@ -172,15 +169,9 @@ impl Node {
 
     /// A turn of the event loop: something happens, and what is to be answered then is written.
     pub(crate) fn turn(&mut self, sim: &Sim, happens: impl FnOnce(&mut Self)) {
-        if self.host.tells_of_turns {
-            self.tell(sim, ServerEvent::TurnBegan);
-        }
         happens(self);
         while let Some((Handle(client), answer)) = self.host.answers.pop_front() {
             self.answers_parked(sim, client as ConnId, answer);
-        }
-        for (_, reply) in std::mem::take(&mut self.told) {
-            self.ledger.heard(&reply);
         }
         self.wind(sim);
         self.check(sim);

@@ -19,14 +19,11 @@ pub(crate) struct Host {
     pub(crate) lacks_replicas: bool,
     /// Each grant is on the disk before it is answered.
     pub(crate) keeps_grants: bool,
-    /// What was answered in this turn to the client that is being closed was not sent.
-    pub(crate) drops_replies: bool,
     pub(crate) keys: Keyspace,
     /// What parked clients are answered in this turn; none if they were let go without an answer.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
     /// When the timer fires, by the wall clock.
     pub(crate) timer: Option<u64>,
-    pub(crate) tells_of_turns: bool,
     /// The last number that was given for random digits.
     pub(crate) digits: u64,
 }
@@ -39,11 +36,9 @@ impl Default for Host {
             paused: false,
             lacks_replicas: false,
             keeps_grants: true,
-            drops_replies: false,
             keys: Keyspace::new(),
             answers: VecDeque::new(),
             timer: None,
-            tells_of_turns: false,
             digits: 0,
         }
     }
@@ -129,14 +124,6 @@ impl Ctx<'_> {
             _ => "no",
         };
         here(|host| host.keeps_grants).then(|| value.into())
-    }
-
-    pub(crate) fn dropped_its_reply(&self, _: u64) -> bool {
-        here(|host| host.drops_replies)
-    }
-
-    pub(crate) fn hear_of_turns(&self, hear: bool) {
-        here(|host| host.tells_of_turns = hear);
     }
 
     pub(crate) fn relay(&self, _: &CStr, _: Arg<'_>, _: Arg<'_>) {}

@@ -240,12 +240,11 @@ impl World {
         }
     }
 
-    /// A reply is composed, sent and written.
+    /// A reply is composed and sent.
     fn answer(&mut self, number: usize, reading: Reading) {
         let news = self.table.news(reading).and_then(Result::ok).expect("it reads");
         let up_to = news.map(|(n, _)| n).last().unwrap_or(0);
         self.table.sent(reading, up_to, self.clock.now());
-        self.table.heard(reading, up_to);
         self.model.answer(number);
     }
 

@@ -52,8 +52,7 @@ impl World {
                 self.next(session, user, connection, ack, timeout)?;
             }
             Op::Answer { lost } => self.answer(lost)?,
-            Op::Turn => self.turn(),
-            Op::Hangup { connection, lost } => self.hang_up(connection, lost)?,
+            Op::Hangup { connection } => self.hang_up(connection)?,
             Op::Close { session, user: by, then } => {
                 let id = self.table.session(&name(session), user(by));
                 let is_own = self.model.sessions[session].as_ref().is_some_and(|s| s.user == by);
@@ -96,7 +95,7 @@ impl World {
             reader: None,
             posted: Vec::new(),
             untold: Vec::new(),
-            written: 0,
+            sent: 0,
             acked: 0,
         });
         Ok(())
@@ -140,10 +139,10 @@ impl World {
             return Ok(());
         };
         prop_assert!(id.is_some());
-        let ack = session.written.saturating_add_signed(ack);
+        let ack = session.sent.saturating_add_signed(ack);
         let now = self.clock.now();
         let begun = self.table.begin_reading(id.unwrap(), Some(connection), ack as u64, now);
-        if ack > session.written {
+        if ack > session.sent {
             prop_assert_eq!(begun.err(), Some(AckAhead));
             self.seen[1] += 1;
             return Ok(());
@@ -184,9 +183,8 @@ impl World {
         self.seen[3] += u64::from(from + news.len() < session.posted.len());
         session.cursor = session.cursor.max(usize::try_from(up_to).unwrap());
         session.due = self.model.now + session.ttl;
-        let (connection, generation) = (session.connection.unwrap(), session.generation);
+        session.sent = session.sent.max(usize::try_from(up_to).unwrap());
         self.table.sent(reading, up_to, self.clock.now());
-        self.sent.push((connection, number, generation, reading, up_to));
         Ok(())
     }
 
@@ -214,19 +212,7 @@ impl World {
         Ok(())
     }
 
-    fn turn(&mut self) {
-        for (_, number, generation, reading, up_to) in std::mem::take(&mut self.sent) {
-            self.table.heard(reading, up_to);
-            if let Some(session) = self.model.find(Whom::Session(number, generation)) {
-                session.written = session.written.max(usize::try_from(up_to).unwrap());
-            }
-        }
-    }
-
-    fn hang_up(&mut self, connection: u64, lost: bool) -> TestCaseResult {
-        if lost {
-            self.sent.retain(|sent| sent.0 != connection);
-        }
+    fn hang_up(&mut self, connection: u64) -> TestCaseResult {
         let now = self.clock.now();
         for number in 0..SESSIONS {
             let Some(session) = &mut self.model.sessions[number] else { continue };

@@ -46,7 +46,8 @@ pub struct Session {
     pub posted: Vec<Told>,
     /// Grants among them, by position, that their owners have not used and nobody was told of.
     pub untold: Vec<usize>,
-    pub written: usize,
+    /// The latest that was sent, by position.
+    pub sent: usize,
     pub acked: usize,
 }
 
@@ -170,7 +171,7 @@ impl Naive {
         }
     }
 
-    /// Sessions are gone: their waits leave, and grants of which they were not told are taken back,
+    /// Sessions are gone: their waits leave, and grants that were not sent are taken back,
     /// the earliest end first. Says how many.
     pub fn end(&mut self, numbers: &[usize]) -> u64 {
         let gone = numbers.iter().filter_map(|number| self.sessions[*number].take());
@@ -185,7 +186,7 @@ impl Naive {
         for session in gone {
             for number in session.untold {
                 let Told(key, owner, _) = session.posted[number - 1];
-                if number > session.written && self.holders[key] == Some(owner) {
+                if number > session.sent && self.holders[key] == Some(owner) {
                     self.holders[key] = None;
                     self.serve_one(key);
                     taken_back += 1;

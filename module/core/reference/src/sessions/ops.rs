@@ -43,7 +43,7 @@ pub enum Op {
         key: usize,
         owner: usize,
     },
-    /// Reads; `ack` is counted from what was written last.
+    /// Reads; `ack` is counted from what was sent last.
     Next {
         session: usize,
         user: usize,
@@ -55,12 +55,9 @@ pub enum Op {
     Answer {
         lost: bool,
     },
-    /// What was sent in this turn is written.
-    Turn,
-    /// A connection is closed; what was sent to it in this turn may be lost.
+    /// A connection is closed.
     Hangup {
         connection: u64,
-        lost: bool,
     },
     /// And an owner may wait before what the session has left is gone.
     Close {
@@ -92,9 +89,8 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
             Op::Next { session, user, connection, ack, timeout }
         }
         39..=44 => Op::Answer { lost: bytes.below(5) == 0 },
-        45..=49 => Op::Turn,
-        50..=52 => Op::Hangup { connection, lost: bytes.flag() },
-        53 => Op::Close { session, user, then: bytes.flag().then_some((key, owner)) },
+        45..=48 => Op::Hangup { connection },
+        49..=53 => Op::Close { session, user, then: bytes.flag().then_some((key, owner)) },
         54..=56 => Op::Acquire { key, owner },
         57..=61 => Op::Pass(bytes.number(1, 29)),
         _ => Op::Timer,

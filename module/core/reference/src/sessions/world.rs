@@ -32,8 +32,6 @@ pub struct World {
     pub blocked: BTreeMap<u64, WaiterId>,
     /// Which call each blocked reader is in.
     pub reading: BTreeMap<u64, Reading>,
-    /// What was sent in this turn: connection, session, generation, up to which outcome.
-    pub sent: Vec<(u64, usize, u64, Reading, u64)>,
     /// How often a session went away, came back to a place, was refused, read late, or told late.
     pub seen: [u64; 6],
 }
@@ -51,7 +49,6 @@ impl World {
             clients: 0,
             blocked: BTreeMap::new(),
             reading: BTreeMap::new(),
-            sent: Vec::new(),
             seen: [0; 6],
         }
     }
