@@ -89,7 +89,8 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         set: |server, value| {
             server.table.limits.draining = value != 0;
             if value != 0 && !Bug::DrainKeepsWaiters.is_planted() {
-                server.dismiss_all(&DRAINING);
+                let blocked = server.table.dismiss_all();
+                server.answer_all(blocked, &DRAINING);
                 server.table.wake_readers();
                 server.tell_readers(clock::now());
             }

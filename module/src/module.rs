@@ -136,13 +136,9 @@ impl Module {
                 ServerEvent::BecameReplica => {
                     server.primary = false;
                     server.table.lift_quarantine();
-                    // Their leases end them, on whichever server is the primary now.
-                    for grant in std::mem::take(&mut server.lost) {
-                        server.delivered(&grant);
-                    }
-                    server.dismiss_all(&DEMOTED);
-                    server.table.forget_all_bound();
-                    server.table.end_all_sessions();
+                    server.to_look_at.clear();
+                    let blocked = server.table.forget();
+                    server.answer_all(blocked, &DEMOTED);
                 }
                 ServerEvent::Flushed(db) => server.table.flushed(db, now),
                 ServerEvent::Swapped(first, second) => {
@@ -241,10 +237,10 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     }
     if server.table.next_due(now).is_some() {
         server.plan(ctx, now);
-    } else if server.lost.is_empty() {
+    } else {
         server.timer.disarm(ctx);
     }
-    if !server.lost.is_empty() || !server.to_look_at.is_empty() {
+    if !server.to_look_at.is_empty() {
         server.timer.arm(ctx, Duration::ZERO);
     }
 }

@@ -2,7 +2,7 @@
 
 use kvlock_core::{
     Bug, Cause, Change, HandOff, Holding, KeyRef, Millis, Now, Observed, Sharers, Sharing,
-    Situation, Table, UnixMillis,
+    Situation, Table, UnixMillis, Untold,
 };
 
 use crate::clock;
@@ -10,7 +10,7 @@ use crate::floor::Place;
 use crate::holders::{LastEnd, last_end};
 use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
-use crate::server::{Grant, Server, Waiting};
+use crate::server::{Server, Waiting};
 
 /// Leases that begin one after the other end so: nobody is told that it is a moment sooner.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
@@ -271,7 +271,7 @@ impl Server {
         let Some(client) = client else { return };
         let key = case.at.key.keep();
         let reply = Reply::Pair(token.value(), 1);
-        self.answer(client, reply, Some(Grant { id, key, owner, token, permits: 0 }));
+        self.answer(client, reply, Some(Untold { id, key, owner, token, permits: 0 }));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use kvlock_core::{
     Bug, Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
-    SemaphoreAt, Served, Share, UnixMillis, Wanted,
+    SemaphoreAt, Served, Share, UnixMillis, Untold, Wanted,
 };
 
 use crate::clock;
@@ -11,7 +11,7 @@ use crate::commands::{TOO_MANY_PERMITS, UNSET};
 use crate::floor::FLOOR_PREFIX;
 use crate::keyspace::Words;
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
-use crate::server::{Grant, Server};
+use crate::server::Server;
 use crate::sharers::ROUNDS_MAX;
 
 /// A semaphore that is open, and what was read of it.
@@ -289,7 +289,7 @@ impl Server {
         drop(open);
         for (HandOff { id, owner, token, client, .. }, holds, permits) in granted {
             let Some(client) = client else { continue };
-            let grant = Grant { id, key: at.keep(), owner, token, permits };
+            let grant = Untold { id, key: at.keep(), owner, token, permits };
             self.answer(client, Reply::Number(holds), Some(grant));
         }
         if !all {
@@ -298,7 +298,7 @@ impl Server {
     }
 
     /// Takes back permits whose grant reached nobody.
-    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Grant) {
+    pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Untold) {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {
             // Its lease ends it.

@@ -3,12 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::rc::Rc;
 use std::time::Duration;
 
-use kvlock_core::{
-    Bug, Cause, GrantId, Limits, LockKey, Millis, Now, Reading, Table, Token, WaiterId,
-};
+use kvlock_core::{Bug, Cause, Limits, LockKey, Millis, Now, Reading, Table, Untold, WaiterId};
 
 use crate::clock;
 use crate::config::Config;
@@ -38,19 +35,9 @@ pub(crate) enum WaitsFor {
 /// What goes with an answer, until it is written.
 #[derive(Debug)]
 pub(crate) enum Note {
-    Grant(Grant),
+    /// A grant; it is taken back if it is not sent.
+    Grant(Untold),
     Outcomes(Outcomes),
-}
-
-/// A grant that was given to a waiter, until its reply is written.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    pub(crate) id: GrantId,
-    pub(crate) key: LockKey,
-    pub(crate) owner: Rc<[u8]>,
-    pub(crate) token: Token,
-    /// How many permits of a semaphore it was.
-    pub(crate) permits: u64,
 }
 
 /// Everything the module remembers.
@@ -61,8 +48,6 @@ pub(crate) struct Server {
     pub(crate) parked: BTreeMap<Handle, WaitsFor>,
     /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
     pub(crate) to_look_at: Vec<(LockKey, Cause)>,
-    /// Grants whose client was gone, to be taken back as soon as something may be written.
-    pub(crate) lost: Vec<Grant>,
     pub(crate) floors: Floors,
     pub(crate) config: Config,
     pub(crate) primary: bool,
@@ -129,7 +114,6 @@ impl Server {
             table,
             parked: BTreeMap::new(),
             to_look_at: Vec::new(),
-            lost: Vec::new(),
             floors: Floors::new(clock::now()),
             config: Config::default(),
             primary: ctx.is_primary(),
@@ -156,7 +140,7 @@ impl Server {
         &mut self,
         waiting: impl Into<Option<Waiting>>,
         reply: Reply,
-        grant: Option<Grant>,
+        grant: Option<Untold>,
     ) {
         if let Some(waiting) = waiting.into() {
             self.parked.remove(&waiting.client.handle());
@@ -164,19 +148,16 @@ impl Server {
         }
     }
 
-    /// A grant's client was gone before it could hear of it.
-    pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Grant) {
-        if !self.primary {
-            // Its lease ends it, on whichever server is the primary now.
-            self.delivered(&grant);
-        } else if !Bug::GrantToTheDead.is_planted() {
-            self.lost.push(grant);
+    /// The client of a grant was gone before the grant was sent.
+    pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Untold) {
+        if self.primary && !Bug::GrantToTheDead.is_planted() {
+            self.table.was_not_sent(grant);
             self.timer.arm(ctx, Duration::ZERO);
         }
     }
 
     /// The reply of a grant was sent, or only its lease can end it.
-    pub(crate) fn delivered(&mut self, grant: &Grant) {
+    pub(crate) fn delivered(&mut self, grant: &Untold) {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 
@@ -188,9 +169,9 @@ impl Server {
         }
     }
 
-    /// Answers all waiters the same.
-    pub(crate) fn dismiss_all(&mut self, reply: &Reply) {
-        for waiting in self.table.dismiss_all() {
+    /// Answers blocked waiters that have left the table, all with the same error.
+    pub(crate) fn answer_all(&mut self, all: Vec<Waiting>, reply: &Reply) {
+        for waiting in all {
             self.answer(waiting, reply.clone(), None);
         }
     }

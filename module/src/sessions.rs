@@ -3,15 +3,14 @@
 use std::cell::Cell;
 
 use kvlock_core::{
-    Dismissal, Ending, Granted, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName,
-    Untold,
+    Dismissal, Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName,
 };
 
 use crate::clock;
 use crate::commands::{NO_SESSION, sent_away};
 use crate::observers::{Standing, standing, word};
 use crate::redis::{Arg, Ctx, Reply};
-use crate::server::{Grant, Note, Server, WaitsFor};
+use crate::server::{Note, Server, WaitsFor};
 use crate::wake::BATCH;
 
 /// How many outcomes one reply tells: each takes almost a microsecond.
@@ -97,7 +96,7 @@ impl Server {
     }
 
     /// Does some of what is due for sessions.
-    pub(crate) fn work_on_sessions(&mut self, ctx: &Ctx<'_>, now: Now) {
+    pub(crate) fn work_on_sessions(&mut self, now: Now) {
         for _ in 0..BATCH {
             if !self.table.session_due(now) {
                 break;
@@ -105,16 +104,12 @@ impl Server {
         }
         self.table.work_on_sessions();
         for _ in 0..BATCH {
-            let Some(reader) = self.table.close_one_ended() else { break };
+            let Some(reader) = self.table.free_one() else { break };
             self.answer(reader, NO_SESSION, None);
         }
         for _ in 0..BATCH {
             let Some(waiting) = self.table.drain_one() else { break };
             self.answer(waiting, sent_away(&Dismissal::Draining), None);
-        }
-        while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
-            let Granted { id, token, permits, .. } = granted;
-            self.never_arrived(ctx, Grant { id, key, owner, token, permits });
         }
     }
 }

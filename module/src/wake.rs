@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX};
+use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX, Untold};
 
 use crate::clock::{self, Instant};
 use crate::commands::sent_away;
 use crate::redis::{Ctx, Reply, Text};
-use crate::server::{Grant, Server};
+use crate::server::Server;
 
 /// How many things are done in one go before the server's clients get their turn.
 pub(crate) const BATCH: usize = RUN_MAX;
@@ -37,11 +37,11 @@ impl Server {
             };
             self.answer(waiting, Reply::Nil, None);
         }
-        self.work_on_sessions(ctx, now);
+        self.work_on_sessions(now);
         if !self.may_write_unasked(ctx) {
             self.answer_released(ctx);
             self.tell_readers(now);
-            if self.table.next_due(now).is_some() || !self.lost.is_empty() {
+            if self.table.next_due(now).is_some() {
                 // To answer readers nothing is written, nor for what else sessions leave to be done.
                 let goes_on = self.table.has_readers_to_tell() || self.table.sessions_have_work();
                 self.timer.arm(ctx, if goes_on { Duration::ZERO } else { PAUSED });
@@ -49,15 +49,12 @@ impl Server {
             return;
         }
         for _ in 0..BATCH {
-            let Some(grant) = self.lost.pop() else { break };
+            let Some(grant) = self.table.next_untold() else { break };
             self.take_back(ctx, &grant, now);
         }
         self.work_on_bound(ctx, now);
         self.look_at_what_is_due(ctx, now);
         self.answer_released(ctx);
-        if !self.lost.is_empty() {
-            self.timer.arm(ctx, Duration::ZERO);
-        }
         self.plan(ctx, now);
     }
 
@@ -157,7 +154,7 @@ impl Server {
         self.table.look_soon(key, Cause::Outside, now);
     }
 
-    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Grant, now: Now) {
+    fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Untold, now: Now) {
         ctx.select(grant.key.db);
         if grant.key.kind == Kind::Semaphore {
             return self.take_permits_back(ctx, grant);

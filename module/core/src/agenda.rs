@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::forget::Free as _;
 use crate::queue::{QueueId, WaiterId};
 use crate::session::SessionId;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
@@ -24,6 +25,11 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.waits.free_one() || self.looks.free_one() || self.alarms.free_one()
+    }
+
     pub(crate) fn add_wait(&mut self, end: Option<MonoMillis>, waiter: WaiterId) {
         self.waits.extend(end.map(|end| (end, waiter)));
     }

@@ -23,6 +23,7 @@ use foldhash::quality::FixedState as RandomState;
 #[cfg(not(feature = "planted"))]
 use foldhash::quality::RandomState;
 
+use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::observed::Observed;
@@ -117,6 +118,25 @@ impl Bindings {
             self.looks.remove(&(before, place));
             self.looks.insert((due, place));
         }
+    }
+
+    /// Begins anew without bindings; returns what there was. Numbers continue.
+    pub(crate) fn begin_anew(&mut self) -> Self {
+        let anew = Self { last_number: self.last_number, ..Self::default() };
+        std::mem::replace(self, anew)
+    }
+
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        for places in [&mut self.orphans, &mut self.forgotten] {
+            if let Some(first) = places.front_mut() {
+                if !first.free_one() {
+                    places.pop_front();
+                }
+                return true;
+            }
+        }
+        self.all.free_one() || self.looks.free_one() || self.refused.free_one()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -272,16 +292,6 @@ impl<P> Table<P> {
         if let Some(session) = self.sessions.get_mut(session) {
             self.bindings.forget(std::mem::take(&mut session.bound));
         }
-    }
-
-    /// The same for all sessions, and those that are gone.
-    pub fn forget_all_bound(&mut self) {
-        let all: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
-        all.into_iter().for_each(|id| self.forget_bound(id));
-        let orphans = std::mem::take(&mut self.bindings.orphans);
-        self.bindings.forgotten.extend(orphans);
-        let refused = std::mem::take(&mut self.bindings.refused);
-        self.bindings.forget(refused);
     }
 
     /// Forgets some of those; says whether there are more.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
+use crate::forget::Free as _;
 use crate::grant::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
@@ -37,6 +38,11 @@ pub(crate) struct Flights {
 }
 
 impl Flights {
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.all.free_one()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }

@@ -65,6 +65,7 @@ pub mod arguments;
 mod bound;
 mod flight;
 mod floor;
+mod forget;
 mod grant;
 mod histogram;
 mod key;

@@ -141,6 +141,11 @@ impl Standing {
 }
 
 impl Watches {
+    /// Begins anew without observers. Versions continue.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { last_version: self.last_version, ..Self::default() };
+    }
+
     fn next_version(&mut self) -> u64 {
         self.last_version = self.last_version.saturating_add(1);
         self.last_version

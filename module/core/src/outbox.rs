@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::forget::Free as _;
 use crate::grant::GrantId;
 use crate::key::LockKey;
 use crate::observers::{Gone, News};
@@ -89,7 +90,7 @@ pub enum Dismissal {
     Server(Rc<[u8]>),
 }
 
-/// A grant of a session that has ended, which was never sent to the session's client.
+/// A grant that was never sent to its client, and is to be taken back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untold {
     /// What was granted.
@@ -97,7 +98,11 @@ pub struct Untold {
     /// To whom.
     pub owner: Rc<[u8]>,
     /// The grant.
-    pub granted: Granted,
+    pub id: GrantId,
+    /// Its token; of a semaphore it says nothing.
+    pub token: Token,
+    /// How many permits of a semaphore it was.
+    pub permits: u64,
 }
 
 /// The outcomes of one session, numbered from 1 without a gap.
@@ -165,6 +170,11 @@ impl Outbox {
         self.changes.insert(observer, self.last);
     }
 
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.kept.free_one() || self.changes.free_one()
+    }
+
     /// How many are kept.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
@@ -211,7 +221,8 @@ impl Outbox {
         let told = number <= self.sent && !Bug::WrittenTakenBack.is_planted();
         Some(match outcome {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
-                Some(Untold { key, owner, granted })
+                let Granted { id, token, permits, .. } = granted;
+                Some(Untold { key, owner, id, token, permits })
             }
             _ => None,
         })

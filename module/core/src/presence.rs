@@ -152,7 +152,7 @@ impl<P> Table<P> {
             if let Some(id) = waits.pop_first() {
                 drop(self.withdraw(id));
             } else if let Some(untold) = outbox.take_first() {
-                self.sessions.untold.extend(untold);
+                self.untold.extend(untold);
                 self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
             } else {
                 return;
@@ -161,9 +161,19 @@ impl<P> Table<P> {
         self.sessions.remains.push_front((waits, outbox));
     }
 
-    /// A grant to a session that is gone, of which nobody was told: to be taken back.
+    /// Takes a grant off those that are to be taken back.
     pub fn next_untold(&mut self) -> Option<Untold> {
-        self.sessions.untold.pop_front()
+        self.untold.pop_front()
+    }
+
+    /// A grant was not sent: it is to be taken back as soon as something may be written.
+    pub fn was_not_sent(&mut self, grant: Untold) {
+        self.untold.push_back(grant);
+    }
+
+    /// The grants that are to be taken back.
+    pub fn untold(&self) -> impl Iterator<Item = &Untold> {
+        self.untold.iter()
     }
 
     /// Sends away one waiter because the module is being drained.

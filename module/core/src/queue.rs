@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
+use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
@@ -133,6 +134,24 @@ impl<P> Default for Queues<P> {
 }
 
 impl<P> Queues<P> {
+    /// Begins anew without queues and waiters; returns what there was. Numbers continue.
+    pub(crate) fn begin_anew(&mut self) -> Self {
+        let anew = Self { last_number: self.last_number, ..Self::default() };
+        std::mem::replace(self, anew)
+    }
+
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        self.waiters.free_one()
+            || self.line.free_one()
+            || self.places.free_one()
+            || self.values.free_one()
+            || self.blocked.free_one()
+            || self.queues.free_one()
+            || self.by_key.free_one()
+            || self.released.free_one()
+    }
+
     /// How many wait, over all queues.
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.len()

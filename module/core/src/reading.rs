@@ -150,7 +150,7 @@ impl<P> Table<P> {
     /// Whether there are blocked readers to be answered.
     #[must_use]
     pub fn has_readers_to_tell(&self) -> bool {
-        !self.sessions.ready.is_empty() || self.sessions.first_ended().is_some()
+        !self.sessions.ready.is_empty()
     }
 
     /// The connection of a reader is lost: the session is away, unless somebody else reads. A

@@ -167,14 +167,13 @@ impl<P> Table<P> {
             if !in_line && session.is_none() {
                 return Err(format!("I1: {id:?} is not in line"));
             }
-            let is_ended = session <= Some(self.sessions.ended);
             let Some(session) = session.and_then(|id| self.sessions.get(id)) else { continue };
             if !session.waits.contains(&id) {
                 return Err(format!("I14: {id:?} is not on its session's list"));
             }
             let is_settled = session.settling.is_none();
             let passed_over = session.away && !waiter.want.is_for_all();
-            if is_settled && !is_ended && in_line == passed_over {
+            if is_settled && in_line == passed_over {
                 return Err(format!("I15: {id:?} is in line: {in_line}, away: {}", session.away));
             }
         }

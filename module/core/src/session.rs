@@ -166,7 +166,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
-        let session = self.sessions.get(id).filter(|_| id > self.sessions.ended)?;
+        let session = self.sessions.get(id)?;
         (*session.user == *user || Bug::ForeignSession.is_planted()).then_some(id)
     }
 
@@ -185,20 +185,10 @@ impl<P> Table<P> {
         }
         let reader = session.reader.take();
         self.bindings.orphan(session.bound);
-        self.sessions.remains.push_back((session.waits, session.outbox));
+        if !session.waits.is_empty() || session.outbox.len() > 0 {
+            self.sessions.remains.push_back((session.waits, session.outbox));
+        }
         reader
-    }
-
-    /// Ends all sessions: nobody can use or be granted anything through them any more. They are
-    /// closed some at a time, with [`Self::close_one_ended`].
-    pub fn end_all_sessions(&mut self) {
-        self.sessions.ended = SessionId(self.sessions.last_number);
-    }
-
-    /// Closes one of them; gives back its reader if one is blocked. None if there are none left.
-    pub fn close_one_ended(&mut self) -> Option<Option<P>> {
-        let id = self.sessions.first_ended()?;
-        Some(self.close_session(id))
     }
 
     /// A session is due: its reader's time is over, or its own is. Says whether there was one.

@@ -1,10 +1,11 @@
 //! All sessions, and the lists of those of which something is to be done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
+use crate::forget::Free as _;
 use crate::key::LockKey;
-use crate::outbox::{Changed, Outbox, Outcome, Untold};
+use crate::outbox::{Changed, Outbox, Outcome};
 use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::session::{Session, SessionId, SessionName};
@@ -13,7 +14,7 @@ use crate::session::{Session, SessionId, SessionName};
 #[derive(Debug)]
 pub(crate) struct Sessions<P> {
     pub(crate) all: BTreeMap<SessionId, Session<P>>,
-    pub(crate) names: HashMap<SessionName, SessionId>,
+    pub(crate) names: BTreeMap<SessionName, SessionId>,
     /// Those that were read last through a connection that is still there.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
     /// Those whose blocked reader has something to hear.
@@ -23,11 +24,7 @@ pub(crate) struct Sessions<P> {
     pub(crate) unsettled: VecDeque<SessionId>,
     /// What sessions that are gone have left behind.
     pub(crate) remains: VecDeque<(BTreeSet<WaiterId>, Outbox)>,
-    /// Grants of those that nobody was told of.
-    pub(crate) untold: VecDeque<Untold>,
     pub(crate) last_number: u64,
-    /// Up to this one they are ended, and closed some at a time.
-    pub(crate) ended: SessionId,
     pub(crate) waits: usize,
     pub(crate) away: usize,
     /// How many outcomes are kept, with those of sessions that are gone.
@@ -38,14 +35,12 @@ impl<P> Default for Sessions<P> {
     fn default() -> Self {
         Self {
             all: BTreeMap::new(),
-            names: HashMap::new(),
+            names: BTreeMap::new(),
             connections: BTreeSet::new(),
             ready: VecDeque::new(),
             unsettled: VecDeque::new(),
             remains: VecDeque::new(),
-            untold: VecDeque::new(),
             last_number: 0,
-            ended: SessionId(0),
             waits: 0,
             away: 0,
             outcomes: 0,
@@ -54,6 +49,39 @@ impl<P> Default for Sessions<P> {
 }
 
 impl<P> Sessions<P> {
+    /// Begins anew without sessions; returns what there was. Numbers continue.
+    pub(crate) fn begin_anew(&mut self) -> Self {
+        let anew = Self { last_number: self.last_number, ..Self::default() };
+        std::mem::replace(self, anew)
+    }
+
+    /// Frees an entry; returns the client if that was a blocked reader. `None` if nothing is left.
+    pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
+        if let Some((waits, outbox)) = self.remains.front_mut() {
+            if !waits.free_one() && !outbox.free_one() {
+                self.remains.pop_front();
+            }
+            return Some(None);
+        }
+        let Some(mut first) = self.all.first_entry() else {
+            let more = self.names.free_one()
+                || self.connections.free_one()
+                || self.ready.free_one()
+                || self.unsettled.free_one();
+            return more.then_some(None);
+        };
+        let session = first.get_mut();
+        if let Some(reader) = session.reader.take() {
+            return Some(Some(reader));
+        }
+        let more =
+            session.waits.free_one() || session.bound.free_one() || session.outbox.free_one();
+        if !more {
+            first.remove();
+        }
+        Some(None)
+    }
+
     pub(crate) fn get(&self, id: SessionId) -> Option<&Session<P>> {
         self.all.get(&id)
     }
@@ -72,18 +100,13 @@ impl<P> Sessions<P> {
 
     /// Says whether it is gone, though what it has left may be there yet.
     pub(crate) fn is_gone(&self, id: SessionId) -> bool {
-        id <= self.ended || self.get(id).is_none()
+        self.get(id).is_none()
     }
 
     /// Says whether nobody can be given anything through it: it is away, or gone.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
         let away = self.get(id).is_some_and(|session| session.away);
         (away || self.is_gone(id)) && !Bug::AwayGranted.is_planted()
-    }
-
-    /// The first of those that are ended and not closed yet.
-    pub(crate) fn first_ended(&self) -> Option<SessionId> {
-        self.all.first_key_value().map(|(id, _)| *id).filter(|id| *id <= self.ended)
     }
 
     /// A waiter belongs to it from now on.

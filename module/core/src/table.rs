@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use crate::agenda::Agenda;
 use crate::bound::Bindings;
 use crate::flight::Flights;
+use crate::forget::Discarded;
 use crate::grant::after;
 use crate::histogram::Histogram;
 use crate::key::KeyRef;
@@ -16,6 +17,7 @@ use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left
 use crate::mode::{Sharing, Want};
 use crate::observed::{Holding, Observed};
 use crate::observers::Watches;
+use crate::outbox::Untold;
 use crate::outcome::{Cause, Change, Counters, Limits, count};
 use crate::planted::Bug;
 use crate::profile::Profile;
@@ -42,6 +44,10 @@ pub struct Table<P> {
     pub(crate) quarantine: Quarantine,
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
+    /// Grants that were never sent, to be taken back as soon as something may be written.
+    pub(crate) untold: VecDeque<Untold>,
+    /// What is forgotten and not freed yet.
+    pub(crate) discarded: VecDeque<Discarded<P>>,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -110,6 +116,8 @@ impl<P> Table<P> {
             quarantine: Quarantine::default(),
             turns: Turns::default(),
             watches: Watches::default(),
+            untold: VecDeque::new(),
+            discarded: VecDeque::new(),
             limits,
             look_every: None,
             counters: Counters::default(),

@@ -51,6 +51,11 @@ impl Default for Turns {
 }
 
 impl Turns {
+    /// Begins anew; the setting stays.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { every: self.every, ..Self::default() };
+    }
+
     /// Says whether it is the turn at this lock; if so, it is not again before long.
     fn take(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
         while let Some((at, _)) = self.recent.front()

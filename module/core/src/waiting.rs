@@ -350,7 +350,7 @@ impl<P> Table<P> {
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
-        if goes_on || self.has_released() {
+        if goes_on || self.has_released() || !self.untold.is_empty() || !self.discarded.is_empty() {
             return Some(Millis(0));
         }
         let first = sooner(self.agenda.next_due(now), self.quarantine_due(now));

@@ -98,13 +98,12 @@ impl Stage {
     pub(crate) fn sessions_due(&mut self) {
         while self.table.session_due(self.clock.now()) {}
         while self.table.work_on_sessions() {}
-        while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
+        while let Some(Untold { key, owner, id, token, .. }) = self.table.next_untold() {
             let lock = (key.db, String::from_utf8_lossy(&key.name).into_owned());
             let owner = String::from_utf8_lossy(&owner).into_owned();
             self.say(&format!("nobody was told of the grant to {owner}"));
-            let change = self.with(&lock, &owner, |table, at| {
-                table.take_back(at, granted.id, owner.as_bytes(), granted.token)
-            });
+            let change = self
+                .with(&lock, &owner, |table, at| table.take_back(at, id, owner.as_bytes(), token));
             self.carry_out(&lock, &owner, change);
         }
     }

@@ -10,7 +10,7 @@ use crate::clock::{MS, Rate, ServerClock};
 use crate::judge::Rule;
 use crate::module::Module;
 use crate::net::End;
-use crate::redis::{self, Ctx, Handle, Host, KeyEvent, Keyspace, Reply, ServerEvent, here};
+use crate::redis::{self, Ctx, Handle, Host, KeyEvent, Keyspace, ServerEvent, here};
 use crate::server;
 use crate::settings::Safeguard;
 use crate::sim::Sim;
@@ -185,7 +185,7 @@ impl Node {
             let text = format!("server {}: {waiting} wait, {table} in line", self.id);
             judge.fail(Rule::Waiters, text);
         }
-        for grant in &self.module.lost {
+        for grant in self.module.table.untold() {
             let owner = Owner::read(&grant.owner);
             if owner.is_some_and(|owner| self.ledger.has_heard(owner, grant.token.value())) {
                 judge.fail(

@@ -316,12 +316,10 @@ impl World {
 
     fn clear(&mut self) {
         while self.table.work_on_sessions() {}
-        while let Some(Untold { key, owner, granted }) = self.table.next_untold() {
+        while let Some(Untold { key, owner, id, token, .. }) = self.table.next_untold() {
             let key = self.names.iter().position(|it| it.1.as_bytes() == &*key.name).unwrap();
             let owner = OWNERS.iter().position(|it| it.as_bytes() == &*owner).unwrap();
-            self.ask(key, owner, |table, at, owner| {
-                table.take_back(at, granted.id, owner, granted.token)
-            });
+            self.ask(key, owner, |table, at, owner| table.take_back(at, id, owner, token));
         }
     }
 

@@ -88,9 +88,9 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
             let ack = bytes.pick(&[1, 0, 0, -1, -9]);
             Op::Next { session, user, connection, ack, timeout }
         }
-        39..=44 => Op::Answer { lost: bytes.below(5) == 0 },
-        45..=48 => Op::Hangup { connection },
-        49..=53 => Op::Close { session, user, then: bytes.flag().then_some((key, owner)) },
+        39..=46 => Op::Answer { lost: bytes.below(5) == 0 },
+        47..=50 => Op::Hangup { connection },
+        51..=53 => Op::Close { session, user, then: bytes.flag().then_some((key, owner)) },
         54..=56 => Op::Acquire { key, owner },
         57..=61 => Op::Pass(bytes.number(1, 29)),
         _ => Op::Timer,

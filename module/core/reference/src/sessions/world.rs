@@ -168,7 +168,7 @@ impl World {
     pub fn take_back(&mut self, untold: &Untold) -> TestCaseResult {
         let owner = OWNERS.into_iter().find(|owner| owner.as_bytes() == &*untold.owner).unwrap();
         let key = self.names.iter().position(|it| it.1.as_bytes() == &*untold.key.name).unwrap();
-        let (id, token) = (untold.granted.id, untold.granted.token);
+        let (id, token) = (untold.id, untold.token);
         let change =
             self.with(key, owner, |table, at| table.take_back(at, id, owner.as_bytes(), token));
         self.apply(key, owner, change)

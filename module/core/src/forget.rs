@@ -1,0 +1,102 @@
+//! What a table forgets when its server becomes a replica.
+//!
+//! Everything that is remembered of waits, sessions, grants under way and observers is moved to a
+//! heap in one step. No decision looks at that heap, and it is freed an entry at a time. Numbers
+//! continue, so no number of the time before names anything of the time after.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::agenda::Agenda;
+use crate::bound::Bindings;
+use crate::flight::Flights;
+use crate::outbox::Untold;
+use crate::queue::Queues;
+use crate::sessions::Sessions;
+use crate::sweep::Sweep;
+use crate::table::Table;
+
+/// What one role change left to be freed.
+#[derive(Debug)]
+pub(crate) struct Discarded<P> {
+    queues: Queues<P>,
+    sessions: Sessions<P>,
+    bindings: Bindings,
+    agenda: Agenda,
+    in_flight: Flights,
+    sweeps: VecDeque<Sweep>,
+    untold: VecDeque<Untold>,
+}
+
+/// A collection that can be freed an entry at a time.
+pub(crate) trait Free {
+    /// Frees an entry. Returns false if there was none.
+    fn free_one(&mut self) -> bool;
+}
+
+impl<K: Ord, V> Free for BTreeMap<K, V> {
+    fn free_one(&mut self) -> bool {
+        self.pop_first().is_some()
+    }
+}
+
+impl<T: Ord> Free for BTreeSet<T> {
+    fn free_one(&mut self) -> bool {
+        self.pop_first().is_some()
+    }
+}
+
+impl<T> Free for VecDeque<T> {
+    fn free_one(&mut self) -> bool {
+        self.pop_front().is_some()
+    }
+}
+
+impl<P> Discarded<P> {
+    /// Frees an entry; returns the client if that was a blocked one. `None` if nothing is left.
+    fn free_one(&mut self) -> Option<Option<P>> {
+        if let Some(freed) = self.sessions.free_one() {
+            return Some(freed);
+        }
+        let more = self.queues.free_one()
+            || self.bindings.free_one()
+            || self.agenda.free_one()
+            || self.in_flight.free_one()
+            || self.sweeps.free_one()
+            || self.untold.free_one();
+        more.then_some(None)
+    }
+}
+
+impl<P> Table<P> {
+    /// Forgets all waits, sessions, bindings, observers and grants under way. Returns the blocked
+    /// waiters, in order of arrival. Blocked readers follow from [`Self::free_one`].
+    ///
+    /// The numbers given so far, the token source, the limits and the counters stay.
+    pub fn forget(&mut self) -> Vec<P> {
+        let blocked = self.dismiss_all();
+        self.turns.begin_anew();
+        self.watches.begin_anew();
+        self.discarded.push_back(Discarded {
+            queues: self.queues.begin_anew(),
+            sessions: self.sessions.begin_anew(),
+            bindings: self.bindings.begin_anew(),
+            agenda: std::mem::take(&mut self.agenda),
+            in_flight: std::mem::take(&mut self.in_flight),
+            sweeps: std::mem::take(&mut self.sweeps),
+            untold: std::mem::take(&mut self.untold),
+        });
+        blocked
+    }
+
+    /// Frees an entry of what was forgotten; returns the client if that was a blocked reader.
+    /// `None` if nothing is left.
+    pub fn free_one(&mut self) -> Option<Option<P>> {
+        let discarded = self.discarded.front_mut()?;
+        let freed = discarded.free_one();
+        if freed.is_none() {
+            self.discarded.pop_front();
+            return Some(None);
+        }
+        freed
+    }
+}
