@@ -99,11 +99,14 @@ impl Client {
         let leaving = client.clone();
         let thread = std::thread::Builder::new().name("kvlock".to_owned());
         let until_left = move || {
-            runtime.block_on(async {
+            let settled = runtime.block_on(async {
                 // An error is that everybody has gone.
                 let _gone = left.await;
                 leaving.shutdown(SETTLES).await
-            })
+            });
+            // A name that is being resolved has a thread, which may take minutes.
+            runtime.shutdown_background();
+            settled
         };
         let ended = Some(thread.spawn(until_left).map_err(failed)?);
         let thread = Thread { runtime: handle, stays: Some(stays), ended };

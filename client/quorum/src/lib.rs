@@ -123,7 +123,7 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// Those of [`of`](Self::of), and [`Invalid`](Error::Invalid) if an address is none.
+    /// Those of [`of`](Self::of), and [`Config`](Error::Config) if an address is none.
     ///
     /// # Cancel safety
     ///
@@ -155,8 +155,8 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if there are no clients, one of them is of a cluster, or two lead
-    /// to the same server, as its run id shows; [`NoMajority`](Error::NoMajority) if too few can be reached;
+    /// [`Invalid`](Error::Invalid) if there are no clients, or two lead to the same server, as its run id
+    /// shows; [`Config`](Error::Config) if one of them is of a cluster; [`NoMajority`](Error::NoMajority) if too few can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
     /// [`Denied`](Error::Denied) if one of them does not let us. Whoever could not be reached and
     /// turns out to be one of the others does no harm: it grants nothing twice.

@@ -102,7 +102,8 @@ impl Builder {
     }
 
     /// How long a waiting acquire puts up with a server that cannot be reached, is loading, or is
-    /// being replaced, before it gives the error: 30 s by default. Zero gives it at once.
+    /// being replaced, before it gives the error: 30 s by default. Zero gives it at once. Meanwhile the client
+    /// tries to connect at intervals that grow to a second at most, once for all that wait.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
@@ -153,6 +154,50 @@ impl Builder {
     pub fn all_replicas(mut self, there_are: u32, timeout: Duration) -> Self {
         let at_least = there_are.max(1);
         self.settings.replicas = Some(Replicas { at_least, timeout, all: true });
+        self
+    }
+
+    /// Resolves host names with redis-rs's kind of resolver, instead of the system's. All addresses of a
+    /// name are tried, each a quarter of a second after the one before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redis::RedisFuture;
+    /// use redis::io::AsyncDNSResolver;
+    /// use std::net::SocketAddr;
+    ///
+    /// struct Local;
+    ///
+    /// impl AsyncDNSResolver for Local {
+    ///     fn resolve<'a, 'b: 'a>(
+    ///         &'a self,
+    ///         _host: &'b str,
+    ///         port: u16,
+    ///     ) -> RedisFuture<'a, Box<dyn Iterator<Item = SocketAddr> + Send + 'a>> {
+    ///         let addresses = [SocketAddr::from(([127, 0, 0, 1], port))];
+    ///         Box::pin(async move { Ok(Box::new(addresses.into_iter()) as Box<_>) })
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), kvlock::Error> {
+    /// let client = kvlock::Client::builder().dns_resolver(Local).connect_lazy("redis://locks/")?;
+    /// # let _ = client;
+    /// # Ok(()) }
+    /// ```
+    pub fn dns_resolver(mut self, resolver: impl redis::io::AsyncDNSResolver) -> Self {
+        self.settings.transport.set_dns_resolver(resolver);
+        self
+    }
+
+    /// Logs in with what a provider of redis-rs supplies, as tokens of Microsoft Entra ID or IAM, and
+    /// again whenever it supplies new credentials. Sentinels have the login of their address.
+    #[cfg(feature = "token-based-authentication")]
+    pub fn credentials_provider(
+        mut self,
+        provider: impl redis::StreamingCredentialsProvider + 'static,
+    ) -> Self {
+        self.settings.transport.set_credentials_provider(provider);
         self
     }
 

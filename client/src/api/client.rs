@@ -273,13 +273,13 @@ impl Client {
         self.inner.settings.patience
     }
 
-    /// What no other server has, and this one until it starts again: the `run_id` of its `INFO`. So two
-    /// addresses of one server are known for that.
+    /// The `run_id` of the server's `INFO`: different at each server, and after each start. It tells whether
+    /// two addresses lead to one server.
     ///
     /// # Errors
     ///
     /// Those of [`ready`](Self::ready), [`Denied`](Error::Denied) without the right to `INFO`, and
-    /// [`Invalid`](Error::Invalid) for a cluster, which is many servers.
+    /// [`Config`](Error::Config) for a cluster, which is many servers.
     ///
     /// # Cancel safety
     ///

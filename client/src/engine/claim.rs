@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
 use crate::engine::lease::{Lease, LeaseSpec};
-use crate::engine::limit::{REACHED, Trouble, pause_after, sleep_until_news};
+use crate::engine::limit::{Trouble, pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::live::Live;
@@ -43,6 +43,8 @@ pub(crate) struct Claim {
     lined_up: bool,
     /// Since when the server has had it in line.
     in_line: Option<Instant>,
+    /// When the server was last heard, if the wait has failed in line.
+    heard: Option<Instant>,
 }
 
 impl Claim {
@@ -64,6 +66,7 @@ impl Claim {
             late: Late::default(),
             lined_up: false,
             in_line: None,
+            heard: None,
         }
     }
 
@@ -88,6 +91,11 @@ impl Claim {
     pub(crate) fn in_line(&mut self) {
         self.granted();
         self.in_line = Some(Instant::now());
+    }
+
+    /// The wait has failed in line, and the server was last heard then.
+    pub(crate) fn heard(&mut self, heard: Instant) {
+        self.heard = Some(heard);
     }
 
     /// Takes note of where a command goes that may be sent on: whoever did so has done nothing.
@@ -126,8 +134,8 @@ impl Claim {
 
     /// Pauses before the next try of what has failed just now, or gives the error back.
     pub(crate) async fn bear(&mut self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
-        if self.in_line.take().is_some_and(|since| since.elapsed() >= REACHED) {
-            trouble.over();
+        if let (Some(since), Some(heard)) = (self.in_line.take(), self.heard.take()) {
+            trouble.was_in_line(since, heard);
         }
         self.inner.bear(trouble, error).await
     }

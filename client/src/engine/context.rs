@@ -16,6 +16,7 @@ use crate::net::router::Router;
 use crate::wire::error::Error;
 use futures_util::future::join_all;
 use redis::{Cmd, ParsingError, Value};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,8 @@ impl Context {
     ) -> Result<Self, Error> {
         let place = address.to_string();
         let own_renewals = settings.replicas.is_some();
-        let router = Arc::new(Router::new(address, settings.reply_timeout, own_renewals)?);
+        let (reply_timeout, transport) = (settings.reply_timeout, &settings.transport);
+        let router = Arc::new(Router::new(address, reply_timeout, transport, own_renewals)?);
         let renewals = Arc::new(Renewals::new(router.clone(), settings.replicas));
         let watchdog =
             Watchdog::new(renewals.clone(), policy.clock.clone(), settings.reply_timeout);
@@ -162,13 +164,30 @@ impl Context {
             .map_or(Ok(()), Err)
     }
 
+    /// Whether a server that does not know the commands is a Sentinel.
+    async fn is_sentinel(&self, node: &Node) -> bool {
+        let answer = node.commands().call(&redis::cmd("HELLO"), self.settings.reply_timeout).await;
+        let fields = answer
+            .ok()
+            .and_then(|answer| redis::from_redis_value::<HashMap<String, Value>>(answer).ok());
+        let mode = fields.and_then(|mut fields| fields.remove("mode"));
+        mode.is_some_and(|mode| {
+            redis::from_redis_value(mode).is_ok_and(|mode: String| mode == "sentinel")
+        })
+    }
+
     /// Asks for what the server looks at before it looks at rights and keys: it refuses a command
     /// without arguments, but only one that it knows. It does so even before a login, so that is
     /// asked for too.
     async fn check_module_of(&self, node: &Node) -> Result<(), Error> {
         let patience = self.settings.reply_timeout;
-        match node.commands().call(&redis::cmd("SESSION.OPEN"), patience).await {
+        let open = redis::cmd("SESSION.OPEN");
+        // A connection with TLS may have been closed while it was idle.
+        match twice(|| node.commands().call(&open, patience)).await {
             Err(Error::ModuleMissing(said)) if said.starts_with("wrong number") => {}
+            Err(trouble @ Error::ModuleMissing(_)) => {
+                return Err(if self.is_sentinel(node).await { a_sentinel() } else { trouble });
+            }
             Err(trouble) => return Err(trouble),
             Ok(_) => return Err(Error::Protocol("no arguments were enough".to_owned())),
         }
@@ -178,6 +197,14 @@ impl Context {
             _ => Ok(()),
         }
     }
+}
+
+fn a_sentinel() -> Error {
+    Error::Config(
+        "the server is a Sentinel: the address of the primary that it knows is \
+         redis-sentinel://host:port/?sentinelServiceName=name"
+            .to_owned(),
+    )
 }
 
 /// Asks once more if the connection turns out to be closed, as it may have been while nobody used it.

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A wait that was in line for so long before its connection broke had reached the server: what came
-/// before is another trouble. Some networks cut silent connections every minute.
-pub(crate) const REACHED: Duration = Duration::from_secs(1);
+/// A wait whose server still answers after this time in line had reached it: what came before is another
+/// trouble. Some networks cut silent connections every minute.
+const REACHED: Duration = Duration::from_secs(1);
 
 /// Who cannot wait in line asks at intervals that grow from the one to the other.
 const POLL_MIN: Duration = Duration::from_millis(10);
@@ -91,15 +91,26 @@ pub(crate) async fn pause_before_asking(limit: Limit, polls: &mut u32) {
 pub(crate) struct Trouble {
     limit: Limit,
     since: Option<Instant>,
+    /// A try has failed.
+    failed: bool,
 }
 
 impl Trouble {
     pub(crate) fn new(limit: Limit) -> Self {
-        Self { limit, since: None }
+        Self { limit, since: None, failed: false }
     }
 
     pub(crate) fn over(&mut self) {
         *self = Self::new(self.limit);
+    }
+
+    /// Takes in that a wait which was in line from `since` on has failed. The trouble lasts since the
+    /// server was last `heard`, or for longer if the wait had hardly begun then.
+    pub(crate) fn was_in_line(&mut self, since: Instant, heard: Instant) {
+        if heard.saturating_duration_since(since) >= REACHED {
+            self.over();
+        }
+        self.since.get_or_insert_with(|| heard.max(since));
     }
 
     /// Pauses before the next try, until there is `news` at most; returns the error when there is to
@@ -110,7 +121,7 @@ impl Trouble {
         patience: Duration,
         news: impl Future<Output = ()>,
     ) -> Result<(), Error> {
-        let first = self.since.is_none();
+        let first = !std::mem::replace(&mut self.failed, true);
         let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
         let again = match self.limit {
             // A connection may have been closed while nobody used it, and only now it shows.

@@ -188,7 +188,7 @@ impl<U: Use> Open<U> {
         patience: Duration,
         before: impl FnOnce(),
     ) -> Result<Arc<str>, Error> {
-        let opened = live.call(&request::open_session(ttl)?, false, patience).await?;
+        let opened = live.probe(&request::open_session(ttl)?, patience).await?;
         let id: Arc<str> = outcome::session(opened)?.into();
         before();
         self.phase.send_if_modified(|phase| {

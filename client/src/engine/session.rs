@@ -13,6 +13,8 @@
 //!   again through another. The server knows the owner, so it keeps its place if that still stands.
 //! - **S2** What the reader is told for an owner whom nobody waits for any more is nobody's: whoever
 //!   gave that wait up sees to it that nothing is left, with its [`Claim`](crate::engine::claim::Claim).
+//! - **S3** A session that the server has not answered for its ttl is given up here too, and its waits
+//!   begin anew: the time since the last answer counts against their patience.
 
 use crate::engine::open::{Open, PerNode, Use};
 use crate::engine::settings::Settings;
@@ -34,10 +36,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-/// For how long the server keeps a session that nobody reads: a new connection has to be made, or a
-/// process stands still.
+/// Time after which the server ends a session that has no reader: long enough to reconnect, or for a
+/// paused process to resume.
 const TTL: Duration = Duration::from_secs(10);
 
 /// How long the server lets the reader wait. One that has died is noticed when it is over.
@@ -50,6 +52,8 @@ pub(crate) struct Sessions {
     /// How long the server may take to answer.
     patience: Duration,
     idle: Duration,
+    /// Longest silence of a server after which a session there still counts.
+    silence: Duration,
     open: PerNode<ToTell>,
 }
 
@@ -59,7 +63,8 @@ pub(crate) type Session = Open<ToTell>;
 impl Sessions {
     pub(crate) fn new(router: Arc<Router>, settings: &Settings) -> Self {
         let (patience, idle) = (settings.reply_timeout, settings.session_idle);
-        Self { router, patience, idle, open: PerNode::default() }
+        let silence = TTL.min(settings.patience);
+        Self { router, patience, idle, silence, open: PerNode::default() }
     }
 
     /// The one at that server, if there is one.
@@ -70,7 +75,8 @@ impl Sessions {
     /// The one at that server; a new one, if there is none.
     pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
         let (router, patience, idle) = (self.router.clone(), self.patience, self.idle);
-        self.open.at(node, |session| Reader { session, router, patience, idle }.run())
+        let silence = self.silence;
+        self.open.at(node, |session| Reader { session, router, patience, idle, silence }.run())
     }
 
     /// Closes those that nobody waits through.
@@ -80,12 +86,21 @@ impl Sessions {
 }
 
 /// Who is told what of a session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ToTell {
+    /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
+    heard: Instant,
     /// By owner.
     waits: HashMap<Arc<str>, oneshot::Sender<Told>>,
     /// By the name of the lock: what it was last.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
+}
+
+impl Default for ToTell {
+    fn default() -> Self {
+        let (waits, observed) = (HashMap::new(), HashMap::new());
+        Self { heard: Instant::now(), waits, observed }
+    }
 }
 
 /// The last that an observer was told; an error ends it.
@@ -103,7 +118,8 @@ impl Use for ToTell {
 
     /// Without anybody to tell them they look for why.
     fn end(&mut self) {
-        *self = Self::default();
+        self.waits.clear();
+        self.observed.clear();
     }
 }
 
@@ -120,6 +136,11 @@ impl Open<ToTell> {
         let (sender, last) = watch::channel(None);
         self.enter(|to_tell| to_tell.observed.insert(key.clone(), sender))?;
         Ok(Changes { session: self.clone(), key: key.clone(), last })
+    }
+
+    /// When the server last answered its reader.
+    pub(crate) fn heard(&self) -> Instant {
+        self.used().heard
     }
 
     /// Why nothing is told any more.
@@ -186,6 +207,7 @@ struct Reader {
     router: Arc<Router>,
     patience: Duration,
     idle: Duration,
+    silence: Duration,
 }
 
 impl Reader {
@@ -206,9 +228,9 @@ impl Reader {
             let broke = live.beside(self.read_over(&live, &id, &mut ack));
             match self.router.looking(broke).await {
                 Err(why) if self.session.is_over() => return Err(why),
-                // What was on its way is told again.
-                Err(Error::Connection(_) | Error::Timeout) => {
-                    live = self.session.node.dial().await?;
+                // Outcomes that were in flight are sent again.
+                Err(why @ (Error::Connection(_) | Error::Timeout)) => {
+                    live = self.router.looking(self.dial_again(why)).await?;
                 }
                 Err(trouble) => return Err(trouble),
                 Ok(never) => match never {},
@@ -216,18 +238,37 @@ impl Reader {
         }
     }
 
+    /// Connects again, until the server has been silent for so long that the session is gone there, or
+    /// that its waits give up.
+    async fn dial_again(&self, mut why: Error) -> Result<Live, Error> {
+        let node = &self.session.node;
+        let gone = self.session.heard() + self.silence;
+        while why.is_retryable() && !node.is_deposed() && Instant::now() < gone {
+            let _elsewhere = self.router.learn(node, &why);
+            match timeout_at(gone, node.dial()).await {
+                Ok(Ok(live)) => return Ok(live),
+                Ok(Err(trouble)) => why = trouble,
+                Err(_) => {}
+            }
+        }
+        Err(why)
+    }
+
     /// Reads for as long as that connection is there.
     async fn read_over(&self, live: &Live, id: &str, ack: &mut u64) -> Result<Infallible, Error> {
         let patience = self.patience;
         let (mut under_way, mut busy) = (FuturesOrdered::new(), Instant::now());
+        // Where connections are cut before a `SESSION.NEXT` that waits is answered, this one hears.
+        let look = live.probe(&request::look(id, *ack), patience).await;
+        self.hear(look, ack)?;
         loop {
             while under_way.len() < 2 {
                 let next = request::next(id, *ack, PARKED)?;
                 under_way.push_back(async move { live.call_unlimited(&next, false).await });
             }
             let told = timeout(PARKED + patience, under_way.next()).await;
-            let told = told.map_err(|_| Error::Timeout)?.unwrap_or(Err(Error::Timeout))?;
-            self.take_in(told, ack)?;
+            let told = told.map_err(|_| Error::Timeout)?.unwrap_or(Err(Error::Timeout));
+            self.hear(told, ack)?;
             if !self.session.used().is_unused() {
                 busy = Instant::now();
             } else if busy.elapsed() >= self.idle {
@@ -237,8 +278,12 @@ impl Reader {
         }
     }
 
-    fn take_in(&self, told: Value, ack: &mut u64) -> Result<(), Error> {
-        for outcome in outcome::outcomes(told)? {
+    /// Takes in the answer to a `SESSION.NEXT`.
+    fn hear(&self, answer: Result<Value, Error>, ack: &mut u64) -> Result<(), Error> {
+        if !matches!(answer, Err(Error::Connection(_) | Error::Timeout)) {
+            self.session.used().heard = Instant::now();
+        }
+        for outcome in outcome::outcomes(answer?)? {
             // Twice, after a connection broke.
             if outcome.seq > *ack {
                 *ack = outcome.seq;

@@ -1,6 +1,7 @@
 //! How a client works, and what it takes.
 
 use crate::net::replicas::Replicas;
+use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ pub(crate) struct Settings {
     pub(crate) session_ttl: Duration,
     /// A session of which nothing is wanted is closed after this time.
     pub(crate) session_idle: Duration,
+    pub(crate) transport: Transport,
 }
 
 impl Default for Settings {
@@ -26,6 +28,7 @@ impl Default for Settings {
             confirm: false,
             session_ttl: Duration::from_secs(10),
             session_idle: Duration::from_secs(60),
+            transport: Transport::default(),
         }
     }
 }

@@ -89,7 +89,11 @@ async fn try_at(
     claim.in_line();
     inner.contended.set(&claim.key, true);
     // If the session is over the place may not be: then it is asked for again.
-    let told = ticket.told().await?;
+    let told = ticket.told().await;
+    if matches!(told, Err(_) | Ok(Told::Replaced | Told::Error(_))) {
+        claim.heard(session.heard());
+    }
+    let told = told?;
     match &told {
         Told::Granted { .. } => claim.granted(),
         // Of that owner something may be in line, or even granted.

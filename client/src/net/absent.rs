@@ -1,7 +1,9 @@
 //! What stands for Sentinels and clusters in a build without them: types that have no value.
 
-use crate::net::live::Live;
+use crate::net::connection::Connection;
+use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
+use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, RedisError};
 use std::convert::Infallible;
@@ -25,7 +27,7 @@ macro_rules! absent {
 
 absent! {
     Sentinels {
-        dial() -> Ready<Result<Live, Error>>;
+        dial() -> Ready<Result<(Connection, Arc<PrimaryEpoch>), Error>>;
         switched() -> Ready<()>;
     }
     Cluster {
@@ -47,13 +49,19 @@ impl Sentinels {
         _: String,
         _: ConnectionInfo,
         _: Duration,
+        _: &Transport,
     ) -> Result<Self, Error> {
         Err(without("sentinel"))
     }
 }
 
 impl Cluster {
-    pub(crate) fn new(_: Vec<ConnectionInfo>, _: Duration, _: bool) -> Result<Self, Error> {
+    pub(crate) fn new(
+        _: Vec<ConnectionInfo>,
+        _: Duration,
+        _: &Transport,
+        _: bool,
+    ) -> Result<Self, Error> {
         Err(without("cluster"))
     }
 }

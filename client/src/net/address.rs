@@ -139,8 +139,28 @@ impl Address {
                 return parse_cluster(rest, plain);
             }
         }
-        Ok(Self(Place::Server(text.into_connection_info()?)))
+        let server = text.into_connection_info()?;
+        if !matches!(server.addr(), ConnectionAddr::Unix(_)) {
+            check_parameters(text)?;
+        }
+        Ok(Self(Place::Server(server)))
     }
+}
+
+/// Refuses what redis-rs ignores: a parameter of an address with a host, other than `protocol`.
+fn check_parameters(text: &str) -> Result<(), Error> {
+    let text = text.split_once('#').map_or(text, |(text, _)| text);
+    let parameters = text.split_once('?').map_or("", |(_, parameters)| parameters);
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+        if name == "db" {
+            return Err(invalid("the database is the path of the address: redis://host:port/3"));
+        }
+        if name != "protocol" {
+            return Err(invalid("a parameter of the address is not known"));
+        }
+    }
+    Ok(())
 }
 
 /// What follows the scheme of an address with several hosts.
@@ -228,7 +248,7 @@ impl fmt::Display for Address {
     /// Where it is, without the login.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Server(server) => write!(f, "{}", server.addr()),
+            Place::Server(server) => f.write_str(&shown(server.addr())),
             Place::Sentinels { sentinels, name, .. } => {
                 write!(f, "{name} behind Sentinels at {}", listed(sentinels))
             }
@@ -238,8 +258,22 @@ impl fmt::Display for Address {
 }
 
 fn listed(servers: &[ConnectionInfo]) -> String {
-    let servers: Vec<_> = servers.iter().map(|server| server.addr().to_string()).collect();
+    let servers: Vec<_> = servers.iter().map(|server| shown(server.addr())).collect();
     servers.join(", ")
+}
+
+/// The address as a URL has it: an IPv6 address in brackets.
+pub(crate) fn shown(addr: &ConnectionAddr) -> String {
+    match addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            if host.contains(':') && !host.starts_with('[') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
+        }
+        other @ (ConnectionAddr::Unix(_) | _) => other.to_string(),
+    }
 }
 
 impl From<ConnectionInfo> for Address {
@@ -322,12 +356,27 @@ mod tests {
             "redis-sentinel://h/x?sentinelServiceName=m",
             "redis",
             "redis://",
+            "redis://h?db=3",
+            "rediss://h/1?insecure=1",
             "http://127.0.0.1/",
             "127.0.0.1",
             "",
         ] {
             let refused = Address::parse(text);
             assert!(matches!(refused, Err(Error::Config(_))), "{text}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_as_it_is_written() {
+        for (text, place) in [
+            ("redis://[::1]:27030", "[::1]:27030"),
+            ("redis://h:1/3?protocol=resp3", "h:1"),
+            ("redis://:p%3Fq@h:1", "h:1"),
+            ("redis-cluster://[::1]:1,h", "the cluster at [::1]:1, h:6379"),
+            ("unix:///run/s?db=3", "/run/s"),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), place, "{text}");
         }
     }
 

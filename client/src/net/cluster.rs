@@ -16,8 +16,10 @@ use crate::net::connector::Connector;
 use crate::net::link::runtime_is_gone;
 use crate::net::live::PrimaryEpoch;
 use crate::net::node::Node;
+use crate::net::pace::Pace;
 use crate::net::server::{Server, address};
 use crate::net::slots::{SLOTS, View, read_redirect, read_view, slot_of};
+use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError, Value};
@@ -46,9 +48,12 @@ const NOBODY: u16 = u16::MAX;
 pub(crate) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     patience: Duration,
+    transport: Transport,
     own_renewals: bool,
     state: Mutex<State>,
     looks: tokio::sync::Mutex<Option<Look>>,
+    /// Spaces looks that find no node.
+    pace: Pace,
     switched: Notify,
 }
 
@@ -80,6 +85,7 @@ impl Cluster {
     pub(crate) fn new(
         seeds: Vec<ConnectionInfo>,
         patience: Duration,
+        transport: &Transport,
         own_renewals: bool,
     ) -> Result<Self, Error> {
         if seeds.is_empty() {
@@ -97,9 +103,11 @@ impl Cluster {
         Ok(Self {
             seeds,
             patience,
+            transport: transport.clone(),
             own_renewals,
             state: Mutex::new(state),
             looks: tokio::sync::Mutex::default(),
+            pace: Pace::default(),
             switched: Notify::new(),
         })
     }
@@ -233,9 +241,13 @@ impl Cluster {
         {
             return outcome.clone();
         }
+        self.pace.turn().await;
         let began = Instant::now();
         let outcome = match self.see().await {
-            Ok(view) => self.believe(&view),
+            Ok(view) => {
+                self.pace.succeeded();
+                self.believe(&view)
+            }
             Err(trouble) => Err(trouble),
         };
         last.insert(Look { began, outcome }).outcome.clone()
@@ -272,7 +284,7 @@ impl Cluster {
     }
 
     async fn ask_at(&self, info: ConnectionInfo) -> Result<View, Error> {
-        let server = Server::new(info, PATIENCE.min(self.patience))?;
+        let server = Server::new(info, PATIENCE.min(self.patience), &self.transport)?;
         let host = server.at().map(|(host, _)| host).unwrap_or_default();
         let asking = async {
             let connection = server.connect().await?;
@@ -327,7 +339,7 @@ impl Cluster {
         }
         let template = self.template()?;
         let info = template.clone().set_addr(address(template.addr(), at.clone()));
-        let server = Server::new(info, self.patience)?;
+        let server = Server::new(info, self.patience, &self.transport)?;
         let connector = Connector::Node(Box::new(server), Arc::new(PrimaryEpoch::default()));
         let node = Arc::new(Node::new(connector, self.own_renewals));
         state.nodes.insert(at.clone(), node.clone());

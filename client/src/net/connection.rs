@@ -1,37 +1,41 @@
 //! One connection of redis-rs to a server, whose commands travel at once and together.
 //!
-//! Over plain TCP it is opened here, with `TCP_NODELAY`: else a command that is sent while another is
-//! under way waits until the server has acknowledged that, a round trip longer. What many tasks send in
-//! the same moment would then be a packet each; so with more than one call under way, whatever is
-//! to be written waits until the tasks that are ready have had their turn.
+//! With more than one call in flight, whatever is to be written waits until the tasks that are ready
+//! have run: many tasks that send at the same moment then share a packet.
 
-#[cfg(feature = "simulation")]
-use crate::net::simulated;
+use crate::net::transport::{Stream, Transport};
 use crate::sync::{Mutex, lock};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::{TcpSettings, socket2::SockRef};
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, Pipeline, RedisResult,
-    Value,
-};
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, Pipeline, RedisResult, Value};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
+
+/// What a server sends, and closes the connection, when it has as many clients as it takes.
+const FULL: &[u8] = b"-ERR max number of clients";
 
 /// A connection that many tasks use at the same time, once it is [driven](Self::drive): by a task of
 /// its own, or beside the work of the only one who uses it, who then hears of an answer in the moment
 /// in which it is read.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
-    under_way: Arc<AtomicUsize>,
+    state: Arc<State>,
     driver: Mutex<Driver>,
+}
+
+/// What a connection and its stream share.
+#[derive(Debug, Default)]
+struct State {
+    /// Calls in flight.
+    under_way: AtomicUsize,
+    /// The end of the stream has been read, or an error.
+    closed: AtomicBool,
 }
 
 /// What reads and writes.
@@ -44,37 +48,33 @@ enum Driver {
 }
 
 impl Connection {
-    pub(crate) async fn open(client: &Client, config: AsyncConnectionConfig) -> RedisResult<Self> {
-        let info = client.get_connection_info();
-        let ConnectionAddr::Tcp(host, port) = info.addr() else {
-            let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
-            return Ok(Self {
-                shared,
-                under_way: Arc::default(),
-                driver: Mutex::new(Driver::Away),
-            });
-        };
-        #[cfg(feature = "simulation")]
-        if let Some(stream) = simulated::dial(host) {
-            return Self::over(stream?, info, config).await;
+    pub(crate) async fn open(client: &Client, transport: &Transport) -> RedisResult<Self> {
+        let (info, config) = (client.get_connection_info(), transport.config());
+        if let Some(stream) = transport.open(info).await? {
+            return Self::over(stream, info, config).await;
         }
-        let stream = TcpStream::connect((host.as_str(), *port)).await?;
-        set(&stream, info.tcp_settings())?;
-        Self::over(stream, info, config).await
+        let shared = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self { shared, state: Arc::default(), driver: Mutex::new(Driver::Away) })
     }
 
     async fn over(
-        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        stream: Box<dyn Stream>,
         info: &ConnectionInfo,
         config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
-        let under_way = Arc::<AtomicUsize>::default();
-        let stream = Together { stream, under_way: under_way.clone(), turn: None };
+        let state = Arc::<State>::default();
+        let stream = Together { stream, state: state.clone(), turn: None };
         let login = info.redis_settings();
         let (shared, driver) =
             MultiplexedConnection::new_with_config(login, stream, config).await?;
         let driver = Mutex::new(Driver::Waiting(Box::pin(driver)));
-        Ok(Self { shared, under_way, driver })
+        Ok(Self { shared, state, driver })
+    }
+
+    /// Whether the server has closed it, as far as that has been read. Always false with TLS, whose
+    /// stream is redis-rs's.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.closed.load(Ordering::Relaxed)
     }
 
     /// Has a task of its own read and write from now on.
@@ -105,13 +105,13 @@ impl Connection {
 
     /// Sends a command, and waits for its answer.
     pub(crate) async fn send(&self, cmd: &Cmd) -> RedisResult<Value> {
-        let _call = Call::begin(&self.under_way);
+        let _call = Call::begin(&self.state.under_way);
         self.shared.clone().send_packed_command(cmd).await
     }
 
     /// Sends many, and waits for their answers; errors of the server are among them.
     pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let _call = Call::begin(&self.under_way);
+        let _call = Call::begin(&self.state.under_way);
         self.shared.clone().send_packed_commands(commands, 0, commands.len()).await
     }
 }
@@ -128,17 +128,6 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
-}
-
-fn set(stream: &TcpStream, settings: &TcpSettings) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    if let Some(keepalive) = settings.keepalive() {
-        socket.set_tcp_keepalive(keepalive)?;
-    }
-    #[cfg(any(target_os = "android", target_os = "linux"))]
-    socket.set_tcp_user_timeout(settings.user_timeout())?;
-    Ok(())
 }
 
 /// A call that is under way.
@@ -158,17 +147,17 @@ impl Drop for Call<'_> {
 }
 
 /// A stream on which what many send in the same moment is written together.
-struct Together<S> {
-    stream: S,
-    under_way: Arc<AtomicUsize>,
-    /// Somebody else's, while it lasts.
+struct Together {
+    stream: Box<dyn Stream>,
+    state: Arc<State>,
+    /// Lets other tasks run first.
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl<S> Together<S> {
-    /// Lets those go first who are about to send something as well.
+impl Together {
+    /// Lets the tasks run that are about to send something as well.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.turn.is_none() && self.under_way.load(Ordering::Relaxed) < 2 {
+        if self.turn.is_none() && self.state.under_way.load(Ordering::Relaxed) < 2 {
             return Poll::Ready(());
         }
         let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
@@ -178,16 +167,42 @@ impl<S> Together<S> {
         }
         over
     }
+
+    fn close(&self) {
+        self.state.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// The error of a write, or the reason that the server sent before it closed the connection.
+    fn refusal(&mut self, cx: &mut Context<'_>, error: io::Error) -> io::Error {
+        let mut bytes = [0; 64];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let read = Pin::new(&mut self.stream).poll_read(cx, &mut buffer);
+        match read {
+            Poll::Ready(Ok(())) if buffer.filled().starts_with(FULL) => full(),
+            Poll::Ready(_) | Poll::Pending => error,
+        }
+    }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
+fn full() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionRefused,
+        "the server has as many clients as it takes (maxclients)",
+    )
+}
+
+impl AsyncWrite for Together {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.poll_turn(cx));
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        ready!(self.poll_turn(cx));
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        Poll::Ready(written.map_err(|error| {
+            self.close();
+            self.refusal(cx, error)
+        }))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -199,12 +214,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Together<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Together<S> {
+impl AsyncRead for Together {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
+        let new = buffer.filled().get(before..).unwrap_or_default();
+        if read.is_err() || new.is_empty() {
+            self.close();
+        } else if new.starts_with(FULL) {
+            self.close();
+            return Poll::Ready(Err(full()));
+        }
+        Poll::Ready(read)
     }
 }

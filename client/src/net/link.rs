@@ -3,7 +3,7 @@
 //! Nothing here repeats a command: whoever sent it decides, since only it knows what a repetition
 //! does.
 
-use crate::net::connector::Connector;
+use crate::net::connector::Dialer;
 use crate::net::live::Live;
 use crate::sync::{Mutex, lock};
 use crate::wire::error::Error;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 /// all who need it, and to the end if they give up meanwhile.
 #[derive(Debug)]
 pub(crate) struct Link {
-    connector: Arc<Connector>,
+    dialer: Arc<Dialer>,
     last: Mutex<Option<Dial>>,
 }
 
@@ -30,11 +30,11 @@ struct Dial {
 }
 
 impl Dial {
-    fn begin(connector: Arc<Connector>) -> Result<Self, Error> {
+    fn begin(dialer: Arc<Dialer>) -> Result<Self, Error> {
         let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
         let (done, outcome) = watch::channel(None);
         runtime.spawn(async move {
-            let live = connector.dial().await;
+            let live = dialer.dial().await;
             tracing::debug!(connected = live.is_ok(), "dialled");
             done.send_replace(Some(live.map(|live| {
                 live.drive();
@@ -61,8 +61,8 @@ impl Dial {
 }
 
 impl Link {
-    pub(crate) fn new(connector: Arc<Connector>) -> Self {
-        Self { connector, last: Mutex::default() }
+    pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
+        Self { dialer, last: Mutex::default() }
     }
 
     /// The connection as it is, or a new one.
@@ -76,7 +76,7 @@ impl Link {
                 }
                 match &*last {
                     Some(dial) if dial.is_under_way() => dial.clone(),
-                    Some(_) | None => last.insert(Dial::begin(self.connector.clone())?).clone(),
+                    Some(_) | None => last.insert(Dial::begin(self.dialer.clone())?).clone(),
                 }
             };
             if let Some(outcome) = dial.done().await {
@@ -88,7 +88,7 @@ impl Link {
 
     /// The same, if it is there in time.
     pub(crate) async fn live_by(&self, end: Instant) -> Result<Arc<Live>, Error> {
-        timeout_at(end, self.live()).await.map_err(|_| Error::Timeout)?
+        timeout_at(end, self.live()).await.map_err(|_| self.dialer.connector.too_slow())?
     }
 
     /// Sends over the connection as it is or a new one.

@@ -1,6 +1,7 @@
 //! A connection that is there, and for how long its server is the right one.
 
 use crate::net::connection::Connection;
+use crate::net::pace::Pace;
 use crate::wire::error::Error;
 use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 use std::fmt;
@@ -25,7 +26,7 @@ impl PrimaryEpoch {
         self.ended.notify_waiters();
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
@@ -48,6 +49,9 @@ pub(crate) struct Live {
     primary_epoch: Option<Arc<PrimaryEpoch>>,
     /// A command there may need `ASKING` before it.
     clustered: bool,
+    pace: Arc<Pace>,
+    /// A command was carried out: another connection may be opened at once if this one breaks.
+    proven: AtomicBool,
 }
 
 impl fmt::Debug for Live {
@@ -57,16 +61,16 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    pub(crate) fn new(connection: Connection, primary_epoch: Option<Arc<PrimaryEpoch>>) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        primary_epoch: Option<Arc<PrimaryEpoch>>,
+        clustered: bool,
+        pace: Arc<Pace>,
+    ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let broken = AtomicBool::new(false);
-        Self { number, connection, broken, primary_epoch, clustered: false }
-    }
-
-    /// The same to a node of a cluster.
-    pub(crate) fn of_node(connection: Connection, primary_epoch: Arc<PrimaryEpoch>) -> Self {
-        Self { clustered: true, ..Self::new(connection, Some(primary_epoch)) }
+        let (broken, proven) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { number, connection, broken, primary_epoch, clustered, pace, proven }
     }
 
     /// See [`Connection::drive`].
@@ -117,7 +121,19 @@ impl Live {
 
     /// [`call`](Self::call) without a limit: for waits, which the server ends.
     pub(crate) async fn call_unlimited(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
-        let answer = self.in_its_reign(async {
+        let answer = self.send(cmd, asking).await?;
+        self.prove();
+        Ok(answer)
+    }
+
+    /// Sends a command whose answer does not prove that connections to the node are of use: it opens a
+    /// session, or looks into it without waiting.
+    pub(crate) async fn probe(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
+        timeout(patience, self.send(cmd, false)).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    async fn send(&self, cmd: &Cmd, asking: bool) -> Result<Value, Error> {
+        let answer = self.until_deposed(async {
             if !asking {
                 return self.connection.send(cmd).await;
             }
@@ -131,6 +147,12 @@ impl Live {
         answer.extract_error().map_err(Error::from)
     }
 
+    fn prove(&self) {
+        if !self.proven.swap(true, Ordering::Relaxed) {
+            self.pace.succeeded();
+        }
+    }
+
     /// Sends many commands at once; errors of the server are among the answers.
     pub(crate) async fn call_all(
         &self,
@@ -138,9 +160,12 @@ impl Live {
         patience: Duration,
     ) -> Result<Vec<Value>, Error> {
         let answers =
-            timeout(patience, self.in_its_reign(self.connection.send_all(commands))).await;
+            timeout(patience, self.until_deposed(self.connection.send_all(commands))).await;
         let answers = self.seen(answers.map_err(|_| Error::Timeout)?)?;
         self.look_for_demotion(&answers);
+        if answers.iter().any(|answer| !matches!(answer, Value::ServerError(_))) {
+            self.prove();
+        }
         Ok(answers)
     }
 
@@ -151,11 +176,12 @@ impl Live {
 
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
+            || self.connection.is_closed()
             || self.primary_epoch.as_ref().is_some_and(|r| r.is_over())
     }
 
-    /// The answer, unless the server is deposed before it comes.
-    async fn in_its_reign<T>(
+    /// Returns the answer, or an error if the server is deposed before it comes.
+    async fn until_deposed<T>(
         &self,
         answer: impl Future<Output = RedisResult<T>>,
     ) -> RedisResult<T> {

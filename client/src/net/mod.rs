@@ -14,6 +14,8 @@ pub(crate) mod connector;
 pub(crate) mod link;
 pub(crate) mod live;
 pub(crate) mod node;
+pub(crate) mod pace;
+pub(crate) mod race;
 pub(crate) mod replicas;
 pub(crate) mod router;
 #[cfg(feature = "sentinel")]
@@ -23,6 +25,7 @@ pub(crate) mod server;
 pub(crate) mod simulated;
 #[cfg(feature = "cluster")]
 pub(crate) mod slots;
+pub(crate) mod transport;
 
 #[cfg(not(feature = "cluster"))]
 pub(crate) use absent as cluster;

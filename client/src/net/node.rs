@@ -1,10 +1,11 @@
 //! One server, and the connections to it.
 
-use crate::net::address::At;
-use crate::net::connector::Connector;
+use crate::net::address::{At, shown};
+use crate::net::connector::{Connector, Dialer};
 use crate::net::link::Link;
 use crate::net::live::{Live, PrimaryEpoch};
 use crate::wire::error::Error;
+use redis::ConnectionAddr;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// A server that keeps locks: all of them, or in a cluster those of some slots.
 #[derive(Debug)]
 pub(crate) struct Node {
-    connector: Arc<Connector>,
+    dialer: Arc<Dialer>,
     commands: Link,
     /// If they have a connection of their own.
     renewals: Option<Link>,
@@ -24,11 +25,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(connector: Connector, own_renewals: bool) -> Self {
-        let connector = Arc::new(connector);
+        let dialer = Arc::new(Dialer::new(connector));
         Self {
-            commands: Link::new(connector.clone()),
-            renewals: own_renewals.then(|| Link::new(connector.clone())),
-            connector,
+            commands: Link::new(dialer.clone()),
+            renewals: own_renewals.then(|| Link::new(dialer.clone())),
+            dialer,
             troubled: AtomicBool::new(false),
             most_replicas: AtomicU32::new(0),
         }
@@ -44,26 +45,34 @@ impl Node {
         self.renewals.as_ref().unwrap_or(&self.commands)
     }
 
-    /// A new one, for a wait.
+    /// Opens a connection of its own for a session.
     pub(crate) async fn dial(&self) -> Result<Live, Error> {
-        self.connector.dial().await
+        self.dialer.dial().await
     }
 
     /// Returns when behind this name is another server.
     pub(crate) async fn switched(&self) {
-        self.connector.switched().await;
+        self.dialer.connector.switched().await;
     }
 
     /// Ends everything that is under way there.
     pub(crate) fn depose(&self) {
-        if let Connector::Node(_, primary_epoch) = &*self.connector {
+        if let Connector::Node(_, primary_epoch) = &self.dialer.connector {
             PrimaryEpoch::end(primary_epoch);
+        }
+    }
+
+    /// Whether it was a node of a cluster that has no slots any more.
+    pub(crate) fn is_deposed(&self) -> bool {
+        match &self.dialer.connector {
+            Connector::Node(_, primary_epoch) => primary_epoch.is_over(),
+            Connector::Standalone(_) | Connector::Sentinels(_) => false,
         }
     }
 
     /// Where it is, if it is a node of a cluster.
     pub(crate) fn at(&self) -> Option<At> {
-        match &*self.connector {
+        match &self.dialer.connector {
             Connector::Node(server, _) => server.at(),
             Connector::Standalone(_) | Connector::Sentinels(_) => None,
         }
@@ -90,7 +99,7 @@ impl Node {
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.at() {
-            Some((host, port)) => write!(f, "{host}:{port}"),
+            Some((host, port)) => f.write_str(&shown(&ConnectionAddr::Tcp(host, port))),
             None => f.write_str("the server"),
         }
     }

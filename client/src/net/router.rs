@@ -10,6 +10,7 @@ use crate::net::connector::Connector;
 use crate::net::link::{after, left};
 use crate::net::live::Live;
 use crate::net::node::Node;
+use crate::net::transport::Transport;
 use crate::wire::error::Error;
 use redis::{Cmd, Value};
 use std::sync::Arc;
@@ -54,14 +55,16 @@ impl Router {
     pub(crate) fn new(
         address: Address,
         reply_timeout: Duration,
+        transport: &Transport,
         own_renewals: bool,
     ) -> Result<Self, Error> {
         let to = match address.0 {
             Place::Cluster(seeds) => {
-                To::Cluster(Arc::new(Cluster::new(seeds, reply_timeout, own_renewals)?))
+                let cluster = Cluster::new(seeds, reply_timeout, transport, own_renewals)?;
+                To::Cluster(Arc::new(cluster))
             }
             place @ (Place::Server(_) | Place::Sentinels { .. }) => {
-                let connector = Connector::new(place, reply_timeout)?;
+                let connector = Connector::new(place, reply_timeout, transport)?;
                 To::One(Arc::new(Node::new(connector, own_renewals)))
             }
         };
@@ -94,11 +97,13 @@ impl Router {
         }
     }
 
-    /// All servers that keep locks.
+    /// All servers that keep locks. That takes no longer than an answer may.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>, Error> {
         match &self.to {
             To::One(node) => Ok(vec![node.clone()]),
-            To::Cluster(cluster) => cluster.owners().await,
+            To::Cluster(cluster) => {
+                timeout(self.reply_timeout, cluster.owners()).await.unwrap_or(Err(Error::Timeout))
+            }
         }
     }
 

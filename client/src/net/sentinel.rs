@@ -6,8 +6,10 @@
 
 use crate::net::address::At;
 use crate::net::connection::Connection;
-use crate::net::live::{Live, PrimaryEpoch};
+use crate::net::live::PrimaryEpoch;
+use crate::net::race::first_ok;
 use crate::net::server::{Server, address};
+use crate::net::transport::Transport;
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use futures_util::StreamExt;
@@ -20,7 +22,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long one Sentinel may take before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -41,6 +43,7 @@ pub(crate) struct Sentinels {
     name: String,
     server: ConnectionInfo,
     patience: Duration,
+    transport: Transport,
     /// The one that answered last is asked first.
     first: AtomicUsize,
     state: Mutex<State>,
@@ -76,27 +79,36 @@ impl Sentinels {
         name: String,
         server: ConnectionInfo,
         patience: Duration,
+        transport: &Transport,
     ) -> Result<Self, Error> {
-        let each = |info: &ConnectionInfo| Server::new(info.clone(), PATIENCE.min(patience));
+        let at_sentinels = transport.for_sentinels();
+        let each = |info: &ConnectionInfo| {
+            Server::new(info.clone(), PATIENCE.min(patience), &at_sentinels)
+        };
         Ok(Self {
             sentinels: sentinels.iter().map(each).collect::<Result<_, _>>()?,
             name,
             server,
             patience,
+            transport: transport.clone(),
             first: AtomicUsize::new(0),
             state: Mutex::default(),
             switched: Notify::new(),
         })
     }
 
-    /// A connection to the primary. If the server that a Sentinel names is none, the next try is with
-    /// another Sentinel, which may have heard of a failover earlier; whoever knows of no primary yet
-    /// tries all of them.
-    pub(crate) async fn dial(self: &Arc<Self>) -> Result<Live, Error> {
+    /// Connects to the primary, within the time limit. If the server that a Sentinel names is none, the
+    /// next try is with another Sentinel, which may have heard of a failover earlier; without a primary
+    /// that is known, all of them are tried.
+    pub(crate) async fn dial(self: &Arc<Self>) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
+        let end = Instant::now() + self.patience;
         let tries = if self.state().current.is_none() { self.sentinels.len() } else { 1 };
         let mut outcome = Err(Error::Timeout);
         for _ in 0..tries.max(1) {
-            outcome = self.dial_whom_it_names().await;
+            match timeout_at(end, self.dial_whom_it_names()).await {
+                Ok(done) => outcome = done,
+                Err(_) => outcome = outcome.or(Err(Error::Timeout)),
+            }
             if outcome.is_ok() {
                 break;
             }
@@ -104,11 +116,16 @@ impl Sentinels {
             let next = self.first.load(Ordering::Relaxed) + 1;
             self.first
                 .store(next.checked_rem(self.sentinels.len()).unwrap_or(0), Ordering::Relaxed);
+            if Instant::now() >= end {
+                break;
+            }
         }
         outcome
     }
 
-    async fn dial_whom_it_names(self: &Arc<Self>) -> Result<Live, Error> {
+    async fn dial_whom_it_names(
+        self: &Arc<Self>,
+    ) -> Result<(Connection, Arc<PrimaryEpoch>), Error> {
         let (at, primary_epoch) = match self.known() {
             Some(known) => known,
             None => {
@@ -119,13 +136,13 @@ impl Sentinels {
         };
         self.keep_watching();
         let info = self.server.clone().set_addr(address(self.server.addr(), at));
-        let connection = Server::new(info, self.patience)?.connect().await?;
+        let connection = Server::new(info, self.patience, &self.transport)?.connect().await?;
         let is_primary = connection.beside(says_it_is_primary(&connection));
         let is_primary = timeout(self.patience, is_primary);
         if !is_primary.await.map_err(|_| Error::Timeout)?? {
             return Err(passing("the server that Sentinel names is not a primary yet"));
         }
-        Ok(Live::new(connection, Some(primary_epoch)))
+        Ok((connection, primary_epoch))
     }
 
     /// Who it is, if a Sentinel has just said so.
@@ -148,20 +165,19 @@ impl Sentinels {
         all.clone().skip(first).chain(all.take(first))
     }
 
-    /// Asks one after the other until one knows.
+    /// Asks the Sentinels until one knows, beginning with the one that answered last. One that is silent
+    /// delays the next only by its head start.
     async fn find(&self) -> Result<(At, u64), Error> {
-        let mut last = None;
-        for (index, sentinel) in self.in_turn() {
-            match timeout(PATIENCE, self.ask(index, sentinel)).await {
-                Ok(Ok(found)) => {
-                    self.first.store(index, Ordering::Relaxed);
-                    return Ok(found);
-                }
-                Ok(Err(trouble)) => last = Some(trouble),
-                Err(_) => last = last.or(Some(Error::Timeout)),
-            }
-        }
-        Err(last.unwrap_or(Error::Timeout))
+        let asks: Vec<_> =
+            self.in_turn().map(|(index, sentinel)| self.ask_in_time(index, sentinel)).collect();
+        first_ok(asks).await.unwrap_or(Err(Error::Timeout))
+    }
+
+    async fn ask_in_time(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
+        let found = timeout(PATIENCE, self.ask(index, sentinel)).await;
+        let found = found.map_err(|_| Error::Timeout)??;
+        self.first.store(index, Ordering::Relaxed);
+        Ok(found)
     }
 
     async fn ask(&self, index: usize, sentinel: &Server) -> Result<(At, u64), Error> {
@@ -194,9 +210,14 @@ impl Sentinels {
     }
 
     fn refused(&self, error: RedisError) -> Error {
-        let unknown = error.detail().is_some_and(|said| said.starts_with("No such master"));
-        if unknown {
+        let said = error.detail().unwrap_or_default();
+        if said.starts_with("No such master") {
             Error::Config(format!("Sentinel knows no primary called {:?}", self.name))
+        } else if said.starts_with("unknown command") {
+            Error::Config(
+                "the server is no Sentinel: the address of a server begins with redis:// or rediss://"
+                    .to_owned(),
+            )
         } else {
             error.into()
         }

@@ -2,24 +2,28 @@
 
 use crate::net::address::At;
 use crate::net::connection::Connection;
+use crate::net::transport::Transport;
 use crate::wire::error::Error;
+use redis::aio::PubSub;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo};
+use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use std::fmt;
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// Commands that may queue up on a connection before its callers have to wait.
-const BUFFERED: usize = 1024;
 
 /// A server, and how to log in to it.
 pub(crate) struct Server {
     client: Client,
     patience: Duration,
+    transport: Transport,
 }
 
 impl Server {
-    pub(crate) fn new(info: ConnectionInfo, patience: Duration) -> Result<Self, Error> {
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        patience: Duration,
+        transport: &Transport,
+    ) -> Result<Self, Error> {
         #[cfg(feature = "tls-rustls")]
         if matches!(info.addr(), ConnectionAddr::TcpTls { .. })
             && rustls::crypto::CryptoProvider::get_default().is_none()
@@ -29,7 +33,7 @@ impl Server {
         }
         let tcp = info.tcp_settings().clone();
         let info = info.set_tcp_settings(with_defaults(tcp));
-        Ok(Self { client: Client::open(info)?, patience })
+        Ok(Self { client: Client::open(info)?, patience, transport: transport.clone() })
     }
 
     /// Its host and port, unless it is at a Unix socket.
@@ -43,18 +47,29 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Error> {
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_connection_timeout(None)
-            .set_pipeline_buffer_size(BUFFERED);
-        let connecting = timeout(self.patience, Connection::open(&self.client, config));
-        Ok(connecting.await.map_err(|_| Error::Timeout)??)
+        let connecting = timeout(self.patience, Connection::open(&self.client, &self.transport));
+        Ok(connecting.await.map_err(|_| self.too_slow())??)
     }
 
     /// A connection for messages.
-    pub(crate) async fn listen(&self) -> Result<redis::aio::PubSub, Error> {
-        let connecting = self.client.get_async_pubsub();
-        Ok(timeout(self.patience, connecting).await.map_err(|_| Error::Timeout)??)
+    pub(crate) async fn listen(&self) -> Result<PubSub, Error> {
+        let connecting = async {
+            let info = self.client.get_connection_info();
+            match self.transport.open(info).await? {
+                Some(stream) => PubSub::new(info.redis_settings(), stream).await,
+                None => self.client.get_async_pubsub().await,
+            }
+        };
+        Ok(timeout(self.patience, connecting).await.map_err(|_| self.too_slow())??)
+    }
+
+    /// The error of a server that did not let us connect in time.
+    pub(crate) fn too_slow(&self) -> Error {
+        if !matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
+            return Error::Timeout;
+        }
+        let detail = "none in time: a port without TLS does not answer".to_owned();
+        Error::Connection(RedisError::from((ErrorKind::Io, "no TLS connection", detail)))
     }
 }
 
@@ -75,9 +90,10 @@ pub(crate) fn address(kind: &ConnectionAddr, (host, port): At) -> ConnectionAddr
     }
 }
 
-/// Probes, since a wait may be silent for days and its server gone meanwhile. What the caller has set
-/// stays.
+/// Sets `TCP_NODELAY`, and keepalive probes unless the caller has set some: a server that is gone may
+/// otherwise be noticed only when something is sent.
 fn with_defaults(tcp: TcpSettings) -> TcpSettings {
+    let tcp = tcp.set_nodelay(true);
     if tcp.keepalive().is_some() {
         return tcp;
     }

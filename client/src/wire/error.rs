@@ -41,7 +41,7 @@ pub enum Error {
     /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
     /// share first.
     Upgrade,
-    /// The server has as many waiters as it is configured to take.
+    /// The server has as many waiters, sessions or bound locks as it is configured to take.
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
     /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have received the grant or the renewal in time. What was granted has been released again.
@@ -167,7 +167,10 @@ impl fmt::Display for Error {
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
             Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
-            Self::QueueFull => f.write_str("the server takes no more waiters"),
+            Self::QueueFull => f.write_str(
+                "the server takes no more waiters, sessions or bound locks: see kvlock.max-waiters, \
+                 kvlock.max-sessions and kvlock.max-bound",
+            ),
             Self::NotReplicated { confirmed, wanted } => {
                 write!(f, "{confirmed} replicas have confirmed, {wanted} are wanted")
             }

@@ -119,6 +119,11 @@ pub(crate) fn next(session: &str, ack: u64, timeout: Duration) -> RedisResult<Cm
     Ok(cmd!("SESSION.NEXT", session, ack, timeout_millis(Some(timeout))?))
 }
 
+/// Asks for outcomes without waiting for one.
+pub(crate) fn look(session: &str, ack: u64) -> Cmd {
+    cmd!("SESSION.NEXT", session, ack, 0)
+}
+
 pub(crate) fn close_session(session: &str) -> Cmd {
     cmd!("SESSION.CLOSE", session)
 }

@@ -17,6 +17,7 @@
 mod bound;
 mod cancel;
 mod cluster;
+mod dials;
 mod election;
 mod input;
 mod limits;

@@ -22,7 +22,7 @@ fn mute() -> (ConnectionInfo, Arc<AtomicUsize>) {
 }
 
 fn cluster(node: ConnectionInfo, patience: Duration) -> Arc<Cluster> {
-    Arc::new(Cluster::new(vec![node], patience, false).unwrap())
+    Arc::new(Cluster::new(vec![node], patience, &Transport::default(), false).unwrap())
 }
 
 #[tokio::test]
