@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, SIGNALLED};
 use crate::keeper::Keeper;
-use crate::{say, starter};
+use crate::{messages, starter};
 use nix::errno::Errno;
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -22,7 +22,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// As the shell has it.
+    /// The exit code that the shell reports for it.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -33,29 +33,31 @@ impl End {
     }
 }
 
-/// What has become of the command.
+/// A change of the state of the command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News {
+pub(crate) enum ChildEvent {
     Ended(End),
     Stopped(Signal),
 }
 
 pub(crate) struct Child {
-    /// Of the command, and of its group.
+    /// Id of the command and of its process group.
     pub(crate) id: Pid,
-    /// `None` once somebody has killed it.
+    /// `None` after the keeper was killed.
     keeper: Option<Keeper>,
-    /// When another may be started: keepers that end at once must not keep us busy.
+    /// Earliest start of the next keeper, so that keepers that end at once do not keep this process
+    /// busy.
     next_keeper: Duration,
-    /// It has been said that there is none.
+    /// There is no keeper, and the message about that is written.
     unguarded: bool,
 }
 
-/// Between the starts of two keepers.
-const KEEPERS: Duration = Duration::from_secs(1);
+/// Least time between the starts of two keepers.
+const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Child {
-    /// Runs the command, with the variables added to its environment. It may run until then; see
+    /// Starts a process that executes the command when it gets SIGCONT, with the variables added to its
+    /// environment. The keeper lets it run until `until`, see
     /// [`may_run_until`](Self::may_run_until).
     pub(crate) fn start(
         command: &[OsString],
@@ -71,8 +73,8 @@ impl Child {
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
         until: Duration,
     ) -> io::Result<Self> {
-        // Whoever loses its parent becomes ours, to be waited for: so a group whose processes have
-        // all ended is seen to be empty, whatever runs as process 1.
+        // Orphans of the command become children of this process, which reaps them. So a group whose
+        // processes have all ended is seen as empty, whatever runs as process 1.
         set_child_subreaper(true)?;
         let starter = Command::new("/proc/self/exe")
             .arg0(starter::NAME)
@@ -82,72 +84,75 @@ impl Child {
             .process_group(0)
             .spawn()?;
         let id = Pid::from_raw(i32::try_from(starter.id()).map_err(io::Error::other)?);
-        // The keeper is on guard, and knows until when, before the first line of the command runs.
-        let guarded = until_stopped(id).and_then(|()| {
+        // The keeper runs, and has its deadline, before the first line of the command is executed.
+        let keeper = wait_until_stopped(id).and_then(|()| {
             let mut keeper = Keeper::start(id, until)?;
-            keeper.until_ready().inspect_err(|_| keeper.dismiss())?;
+            keeper.wait_until_ready().inspect_err(|_| keeper.dismiss())?;
             Ok(keeper)
         });
-        match guarded {
+        match keeper {
             Ok(keeper) => {
-                kill(id, Signal::SIGCONT)?;
                 Ok(Self { id, keeper: Some(keeper), next_keeper: Duration::ZERO, unguarded: false })
             }
             Err(error) => {
-                let _gone = killpg(id, Signal::SIGKILL);
-                // So that it is nobody's zombie, whatever runs as process 1.
+                let _ended = killpg(id, Signal::SIGKILL);
+                // Reaped here: process 1 of a container may not do it.
                 let _waited = waitpid(id, None);
                 Err(error)
             }
         }
     }
 
-    /// Sends a signal to the whole group. Nobody there to get it is no error.
+    /// Sends a signal to the whole group. A group that has ended is no error.
     pub(crate) fn signal(&self, signal: Signal) {
-        let _gone = killpg(self.id, signal);
+        let _ended = killpg(self.id, signal);
     }
 
-    /// Tells the keeper, or another in place of one that is gone: see [`Keeper::may_run_until`].
+    /// Sends the keeper a new deadline, see [`Keeper::may_run_until`]. Starts another keeper if the
+    /// last one is gone.
     pub(crate) fn may_run_until(&mut self, until: Duration, now: Duration) {
         if let Some(keeper) = &mut self.keeper {
             keeper.may_run_until(until);
         } else if now >= self.next_keeper {
-            // It is not waited for until it is ready: should that take long, the lock would be lost.
+            // Does not wait until the keeper is ready: if that took long, the lock would be lost.
             match Keeper::start(self.id, until) {
                 Ok(keeper) => (self.keeper, self.unguarded) = (Some(keeper), false),
                 Err(_) if self.unguarded => {}
                 Err(error) => {
                     self.unguarded = true;
-                    say(&format!("the keeper is gone, and no other can be started: {error}"));
+                    messages::send(&format!(
+                        "the keeper is gone, and no other can be started: {error}"
+                    ));
                 }
             }
-            self.next_keeper = now + KEEPERS;
+            self.next_keeper = now + KEEPER_INTERVAL;
         }
     }
 
-    /// What is new since the last question; `None` when nothing is. Others of whom we are the
-    /// parent are waited for on the way.
-    pub(crate) fn news(&mut self) -> Option<News> {
+    /// Returns the next change of the command, `None` if there is no other yet. Reaps other children
+    /// that have ended.
+    pub(crate) fn next_event(&mut self) -> Option<ChildEvent> {
         loop {
             match waitpid(None, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
                 Ok(WaitStatus::Exited(id, code)) if id == self.id => {
-                    // The kernel keeps eight bits of it.
-                    return Some(News::Ended(End::Exited(u8::try_from(code).unwrap_or(u8::MAX))));
+                    // The kernel keeps eight bits of an exit code.
+                    let code = u8::try_from(code).unwrap_or(u8::MAX);
+                    return Some(ChildEvent::Ended(End::Exited(code)));
                 }
                 Ok(WaitStatus::Signaled(id, signal, _)) if id == self.id => {
-                    return Some(News::Ended(End::Died(signal)));
+                    return Some(ChildEvent::Ended(End::Died(signal)));
                 }
                 Ok(WaitStatus::Stopped(id, signal)) if id == self.id => {
-                    return Some(News::Stopped(signal));
+                    return Some(ChildEvent::Stopped(signal));
                 }
-                // Its id may be another's from now on.
+                // Another process may have this id from now on.
                 Ok(WaitStatus::Exited(id, _) | WaitStatus::Signaled(id, ..))
                     if self.keeper.as_ref().is_some_and(|keeper| keeper.id == id) =>
                 {
                     self.keeper = None;
                 }
                 Ok(WaitStatus::Stopped(id, _)) => {
-                    // It cannot do what it is there for.
+                    // A stopped keeper guards nothing: it is replaced.
                     self.keeper.iter().filter(|keeper| keeper.id == id).for_each(Keeper::kill);
                 }
                 Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return None,
@@ -156,21 +161,21 @@ impl Child {
         }
     }
 
-    /// Whether no process of the group is left.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether all processes of the group have ended.
+    pub(crate) fn is_group_empty(&self) -> bool {
         killpg(self.id, None) == Err(Errno::ESRCH)
     }
 
-    /// Ends the keeper: what the command has left behind may go on.
-    pub(crate) fn dismiss(self) {
+    /// Ends the keeper. What the command has left in the background continues to run.
+    pub(crate) fn dismiss_keeper(self) {
         if let Some(keeper) = &self.keeper {
             keeper.dismiss();
         }
     }
 }
 
-/// Waits until the starter has made sure that it dies with us.
-fn until_stopped(id: Pid) -> io::Result<()> {
+/// Waits until the starter has its parent-death signal and has stopped.
+fn wait_until_stopped(id: Pid) -> io::Result<()> {
     loop {
         match waitpid(id, Some(WaitPidFlag::WUNTRACED)) {
             Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => return Ok(()),

@@ -1,23 +1,23 @@
-//! Exit codes, and why `kvlock` itself ends without success.
+//! Exit codes, and the failures of `kvlock` itself.
 
 use kvlock::Error;
 
-/// The command line, or what it asks for, makes no sense.
+/// The command line is wrong, or a value in it.
 pub(crate) const USAGE: u8 = 2;
 /// The lock was lost while the command ran.
 pub(crate) const LOST: u8 = 123;
-/// The lock was not acquired; as `timeout(1)` has it. Users may want another.
+/// The lock was not acquired. The default of `--conflict-exit-code`, and the code of `timeout(1)`.
 pub(crate) const NOT_ACQUIRED: u8 = 124;
 /// The server cannot be reached, or refuses.
 pub(crate) const TROUBLE: u8 = 125;
-/// The command is there but cannot be run; as in the shell.
+/// The command exists but cannot be executed, as in the shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command; as in the shell.
+/// The command does not exist, as in the shell.
 pub(crate) const NOT_FOUND: u8 = 127;
-/// A command that died of a signal ends with this plus the number of the signal.
+/// Added to the number of the signal that a command died of.
 pub(crate) const SIGNALLED: u8 = 128;
 
-/// Why, in words that never contain a password, and what to exit with.
+/// Why `kvlock` failed, and its exit code. The message never contains a password.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -33,7 +33,7 @@ impl Failure {
         Self { code: TROUBLE, message }
     }
 
-    /// What went wrong with a lock or a server, by its name.
+    /// The failure for an error of a lock or a server with that name.
     pub(crate) fn of(name: &str, error: &Error) -> Self {
         let message = format!("{name}: {error}");
         match error {

@@ -7,15 +7,15 @@ use std::time::Duration;
 pub(crate) enum Held {
     Lock(Guard),
     Permits(Permits),
-    Leads(Leadership),
+    Leadership(Leadership),
 }
 
 impl Held {
-    /// What it is called when it is lost.
-    pub(crate) fn what(&self) -> &'static str {
+    /// The noun for it in messages.
+    pub(crate) fn noun(&self) -> &'static str {
         match self {
             Self::Lock(_) | Self::Permits(_) => "the lock",
-            Self::Leads(_) => "the leadership",
+            Self::Leadership(_) => "the leadership",
         }
     }
 
@@ -23,16 +23,16 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.owner(),
             Self::Permits(permits) => permits.owner(),
-            Self::Leads(leads) => leads.owner(),
+            Self::Leadership(leadership) => leadership.owner(),
         }
     }
 
-    /// Permits have none: those who hold them work at the same time.
+    /// The fencing token. Permits have none: their holders work at the same time.
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
             Self::Lock(guard) => Some(guard.token()),
             Self::Permits(_) => None,
-            Self::Leads(leads) => Some(leads.term()),
+            Self::Leadership(leadership) => Some(leadership.term()),
         }
     }
 
@@ -40,7 +40,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.is_lost(),
             Self::Permits(permits) => permits.is_lost(),
-            Self::Leads(leads) => leads.is_lost(),
+            Self::Leadership(leadership) => leadership.is_lost(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.lost().await,
             Self::Permits(permits) => permits.lost().await,
-            Self::Leads(leads) => leads.lost().await,
+            Self::Leadership(leadership) => leadership.lost().await,
         }
     }
 
@@ -56,16 +56,24 @@ impl Held {
         match self {
             Self::Lock(guard) => guard.lease_left(),
             Self::Permits(permits) => permits.lease_left(),
-            Self::Leads(leads) => leads.lease_left(),
+            Self::Leadership(leadership) => leadership.lease_left(),
         }
     }
 
-    /// Gives it back; a lock so much later.
+    /// Sets the lease of a lock.
+    pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.extend(lease).await,
+            Self::Permits(_) | Self::Leadership(_) => Ok(()),
+        }
+    }
+
+    /// Releases it; a lock after `time`, permits and the leadership at once.
     pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release_in(time).await,
             Self::Permits(permits) => permits.release().await,
-            Self::Leads(leads) => leads.resign().await,
+            Self::Leadership(leadership) => leadership.resign().await,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The program `kvlock`: runs a command under a distributed lock, and looks after locks.
+//! The program `kvlock`: runs a command under a distributed lock, and shows and releases locks.
 //!
 //! ```text
-//!   shell ── kvlock run ──┬── command ── what it starts        a process group of its own
-//!              │          └── keeper                           kills that group, if need be
+//!   shell ── kvlock run ──┬── command ── its children          a process group of its own
+//!              │          └── keeper                           kills that group if kvlock cannot
 //!              └── the server: acquires, renews, releases
 //! ```
 //!
@@ -10,18 +10,20 @@
 //! |---|---|
 //! | the command line | [`arguments`] |
 //! | exit codes | [`failure`] |
+//! | messages on stderr | [`messages`] |
 //! | `run` and `elect`: from the lock to the exit code | [`run`] |
-//! | the command while it runs: signals, stops, the end of the lock | [`supervise`] |
+//! | the command while it runs: signals, stops, loss of the lock | [`supervise`] |
 //! | its processes | [`child`], [`starter`], [`keeper`] |
-//! | signals that come in | [`signals`] |
+//! | signals to this process | [`signals`] |
 //! | job control | [`terminal`] |
+//! | the runtime | [`runtime`] |
 //! | `info`, `list`, `release` | [`show`] |
-//! | `metrics`; `top`; the server that they ask | [`metrics`]; [`top`]; [`watched`] |
+//! | `metrics`; `top`; the server that they ask | [`metrics`]; [`top`]; [`monitor`] |
 //! | `observe` | [`observe`] |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::wildcard_enum_match_arm,
-    reason = "signals, kinds of errors and ends of processes are others' enums with dozens of variants"
+    reason = "signals, error kinds and wait statuses are foreign enums with dozens of variants"
 )]
 
 mod arguments;
@@ -29,18 +31,21 @@ mod child;
 mod failure;
 mod held;
 mod keeper;
+mod messages;
 mod metrics;
+mod monitor;
 mod observe;
 mod run;
+mod runtime;
 mod server;
 mod show;
 mod signals;
 mod starter;
 mod supervise;
 mod terminal;
+mod text;
 mod time;
 mod top;
-mod watched;
 
 use arguments::{Arguments, Task};
 use clap::{CommandFactory as _, Parser as _};
@@ -50,10 +55,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os();
-    // It starts itself under these names, for what has to happen in other processes.
+    // The program starts itself under these names for its helper processes.
     match words.next().and_then(|name| name.into_string().ok()).as_deref() {
         Some(starter::NAME) => return starter::start(words),
-        Some(keeper::NAME) => return keeper::keep(words),
+        Some(keeper::NAME) => return keeper::run(words),
         _ => {}
     }
     let arguments = Arguments::parse();
@@ -73,13 +78,15 @@ fn main() -> ExitCode {
         }
         Task::Man { page } => manual(page.as_deref()).and_then(|page| print(&page)),
     };
-    outcome.unwrap_or_else(|failure| {
-        say(&failure.message);
+    let code = outcome.unwrap_or_else(|failure| {
+        messages::send(&failure.message);
         ExitCode::from(failure.code)
-    })
+    });
+    messages::flush(messages::AT_EXIT);
+    code
 }
 
-/// The manual page of a subcommand, or of the whole.
+/// Renders the manual page of a subcommand, or of the program.
 fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
     let mut program = Arguments::command();
     program.build();
@@ -95,7 +102,7 @@ fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
     Ok(page)
 }
 
-/// Writes to stdout, where a reader that has seen enough is no trouble.
+/// Writes to stdout. A reader that has closed its end is no error.
 fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -104,11 +111,4 @@ fn print(text: &[u8]) -> Result<ExitCode, Failure> {
         }
         _ => Ok(ExitCode::SUCCESS),
     }
-}
-
-/// Tells the user, in one line. That stderr is closed keeps nobody from anything.
-fn say(what: &str) {
-    // What a server has answered may have more.
-    let what = what.trim_end().replace(['\r', '\n'], " ");
-    let _unheard = writeln!(std::io::stderr().lock(), "kvlock: {what}");
 }

@@ -1,38 +1,45 @@
-//! `kvlock metrics`: what a server counts, as Prometheus reads it.
+//! `kvlock metrics`: the counters of a server in the format of Prometheus.
 
 mod serve;
 mod text;
 
 use crate::arguments::{Address, Metrics};
 use crate::failure::Failure;
+use crate::monitor::{self, Monitor};
 use crate::print;
-use crate::watched::Watched;
+use crate::runtime::block_on;
+use crate::server::Server;
 use std::process::ExitCode;
 
 pub(crate) fn metrics(address: &Address, task: &Metrics) -> Result<ExitCode, Failure> {
     match task.listen {
-        None => print(measured(address, task.locks)?.as_bytes()),
+        None => print(block_on(scrape(address, task.locks))?.as_bytes()),
         Some(at) => {
-            // Whatever is wrong with the address will not get better.
-            crate::server::Server::at(address)?;
+            // An address that cannot be read is refused at once, and not with each request.
+            Server::at(address)?;
             serve::serve(address, task.locks, at)
         }
     }
 }
 
-/// All figures of a server, and of a limited number of its locks.
-fn measured(address: &Address, locks: u32) -> Result<String, Failure> {
-    let mut server = Watched::connect(address)?;
+/// Asks the server, and returns the page.
+async fn scrape(address: &Address, locks: u32) -> Result<String, Failure> {
+    monitor::ask(address, move |address| measure(address, locks)).await
+}
+
+/// The counters of a server, and the profile of a limited number of its locks.
+fn measure(address: &Address, locks: u32) -> Result<String, Failure> {
+    let mut server = Monitor::connect(address)?;
     let figures = server.figures()?;
-    let mut costs = None;
+    let mut profile = None;
     if locks > 0 {
-        costs = server.list(redis::cmd("LOCK.PROFILE").arg("COUNT").arg(locks))?;
-        if costs.is_none() {
+        profile = server.list(redis::cmd("LOCK.PROFILE").arg("COUNT").arg(locks))?;
+        if profile.is_none() {
             let name = &server.name;
             return Err(Failure::trouble(format!(
                 "{name}: no LOCK.PROFILE: this user lacks the right, or the module is older; --locks 0 does without"
             )));
         }
     }
-    Ok(text::page(&figures, &costs.unwrap_or_default()))
+    Ok(text::page(&figures, &profile.unwrap_or_default()))
 }

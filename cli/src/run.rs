@@ -2,48 +2,58 @@
 
 use crate::arguments::{Address, Elect, Run, Share};
 use crate::child::{Child, End};
-use crate::failure::{Failure, LOST, NOT_ACQUIRED, SIGNALLED};
+use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
-use crate::say;
+use crate::messages;
+use crate::runtime::{block_on_with_signals, refused};
 use crate::server::Server;
-use crate::show::name;
-use crate::signals::{Came, Signals, suffer};
+use crate::signals::{ReceivedSignal, Signals, take_default_action};
 use crate::supervise::{Outcome, Terms, Watch};
 use crate::terminal::{self, Terminal};
+use crate::text::name;
 use crate::time::since_boot;
-use kvlock::{Client, Error};
+use kvlock::{Builder, Client, Error};
 use nix::sys::signal::Signal;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// How long after this process is gone what is bound to it is free. `--help` says so too.
+/// Time after which the server releases what is bound to this process, once the process is gone.
+/// `--help` names it too.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// Less leaves no time to stop a command before the lease ends.
+/// A shorter lease leaves no time to stop a command before it ends.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 
-/// How long a server may take to answer, however short the wait is to be.
-const PROMPT: Duration = Duration::from_secs(2);
+/// Time that a server has to answer, however short the wait is.
+const ANSWER_MIN: Duration = Duration::from_secs(2);
 
-/// How much later than asked for a server may say that the time to wait is over.
+/// Extra time for a server to answer that the time to wait has passed.
 const LATE: Duration = Duration::from_secs(1);
 
-/// How long to wait for what is left to be done at the end.
+/// Time for the clean-up at the end.
 const SETTLING: Duration = Duration::from_secs(2);
 
-/// Ten years.
-const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Longest time for which this process repeats what a busy server refuses.
+const BUSY_MAX: Duration = Duration::from_secs(30);
 
-/// How it ended.
+/// Pause before a server that is busy is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Pause before a candidate stands for election again after trouble.
+const CANDIDATE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time for the message that a term begins to appear before what the command writes.
+const MESSAGE: Duration = Duration::from_millis(100);
+
+/// How this process ends.
 enum Exit {
     Code(u8),
-    /// Of a key that everybody in our process group has got: we die of it too, so that the script
-    /// that started us sees it. `alone`: the group has not got it.
+    /// By the interrupt key. The process dies of SIGINT too, so that the script that started it ends.
+    /// With `alone` the key reached the command only, and the rest of the group has to get the signal.
     Interrupt {
         alone: bool,
     },
@@ -53,7 +63,7 @@ pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
     start(address, task, None)
 }
 
-/// `kvlock elect`: the same of a candidate, who begins again when it is lost.
+/// `kvlock elect`: `run` for a candidate, which stands again when the leadership is lost.
 pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure> {
     let run = Run {
         wait: None,
@@ -76,21 +86,21 @@ fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCo
         return Err(Failure::usage("the lease must be 1s or longer".to_owned()));
     }
     let server = Server::at(address)?;
-    let wanted = Signals::block().map_err(of_the_system)?;
-    // One thread, which starts the command and lives as long as we do: see `starter`.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let exit = runtime.map_err(of_the_system)?.block_on(async {
-        let signals = Signals::listen(&wanted).map_err(of_the_system)?;
-        Job { name: name(task.key.as_bytes()), task, value, server, signals }.run().await
+    // The runtime has one thread, which starts the command and lives as long as the process: see
+    // `starter`.
+    let exit = block_on_with_signals(async |signals| {
+        let name = name(task.key.as_bytes());
+        Job { name, task, value, server, signals, waiting_in_trouble: false }.run().await
     })?;
     Ok(ExitCode::from(match exit {
         Exit::Code(code) => code,
         Exit::Interrupt { alone } => {
+            messages::flush(messages::AT_EXIT);
             if alone {
-                terminal::interrupt_our_group();
+                terminal::interrupt_own_group();
             }
-            suffer(Signal::SIGINT);
-            // Still here: whoever started us has it ignored.
+            take_default_action(Signal::SIGINT);
+            // Reached if the parent process has SIGINT ignored.
             End::Died(Signal::SIGINT).code()
         }
     }))
@@ -98,12 +108,14 @@ fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCo
 
 struct Job {
     task: Run,
-    /// What a candidate says of itself.
+    /// Value of a candidate.
     value: Option<OsString>,
     server: Server,
     signals: Signals,
-    /// Of the lock, to be shown.
+    /// Name of the lock, for messages.
     name: String,
+    /// A candidate has already said why it cannot stand for election now.
+    waiting_in_trouble: bool,
 }
 
 impl Job {
@@ -112,14 +124,14 @@ impl Job {
         let believed = if self.task.bound { lease.min(SESSION) } else { lease };
         let terms = Terms::new(believed, self.task.kill_after);
         let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
-        // A candidate is there when the server is back.
-        let settings = if self.value.is_some() { settings.patience(EVER) } else { settings };
+        // After that time without a server a candidate has lost its place in line anyway.
+        let settings = if self.value.is_some() { settings.patience(SESSION) } else { settings };
         let limit = Limit::of(&self.task);
         let client = tokio::select! {
-            client = limit.keep(Duration::ZERO, self.server.connect(settings)) => {
+            client = limit.apply(Duration::ZERO, connect(&self.server, settings, limit)) => {
                 client.unwrap_or_else(|| Err(Failure::of(&self.server.name, &Error::Timeout)))?
             }
-            came = self.signals.end() => return Ok(ended_by(came.map_err(of_the_system)?)),
+            signal = self.signals.end() => return Ok(ended_by(signal.map_err(refused)?)),
         };
         let exit = loop {
             match self.once(&client, limit, terms).await {
@@ -128,12 +140,13 @@ impl Job {
                 Err(failure) => break Err(failure),
             }
         };
-        // What was granted when the wait was given up is somebody else's; no session is left behind.
+        // Gives back what was granted after the wait had ended, and closes the session.
         let _late = client.shutdown(SETTLING).await;
         exit
     }
 
-    /// Acquires it, runs the command, and gives it back. `None`: a candidate is to begin again.
+    /// Acquires the lock, runs the command, and releases the lock. `None` if a candidate has to stand
+    /// for election again.
     async fn once(
         &mut self,
         client: &Client,
@@ -141,41 +154,52 @@ impl Job {
         terms: Terms,
     ) -> Result<Option<Exit>, Failure> {
         let value = self.value.as_deref();
+        let acquiring =
+            retry_while_busy(limit, async || acquire(&self.task, value, client, limit).await);
         let guard = tokio::select! {
-            guard = limit.keep(LATE, acquire(&self.task, value, client, limit)) => {
+            guard = limit.apply(LATE, acquiring) => {
                 guard.unwrap_or(Err(Error::Timeout))
             }
-            came = self.signals.end() => {
-                return Ok(Some(ended_by(came.map_err(of_the_system)?)));
-            }
+            signal = self.signals.end() => return Ok(Some(ended_by(signal.map_err(refused)?))),
         };
         let guard = match guard {
             Ok(guard) => guard,
             Err(error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_))) => {
                 return Err(Failure::of(&self.name, &error));
             }
+            Err(error) if self.value.is_some() && (error.is_retryable() || is_busy(&error)) => {
+                return self.wait_in_trouble(&error).await;
+            }
             Err(error) => return Err(Failure::of(&self.server.name, &error)),
         };
-        let Some(guard) = guard else {
+        let Some(mut guard) = guard else {
             return Ok(Some(self.not_acquired()));
         };
-        if let Held::Leads(leads) = &guard {
-            say(&format!("{}: leading, term {}", self.name, leads.term()));
-        }
         let since = Instant::now();
-        let outcome = self.under(&guard, terms).await;
+        if let Err(refused) = self.check_hold_at_least(&mut guard).await {
+            // The lock was held for no work: whether it is still held makes no difference.
+            let _lost = guard.release_in(Duration::ZERO).await;
+            return Err(refused);
+        }
+        self.waiting_in_trouble = false;
+        if let Held::Leadership(leadership) = &guard {
+            messages::send(&format!("{}: leading, term {}", self.name, leadership.term()));
+            messages::flush(MESSAGE);
+        }
+        let outcome = self.run_command(&guard, terms).await;
         if let Ok((_, Outcome::Lost(_), asked)) = outcome {
-            // It has been said. What the server still has of it is given up in the background.
+            // The message is written. What the server may still have of the lock is released in the
+            // background.
             drop(guard);
             return Ok(match (&self.value, asked) {
                 (None, _) => Some(Exit::Code(LOST)),
-                (Some(_), Some(came)) => Some(ended_by(came)),
+                (Some(_), Some(signal)) => Some(ended_by(signal)),
                 (Some(_), None) => None,
             });
         }
         let released = self.release(guard, since).await;
         let (exit, outcome, asked) = outcome?;
-        // The keeper did it, while we were stopped.
+        // By the keeper, while this process was stopped.
         let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
         Ok(match self.value {
             _ if released => Some(exit),
@@ -185,7 +209,36 @@ impl Job {
         })
     }
 
-    /// Silent if it was not meant to be a failure: cron sends every line by mail.
+    /// Says once for each time of trouble why a candidate does not stand for election, then pauses.
+    async fn wait_in_trouble(&mut self, error: &Error) -> Result<Option<Exit>, Failure> {
+        if !self.waiting_in_trouble {
+            let server = &self.server.name;
+            messages::send(&format!("{server}: {error}; waits until it can stand for election"));
+            self.waiting_in_trouble = true;
+        }
+        tokio::select! {
+            () = sleep(CANDIDATE_PAUSE) => Ok(None),
+            signal = self.signals.end() => Ok(Some(ended_by(signal.map_err(refused)?))),
+        }
+    }
+
+    /// Refuses a `--hold-at-least` that is longer than the longest lease of the server, before the
+    /// command runs: at the release it would be too late.
+    async fn check_hold_at_least(&self, guard: &mut Held) -> Result<(), Failure> {
+        let Some(time) = self.task.hold_at_least.filter(|time| *time > self.task.lease) else {
+            return Ok(());
+        };
+        // The server knows its limit. So the lock has that lease for a moment.
+        if let Err(Error::Invalid(why)) = guard.extend(time).await {
+            return Err(Failure::usage(format!("{}: --hold-at-least: {why}", self.name)));
+        }
+        // After another error the shorter lease counts. If the lock is lost, the command never runs.
+        let _trouble = guard.extend(self.task.lease).await;
+        Ok(())
+    }
+
+    /// Says why the lock was not acquired. With the exit code 0 that is no failure, and nothing is
+    /// said: cron sends each line by mail.
     fn not_acquired(&self) -> Exit {
         let code = self.task.conflict_exit_code;
         if code != 0 {
@@ -193,40 +246,42 @@ impl Job {
                 Some(_) => "not enough permits are free",
                 None => "another owner holds the lock",
             };
-            say(&format!("{}: {why}", self.name));
+            messages::send(&format!("{}: {why}", self.name));
         }
         Exit::Code(code)
     }
 
-    /// Runs the command.
-    async fn under(
+    async fn run_command(
         &mut self,
         guard: &Held,
         terms: Terms,
-    ) -> Result<(Exit, Outcome, Option<Came>), Failure> {
+    ) -> Result<(Exit, Outcome, Option<ReceivedSignal>), Failure> {
         let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
         let variables =
             [("KVLOCK_KEY", self.task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
         let variables = variables.into_iter().chain(token);
-        let until =
-            since_boot().map_or(Duration::MAX, |now| terms.keepers(now, guard.lease_left()));
+        let until = since_boot()
+            .map_or(Duration::MAX, |now| terms.keeper_deadline(now, guard.lease_left()));
         let mut child = Child::start(&self.task.command, variables, until)?;
+        // Until here it has not executed a line of the command. If the lock was lost in the time that
+        // the start took, it never does.
+        child.signal(if guard.is_lost() { Signal::SIGKILL } else { Signal::SIGCONT });
         let mut watch = Watch {
             guard,
             child: &mut child,
             signals: &mut self.signals,
-            terminal: Terminal::ours(),
+            terminal: Terminal::controlling(),
             terms,
             name: &self.name,
             interrupted: false,
             asked_to_end: None,
             kill_by: None,
         };
-        let outcome = watch.until_the_end().await.map_err(of_the_system)?;
+        let outcome = watch.until_end().await.map_err(refused)?;
         let (lent, interrupted) = (watch.terminal.is_lent(), watch.interrupted);
         let asked = watch.asked_to_end;
         watch.terminal.take_back();
-        child.dismiss();
+        child.dismiss_keeper();
         let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
         let exit = match end {
             End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
@@ -235,14 +290,14 @@ impl Job {
         Ok((exit, outcome, asked))
     }
 
-    /// Gives the lock back, which is held since then. `false` if it had been lost.
+    /// Releases the lock, which is held `since` then. Returns `false` if it was lost.
     async fn release(&mut self, guard: Held, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
         let mut release = pin!(guard.release_in(rest));
         let released = tokio::select! {
             released = &mut release => released,
-            // It may be one for the command that came when that had ended: so the release is not
-            // dropped, but whoever is in a hurry does not wait for a server that does not answer.
+            // The signal may have been meant for the command, and have come after its end. So the
+            // release is not dropped, but a server that does not answer has less time for it.
             _ = self.signals.end() => match timeout(SETTLING, release).await {
                 Ok(released) => released,
                 Err(_) => Err(Error::Timeout),
@@ -251,13 +306,13 @@ impl Job {
         match released {
             Ok(()) => true,
             Err(error) if error.is_lost() => {
-                say(&format!("{}: {error}", self.name));
+                messages::send(&format!("{}: {error}", self.name));
                 false
             }
             Err(error) => {
-                say(&format!(
-                    "{}: the lock could not be released, and ends with its lease: {error}",
-                    self.server.name
+                let server = &self.server.name;
+                messages::send(&format!(
+                    "{server}: the lock could not be released, and ends with its lease: {error}"
                 ));
                 true
             }
@@ -265,11 +320,11 @@ impl Job {
     }
 }
 
-/// How long it may take to have the lock, with the connection and with a server that does not answer.
+/// Limit on the time to acquire the lock, with the connection and a server that does not answer.
 #[derive(Clone, Copy)]
 struct Limit {
     began: Instant,
-    /// `None` if as long as it takes.
+    /// `None` without a limit.
     wait: Option<Duration>,
 }
 
@@ -279,11 +334,12 @@ impl Limit {
         Self { began: Instant::now(), wait }
     }
 
-    /// `None` when the time is over, or so much more.
-    async fn keep<T>(self, late: Duration, work: impl Future<Output = T>) -> Option<T> {
-        let span = self.wait.map(|wait| wait.max(PROMPT).saturating_add(late));
-        // A time that is too far away to be counted is none.
-        match span.and_then(|span| self.began.checked_add(span)) {
+    /// Runs `work` until the limit, or [`ANSWER_MIN`] if that is later, and `extra` after it. `None`
+    /// if it takes longer.
+    async fn apply<T>(self, extra: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let time = self.wait.map(|wait| wait.max(ANSWER_MIN).saturating_add(extra));
+        // A time too long to be counted is no limit.
+        match time.and_then(|time| self.began.checked_add(time)) {
             Some(end) => timeout_at(end, work).await.ok(),
             None => Some(work.await),
         }
@@ -292,6 +348,39 @@ impl Limit {
     fn left(self) -> Option<Duration> {
         self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
     }
+
+    fn left_while_busy(self) -> Duration {
+        self.left().unwrap_or(Duration::MAX).min(BUSY_MAX.saturating_sub(self.began.elapsed()))
+    }
+}
+
+/// Connects, and checks that the server knows locks.
+async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Client, Failure> {
+    let client = server.connect_lazy(settings)?;
+    let ready = retry_while_busy(limit, async || client.ready().await).await;
+    ready.map_err(|error| Failure::of(&server.name, &error))?;
+    Ok(client)
+}
+
+/// Repeats what a server refuses because it is loading or runs a long script, for as long as the limit
+/// and [`BUSY_MAX`] allow.
+async fn retry_while_busy<T>(
+    limit: Limit,
+    attempt: impl AsyncFn() -> Result<T, Error>,
+) -> Result<T, Error> {
+    loop {
+        match attempt().await {
+            Err(error) if is_busy(&error) && limit.left_while_busy() > Duration::ZERO => {
+                sleep(BUSY_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether the server answers nothing else at the moment.
+fn is_busy(error: &Error) -> bool {
+    matches!(error.code(), Some("BUSY" | "LOADING"))
 }
 
 async fn acquire(
@@ -303,7 +392,7 @@ async fn acquire(
     let key = task.key.as_bytes();
     if let Some(value) = value {
         let election = client.election(key).value(value.as_bytes());
-        return Ok(Some(Held::Leads(election.campaign().await?)));
+        return Ok(Some(Held::Leadership(election.campaign().await?)));
     }
     if let Some(Share { wanted, of }) = task.permits {
         let pool = client.semaphore(key);
@@ -316,7 +405,7 @@ async fn acquire(
         };
         return Ok(permits.map(Held::Permits));
     }
-    // A command may run for long: that the lock was taken away is to be known at once.
+    // Observed: a command may run for long, and a forced release has to end it at once.
     let lock = client.lock(key).observed();
     let lock = if task.shared { lock.shared() } else { lock };
     let lock = if task.bound { lock.bound() } else { lock };
@@ -328,14 +417,10 @@ async fn acquire(
     Ok(guard.map(Held::Lock))
 }
 
-/// A signal that came before the command was there.
-fn ended_by(came: Came) -> Exit {
-    if came.typed && came.signal == Signal::SIGINT {
+/// The end by a signal that came when no command ran.
+fn ended_by(received: ReceivedSignal) -> Exit {
+    if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };
     }
-    Exit::Code(SIGNALLED.saturating_add(u8::try_from(came.signal as i32).unwrap_or(0)))
-}
-
-fn of_the_system(error: io::Error) -> Failure {
-    Failure::trouble(format!("the system refuses: {error}"))
+    Exit::Code(End::Died(received.signal).code())
 }

@@ -2,19 +2,17 @@
 
 use crate::arguments::{Address, Info, List, Release};
 use crate::failure::Failure;
+use crate::runtime::block_on;
 use crate::server::Server;
+use crate::text::{json_line, lossy, name, text};
 use crate::time::readable;
-use crate::{print, say};
+use crate::{messages, print};
 use kvlock::{Client, Error, LockInfo, LockState, LockSummary};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fmt::Write as _;
-use std::future::Future;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// In letters.
-const NAME_MAX: usize = 100;
 
 pub(crate) fn info(address: &Address, task: &Info) -> Result<ExitCode, Failure> {
     let key = task.key.as_bytes();
@@ -42,7 +40,7 @@ pub(crate) fn list(address: &Address, task: &List) -> Result<ExitCode, Failure> 
         return print(list_as_json(&locks).as_bytes());
     }
     if locks.is_empty() {
-        say("nobody waits for a lock");
+        messages::send("no lock has waiters");
         return Ok(ExitCode::SUCCESS);
     }
     print(list_as_text(&locks).as_bytes())
@@ -51,8 +49,8 @@ pub(crate) fn list(address: &Address, task: &List) -> Result<ExitCode, Failure> 
 pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Failure> {
     if !task.force {
         return Err(Failure::usage(
-            "only its owner releases a lock: `kvlock run` does so when its command ends. To take it \
-             away from whoever holds it, who works on until it notices, say --force"
+            "a lock is released by its owner: `kvlock run` does so when its command ends. --force takes \
+             it away from its holder, which works on until it notices"
                 .to_owned(),
         ));
     }
@@ -67,12 +65,7 @@ pub(crate) fn release(address: &Address, task: &Release) -> Result<ExitCode, Fai
     print(format!("{} {what}\n", text(key)).as_bytes())
 }
 
-pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Failure::trouble(error.to_string()))?.block_on(work)
-}
-
-/// Some errors are about the key, others about the server.
+/// The failure for an error, with the name of the key or of the server, whichever it is about.
 pub(crate) fn named(server: &Server, key: &[u8], error: &Error) -> Failure {
     match error {
         Error::NotALock | Error::Invalid(_) | Error::Config(_) => Failure::of(&name(key), error),
@@ -126,7 +119,7 @@ fn info_as_json(key: &[u8], info: &LockInfo) -> String {
             "session": waiter.session,
         })
     });
-    line(&json!({
+    json_line(&json!({
         "key": lossy(key),
         "state": if info.state == LockState::Held { "held" } else { "free" },
         "shared": info.shared,
@@ -160,54 +153,9 @@ fn list_as_json(locks: &[LockSummary]) -> String {
             "longest_wait_ms": millis(lock.longest_wait),
         })
     });
-    line(&locks.collect())
-}
-
-pub(crate) fn line(value: &Value) -> String {
-    format!("{value}\n")
-}
-
-pub(crate) fn lossy(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    json_line(&locks.collect())
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Bytes that anybody may have chosen, so that they do nothing to a terminal.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    let mut shown = String::new();
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() {
-                shown.extend(letter.escape_default());
-            } else {
-                shown.push(letter);
-            }
-        }
-        let _written = write!(shown, "{}", chunk.invalid().escape_ascii());
-    }
-    if shown.is_empty() { "''".to_owned() } else { shown }
-}
-
-/// A key in a message, where the beginning of a long one does.
-pub(crate) fn name(key: &[u8]) -> String {
-    let shown = text(key);
-    match shown.char_indices().nth(NAME_MAX).and_then(|(end, _)| shown.get(..end)) {
-        Some(beginning) => format!("{beginning}…"),
-        None => shown,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_does_nothing_to_the_terminal() {
-        assert_eq!(text("aufträge:42".as_bytes()), "aufträge:42");
-        assert_eq!(text(b"a\x1b[2Jb\n\xff"), "a\\u{1b}[2Jb\\n\\xff");
-        assert_eq!(text(b""), "''");
-    }
 }

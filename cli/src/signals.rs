@@ -1,17 +1,21 @@
-//! Signals to `kvlock`, one after the other as they come.
+//! Signals to `kvlock`, in the order in which they come.
 //!
-//! They are blocked, and a thread reads them from a descriptor: so none of them ends this process before it has
-//! passed it on, and it can give the terminal away and take it back. The starter unblocks them
-//! before it executes the command.
+//! They are blocked, and a thread reads them from a descriptor. So none of them ends this process
+//! before it is passed on to the command, and the terminal can be lent and taken back. The starter
+//! unblocks them before it executes the command.
 
+use crate::child::End;
+use crate::messages;
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::io;
+use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What is passed on to the command.
+/// Signals that are passed on to the command.
 const PASSED_ON: [Signal; 10] = [
     Signal::SIGHUP,
     Signal::SIGINT,
@@ -25,37 +29,36 @@ const PASSED_ON: [Signal; 10] = [
     Signal::SIGCONT,
 ];
 
-/// A signal that has come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedSignal {
     pub(crate) signal: Signal,
-    /// From a key of the terminal, so everybody in our process group has got it.
+    /// Sent by a key of the terminal, to each process of this process group.
     pub(crate) typed: bool,
 }
 
 pub(crate) struct Signals {
-    inbox: UnboundedReceiver<Came>,
+    inbox: UnboundedReceiver<ReceivedSignal>,
 }
 
 impl Signals {
-    /// To be called before there is a second thread. What whoever started us wants ignored, as
-    /// `nohup` does, stays ignored, here and in the command.
+    /// Blocks the signals. Must be called before there is a second thread. A signal that is ignored
+    /// when the process starts, as with `nohup`, stays ignored, here and in the command.
     pub(crate) fn block() -> io::Result<SigSet> {
         let ignored = ignored();
         let mut wanted: SigSet =
             PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0).collect();
         wanted.add(Signal::SIGCHLD);
         let mut blocked = wanted;
-        // Setting the foreground group of the terminal is then allowed from the background.
+        // With SIGTTOU blocked a background process may set the foreground group of the terminal.
         blocked.add(Signal::SIGTTOU);
         blocked.thread_block()?;
         Ok(wanted)
     }
 
-    /// To be called within the runtime.
+    /// Starts to read the blocked signals. Must be called within the runtime.
     pub(crate) fn listen(wanted: &SigSet) -> io::Result<Self> {
-        // Installs a handler, which never runs. If SIGCHLD came in ignored, the kernel would throw
-        // away how the command ended.
+        // Installs a handler, which never runs. If SIGCHLD were ignored, as it may be when the process
+        // starts, the kernel would discard how the command ended.
         let _handler = signal(SignalKind::child())?;
         let source = SignalFd::with_flags(wanted, SfdFlags::SFD_CLOEXEC)?;
         let (outbox, inbox) = unbounded_channel();
@@ -64,29 +67,42 @@ impl Signals {
         Ok(Self { inbox })
     }
 
-    /// The next one.
+    /// Returns the next signal.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: none is lost.
-    pub(crate) async fn next(&mut self) -> io::Result<Came> {
+    /// Cancel safe: no signal is lost.
+    pub(crate) async fn next(&mut self) -> io::Result<ReceivedSignal> {
         self.inbox.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns when a signal asks for the end. Until then a stop key stops.
-    pub(crate) async fn end(&mut self) -> io::Result<Came> {
+    /// Returns the next signal that asks this process to end. The stop key stops the process. For use
+    /// while no command runs: all children that have ended are reaped.
+    pub(crate) async fn end(&mut self) -> io::Result<ReceivedSignal> {
+        // Those that ended at the same time as the command.
+        reap();
         loop {
-            let came = self.next().await?;
-            match came.signal {
-                Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGWINCH => {}
-                Signal::SIGTSTP => suffer(Signal::SIGTSTP),
-                _ => return Ok(came),
+            let received = self.next().await?;
+            match received.signal {
+                Signal::SIGCHLD => reap(),
+                Signal::SIGCONT | Signal::SIGWINCH => {}
+                Signal::SIGTSTP => take_default_action(Signal::SIGTSTP),
+                _ => return Ok(received),
             }
         }
     }
 }
 
-fn forward(source: &SignalFd, outbox: &UnboundedSender<Came>) {
+/// Reaps orphans of an earlier command that have ended: as a subreaper this process is their parent.
+fn reap() {
+    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        if status == WaitStatus::StillAlive {
+            return;
+        }
+    }
+}
+
+fn forward(source: &SignalFd, outbox: &UnboundedSender<ReceivedSignal>) {
     loop {
         let info = match source.read_signal() {
             Ok(Some(info)) => info,
@@ -95,24 +111,32 @@ fn forward(source: &SignalFd, outbox: &UnboundedSender<Came>) {
         };
         let number = i32::try_from(info.ssi_signo).unwrap_or_default();
         let Ok(signal) = Signal::try_from(number) else { continue };
-        let came = Came { signal, typed: info.ssi_code == nix::libc::SI_KERNEL };
-        if outbox.send(came).is_err() {
+        let received = ReceivedSignal { signal, typed: info.ssi_code == nix::libc::SI_KERNEL };
+        if outbox.send(received).is_err() {
             return;
         }
     }
 }
 
-/// Lets the signal do to this process what it does by default. Returns when that was nothing, or
-/// when a stopped process has been continued.
-pub(crate) fn suffer(signal: Signal) {
+/// Applies the default action of a signal to this process. Returns if that is to do nothing, and when
+/// a stopped process is continued.
+pub(crate) fn take_default_action(signal: Signal) {
     let only = SigSet::from(signal);
-    // Neither fails for signals that there are.
+    // These fail only for signals that do not exist.
     let _raised = raise(signal);
     let _unblocked = only.thread_unblock();
     let _blocked = only.thread_block();
 }
 
-/// The signals that are ignored, as bits.
+/// Ends this process by a signal that it has received: it dies of it, or, as process 1, which the
+/// kernel spares, exits with the code that the shell reports for it.
+pub(crate) fn end_by(signal: Signal) -> ExitCode {
+    messages::flush(messages::AT_EXIT);
+    take_default_action(signal);
+    ExitCode::from(End::Died(signal).code())
+}
+
+/// The ignored signals, as a bit set.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,7 +1,8 @@
-//! What becomes the command: this program again, which ties its life to ours before it executes it.
+//! The process that becomes the command: this program again. It asks for the parent-death signal
+//! before it executes the command.
 
 use crate::failure::{NOT_EXECUTABLE, NOT_FOUND, TROUBLE};
-use crate::say;
+use crate::messages;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::unistd::{Pid, getppid};
@@ -10,34 +11,34 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
-/// What it is called while it is that.
+/// Name of a process that is a starter.
 pub(crate) const NAME: &str = "kvlock-starter";
 
-/// `kvlock-starter <id of the parent> <command> <argument>…`
+/// The process itself: `kvlock-starter <id of the parent> <command> <argument>…`.
 ///
-/// The kernel sends the parent-death signal when the thread that started the process ends: that is
-/// the main thread, which lives as long as the process.
+/// The kernel sends the parent-death signal when the thread that started the process ends. That is the
+/// main thread, which lives as long as the process.
 pub(crate) fn start(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = words.next().and_then(|id| id.to_str()?.parse().ok()).map(Pid::from_raw);
     let (Some(parent), Some(program)) = (parent, words.next()) else {
         return ExitCode::from(TROUBLE);
     };
-    // The mask is inherited, and ours is no business of the command.
+    // The signal mask of `kvlock` is inherited, and must not reach the command.
     let _nothing_blocked = SigSet::empty().thread_set_mask();
     if let Err(error) = set_pdeathsig(Signal::SIGKILL) {
-        say(&format!("cannot ask for the parent-death signal: {error}"));
+        messages::write(&format!("cannot ask for the parent-death signal: {error}"));
         return ExitCode::from(TROUBLE);
     }
-    // It may have died before the kernel was asked to tell.
+    // The parent may have ended before the request was made.
     if getppid() != parent {
         return ExitCode::from(TROUBLE);
     }
-    // Until the keeper is there. Whoever started us waits for this, and continues us.
+    // Waits for the keeper: `kvlock` waits for the stop, starts the keeper and continues this process.
     if raise(Signal::SIGSTOP).is_err() {
         return ExitCode::from(TROUBLE);
     }
     let error = Command::new(&program).args(words).exec();
-    say(&format!("{}: {}", program.display(), reason(&error)));
+    messages::write(&format!("{}: {}", program.display(), reason(&error)));
     ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,

@@ -1,17 +1,17 @@
-//! The command while it runs: what happens to it, to us, and to the lock.
+//! The command while it runs: signals, stops, and the loss of the lock.
 //!
 //! ```text
-//!                       renewed        lost             killed      the server frees it
+//!                       renewed        lost             killed      the server frees the lock
 //!     ─────────────────────┼────────────┼─────────────────┼──────────────┼────►
 //!                          │            │◄──── grace ────►│◄── slack ───►│
 //!                          │            │◄──────────── margin ──────────►│
 //!                                       SIGTERM           SIGKILL
 //! ```
 
-use crate::child::{Child, End, News};
+use crate::child::{Child, ChildEvent, End};
 use crate::held::Held;
-use crate::say;
-use crate::signals::{Came, Signals, suffer};
+use crate::messages;
+use crate::signals::{ReceivedSignal, Signals, take_default_action};
 use crate::terminal::Terminal;
 use crate::time::since_boot;
 use kvlock::Loss;
@@ -20,19 +20,19 @@ use std::io;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Between SIGKILL and the moment at which the server frees the lock, for a busy machine.
+/// Time between SIGKILL and the release by the server, for a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// How long to wait for processes that SIGKILL does not end, such as those that wait for a disk.
+/// Time to wait for processes that SIGKILL does not end, such as those that wait for a disk.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// Between two looks at a group that is to end.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which a group that has to end is checked.
+const CHECK: Duration = Duration::from_millis(20);
 
-/// How the end of the lock is divided.
+/// The times around the end of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// How long before the server frees the lock it is given up as lost.
+    /// From the loss of the lock to its release by the server.
     pub(crate) margin: Duration,
     /// From SIGTERM to SIGKILL.
     grace: Duration,
@@ -42,25 +42,25 @@ pub(crate) struct Terms {
 
 impl Terms {
     pub(crate) fn new(lease: Duration, kill_after: Duration) -> Self {
-        // The client does not take more than a quarter.
+        // The client allows a quarter of the lease at most.
         let margin = kill_after.saturating_add(SLACK).min(lease / 4);
         let slack = SLACK.min(margin / 4);
         let tick = (lease / 10).min(Duration::from_secs(1));
         Self { margin, grace: margin - slack, tick }
     }
 
-    /// When the keeper acts, if we have not: in the middle of the slack of a lease that is ours for
-    /// so much longer.
-    pub(crate) fn keepers(&self, now: Duration, left: Duration) -> Duration {
+    /// When the keeper kills the group if it hears nothing more: in the middle of the slack, with
+    /// `left` of the lease at `now`.
+    pub(crate) fn keeper_deadline(&self, now: Duration, left: Duration) -> Duration {
         now + left + self.grace + (self.margin - self.grace) / 2
     }
 }
 
-/// How it came out.
+/// How the supervision of a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Ended(End),
-    /// The lock was lost, and the command ended for that.
+    /// The lock was lost, and the command was ended.
     Lost(End),
 }
 
@@ -70,25 +70,25 @@ pub(crate) struct Watch<'a> {
     pub(crate) signals: &'a mut Signals,
     pub(crate) terminal: Terminal,
     pub(crate) terms: Terms,
-    /// What the messages begin with.
+    /// Name of the lock, for messages.
     pub(crate) name: &'a str,
-    /// The interrupt key was pressed while the terminal was ours.
+    /// The interrupt key was pressed while the terminal was not lent.
     pub(crate) interrupted: bool,
-    /// Somebody wants the end of us, not only of the command.
-    pub(crate) asked_to_end: Option<Came>,
-    /// When SIGKILL is due at the latest, by the clock of [`since_boot`].
+    /// The signal that asked this process, and not only the command, to end.
+    pub(crate) asked_to_end: Option<ReceivedSignal>,
+    /// Latest time of SIGKILL, on the clock of [`since_boot`].
     pub(crate) kill_by: Option<Duration>,
 }
 
 impl Watch<'_> {
-    /// Returns when the command has ended, because it was done or because the lock was lost.
-    pub(crate) async fn until_the_end(&mut self) -> io::Result<Outcome> {
+    /// Returns when the command has ended, by itself or because the lock was lost.
+    pub(crate) async fn until_end(&mut self) -> io::Result<Outcome> {
         loop {
-            self.prolong();
+            self.extend_deadlines();
             tokio::select! {
                 biased;
                 why = self.guard.lost() => return Ok(Outcome::Lost(self.stop(why).await?)),
-                came = self.signals.next() => if let Some(end) = self.take(came?) {
+                received = self.signals.next() => if let Some(end) = self.handle(received?) {
                     return Ok(Outcome::Ended(end));
                 },
                 () = sleep(self.terms.tick) => {}
@@ -96,30 +96,30 @@ impl Watch<'_> {
         }
     }
 
-    /// Tells the keeper how long the lock is ours.
-    fn prolong(&mut self) {
+    /// Moves the deadlines of this process and of the keeper to the end of the current lease.
+    fn extend_deadlines(&mut self) {
         let left = self.guard.lease_left();
         if let (Some(now), false) = (since_boot(), left.is_zero()) {
             self.kill_by = Some(now + left + self.terms.grace);
-            self.child.may_run_until(self.terms.keepers(now, left), now);
+            self.child.may_run_until(self.terms.keeper_deadline(now, left), now);
         }
     }
 
-    fn take(&mut self, came: Came) -> Option<End> {
-        match came.signal {
+    fn handle(&mut self, received: ReceivedSignal) -> Option<End> {
+        match received.signal {
             Signal::SIGCHLD => {
-                while let Some(news) = self.child.news() {
-                    match news {
-                        News::Ended(end) => return Some(end),
-                        News::Stopped(by) => self.stopped(by),
+                while let Some(event) = self.child.next_event() {
+                    match event {
+                        ChildEvent::Ended(end) => return Some(end),
+                        ChildEvent::Stopped(by) => self.stopped(by),
                     }
                 }
             }
-            Signal::SIGCONT => self.go_on(),
+            Signal::SIGCONT => self.continue_command(),
             signal => {
-                self.interrupted |= came.typed && signal == Signal::SIGINT;
+                self.interrupted |= received.typed && signal == Signal::SIGINT;
                 if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGQUIT) {
-                    self.asked_to_end = Some(came);
+                    self.asked_to_end = Some(received);
                 }
                 self.child.signal(signal);
             }
@@ -127,37 +127,37 @@ impl Watch<'_> {
         None
     }
 
-    /// The command has stopped. If that is because of the terminal, so do we, for the shell to see;
-    /// else the lock is kept until somebody continues the command.
+    /// The command has stopped. If the terminal is the reason, this process stops too, so that the
+    /// shell sees a stopped job. Otherwise the lock is kept until another process continues the
+    /// command.
     fn stopped(&mut self, by: Signal) {
         match by {
             Signal::SIGTTIN | Signal::SIGTTOU => {
                 if self.terminal.lend(self.child.id) {
                     self.child.signal(Signal::SIGCONT);
                 } else {
-                    // Continued, we will be told. If nobody is there to continue us this is void,
-                    // and the command stays stopped.
-                    suffer(by);
+                    // The shell continues this process, which then gets SIGCONT. In an orphaned
+                    // process group this does nothing, and the command stays stopped.
+                    take_default_action(by);
                 }
             }
             Signal::SIGTSTP | Signal::SIGSTOP
-                if self.terminal.is_lent()
-                    || (by == Signal::SIGTSTP && self.terminal.is_there()) =>
+                if self.terminal.is_lent() || (by == Signal::SIGTSTP && self.terminal.exists()) =>
             {
                 let lent = self.terminal.is_lent();
                 self.terminal.take_back();
-                suffer(Signal::SIGTSTP);
+                take_default_action(Signal::SIGTSTP);
                 if lent && !self.guard.is_lost() {
                     self.terminal.lend(self.child.id);
                 }
-                self.go_on();
+                self.continue_command();
             }
             _ => {}
         }
     }
 
-    /// Continues the command, unless the lock was lost meanwhile: then no line of it is to run.
-    fn go_on(&self) {
+    /// Continues the command. If the lock was lost while it was stopped, no line of it may run.
+    fn continue_command(&self) {
         if !self.guard.is_lost() {
             self.child.signal(Signal::SIGCONT);
         }
@@ -165,15 +165,16 @@ impl Watch<'_> {
 
     /// Ends the group before another owner can have the lock.
     async fn stop(&mut self, why: Loss) -> io::Result<End> {
-        let what = self.guard.what();
-        say(&format!("{}: {what} is lost, ending the command: {why}", self.name));
+        // The signal comes before the message and everything else.
         self.child.signal(Signal::SIGTERM);
-        // What is stopped would not get it. Late, after a suspend, there is no time for it.
         let began = since_boot().unwrap_or_default();
         let kill_by = (began + self.terms.grace).min(self.kill_by.unwrap_or(Duration::MAX));
+        // A stopped group would not get SIGTERM. After a suspend there may be no time for that.
         if began < kill_by {
             self.child.signal(Signal::SIGCONT);
         }
+        let noun = self.guard.noun();
+        messages::send(&format!("{}: {noun} is lost, ending the command: {why}", self.name));
         let (mut end, mut killed) = (None, false);
         loop {
             let now = since_boot().unwrap_or(kill_by);
@@ -182,25 +183,25 @@ impl Watch<'_> {
                 killed = true;
             }
             if let Some(end) = end
-                && (self.child.is_empty() || now >= kill_by + STUCK)
+                && (self.child.is_group_empty() || now >= kill_by + STUCK)
             {
                 return Ok(end);
             }
             tokio::select! {
-                came = self.signals.next() => {
-                    let came = came?;
-                    if came.signal != Signal::SIGCHLD {
-                        self.take(came);
+                received = self.signals.next() => {
+                    let received = received?;
+                    if received.signal != Signal::SIGCHLD {
+                        self.handle(received);
                         continue;
                     }
-                    while let Some(news) = self.child.news() {
-                        match news {
-                            News::Ended(how) => end = Some(how),
-                            News::Stopped(_) => self.child.signal(Signal::SIGCONT),
+                    while let Some(event) = self.child.next_event() {
+                        match event {
+                            ChildEvent::Ended(how) => end = Some(how),
+                            ChildEvent::Stopped(_) => self.child.signal(Signal::SIGCONT),
                         }
                     }
                 }
-                () = sleep(LOOK.min(kill_by.saturating_sub(now)).max(Duration::from_millis(1))) => {}
+                () = sleep(CHECK.min(kill_by.saturating_sub(now)).max(Duration::from_millis(1))) => {}
             }
         }
     }
@@ -217,25 +218,25 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_the_time_to_stop_that_was_asked_for() {
+    fn grace_is_kill_after() {
         assert_eq!(terms(30_000, 5_000), (5_500, 5_000));
         assert_eq!(terms(30_000, 0), (500, 375));
     }
 
     #[test]
-    fn a_short_lease_leaves_less() {
+    fn grace_is_shorter_with_a_short_lease() {
         assert_eq!(terms(10_000, 5_000), (2_500, 2_000));
         assert_eq!(terms(1_000, 5_000), (250, 187));
     }
 
     #[test]
-    fn the_kill_comes_before_the_keeper_and_the_keeper_before_the_server() {
+    fn sigkill_comes_before_the_keeper_and_the_keeper_before_the_server() {
         for lease in [1_000, 2_000, 30_000, 86_400_000] {
             for kill_after in [0, 100, 5_000, u64::MAX] {
                 let terms =
                     Terms::new(Duration::from_millis(lease), Duration::from_millis(kill_after));
-                let keepers = terms.keepers(Duration::ZERO, Duration::ZERO);
-                assert!(terms.grace < keepers && keepers < terms.margin);
+                let keeper = terms.keeper_deadline(Duration::ZERO, Duration::ZERO);
+                assert!(terms.grace < keeper && keeper < terms.margin);
                 assert!(terms.tick < Duration::from_millis(lease) / 4);
             }
         }

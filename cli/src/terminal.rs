@@ -1,9 +1,9 @@
-//! Who may read from the terminal.
+//! Access of the command to the terminal.
 //!
-//! The command is not in the foreground group, so that the keys that interrupt and stop reach
-//! everybody in it as ever: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes
-//! them on. When the command wants to read from the terminal the kernel stops it, and we lend it
-//! the terminal and continue it. Programs that never read never need it.
+//! The command is not in the foreground process group. So the interrupt and stop keys reach the whole
+//! foreground group as usual: a pipeline, the script that runs `kvlock`, and `kvlock`, which passes the
+//! signals on. When the command reads from the terminal the kernel stops it. `kvlock` then lends it the
+//! terminal, which makes it the foreground group, and continues it.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
@@ -16,13 +16,13 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal that controls us, if there is one.
-    pub(crate) fn ours() -> Self {
+    /// The controlling terminal of this process, if it has one.
+    pub(crate) fn controlling() -> Self {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok();
         Self { tty, lent: false }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         self.tty.is_some()
     }
 
@@ -30,30 +30,31 @@ impl Terminal {
         self.lent
     }
 
-    /// Lets a group read, if it is ours to let. Returns whether it may read now.
+    /// Makes a group the foreground group, if this process is in it now. Returns whether `to` may read.
     pub(crate) fn lend(&mut self, to: Pid) -> bool {
         let Some(tty) = &self.tty else {
             return false;
         };
         let foreground = tcgetpgrp(tty);
-        let may =
+        let may_read =
             foreground == Ok(to) || (foreground == Ok(getpgrp()) && tcsetpgrp(tty, to).is_ok());
-        self.lent |= may;
-        may
+        self.lent |= may_read;
+        may_read
     }
 
-    /// Ends the loan. What stopped reading in between is none of our business.
+    /// Makes the group of this process the foreground group again.
     pub(crate) fn take_back(&mut self) {
         if let (true, Some(tty)) = (self.lent, &self.tty) {
-            // It fails if the terminal has gone, and then nobody reads from it.
-            let _gone = tcsetpgrp(tty, getpgrp());
+            // An error means that the terminal was closed.
+            let _closed = tcsetpgrp(tty, getpgrp());
         }
         self.lent = false;
     }
 }
 
-/// Does to our own group what the interrupt key would have done, had the terminal not been lent.
-pub(crate) fn interrupt_our_group() {
-    // We are in it, so it is there.
+/// Sends SIGINT to the process group of `kvlock`, as the interrupt key does when the terminal is not
+/// lent.
+pub(crate) fn interrupt_own_group() {
+    // The group exists: this process is in it.
     let _sent = killpg(getpgrp(), Signal::SIGINT);
 }

@@ -1,9 +1,9 @@
-//! Durations as people write them, and the clock that counts suspend.
+//! Durations on the command line and on the screen, and the clock that counts suspend.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// `10s`, `1h 30m`, `500ms`; a bare number is seconds, as with `flock -w`.
+/// Parses `10s`, `1h 30m` or `500ms`. A number without a unit is seconds, as with `flock -w`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.is_finite());
     match seconds {
@@ -12,7 +12,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A duration to read at a glance.
+/// Formats a duration with the precision that a reader needs.
 pub(crate) fn readable(duration: Duration) -> String {
     if duration < Duration::from_secs(10) {
         return format!("{:.1}s", duration.as_secs_f64());
@@ -20,8 +20,8 @@ pub(crate) fn readable(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
-/// Since the machine was started, with the time for which it was suspended. `None` without such a
-/// clock, which every Linux has.
+/// Time since the machine started, with the time for which it was suspended. `None` if the system has
+/// no such clock; every Linux has one.
 pub(crate) fn since_boot() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_BOOTTIME).ok().map(Duration::from)
 }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_what_people_write() {
+    fn durations_are_parsed() {
         for (text, millis) in [
             ("10s", 10_000),
             ("1m 30s", 90_000),
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_an_example() {
+    fn other_text_is_refused_with_an_example() {
         for text in ["", "soon", "-1", "-1s", "10 parsecs", "nan", "inf", "1e300"] {
             assert!(duration(text).is_err(), "{text}");
         }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_short_to_read() {
+    fn durations_are_formatted_briefly() {
         assert_eq!(readable(Duration::from_millis(1_234)), "1.2s");
         assert_eq!(readable(Duration::from_millis(90_900)), "1m 30s");
     }

@@ -1,7 +1,7 @@
-//! `kvlock top`: busy locks on a screen that is kept up to date.
+//! `kvlock top`: busy locks on a screen that is refreshed.
 //!
-//! One thread asks the server, the other reads keys and draws: a server that does not answer keeps nobody
-//! from leaving.
+//! One thread asks the server, another reads keys and draws. So keys work while the server does not
+//! answer.
 
 mod draw;
 mod rows;
@@ -9,11 +9,12 @@ mod screen;
 
 use crate::arguments::{Address, Top};
 use crate::failure::Failure;
-use crate::watched::{Entry, Figures, Watched};
+use crate::monitor::{self, Entry, Figures, Monitor};
+use crate::runtime::block_on;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use screen::Screen;
-use signal_hook::consts::{SIGHUP, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
@@ -22,56 +23,63 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// How many locks, waiters and sessions are asked for.
-const MOST: u32 = 200;
+/// Number of locks, waiters and sessions to ask for.
+const COUNT: u32 = 200;
 
-/// How long a key may have to wait for what the server said, or a signal for a key.
-const GLANCE: Duration = Duration::from_millis(50);
+/// Interval at which answers and signals are checked while no key is pressed.
+const CHECK: Duration = Duration::from_millis(50);
 
-/// How long the screen has to be left after a signal.
+/// Time after a signal for the drawing thread to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What the server said, or why it did not.
-type Told = Receiver<Result<Seen, Failure>>;
+/// Answers of the server, or why there was none.
+type Answers = Receiver<Result<Snapshot, Failure>>;
 
-/// Which lock to ask for in detail.
-type Asked = Sender<Option<Vec<u8>>>;
+/// Keys of the locks to ask for in detail.
+type Requests = Sender<Option<Vec<u8>>>;
 
-/// What the server says at a moment.
+/// What the server answered at one time.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) figures: Figures,
-    /// Locks that are waited for; none if that may not be asked.
+    /// Locks with waiters. `None` without the right to list them.
     pub(crate) waited_for: Option<Vec<Entry>>,
-    /// Those that cost most; likewise.
-    pub(crate) costs: Option<Vec<Entry>>,
+    /// Locks that cost most waiting. `None` without the right to the profile.
+    pub(crate) profile: Option<Vec<Entry>>,
     pub(crate) sessions: Option<Vec<Entry>>,
-    /// The lock that is looked at in detail.
-    pub(crate) detail: Option<Entry>,
+    /// The lock that was asked for in detail, with its key.
+    pub(crate) detail: Option<(Vec<u8>, Entry)>,
 }
 
-impl Seen {
-    fn of(server: &mut Watched, detail: Option<&[u8]>) -> Result<Self, Failure> {
+impl Snapshot {
+    fn of(server: &mut Monitor, detail: Option<&[u8]>) -> Result<Self, Failure> {
         let figures = server.figures()?;
-        let mut list = |command| server.list(redis::cmd(command).arg("COUNT").arg(MOST));
+        let mut list = |command| server.list(redis::cmd(command).arg("COUNT").arg(COUNT));
         let waited_for = list("LOCK.LIST")?;
-        let costs = list("LOCK.PROFILE")?;
+        let profile = list("LOCK.PROFILE")?;
         let sessions = list("SESSION.LIST")?;
-        let mut ask = |key| {
-            let asked = redis::cmd("LOCK.INFO").arg(key).arg("WAITERS").arg(MOST).to_owned();
-            // The reason stands in the place of the answer: one lock is not the server.
-            server.entry(&asked).unwrap_or_default()
-        };
-        let detail = detail.map(&mut ask);
-        Ok(Self { at: Instant::now(), figures, waited_for, costs, sessions, detail })
+        let detail = detail.map(|key| {
+            let request = redis::cmd("LOCK.INFO").arg(key).arg("WAITERS").arg(COUNT).to_owned();
+            // An error about one key, such as a wrong type, is no failure of the server.
+            (key.to_vec(), server.entry(&request).unwrap_or_default())
+        });
+        Ok(Self { at: Instant::now(), figures, waited_for, profile, sessions, detail })
+    }
+
+    /// The detail of a lock, if that is the one that was asked for.
+    pub(crate) fn detail_of(&self, key: &[u8]) -> Option<&Entry> {
+        self.detail.as_ref().filter(|(of, _)| of == key).map(|(_, detail)| detail)
     }
 }
 
 pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
-    // All that is wrong from the beginning is said before anything is done to the terminal.
-    let mut server = Watched::connect(address)?;
-    let first = Seen::of(&mut server, None)?;
+    // Errors at the start are reported before the terminal is changed.
+    let (server, first) = block_on(monitor::ask(address, |address| {
+        let mut server = Monitor::connect(address)?;
+        let first = Snapshot::of(&mut server, None)?;
+        Ok((server, first))
+    }))?;
     if first.waited_for.is_none() {
         let name = &server.name;
         return Err(Failure::trouble(format!("{name}: this user may not use LOCK.LIST")));
@@ -83,25 +91,26 @@ pub(crate) fn top(address: &Address, task: &Top) -> Result<ExitCode, Failure> {
     }
     let ended = end_on_signals().map_err(|error| Failure::trouble(error.to_string()))?;
     let mut screen = Screen::new(&server.name);
-    screen.tell(Ok(first));
-    let (asked, told) = begin_to_ask(address, server, task.every.max(GLANCE));
-    // Whatever happens from here on, a panic too, the terminal is restored.
+    screen.update(Ok(first));
+    let (requests, answers) = start_asking(address, server, task.every.max(CHECK));
+    // From here on the terminal is restored in any case, after a panic too.
     let terminal = ratatui::try_init();
-    let outcome = terminal.and_then(|terminal| show(terminal, &mut screen, &asked, &told, &ended));
+    let outcome =
+        terminal.and_then(|terminal| show(terminal, &mut screen, &requests, &answers, &ended));
     ratatui::restore();
     outcome.map_err(|error| Failure::trouble(format!("the terminal: {error}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says from now on when a signal asks for the end, and sees to it: whose terminal is gone reads from it
-/// for ever.
+/// Returns a flag that is set when a signal asks for the end. If the drawing thread does not end by
+/// itself soon, this ends the process: without its terminal it would read from it forever.
 fn end_on_signals() -> io::Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
-    let mut signals = Signals::new([SIGTERM, SIGHUP])?;
-    let told = Arc::clone(&ended);
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT, SIGQUIT])?;
+    let flag = Arc::clone(&ended);
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            told.store(true, Ordering::Relaxed);
+            flag.store(true, Ordering::Relaxed);
             std::thread::sleep(GRACE);
             ratatui::restore();
             std::process::exit(0);
@@ -113,16 +122,16 @@ fn end_on_signals() -> io::Result<Arc<AtomicBool>> {
 fn show(
     mut terminal: DefaultTerminal,
     screen: &mut Screen,
-    asked: &Asked,
-    told: &Told,
+    requests: &Requests,
+    answers: &Answers,
     ended: &AtomicBool,
 ) -> io::Result<()> {
     while !ended.load(Ordering::Relaxed) {
-        while let Ok(seen) = told.try_recv() {
-            screen.tell(seen);
+        while let Ok(answer) = answers.try_recv() {
+            screen.update(answer);
         }
         terminal.draw(|frame| draw::draw(screen, frame))?;
-        if !event::poll(GLANCE)? {
+        if !event::poll(CHECK)? {
             continue;
         }
         if let Event::Key(key) = event::read()?
@@ -134,41 +143,41 @@ fn show(
             }
             let detail = screen.detail().map(<[u8]>::to_vec);
             if detail != before {
-                // Should the other thread be gone, the screen says since when nothing is new.
-                let _gone = asked.send(detail);
+                // Fails if the other thread has ended.
+                let _ended = requests.send(detail);
             }
         }
     }
     Ok(())
 }
 
-/// Asks the server now and then, and at once when another lock is to be seen in detail. When it is
-/// gone it is looked for again.
-fn begin_to_ask(address: &Address, server: Watched, every: Duration) -> (Asked, Told) {
-    let (asked, question) = mpsc::channel::<Option<Vec<u8>>>();
-    let (answer, told) = mpsc::channel();
+/// Asks the server at intervals, and at once when another lock is requested in detail. Connects again
+/// when the connection is lost.
+fn start_asking(address: &Address, server: Monitor, every: Duration) -> (Requests, Answers) {
+    let (requests, request) = mpsc::channel::<Option<Vec<u8>>>();
+    let (sender, answers) = mpsc::channel();
     let address = Address { url: address.url.clone() };
     std::thread::spawn(move || {
         let (mut server, mut detail) = (Some(server), None);
         loop {
-            match question.recv_timeout(every) {
+            match request.recv_timeout(every) {
                 Ok(other) => detail = other,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let connected = match server.take() {
                 Some(server) => Ok(server),
-                None => Watched::connect(&address),
+                None => Monitor::connect(&address),
             };
-            let seen = connected.and_then(|mut connected| {
-                let seen = Seen::of(&mut connected, detail.as_deref())?;
+            let answer = connected.and_then(|mut connected| {
+                let snapshot = Snapshot::of(&mut connected, detail.as_deref())?;
                 server = Some(connected);
-                Ok(seen)
+                Ok(snapshot)
             });
-            if answer.send(seen).is_err() {
+            if sender.send(answer).is_err() {
                 return;
             }
         }
     });
-    (asked, told)
+    (requests, answers)
 }

@@ -1,91 +1,96 @@
-//! Figures in the text format of Prometheus.
+//! The text format of Prometheus.
 
-use crate::watched::{Entry, Figures, Histogram};
+use crate::monitor::{Entry, Figures, Histogram};
 use std::fmt::Write as _;
 
-/// What grows, and is called `…_total`.
+/// Counters. Their names end with `_total`.
 const COUNTERS: [(&str, &str); 28] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
-    ("downgraded", "Locks that their one holder went on sharing"),
-    ("swept", "Owners taken out of shared locks and semaphores because their lease had ended"),
-    ("search_steps", "Fields of hashes that were looked at to find dead owners"),
+    ("downgraded", "Exclusive locks that became shared locks of their holder"),
+    ("swept", "Owners removed from shared locks and semaphores because their lease had ended"),
+    ("search_steps", "Fields of hashes that were read to find owners whose lease has ended"),
     ("reentered", "Acquires that added a hold"),
     ("repeated", "Acquires and releases that were repetitions"),
     ("redisson_turns", "Locks left free for a moment for clients of Redisson"),
     ("refused", "Acquires answered nil"),
-    ("released", "Locks given up by their owner"),
-    ("handed_off", "Grants to the first in line"),
-    ("handed_off_by_expiry", "Hand-offs for which a lease had to end: a holder died or stalled"),
-    ("timeouts", "Waits that ended because their time was over"),
-    ("cancelled", "Waits that were withdrawn"),
+    ("released", "Locks released by their owner"),
+    ("handed_off", "Grants to the first waiter"),
+    ("handed_off_by_expiry", "Hand-offs after a lease ended: its holder died or stalled"),
+    ("timeouts", "Waits that ended because their timeout passed"),
+    ("cancelled", "Waits that were cancelled"),
     ("disconnects", "Waits whose connection closed"),
-    ("forced_releases", "Locks taken away by force"),
+    ("forced_releases", "Locks released by force"),
     ("latches_opened", "Latches that opened"),
     ("released_by_latches", "Waits that ended because a latch opened"),
-    ("grants_taken_back", "Hand-offs to a client that was gone before it was answered"),
-    ("turns", "Turns of the event loop with something to do outside commands"),
+    ("grants_taken_back", "Hand-offs to a client that disconnected before it was answered"),
+    ("turns", "Turns of the event loop with work outside commands"),
     ("quarantines", "Quarantines that have begun"),
     ("not_replicated", "Changes that the server did not pass on to replicas and files"),
     ("readers_replaced", "Readers of sessions that were replaced by a later one"),
-    ("sessions_gone", "Sessions that ended because nobody read for too long"),
+    ("sessions_gone", "Sessions that ended because they had no reader for too long"),
     ("changes", "Changes of locks that were observed"),
-    ("changes_told", "How many times an observer was to be told of one"),
-    ("bound_released", "Bound locks and semaphores released because their session was gone"),
-    ("caught_panics", "Bugs that were caught before they could harm the server"),
+    ("changes_told", "Changes queued for observers: one for each change and observer"),
+    ("bound_released", "Bound locks and semaphores released because their session ended"),
+    ("caught_panics", "Panics of the module that the server survived"),
 ];
 
-/// What is so now.
+/// Gauges.
 const GAUGES: [(&str, &str); 12] = [
-    ("waiters", "How many wait, blocked or through sessions"),
-    ("blocked", "How many wait as blocked clients"),
-    ("waiters_peak", "The most that ever waited at once"),
-    ("waiting_keys", "Locks with a queue"),
+    ("waiters", "Waiters, blocked or through sessions"),
+    ("blocked", "Waiters that are blocked clients"),
+    ("waiters_peak", "Largest number of waiters since the module was loaded"),
+    ("waiting_keys", "Locks with waiters"),
     ("sessions", "Sessions"),
     ("sessions_away", "Sessions whose reader's connection was lost"),
     ("session_waits", "Waits through sessions"),
-    ("unread_outcomes", "Outcomes that are kept until their readers acknowledge them"),
+    ("unread_outcomes", "Outcomes that are not acknowledged by their readers yet"),
     ("observers", "Observations of locks by sessions"),
     ("observed_keys", "Locks that are observed"),
     ("bound", "Locks and semaphores that are bound to sessions"),
-    ("waiters_memory_bytes", "What waiting costs in memory, estimated"),
+    ("waiters_memory_bytes", "Estimated memory of waiters"),
 ];
 
-/// Times: what they are called there and here, and how many of them are a second.
+/// Times: the name in `INFO`, the name here, the units in a second, and the description.
 const TIMES: [(&str, &str, u32, &str); 2] = [
     (
         "longest_turn_us",
         "longest_turn_seconds",
         1_000_000,
-        "The longest time for which one turn of the event loop was kept",
+        "Longest work of the module in one turn of the event loop",
     ),
     (
         "quarantine_left_ms",
         "quarantine_left_seconds",
         1000,
-        "For how long nothing new is granted yet",
+        "Rest of the quarantine, in which nothing new is granted",
     ),
 ];
 
 const HISTOGRAMS: [(&str, &str, &str); 2] = [
-    ("wait_time_ms", "wait_seconds", "How long those had waited who were handed a lock or permits"),
-    ("hold_time_ms", "hold_seconds", "How long locks were held that their one owner released"),
+    ("wait_time_ms", "wait_seconds", "Waiting time of clients that were granted a lock or permits"),
+    (
+        "hold_time_ms",
+        "hold_seconds",
+        "Time for which exclusive locks were held until their release",
+    ),
 ];
 
-/// What is said of a lock that costs much: the name there and here, and how many of them are one here.
+/// Fields of `LOCK.PROFILE`: the name there, the name here, the units in one unit here, and the
+/// description.
 const COSTS: [(&str, &str, u32, &str); 4] = [
     (
         "waited",
         "waited_seconds",
         1000,
-        "What those had waited who got it, added up since the profile began",
+        "Total waiting time of its waiters that were granted it, since the profile began",
     ),
-    ("longest-wait", "longest_wait_seconds", 1000, "What the one had waited who waited longest"),
-    ("hand-offs", "hand_offs", 1, "How many got it after they had waited"),
-    ("held", "held_seconds", 1000, "How long it was held by those who handed it on"),
+    ("longest-wait", "longest_wait_seconds", 1000, "Longest waiting time"),
+    ("hand-offs", "hand_offs", 1, "Grants after a wait"),
+    ("held", "held_seconds", 1000, "Time for which it was held until a hand-off"),
 ];
 
-/// The ends of all buckets, in milliseconds.
+/// The upper limits of all buckets, in milliseconds.
 fn ends() -> impl Iterator<Item = u64> {
     (0..22).map(|power| 1_u64 << power)
 }
@@ -95,14 +100,19 @@ pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
     let mut page = String::new();
     sample(&mut page, ("kvlock_up", "gauge", "Whether the server answered"), "", "1");
     let (server, version) = figures.server();
-    let labels = labels(&[
+    let server_labels = labels(&[
         ("server", server),
         ("version", version),
         ("role", figures.text("role")),
         ("sources", figures.text("kvlock_sources")),
     ]);
-    sample(&mut page, ("kvlock_info", "gauge", "Which server this is"), &labels, "1");
-    for (name, value) in figures.ours() {
+    sample(
+        &mut page,
+        ("kvlock_info", "gauge", "Server, version, role, and sources of the module"),
+        &server_labels,
+        "1",
+    );
+    for (name, value) in figures.of_module() {
         if let Some((_, as_called, help)) = HISTOGRAMS.iter().find(|it| it.0 == name) {
             if let Some(histogram) = figures.histogram(&format!("kvlock_{name}")) {
                 distribution(&mut page, as_called, help, &histogram);
@@ -117,8 +127,8 @@ pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
             if first {
                 head(&mut page, (&name_here, "gauge", help));
             }
-            let key = cost.text("key");
-            let labels = self::labels(&[("key", &key), ("kind", &cost.text("kind"))]);
+            let key = key_label(&cost.bytes("key"));
+            let labels = labels(&[("key", &key), ("kind", &cost.text("kind"))]);
             let value = scaled(cost.number(name).unwrap_or_default(), per);
             let _infallible = writeln!(page, "{name_here}{labels} {value}");
         }
@@ -126,14 +136,14 @@ pub(super) fn page(figures: &Figures, costs: &[Entry]) -> String {
     page
 }
 
-/// The page of a server that did not answer.
-pub(super) fn nobody() -> String {
+/// The page for a server that did not answer.
+pub(super) fn down() -> String {
     let mut page = String::new();
     sample(&mut page, ("kvlock_up", "gauge", "Whether the server answered"), "", "0");
     page
 }
 
-/// One number. What a newer module counts has no description here.
+/// Adds one number. The numbers of a newer module have no description here.
 fn figure(page: &mut String, name: &str, number: u64) {
     let called = |list: &[(&str, &'static str)]| list.iter().find(|it| it.0 == name).map(|it| it.1);
     if let Some(help) = called(&COUNTERS) {
@@ -172,7 +182,7 @@ fn sample(page: &mut String, what: (&str, &str, &str), labels: &str, value: &str
     let _infallible = writeln!(page, "{}{labels} {value}", what.0);
 }
 
-/// A number of parts of a unit, in that unit, without rounding.
+/// Divides by `per`, a power of ten, without rounding.
 fn scaled(number: u64, per: u32) -> String {
     let per = u64::from(per);
     let (whole, rest) = (number / per, number % per);
@@ -181,6 +191,17 @@ fn scaled(number: u64, per: u32) -> String {
     }
     let digits = per.ilog10() as usize;
     format!("{whole}.{rest:0digits$}").trim_end_matches('0').to_owned()
+}
+
+/// A key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the
+/// backslash of the escapes.
+fn key_label(key: &[u8]) -> String {
+    let mut label = String::new();
+    for chunk in key.utf8_chunks() {
+        label.push_str(&chunk.valid().replace('\\', "\\\\"));
+        let _infallible = write!(label, "{}", chunk.invalid().escape_ascii());
+    }
+    label
 }
 
 fn labels(pairs: &[(&str, &str)]) -> String {
@@ -195,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_become_counters_gauges_and_distributions() {
+    fn numbers_become_counters_gauges_and_histograms() {
         let figures = Figures::read(
             "redis_version:8.0.2\r\nrole:master\r\nkvlock_granted:7\r\nkvlock_waiters:2\r\n\
              kvlock_longest_turn_us:1500\r\nkvlock_newer:3\r\nkvlock_sources:ab12\r\n\
@@ -224,7 +245,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_break_the_page() {
+    fn labels_are_escaped() {
         assert_eq!(labels(&[("key", "a\"b\\c\nd")]), r#"{key="a\"b\\c\nd"}"#);
+    }
+
+    #[test]
+    fn keys_have_different_labels() {
+        let keys =
+            [&b"bin\xff"[..], b"bin\xfe", "bin\u{fffd}".as_bytes(), b"bin\\xff", b"bin\\\\xff"];
+        let labels: std::collections::BTreeSet<_> = keys.iter().map(|key| key_label(key)).collect();
+        assert_eq!(labels.len(), keys.len(), "{labels:?}");
+        assert_eq!(key_label("aufträge:42".as_bytes()), "aufträge:42");
     }
 }

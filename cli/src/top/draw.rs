@@ -1,12 +1,11 @@
-//! Draws the screen. Nothing that a client has sent reaches the terminal as it is: names may contain
-//! anything.
+//! Draws the screen. Names and other bytes from clients are escaped.
 
-use super::Seen;
-use super::rows::{Sort, a_second};
+use super::Snapshot;
+use super::rows::{Sort, per_second};
 use super::screen::{Screen, View};
-use crate::show::text;
+use crate::monitor::{Histogram, bytes};
+use crate::text::text;
 use crate::time::readable;
-use crate::watched::{Histogram, bytes};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -17,7 +16,7 @@ use std::time::Duration;
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 const HEAD: Style = Style::new().add_modifier(Modifier::REVERSED);
-const CHOSEN: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
+const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const ALARM: Style = Style::new().fg(Color::White).bg(Color::Red);
 
 pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
@@ -35,15 +34,15 @@ pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(foot_line(screen)), foot);
 }
 
-/// The lines above: the server, rates, who waits, for how long.
-fn summary<'a>(screen: &'a Screen, now: &'a Seen) -> Vec<Line<'a>> {
+/// The lines at the top: the server, rates, waiters and durations.
+fn summary<'a>(screen: &'a Screen, now: &'a Snapshot) -> Vec<Line<'a>> {
     let number = |name: &str| now.figures.number(&format!("kvlock_{name}")).unwrap_or_default();
     let rate = |name: &str| {
         let Some(before) = &screen.before else { return "–".to_owned() };
         let name = format!("kvlock_{name}");
-        let value = |seen: &Seen| seen.figures.number(&name).unwrap_or_default();
-        let many = value(now).saturating_sub(value(before));
-        short(a_second(many, now.at.duration_since(before.at)))
+        let value = |snapshot: &Snapshot| snapshot.figures.number(&name).unwrap_or_default();
+        let count = value(now).saturating_sub(value(before));
+        short(per_second(count, now.at.duration_since(before.at)))
     };
     let (server, version) = now.figures.server();
     let role = now.figures.text("role");
@@ -71,29 +70,29 @@ fn summary<'a>(screen: &'a Screen, now: &'a Seen) -> Vec<Line<'a>> {
     );
     let times = format!(
         "time       waited {}  held {}",
-        percentiles(screen, now, "kvlock_wait_time_ms"),
-        percentiles(screen, now, "kvlock_hold_time_ms"),
+        percentiles(screen.before.as_ref(), now, "kvlock_wait_time_ms"),
+        percentiles(screen.before.as_ref(), now, "kvlock_hold_time_ms"),
     );
     let trouble = match (&screen.trouble, screen.paused) {
         (Some(trouble), _) => Line::styled(text(trouble.as_bytes()), ALARM),
-        (None, true) => Line::styled("paused: p goes on", ALARM),
+        (None, true) => Line::styled("paused: p resumes", ALARM),
         (None, false) => Line::default(),
     };
     vec![first.into(), rates.into(), waiting.into(), times.into(), trouble]
 }
 
-/// How long it took since the last look, or since the module was loaded if there is nothing new.
-fn percentiles(screen: &Screen, now: &Seen, name: &str) -> String {
+/// Percentiles of the durations since the snapshot before, or since the module was loaded if there is
+/// none.
+fn percentiles(before: Option<&Snapshot>, now: &Snapshot, name: &str) -> String {
     let Some(all) = now.figures.histogram(name) else { return "unknown".to_owned() };
-    let before = screen.before.as_ref().and_then(|before| before.figures.histogram(name));
-    let since = before.map(|before| all.since(&before)).filter(|since| since.count > 0);
+    let before = before.and_then(|before| before.figures.histogram(name)).unwrap_or_default();
     let shown = |histogram: &Histogram, percent| match histogram.percentile(percent) {
         None => "–".to_owned(),
         Some(u64::MAX) => ">35m".to_owned(),
         Some(end) => format!("≤{}", brief(end)),
     };
-    let of = since.as_ref().unwrap_or(&all);
-    format!("p50 {} p99 {}", shown(of, 50), shown(of, 99))
+    let new = all.since(&before);
+    format!("p50 {} p99 {}", shown(&new, 50), shown(&new, 99))
 }
 
 fn locks(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
@@ -127,21 +126,21 @@ fn locks(screen: &Screen, frame: &mut Frame<'_>, area: Rect) {
         Constraint::Fill(2),
     ];
     let table =
-        Table::new(rows, widths).header(Row::new(head).style(HEAD)).row_highlight_style(CHOSEN);
-    let chosen = (!screen.rows.is_empty()).then_some(screen.selected);
-    let mut state = TableState::default().with_selected(chosen);
+        Table::new(rows, widths).header(Row::new(head).style(HEAD)).row_highlight_style(SELECTED);
+    let selected = (!screen.rows.is_empty()).then_some(screen.selected);
+    let mut state = TableState::default().with_selected(selected);
     frame.render_stateful_widget(table, area, &mut state);
     if screen.rows.is_empty() {
-        let why = if screen.filter.is_empty() { "nobody waits for a lock" } else { "no such lock" };
+        let why = if screen.filter.is_empty() { "no lock has waiters" } else { "no such lock" };
         let below = Rect { y: area.y.saturating_add(1), height: area.height.min(1), ..area };
         frame.render_widget(Paragraph::new(why).style(DIM), below.intersection(area));
     }
 }
 
-fn detail(key: &[u8], now: &Seen, frame: &mut Frame<'_>, area: Rect) {
+fn detail(key: &[u8], now: &Snapshot, frame: &mut Frame<'_>, area: Rect) {
     let mut lines = vec![Line::styled(text(key), BOLD)];
-    let cost = now.costs.iter().flatten().find(|cost| cost.bytes("key") == key);
-    let info = now.detail.as_ref();
+    let cost = now.profile.iter().flatten().find(|cost| cost.bytes("key") == key);
+    let info = now.detail_of(key);
     let or_none = |number: Option<u64>| number.map_or_else(|| "–".to_owned(), |n| n.to_string());
     if let Some(info) = info {
         let owner = info.bytes("owner");
@@ -186,7 +185,7 @@ fn detail(key: &[u8], now: &Seen, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Table::new(rows, widths).header(head), below);
 }
 
-fn sessions(now: &Seen, frame: &mut Frame<'_>, area: Rect) {
+fn sessions(now: &Snapshot, frame: &mut Frame<'_>, area: Rect) {
     let Some(sessions) = &now.sessions else {
         let why = "this server has no SESSION.LIST, or this user may not use it";
         return frame.render_widget(Paragraph::new(why), area);
@@ -227,7 +226,7 @@ fn text_or_nothing(typed: &str) -> String {
     if typed.is_empty() { String::new() } else { text(typed.as_bytes()) }
 }
 
-/// A length of time in few letters.
+/// A duration in a few characters.
 fn brief(millis: u64) -> String {
     match millis {
         0..1_000 => format!("{millis}ms"),
@@ -238,7 +237,7 @@ fn brief(millis: u64) -> String {
     }
 }
 
-/// A rate in few letters.
+/// A rate in a few characters.
 fn short(rate: f64) -> String {
     if rate >= 9_999.5 {
         format!("{:.0}k", rate / 1000.0)
@@ -252,11 +251,30 @@ fn short(rate: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::Figures;
 
     #[test]
-    fn times_and_rates_are_short() {
+    fn durations_and_rates_are_short() {
         let times = [999, 1_050, 61_000, 3_660_000, 400_000_000].map(brief);
         assert_eq!(times, ["999ms", "1.0s", "1m01s", "1h01m", "4d"]);
         assert_eq!([0.0, 0.25, 12.34, 12_345.0].map(short), ["0", "0.2", "12", "12k"]);
+    }
+
+    #[test]
+    fn percentiles_are_of_the_last_interval() {
+        let at = |histogram: &str| Snapshot {
+            at: std::time::Instant::now(),
+            figures: Figures::read(&format!("kvlock_wait_time_ms:{histogram}\r\n")),
+            waited_for: None,
+            profile: None,
+            sessions: None,
+            detail: None,
+        };
+        let (before, now) = (at("count=2,sum_us=2000,1=2"), at("count=3,sum_us=9000,1=2,4=1"));
+        let shown = |before, now| percentiles(before, now, "kvlock_wait_time_ms");
+        assert_eq!(shown(None, &before), "p50 ≤1ms p99 ≤1ms");
+        assert_eq!(shown(Some(&before), &now), "p50 ≤4ms p99 ≤4ms");
+        // Nothing was granted after a wait since.
+        assert_eq!(shown(Some(&now), &now), "p50 – p99 –");
     }
 }

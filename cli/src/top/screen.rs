@@ -1,14 +1,14 @@
-//! What is on the screen, and what the keys do to it.
+//! The state of the screen, and what each key changes in it.
 
-use super::Seen;
+use super::Snapshot;
 use super::rows::{Row, Sort, rows};
 use crate::failure::Failure;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-/// How far PgUp and PgDn go.
+/// Rows that PgUp and PgDn move by.
 const PAGE: usize = 10;
 
-/// What the larger part of the screen shows.
+/// Content of the main part of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum View {
     #[default]
@@ -20,17 +20,17 @@ pub(super) enum View {
 #[derive(Debug, Default)]
 pub(crate) struct Screen {
     pub(super) name: String,
-    pub(super) now: Option<Seen>,
-    pub(super) before: Option<Seen>,
+    pub(super) now: Option<Snapshot>,
+    pub(super) before: Option<Snapshot>,
     pub(super) rows: Vec<Row>,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// Letters belong to the filter.
+    /// Letters are added to the filter.
     pub(super) typing: bool,
     pub(super) view: View,
     pub(super) selected: usize,
     pub(super) paused: bool,
-    /// Why nothing new is there.
+    /// Why the last request failed.
     pub(super) trouble: Option<String>,
 }
 
@@ -39,20 +39,33 @@ impl Screen {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// The server has said something, or nothing.
-    pub(super) fn tell(&mut self, seen: Result<Seen, Failure>) {
-        match seen {
-            Ok(_) if self.paused => {}
-            Ok(seen) => {
-                self.before = self.now.replace(seen);
-                self.trouble = None;
-                self.sort_again();
+    /// Takes in what the server answered, or why it did not. While the screen is paused only the detail
+    /// that was asked for since is taken in.
+    pub(super) fn update(&mut self, answer: Result<Snapshot, Failure>) {
+        let snapshot = match answer {
+            Ok(snapshot) => snapshot,
+            Err(failure) => {
+                self.trouble = Some(failure.message);
+                return;
             }
-            Err(failure) => self.trouble = Some(failure.message),
+        };
+        self.trouble = None;
+        match &mut self.now {
+            Some(now) if self.paused => {
+                let is_new =
+                    snapshot.detail.as_ref().is_some_and(|(key, _)| now.detail_of(key).is_none());
+                if is_new {
+                    now.detail = snapshot.detail;
+                }
+            }
+            _ => {
+                self.before = self.now.replace(snapshot);
+                self.sort_rows();
+            }
         }
     }
 
-    /// The lock that is seen in detail.
+    /// Key of the lock that is shown in detail.
     pub(super) fn detail(&self) -> Option<&[u8]> {
         match &self.view {
             View::Detail(key) => Some(key),
@@ -60,24 +73,25 @@ impl Screen {
         }
     }
 
-    /// The rows from what was seen last; the same lock stays chosen, unless the first one is.
-    fn sort_again(&mut self) {
-        let chosen = self.rows.get(self.selected).map(|row| row.key.clone());
+    /// Makes the rows from the last snapshot. The same lock stays selected, unless it is the first row:
+    /// then the first row stays selected.
+    fn sort_rows(&mut self) {
+        let selected = self.rows.get(self.selected).map(|row| row.key.clone());
         self.rows = match &self.now {
             Some(now) => rows(now, self.before.as_ref(), &self.filter, self.sort),
             None => Vec::new(),
         };
-        let found = chosen.filter(|_| self.selected > 0);
+        let found = selected.filter(|_| self.selected > 0);
         let found = found.and_then(|key| self.rows.iter().position(|row| row.key == key));
         self.selected = found.unwrap_or(self.selected).min(self.rows.len().saturating_sub(1));
     }
 
     fn sort_by(&mut self, sort: Sort) {
         (self.sort, self.selected) = (sort, 0);
-        self.sort_again();
+        self.sort_rows();
     }
 
-    /// A key was pressed. Says whether it ends the program.
+    /// Handles a key. Returns whether it ends the program.
     pub(super) fn press(&mut self, key: KeyEvent) -> bool {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return key.code == KeyCode::Char('c');
@@ -104,10 +118,6 @@ impl Screen {
             KeyCode::Enter => {
                 if let Some(row) = self.rows.get(self.selected) {
                     self.view = View::Detail(row.key.clone());
-                    if let Some(now) = &mut self.now {
-                        // That of another lock.
-                        now.detail = None;
-                    }
                 }
             }
             KeyCode::Up => self.selected = self.selected.saturating_sub(1),
@@ -143,6 +153,60 @@ impl Screen {
 
     fn filter_by(&mut self, filter: String) {
         (self.filter, self.selected) = (filter, 0);
-        self.sort_again();
+        self.sort_rows();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::{Entry, Figures};
+    use std::time::Instant;
+
+    /// An answer with two locks, and with the detail of one.
+    fn snapshot(detail: Option<&str>) -> Result<Snapshot, Failure> {
+        let lock = |key: &str| Entry::of([("key", key)]);
+        Ok(Snapshot {
+            at: Instant::now(),
+            figures: Figures::default(),
+            waited_for: Some(vec![lock("a"), lock("b")]),
+            profile: None,
+            sessions: None,
+            detail: detail.map(|key| (key.into(), Entry::of([("owner", key)]))),
+        })
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) {
+        screen.press(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+
+    fn shown_owner(screen: &Screen) -> Option<String> {
+        let key = screen.detail().unwrap();
+        screen.now.as_ref().unwrap().detail_of(key).map(|detail| detail.text("owner"))
+    }
+
+    #[test]
+    fn a_late_answer_is_not_shown_under_another_lock() {
+        let mut screen = Screen::new("server");
+        screen.update(snapshot(None));
+        press(&mut screen, KeyCode::Enter);
+        press(&mut screen, KeyCode::Esc);
+        press(&mut screen, KeyCode::Down);
+        press(&mut screen, KeyCode::Enter);
+        screen.update(snapshot(Some("a")));
+        assert_eq!((screen.detail(), shown_owner(&screen)), (Some(&b"b"[..]), None));
+        screen.update(snapshot(Some("b")));
+        assert_eq!(shown_owner(&screen).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_paused_screen_shows_the_detail_that_is_asked_for_and_drops_old_trouble() {
+        let mut screen = Screen::new("server");
+        screen.update(snapshot(None));
+        press(&mut screen, KeyCode::Char('p'));
+        press(&mut screen, KeyCode::Enter);
+        screen.update(Err(Failure::trouble("no connection".to_owned())));
+        screen.update(snapshot(Some("a")));
+        assert_eq!((shown_owner(&screen).as_deref(), &screen.trouble), (Some("a"), &None));
     }
 }

@@ -2,9 +2,12 @@
 
 use super::process::{Process, Started};
 use super::{FUNCTIONS, SOON, Stage};
-use harness::{Value, observe, wait};
-use nix::sys::signal::Signal;
+use harness::{Connection, Server, Value, cmd, observe, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value as Json, json};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Works until it is told to end in order, with USR1.
@@ -190,4 +193,127 @@ fn a_candidate_waits_for_a_server_that_comes_back() {
     assert_eq!(stage.control.run("LOCK.INFO k").field("value").text(), "a");
     program.signal(Signal::SIGTERM);
     program.done().assert_code(143);
+}
+
+#[test]
+fn an_observer_ends_when_its_output_is_closed() {
+    let stage = Stage::set();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$0\" observe k | head -n 1; echo ended", env!("CARGO_BIN_EXE_kvlock")]);
+    shell.env("KVLOCK_URL", stage.server.url());
+    let done = Started::new(shell).done();
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("vacant\nended\n", ""));
+}
+
+/// The kernel does not deliver a signal without a handler to process 1 of a container.
+#[test]
+fn an_observer_handles_the_signal_that_ends_it() {
+    let stage = Stage::set();
+    let observer = stage.start(&["observe", "k"]);
+    observer.wait_until_blocked(Signal::SIGTERM);
+    observer.signal(Signal::SIGTERM);
+    observer.done().assert_signal(Signal::SIGTERM);
+}
+
+#[test]
+fn an_observer_whose_output_is_full_ends_by_a_signal() {
+    let mut stage = Stage::set();
+    let mut command = stage.kvlock(&["observe", "k"]);
+    // Nothing reads the pipe.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let mut observer = command.stdout(writer).spawn().unwrap();
+    drop(command);
+    let value = "v".repeat(1000);
+    wait::until("the pipe is full", SOON, || {
+        stage.control.call(cmd!["LOCK.ACQUIRE", "k", "ann", 600_000, "VALUE", &value]);
+        stage.control.run("LOCK.FORCERELEASE k");
+        let syscall = std::fs::read_dir(format!("/proc/{}/task", observer.id())).unwrap();
+        let mut tasks = syscall.map(|task| task.unwrap().path().join("wchan"));
+        let blocked = tasks
+            .any(|wchan| std::fs::read_to_string(wchan).is_ok_and(|it| it.contains("pipe_write")));
+        if blocked { Ok(()) } else { Err("it is not".to_owned()) }
+    });
+    kill(Pid::from_raw(observer.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+    let status = wait::until("it has ended", SOON, || {
+        observer.try_wait().unwrap().ok_or_else(|| "it runs".to_owned())
+    });
+    assert_eq!(status.signal(), Some(Signal::SIGTERM as i32));
+}
+
+/// A candidate at a server where it cannot lead now says so once, and leads when it can.
+#[test]
+fn a_candidate_says_why_it_cannot_stand_for_election() {
+    let primary = Server::start();
+    let mut stage = Stage::of(Server::options().replica_of(&primary).start());
+    observe::wait_for_replica_link(&mut stage.control);
+    let program = stage.elect("a", WORK);
+    wait::until("it says why it does not lead", SOON, || match program.err() {
+        err if err.contains("read only replica") => Ok(()),
+        err => Err(err),
+    });
+    assert!(!stage.control.run("REPLICAOF NO ONE").is_error());
+    let command = stage.process("a");
+    command.signal(Signal::SIGUSR1);
+    let done = program.done();
+    done.assert_code(7);
+    let lines: Vec<_> = done.err.lines().collect();
+    assert!(lines.len() == 2 && lines[0].contains("waits until it can stand"), "{done:?}");
+}
+
+/// A server that runs a long script answers `BUSY` to everything else.
+#[test]
+fn a_script_that_takes_longer_than_the_lease_ends_the_term_and_not_the_candidate() {
+    let mut stage = Stage::of(Server::options().config("busy-reply-threshold", 50).start());
+    let program = stage.elect("a", WORK);
+    let command = stage.process("a");
+    std::fs::remove_file(stage.path("a")).unwrap();
+    let script = BusyScript::run(&mut stage);
+    command.wait_until_gone();
+    // Both begin while the script runs, and the second is refused after that.
+    let waiting = stage.start(&["run", "--wait", "25s", "other", "sh", "-c", "exit 5"]);
+    stage.start(&["info", "k"]).done().assert_code(125);
+    script.kill(&mut stage);
+    waiting.done().assert_code(5);
+    let command = stage.process("a");
+    command.signal(Signal::SIGUSR1);
+    program.done().assert_code(7);
+}
+
+/// A script that runs until it is killed.
+struct BusyScript(Connection);
+
+impl BusyScript {
+    fn run(stage: &mut Stage) -> Self {
+        let mut connection = stage.server.connect();
+        connection.send(cmd!["EVAL", "while true do end", 0]);
+        wait::until("the server is busy", SOON, || match stage.control.run("PING") {
+            reply if reply.code() == "BUSY" => Ok(()),
+            reply => Err(reply.to_string()),
+        });
+        Self(connection)
+    }
+
+    fn kill(mut self, stage: &mut Stage) {
+        assert!(!stage.control.run("SCRIPT KILL").is_error());
+        assert!(self.0.receive(SOON).unwrap().is_error());
+    }
+}
+
+#[test]
+fn a_candidate_reaps_what_an_earlier_command_has_left() {
+    let mut stage = Stage::set();
+    let program = stage.elect("a", "setsid sh -c 'echo $$ >orphan; exec sleep 300' & ready; idle");
+    let _command = stage.process("a");
+    let orphan = stage.process("orphan");
+    // The leadership goes to the next in line, and the program is a candidate again.
+    let mut next = stage.next_in_line();
+    stage.start(&["release", "--force", "k"]).done().assert_code(0);
+    super::granted(&mut next);
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    orphan.signal(Signal::SIGKILL);
+    wait::until("it is reaped", SOON, || match orphan.stat() {
+        None => Ok(()),
+        stat => Err(format!("{stat:?}")),
+    });
+    drop(program);
 }

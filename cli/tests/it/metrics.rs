@@ -2,9 +2,13 @@
 
 use super::older::Older;
 use super::{SOON, Stage, Started, granted};
-use harness::wait;
+use harness::{cmd, wait};
+use nix::sys::signal::Signal;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The value of a series.
 #[track_caller]
@@ -91,7 +95,11 @@ fn of_an_older_module_it_prints_what_there_is() {
 
 /// The program serving, and where.
 fn serving(stage: &Stage) -> (Started, String) {
-    let program = stage.start(&["metrics", "--listen", "127.0.0.1:0"]);
+    serving_by(stage.kvlock(&["metrics", "--listen", "127.0.0.1:0"]))
+}
+
+fn serving_by(command: Command) -> (Started, String) {
+    let program = Started::new(command);
     let place = wait::until("it says where it listens", SOON, || {
         let said = program.err();
         let place = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
@@ -100,8 +108,12 @@ fn serving(stage: &Stage) -> (Started, String) {
     (program, place)
 }
 
-fn get(place: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(place).unwrap();
+pub(crate) fn get(place: &str, request: &str) -> String {
+    answer(TcpStream::connect(place).unwrap(), request)
+}
+
+/// Sends a request, and returns what is answered.
+pub(crate) fn answer(mut stream: TcpStream, request: &str) -> String {
     write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -141,4 +153,71 @@ fn one_server_is_asked_not_several() {
         done.assert_code(2);
         assert!(done.err.contains("name one of them"), "{done:?}");
     }
+}
+
+/// Prometheus waits for ten seconds, and only a page that it gets can say that the server is down.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(8);
+
+#[test]
+fn a_server_that_does_not_answer_is_reported_in_time_to_each_of_many() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
+    command.args(["metrics", "--listen", "127.0.0.1:0"]);
+    // Each part of the login waits for an answer.
+    command.env("KVLOCK_URL", format!("redis://user:word@{}/1", mute.local_addr().unwrap()));
+    let (_program, place) = serving_by(command);
+    let began = Instant::now();
+    let scrapes = [(); 40].map(|()| {
+        let place = place.clone();
+        thread::spawn(move || get(&place, "GET /metrics"))
+    });
+    for scrape in scrapes {
+        assert_eq!(value(&scrape.join().unwrap(), "kvlock_up"), "0");
+    }
+    assert!(began.elapsed() < SCRAPE_TIMEOUT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn clients_that_do_not_ask_or_do_not_read_hold_up_no_scrape() {
+    let stage = contended();
+    let (_program, place) = serving(&stage);
+    let idle = [(); 300].map(|()| {
+        let mut stream = TcpStream::connect(&place).unwrap();
+        // Some of them are closed by the program, to make room.
+        let _closed = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost:");
+        stream
+    });
+    let began = Instant::now();
+    assert_eq!(value(&get(&place, "GET /metrics"), "kvlock_up"), "1");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(idle);
+}
+
+#[test]
+fn names_that_differ_in_invalid_utf8_only_are_different_series() {
+    let mut stage = Stage::set();
+    for key in [&b"bin\xff"[..], b"bin\xfe", b"bin\\xff"] {
+        stage.control.call(cmd!["LOCK.ACQUIRE", key, "holder", 600_000]);
+        let mut next = stage.server.connect();
+        let id = next.client_id();
+        next.send(cmd!["LOCK.WAIT", key, "next", 600_000, 0]);
+        harness::observe::wait_until_blocked(&mut stage.control, id);
+        stage.control.call(cmd!["LOCK.RELEASE", key, "holder"]);
+        granted(&mut next);
+    }
+    let done = stage.start(&["metrics", "--locks", "5"]).done();
+    done.assert_code(0);
+    let series = done.out.lines().filter_map(|line| line.strip_prefix("kvlock_lock_hand_offs{"));
+    let series: std::collections::BTreeSet<_> = series.collect();
+    assert_eq!(series.len(), 3, "{series:?}");
+}
+
+/// The kernel does not deliver a signal without a handler to process 1 of a container.
+#[test]
+fn the_program_handles_the_signal_that_ends_it() {
+    let stage = Stage::set();
+    let (program, _) = serving(&stage);
+    program.wait_until_blocked(Signal::SIGTERM);
+    program.signal(Signal::SIGTERM);
+    program.done().assert_signal(Signal::SIGTERM);
 }

@@ -59,15 +59,30 @@ impl Started {
         kill(self.id(), signal).unwrap();
     }
 
-    /// Waits until the program has read that signal: it blocks it, so until then it is pending.
+    /// Waits until the program has read a signal. It blocks it, so until then the signal is pending.
     pub(crate) fn wait_until_taken(&self, signal: Signal) {
-        let path = format!("/proc/{}/status", self.id());
         wait::until("the signal is taken", SOON, || {
-            let status = fs::read_to_string(&path).unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:\t")).unwrap();
-            let pending = u64::from_str_radix(line, 16).unwrap() & (1 << (signal as i32 - 1)) != 0;
-            if pending { Err(status) } else { Ok(()) }
+            if self.has_in_set("ShdPnd", signal) { Err("it is pending".to_owned()) } else { Ok(()) }
         });
+    }
+
+    /// Waits until the program reads that signal instead of dying of it.
+    pub(crate) fn wait_until_blocked(&self, signal: Signal) {
+        wait::until("the signal is blocked", SOON, || {
+            if self.has_in_set("SigBlk", signal) {
+                Ok(())
+            } else {
+                Err("it is not blocked".to_owned())
+            }
+        });
+    }
+
+    /// Whether a set of signals of the process contains that one.
+    fn has_in_set(&self, set: &str, signal: Signal) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
+        let bits = lines.find_map(|(name, bits)| (name == set).then_some(bits)).unwrap();
+        u64::from_str_radix(bits, 16).unwrap() & (1 << (signal as i32 - 1)) != 0
     }
 
     /// Waits until it has ended.

@@ -233,3 +233,21 @@ fn no_more_commands_than_there_are_permits_run_at_a_time() {
     }
     stage.run(&["--permits", "1/2", "--shared"], "true").done().assert_code(2);
 }
+
+#[test]
+fn a_hold_at_least_longer_than_the_longest_lease_is_refused_before_the_command_runs() {
+    let mut stage = Stage::set();
+    for time in ["48h", "11y", "1000000000000000"] {
+        for mode in [&[][..], &["--shared"]] {
+            let options = [mode, &["--hold-at-least", time]].concat();
+            let done = stage.run(&options, "echo >ran").done();
+            done.assert_code(2);
+            let message = "kvlock: k: --hold-at-least: ";
+            assert!(done.err.starts_with(message) && done.err.lines().count() == 1, "{done:?}");
+            assert!(stage.is_free() && !stage.path("ran").exists());
+        }
+    }
+    // The longest lease itself is not refused.
+    stage.run(&["--hold-at-least", "24h"], "exit 3").done().assert_code(3);
+    assert!(stage.control.run("PTTL k").integer() > 80_000_000);
+}

@@ -89,7 +89,7 @@ fn the_locks_that_are_waited_for() {
     let mut stage = Stage::set();
     let done = stage.start(&["list"]).done();
     assert_eq!((done.code(), done.out.as_str()), (0, ""));
-    assert_eq!(done.err, "kvlock: nobody waits for a lock\n");
+    assert_eq!(done.err, "kvlock: no lock has waiters\n");
     assert_eq!(json_of(&stage, &["list", "--json"]), json!([]));
 
     stage.taken();
@@ -157,4 +157,15 @@ fn the_help_names_every_exit_code() {
         }
         assert!(done.out.contains("Examples:"));
     }
+}
+
+#[test]
+fn names_change_nothing_on_a_terminal() {
+    let stage = Stage::set();
+    let name = "a\u{7f}\u{9b}\u{202e}b";
+    let done = stage.start(&["info", name]).done();
+    assert!(done.out.starts_with("key      a\\u{7f}\\u{9b}\\u{202e}b\n"), "{done:?}");
+    let done = stage.start(&["info", "--json", name]).done();
+    assert!(done.out.contains(r#""key":"a\u007f\u009b\u202eb""#), "{done:?}");
+    assert_eq!(json_of(&stage, &["info", "--json", name])["key"], json!(name));
 }

@@ -128,26 +128,28 @@ fn it_shows_busy_locks_in_a_small_and_in_a_large_terminal() {
 fn a_server_that_goes_and_comes_back_is_shown_again() {
     let stage = Stage::set();
     let mut terminal = Terminal::of(&stage, (24, 80));
-    terminal.shows("nobody", |it| it.contains("nobody waits for a lock"));
+    terminal.shows("nobody", |it| it.contains("no lock has waiters"));
     stage.server.kill9();
     terminal
         .shows("that it is gone", |it| it.contains("no connection") || it.contains("connection"));
     stage.server.restart();
     let gone = format!("127.0.0.1:{}: ", stage.server.port());
-    terminal.shows("that it is back", |it| !it.contains(&gone) && it.contains("nobody waits"));
+    terminal.shows("that it is back", |it| !it.contains(&gone) && it.contains("no lock has"));
     terminal.press("\x03");
     terminal.left(&stage, 0);
 }
 
 #[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
-    let stage = Stage::set();
-    let terminal = Terminal::of(&stage, (24, 80));
-    terminal.shows("it", |it| it.contains("kvlock top"));
-    let shell: i32 = stage.line("pid").parse().unwrap();
-    let top = super::process::children_of(shell).next().expect("it runs").0;
-    kill(Pid::from_raw(top), Signal::SIGTERM).unwrap();
-    terminal.left(&stage, 0);
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
+        let stage = Stage::set();
+        let terminal = Terminal::of(&stage, (24, 80));
+        terminal.shows("it", |it| it.contains("kvlock top"));
+        let shell: i32 = stage.line("pid").parse().unwrap();
+        let top = super::process::children_of(shell).next().expect("it runs").0;
+        kill(Pid::from_raw(top), signal).unwrap();
+        terminal.left(&stage, 0);
+    }
 }
 
 #[test]

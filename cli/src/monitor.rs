@@ -1,38 +1,62 @@
-//! A server that is asked again and again what it counts, and who waits there.
+//! One server whose counters and waiters are read repeatedly.
 
 use crate::arguments::Address;
 use crate::failure::Failure;
+use crate::server::Server;
+use kvlock::Error;
 use redis::{Cmd, Connection, RedisError, Value};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time for one answer.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Longest time for all questions together, with the name lookup, the connection and the login.
+/// Prometheus gives up after ten seconds unless it is configured otherwise.
+pub(crate) const ASK_MAX: Duration = Duration::from_secs(5);
+
+/// Runs `work`, which asks the server of that address, on a thread of its own. Fails after [`ASK_MAX`].
+pub(crate) async fn ask<T: Send + 'static>(
+    address: &Address,
+    work: impl FnOnce(&Address) -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let name = Server::at(address)?.name;
+    let address = Address { url: address.url.clone() };
+    // A thread whose time is over ends later by itself, and its result is dropped.
+    match timeout(ASK_MAX, spawn_blocking(move || work(&address))).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(panic)) => Err(Failure::trouble(format!("{name}: {panic}"))),
+        Err(_) => Err(Failure::of(&name, &Error::Timeout)),
+    }
+}
 
 /// A connection to one server.
-pub(crate) struct Watched {
+pub(crate) struct Monitor {
     connection: Connection,
-    /// Where it is; without the password.
+    /// The address without the password, for messages.
     pub(crate) name: String,
 }
 
-impl Watched {
-    /// Connects to the one server that is named: what each counts is its own.
+impl Monitor {
+    /// Connects to the server of that address. A cluster or Sentinels are refused: each server has
+    /// counters of its own.
     pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
-        let parsed = crate::server::Server::at(address)?;
+        let parsed = Server::at(address)?;
         let name = parsed.name.clone();
         if ["-sentinel://", "-cluster://"].iter().any(|kind| address.url.contains(kind)) {
             return Err(Failure::usage(format!(
-                "{name}: each server counts for itself: name one of them, as in redis://host/"
+                "{name}: each server has counters of its own: name one of them, as in redis://host/"
             )));
         }
         let trouble = |error: RedisError| Failure::of(&name, &error.into());
         let client = redis::Client::open(address.url.as_str()).map_err(trouble)?;
-        // Sees to it that connections can be encrypted, if they are to be.
+        // Made for its side effect: it installs the cryptography that TLS needs.
         kvlock::Client::from_redis(&client).map_err(|error| Failure::of(&name, &error))?;
-        let connection = client.get_connection_with_timeout(PATIENCE).map_err(trouble)?;
-        connection.set_read_timeout(Some(PATIENCE)).map_err(trouble)?;
-        connection.set_write_timeout(Some(PATIENCE)).map_err(trouble)?;
+        let connection = client.get_connection_with_timeout(ANSWER_MAX).map_err(trouble)?;
+        connection.set_read_timeout(Some(ANSWER_MAX)).map_err(trouble)?;
+        connection.set_write_timeout(Some(ANSWER_MAX)).map_err(trouble)?;
         Ok(Self { connection, name })
     }
 
@@ -40,7 +64,7 @@ impl Watched {
         command.query::<Value>(&mut self.connection)
     }
 
-    /// What it counts.
+    /// Reads the counters.
     pub(crate) fn figures(&mut self) -> Result<Figures, Failure> {
         let asked = redis::cmd("INFO").arg(&["server", "replication", "kvlock"]).to_owned();
         let trouble = |error: RedisError| Failure::of(&self.name, &error.into());
@@ -55,8 +79,8 @@ impl Watched {
         Ok(figures)
     }
 
-    /// A list of things with names and values; none if the server does not know the command, or this
-    /// user may not use it.
+    /// Reads a list of entries. `None` if the server does not know the command, or this user may not
+    /// use it.
     pub(crate) fn list(&mut self, command: &Cmd) -> Result<Option<Vec<Entry>>, Failure> {
         match self.ask(command) {
             Ok(Value::Array(entries)) => Ok(Some(entries.into_iter().map(Entry::read).collect())),
@@ -67,7 +91,7 @@ impl Watched {
         }
     }
 
-    /// One thing with names and values.
+    /// Reads one entry.
     pub(crate) fn entry(&mut self, command: &Cmd) -> Result<Entry, Failure> {
         let answer = self.ask(command);
         answer.map(Entry::read).map_err(|error| Failure::of(&self.name, &error.into()))
@@ -96,12 +120,12 @@ impl Figures {
         Histogram::read(self.0.get(name)?)
     }
 
-    /// Those of the module, by their names there.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// The fields of the module, without the prefix `kvlock_`.
+    pub(crate) fn of_module(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix("kvlock_")?, &**value)))
     }
 
-    /// Which server this is, and in which version.
+    /// Name and version of the server.
     pub(crate) fn server(&self) -> (&'static str, &str) {
         match self.text("valkey_version") {
             "" => ("redis", self.text("redis_version")),
@@ -110,13 +134,13 @@ impl Figures {
     }
 }
 
-/// Lengths of time, by how long they are.
+/// A distribution of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Histogram {
     pub(crate) count: u64,
     pub(crate) sum_us: u64,
-    /// By upper limit in milliseconds: how many are above the limit before, up to this one; no entry
-    /// for those above all.
+    /// Number of durations in each bucket, by its upper limit in milliseconds. The last bucket has no
+    /// limit: `u64::MAX`.
     pub(crate) buckets: BTreeMap<u64, u64>,
 }
 
@@ -136,7 +160,7 @@ impl Histogram {
         Some(found)
     }
 
-    /// What has come since an earlier one.
+    /// The durations that an earlier histogram does not have.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let before = |end| earlier.buckets.get(end).copied().unwrap_or_default();
         let buckets = self.buckets.iter().map(|(end, n)| (*end, n.saturating_sub(before(end))));
@@ -147,8 +171,8 @@ impl Histogram {
         }
     }
 
-    /// The end of the bucket in which that part of all is reached, in milliseconds: of 50 the one in
-    /// the middle. None if there is nothing.
+    /// Upper limit in milliseconds of the bucket that contains the percentile. `None` if the histogram
+    /// is empty.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.buckets.values().sum();
         let wanted = all.saturating_mul(percent).div_ceil(100).max(1);
@@ -161,7 +185,7 @@ impl Histogram {
     }
 }
 
-/// Names and values of one answer.
+/// Fields of one answer, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entry(BTreeMap<String, Value>);
 
@@ -174,6 +198,14 @@ impl Entry {
             pairs.insert(String::from_utf8_lossy(&bytes(&name)).into_owned(), value);
         }
         Self(pairs)
+    }
+
+    /// An entry with these fields.
+    #[cfg(test)]
+    pub(crate) fn of<const N: usize>(fields: [(&str, &str); N]) -> Self {
+        let fields =
+            fields.map(|(name, value)| (name.to_owned(), Value::SimpleString(value.to_owned())));
+        Self(fields.into())
     }
 
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
@@ -191,7 +223,7 @@ impl Entry {
         }
     }
 
-    /// A list of lists.
+    /// A field that is a list of lists.
     pub(crate) fn rows(&self, name: &str) -> Vec<Vec<Value>> {
         let row = |value: &Value| match value {
             Value::Array(row) => Some(row.clone()),
@@ -204,7 +236,7 @@ impl Entry {
     }
 }
 
-/// The bytes of a value that is text.
+/// The bytes of a string or a number. Empty for other values.
 pub(crate) fn bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::BulkString(bytes) => bytes.clone(),
@@ -219,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_is_read_compared_and_asked() {
+    fn a_histogram_is_read_and_subtracted() {
         let read = |text| Histogram::read(text).unwrap();
         let (before, now) =
             (read("count=2,sum_us=2000,1=2"), read("count=5,sum_us=9000,1=3,4=1,inf=1"));
