@@ -103,7 +103,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(group), Some(until)) = (group, until.map(Duration::from_nanos)) else {
         return ExitCode::FAILURE;
     };
-    // Without this the name is that of the link by which it was started. Nothing depends on it.
+    // Otherwise the name comes from the link in /proc that was executed. Nothing depends on it.
     let _named = set_name(c"lock-keeper");
     // Only SIGKILL ends it early.
     let _blocked = SigSet::all().thread_block();

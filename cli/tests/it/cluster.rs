@@ -1,4 +1,4 @@
-//! A cluster, of which each node has some of the keys.
+//! The program and a cluster.
 
 use super::SOON;
 use super::process::Started;
@@ -13,11 +13,11 @@ fn start(url: &str, arguments: &[&str]) -> Started {
 }
 
 #[test]
-fn a_command_goes_on_while_its_lock_moves() {
+fn a_command_keeps_its_lock_while_the_slot_moves() {
     let cluster = Cluster::start(3, 0);
     let url = cluster.url();
     let (home, away) = (&cluster.nodes()[0], &cluster.nodes()[1]);
-    // In one of the lowest slots, which are moved first.
+    // A key in one of the lowest slots, which move first.
     let key = (0..).map(|n| format!("k{n}")).find(|key| cluster.slot_of(key) < 100).unwrap();
     let folder = tempfile::TempDir::with_prefix("kvlock-cli-").unwrap();
     let (up, down) = (folder.path().join("up"), folder.path().join("down"));
@@ -45,17 +45,17 @@ fn a_command_goes_on_while_its_lock_moves() {
         there.call(cmd!["EXISTS", key])
     });
 
-    there.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
+    there.call(cmd!["LOCK.ACQUIRE", key, "another", 600_000]);
     let released = start(&url, &["release", "--force", &key]).done();
     assert_eq!(released.out, format!("{key} released\n"));
 }
 
 #[test]
-fn a_server_that_is_in_no_cluster_is_told() {
+fn a_server_without_a_cluster_is_reported() {
     let alone = harness::Server::start();
     let url = format!("redis-cluster://:secret@127.0.0.1:{}", alone.port());
     let told = start(&url, &["info", "k"]).done();
-    // It has no password either.
+    // The server has no password: the login fails.
     assert_ne!(told.code(), 0, "{told:?}");
     assert!(!told.err.contains("secret"), "{told:?}");
     let url = format!("redis-cluster://127.0.0.1:{}", alone.port());

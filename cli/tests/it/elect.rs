@@ -1,4 +1,4 @@
-//! `elect` and `observe`: who leads, and everybody sees it.
+//! `elect` and `observe`.
 
 use super::process::{Process, Started};
 use super::{FUNCTIONS, SOON, Stage};
@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Works until it is told to end in order, with USR1.
+/// Runs until USR1, which ends it in order.
 const WORK: &str = "trap 'exit 7' USR1; ready; while :; do idle; done";
 
 impl Stage {
@@ -20,7 +20,7 @@ impl Stage {
     }
 }
 
-/// What has been printed of leaders: their terms and values.
+/// Terms and values of the leaders that an observer has printed.
 fn leaders(observer: &Started) -> Vec<(u64, String)> {
     let out = observer.out();
     let words = out.lines().map(|line| line.split("  ").collect::<Vec<_>>());
@@ -28,7 +28,7 @@ fn leaders(observer: &Started) -> Vec<(u64, String)> {
     leads.map(|words| (words[1].parse().unwrap(), words[3].to_owned())).collect()
 }
 
-/// Waits until another than the last leads, and returns its value and its command.
+/// Waits for the leader after the first `before`, and returns its value and its command.
 fn next(stage: &Stage, observer: &Started, before: usize) -> (String, Process) {
     let value = wait::until("another leads", SOON, || match &leaders(observer)[..] {
         seen if seen.len() > before => Ok(seen[seen.len() - 1].1.clone()),
@@ -42,7 +42,7 @@ fn next(stage: &Stage, observer: &Started, before: usize) -> (String, Process) {
 }
 
 #[test]
-fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_next() {
+fn the_next_candidate_follows_a_leader_that_is_killed_stopped_forced_out_or_resigns() {
     let mut stage = Stage::set();
     let observer = stage.start(&["observe", "k"]);
     let mut programs = Vec::new();
@@ -58,13 +58,13 @@ fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_n
         programs.remove(at).1
     };
     let (first, command) = next(&stage, &observer, 0);
-    // Killed: its command goes with it.
+    // Killed: its command ends too.
     let program = take(&mut programs, &first);
     program.signal(Signal::SIGKILL);
     program.done().assert_signal(Signal::SIGKILL);
     let (second, next_command) = next(&stage, &observer, 1);
     assert!(!command.is_alive() && next_command.is_alive() && first != second);
-    // Stopped: its command ends before another leads, and continued it is a candidate again.
+    // Stopped: its command ends before another candidate leads. Continued, it is a candidate again.
     let program = take(&mut programs, &second);
     program.signal(Signal::SIGSTOP);
     let (third, last_command) = next(&stage, &observer, 2);
@@ -73,13 +73,13 @@ fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_n
     program.signal(Signal::SIGCONT);
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     programs.push((second.clone(), program));
-    // Forced out: the same.
+    // Its lock is released by force: the same.
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
     let (fourth, command) = next(&stage, &observer, 3);
     assert_eq!(fourth, second);
     last_command.wait_until_gone();
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // Resigns, since its work is done: it is no candidate any more.
+    // Its command ends: it resigns, and is no candidate any more.
     command.signal(Signal::SIGUSR1);
     let done = take(&mut programs, &fourth).done();
     done.assert_code(7);
@@ -88,11 +88,11 @@ fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_n
     let (fifth, _command) = next(&stage, &observer, 4);
     assert_eq!(fifth, third);
     assert_eq!(stage.control.run("LOCK.INFO k").field("waiters"), &Value::Integer(0));
-    // The last goes, and nobody leads.
+    // The last one ends, and the office is vacant.
     let program = take(&mut programs, &fifth);
     program.signal(Signal::SIGTERM);
     program.done().assert_code(143);
-    wait::until("nobody leads", SOON, || match observer.out() {
+    wait::until("the office is vacant", SOON, || match observer.out() {
         out if out.ends_with("vacant  released\n") => Ok(()),
         out => Err(out),
     });
@@ -101,12 +101,12 @@ fn a_leader_that_is_killed_stopped_resigns_or_is_forced_out_is_followed_by_the_n
 }
 
 #[test]
-fn an_observer_prints_lines_for_people_and_for_programs() {
+fn an_observer_prints_text_or_json() {
     let mut stage = Stage::set();
     let observers = [stage.start(&["observe", "k"]), stage.start(&["observe", "--json", "k"])];
     let lines = |count: usize| {
         let all = |observer: &Started| {
-            wait::until("it has printed so much", SOON, || {
+            wait::until("it has printed the lines", SOON, || {
                 let lines: Vec<String> = observer.out().lines().map(str::to_owned).collect();
                 if lines.len() == count { Ok(lines) } else { Err(format!("{lines:?}")) }
             })
@@ -136,9 +136,9 @@ fn an_observer_prints_lines_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_candidate_that_never_led_says_nothing_of_a_loss() {
+fn a_candidate_that_never_led_reports_no_loss() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let candidate = stage.elect("a", "echo >ran");
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     candidate.signal(Signal::SIGTERM);
@@ -150,9 +150,9 @@ fn a_candidate_that_never_led_says_nothing_of_a_loss() {
 }
 
 #[test]
-fn who_is_asked_to_end_does_not_stand_for_election_again() {
+fn a_program_that_is_asked_to_end_does_not_stand_for_election_again() {
     let mut stage = Stage::set();
-    // It ends neither for the loss nor for whoever asks.
+    // The command ignores SIGTERM, from the loss and from the test.
     let program = stage.elect("a", "trap '' TERM; ready; while :; do idle; done");
     let command = stage.process("a");
     program.signal(Signal::SIGTERM);
@@ -164,14 +164,14 @@ fn who_is_asked_to_end_does_not_stand_for_election_again() {
 }
 
 #[test]
-fn a_leader_ends_in_time_though_the_server_hangs() {
+fn a_leader_ends_in_time_when_the_server_hangs() {
     let stage = Stage::set();
     let program = stage.elect("a", WORK);
     let command = stage.process("a");
     stage.server.signal(Signal::SIGSTOP);
     let asked = Instant::now();
     program.signal(Signal::SIGTERM);
-    // Nobody answers that it has resigned.
+    // The server does not answer the release.
     let done = program.done();
     assert!(asked.elapsed() < Duration::from_secs(10), "{:?}: {done:?}", asked.elapsed());
     assert!(done.code() == 143 || done.code() == 7, "{done:?}");
@@ -256,8 +256,8 @@ fn a_candidate_says_why_it_cannot_stand_for_election() {
     command.signal(Signal::SIGUSR1);
     let done = program.done();
     done.assert_code(7);
-    let lines: Vec<_> = done.err.lines().collect();
-    assert!(lines.len() == 2 && lines[0].contains("waits until it can stand"), "{done:?}");
+    let waits = done.err.lines().filter(|line| line.contains("waits until it can stand"));
+    assert_eq!(waits.count(), 1, "{done:?}");
 }
 
 /// A server that runs a long script answers `BUSY` to everything else.

@@ -1,22 +1,22 @@
-//! A lock that is lost, a server that is gone, a program that is killed: the command ends before
-//! anybody else can have the lock.
+//! The command ends before another owner can have the lock: when the lock is lost, the server is gone,
+//! or the program is killed or stopped.
 
 use super::{SOON, Stage, granted};
 use harness::{Value, observe, wait};
 use nix::sys::signal::Signal;
 
-/// Notes each SIGTERM and goes on, as does what it has started.
+/// Records each SIGTERM and continues. Its child process ignores SIGTERM.
 const STUBBORN: &str = "trap 'echo term >>term' TERM
     (trap '' TERM; exec sleep 300) & echo $! >grandchild
     ready
     while :; do idle; done";
 
 #[test]
-fn a_lock_that_was_forced_away_ends_the_command() {
+fn a_forced_release_ends_the_command() {
     let mut stage = Stage::set();
     let run = stage.run(&["--lease", "10m"], "echo $$ >pid; exec sleep 300");
     let command = stage.process("pid");
-    wait::until("it is told what becomes of the lock", SOON, || {
+    wait::until("it observes the lock", SOON, || {
         let info = stage.control.run("LOCK.INFO k").to_string();
         if info.contains("observers") { Ok(()) } else { Err(info) }
     });
@@ -52,7 +52,7 @@ fn a_command_has_time_to_end_in_order() {
 }
 
 #[test]
-fn what_cannot_be_renewed_is_dead_when_the_next_owner_has_the_lock() {
+fn a_command_whose_lock_cannot_be_renewed_ends_before_the_next_owner_has_the_lock() {
     for with_keeper in [true, false] {
         let mut stage = Stage::set();
         let run = stage.run(&["--lease", "4s"], STUBBORN);
@@ -61,7 +61,7 @@ fn what_cannot_be_renewed_is_dead_when_the_next_owner_has_the_lock() {
             run.keeper().end();
         }
         let mut next = stage.next_in_line();
-        // From now on the lease runs out.
+        // From now on the lease is not renewed.
         assert!(!stage.control.run("ACL SETUSER default -lock.renew").is_error());
         granted(&mut next);
         assert!(!command.is_alive() && !grandchild.is_alive());
@@ -112,7 +112,7 @@ fn a_command_that_ends_without_a_server_has_its_code_and_a_warning() {
 }
 
 #[test]
-fn killed_the_program_takes_the_group_with_it() {
+fn the_group_ends_when_the_program_is_killed() {
     let mut stage = Stage::set();
     let run = stage.run(&["--lease", "2s"], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
@@ -125,11 +125,11 @@ fn killed_the_program_takes_the_group_with_it() {
 }
 
 #[test]
-fn killed_with_its_keeper_the_program_takes_the_command_with_it() {
+fn the_command_ends_when_the_program_and_its_keeper_are_killed() {
     let stage = Stage::set();
     let run = stage.run(&[], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
-    // Else it would start another.
+    // Stopped, so that it does not start another keeper.
     run.signal(Signal::SIGSTOP);
     run.keeper().end();
     assert!(command.is_alive() && grandchild.is_alive());
@@ -139,7 +139,7 @@ fn killed_with_its_keeper_the_program_takes_the_command_with_it() {
 }
 
 #[test]
-fn killed_by_name_the_program_takes_the_group_with_it() {
+fn the_group_ends_when_the_program_is_killed_by_name() {
     let stage = Stage::set();
     let run = stage.run(&[], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
@@ -153,16 +153,16 @@ fn killed_by_name_the_program_takes_the_group_with_it() {
 
 #[test]
 fn a_keeper_that_was_killed_is_replaced() {
-    is_replaced_after(Signal::SIGKILL);
+    assert_keeper_is_replaced_after(Signal::SIGKILL);
 }
 
 #[test]
 fn a_keeper_that_was_stopped_is_replaced() {
-    is_replaced_after(Signal::SIGSTOP);
+    assert_keeper_is_replaced_after(Signal::SIGSTOP);
 }
 
-/// The other keeper does what the first was there for.
-fn is_replaced_after(signal: Signal) {
+/// The new keeper kills the group when the program is stopped.
+fn assert_keeper_is_replaced_after(signal: Signal) {
     let mut stage = Stage::set();
     let run = stage.run(&["--lease", "8s"], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
@@ -179,32 +179,32 @@ fn is_replaced_after(signal: Signal) {
     run.signal(Signal::SIGCONT);
     let done = run.done();
     done.assert_code(123);
-    // Nor is anything said of keepers.
+    // The replacement is not reported.
     assert!(done.err.starts_with("kvlock: k: the lock is lost"), "{done:?}");
     assert_eq!(done.err.lines().count(), 1, "{done:?}");
 }
 
-/// Stopped after the one system call that lets the command run, and before the next.
+/// Stopped between the system call that lets the command run and the next one.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn stopped_right_after_it_has_started_the_command_the_program_loses_it() {
+fn the_group_ends_when_the_program_is_stopped_right_after_the_start() {
     use nix::libc::{ENOSYS, SYS_kill};
     use nix::sys::ptrace;
     use nix::sys::wait::{WaitStatus, waitpid};
 
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let run = stage.run(&["--lease", "8s"], STUBBORN);
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     ptrace::attach(run.id()).unwrap();
     assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGSTOP))));
-    assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+    assert_eq!(stage.control.run("LOCK.RELEASE k another"), Value::Integer(0));
     loop {
         ptrace::syscall(run.id(), None).unwrap();
         assert!(matches!(waitpid(run.id(), None), Ok(WaitStatus::Stopped(_, Signal::SIGTRAP))));
         let at = ptrace::getregs(run.id()).unwrap();
         let continues = at.orig_rax == SYS_kill.unsigned_abs() && at.rsi == Signal::SIGCONT as u64;
-        // What is returned stands there when the call is over.
+        // The register has the result only after the call.
         if continues && at.rax.cast_signed() != -i64::from(ENOSYS) {
             break;
         }
@@ -219,14 +219,14 @@ fn stopped_right_after_it_has_started_the_command_the_program_loses_it() {
 }
 
 #[test]
-fn stopped_for_too_long_the_program_loses_the_command() {
+fn the_group_ends_when_the_program_is_stopped_for_too_long() {
     let mut stage = Stage::set();
     let run = stage.run(&["--lease", "4s"], STUBBORN);
     let (command, grandchild) = (stage.process("pid"), stage.process("grandchild"));
     let mut next = stage.next_in_line();
     run.signal(Signal::SIGSTOP);
     granted(&mut next);
-    // Its parent has not seen the end of it yet.
+    // The program, which is stopped, has not reaped them.
     assert!(!command.is_alive() && !grandchild.is_alive());
     run.signal(Signal::SIGCONT);
     run.done().assert_code(123);

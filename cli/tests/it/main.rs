@@ -1,4 +1,4 @@
-//! The program `kvlock` with real processes and a real server.
+//! Tests of the program `kvlock` with real processes and a real server.
 
 #![allow(
     missing_docs,
@@ -33,18 +33,17 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Longer than anything here takes, and shorter than what would be worth waiting for.
+/// Limit for everything that a test waits for.
 const SOON: Duration = Duration::from_secs(30);
 
-/// For scripts: `ready` writes the id of the shell into a file, `idle` then returns when a signal that
-/// is trapped has come. What it starts ends with the shell, because it reads from a pipe to which
-/// nobody else can write.
+/// Functions for scripts. `ready` writes the id of the shell into a file. `idle` then returns after a
+/// trapped signal. Its child process ends with the shell, which alone can write to the pipe it reads.
 const FUNCTIONS: &str = "
     ready() { mkfifo pipe-$$; exec 3<>pipe-$$; echo $$ >${1:-pid}; }
     idle() { (exec 3>&-; read _ <pipe-$$) & wait; }
 ";
 
-/// A server, somebody who looks on, and a folder in which commands run.
+/// A server, a connection to control it, and a folder in which commands run.
 struct Stage {
     server: Server,
     control: Connection,
@@ -61,7 +60,7 @@ impl Stage {
         Self { control, server, folder: TempDir::with_prefix("kvlock-cli-").unwrap() }
     }
 
-    /// The program with these arguments, not yet started.
+    /// The program with these arguments, not started.
     fn kvlock(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
         command.args(arguments).env("KVLOCK_URL", self.server.url()).current_dir(&self.folder);
@@ -72,7 +71,7 @@ impl Stage {
         Started::new(self.kvlock(arguments))
     }
 
-    /// `kvlock run` of a script, with these options before the key `k`.
+    /// Starts `kvlock run` of a script, with these options before the key `k`.
     fn run(&self, options: &[&str], script: &str) -> Started {
         let script = format!("{FUNCTIONS}{script}");
         self.start(&[&["run"], options, &["k", "--", "sh", "-c", &script]].concat())
@@ -82,7 +81,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// A line that a command has written, once it is there.
+    /// Waits for the line that a command writes into a file, and returns it.
     fn line(&self, file: &str) -> String {
         wait::until("the command has written a line", SOON, || {
             let text = std::fs::read_to_string(self.path(file)).map_err(|e| e.to_string())?;
@@ -90,14 +89,14 @@ impl Stage {
         })
     }
 
-    /// The process that a command has named in that file.
+    /// The process whose id a command writes into a file.
     fn process(&self, file: &str) -> Process {
         Process::of_the_test(self.line(file).parse().unwrap())
     }
 
-    /// Somebody else takes the lock for a long time.
-    fn taken(&mut self) {
-        let reply = self.control.run("LOCK.ACQUIRE k somebody 600000");
+    /// Acquires the lock for another owner, with a long lease.
+    fn take_lock(&mut self) {
+        let reply = self.control.run("LOCK.ACQUIRE k another 600000");
         assert_eq!(reply[1], Value::Integer(1), "{reply}");
     }
 
@@ -105,7 +104,7 @@ impl Stage {
         self.control.call(cmd!["EXISTS", "k"]) == Value::Integer(0)
     }
 
-    /// Somebody else waits for the lock, on a connection of his own, and has been seen to wait.
+    /// Makes another owner wait for the lock, on a connection of its own. Returns when it is in line.
     fn next_in_line(&mut self) -> Connection {
         let mut next = self.server.connect();
         next.send(cmd!["LOCK.WAIT", "k", "next", 600_000, 0]);
@@ -114,7 +113,7 @@ impl Stage {
     }
 }
 
-/// Waits until it has the lock.
+/// Waits until the connection is granted the lock.
 fn granted(next: &mut Connection) {
     let reply = next.receive(SOON).unwrap();
     assert_eq!(reply[1], Value::Integer(1), "{reply}");

@@ -17,12 +17,12 @@ fn value<'a>(page: &'a str, series: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{series} is not in\n{page}"))
 }
 
-/// Somebody has waited for the lock and got it.
+/// A server on which a lock was granted after a wait.
 fn contended() -> Stage {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let mut next = stage.next_in_line();
-    stage.control.run("LOCK.RELEASE k somebody");
+    stage.control.run("LOCK.RELEASE k another");
     granted(&mut next);
     stage
 }
@@ -46,21 +46,21 @@ fn figures_are_printed_once() {
         assert_eq!(value(page, series), expected, "{series} in\n{page}");
     }
     assert!(value(page, "kvlock_wait_seconds_sum").parse::<f64>().unwrap() < 60.0, "{page}");
-    // Each series has its head, once.
+    // Each metric has one header.
     let heads: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     let names: std::collections::BTreeSet<_> =
         heads.iter().filter_map(|head| head.split(' ').next()).collect();
     assert_eq!(names.len(), heads.len(), "{page}");
-    // And the program knows what each is: whether it grows, and in which unit.
+    // The program knows the type of each counter of this module.
     assert!(!page.contains(" untyped"), "{page}");
-    // Without being asked to it names no lock.
+    // Without `--locks` no lock is included.
     let done = stage.start(&["metrics"]).done();
     done.assert_code(0);
     assert!(value(&done.out, "kvlock_up") == "1" && !done.out.contains("kvlock_lock_"), "{done:?}");
 }
 
 #[test]
-fn a_right_that_is_missing_is_named() {
+fn a_missing_right_is_named() {
     let mut stage = Stage::set();
     stage.control.run("ACL SETUSER default -lock.profile");
     let done = stage.start(&["metrics", "--locks", "5"]).done();
@@ -78,7 +78,7 @@ fn a_right_that_is_missing_is_named() {
 }
 
 #[test]
-fn of_an_older_module_it_prints_what_there_is() {
+fn the_counters_of_an_older_module_are_printed() {
     let older = Older::start();
     let done = older.kvlock(&["metrics"]).done();
     done.assert_code(0);
@@ -93,14 +93,14 @@ fn of_an_older_module_it_prints_what_there_is() {
     assert!(done.out.is_empty(), "{done:?}");
 }
 
-/// The program serving, and where.
+/// The program while it serves, and its address.
 fn serving(stage: &Stage) -> (Started, String) {
     serving_by(stage.kvlock(&["metrics", "--listen", "127.0.0.1:0"]))
 }
 
 fn serving_by(command: Command) -> (Started, String) {
     let program = Started::new(command);
-    let place = wait::until("it says where it listens", SOON, || {
+    let place = wait::until("it prints its address", SOON, || {
         let said = program.err();
         let place = said.split_once("http://").and_then(|(_, rest)| rest.split_once("/metrics"));
         place.map(|(place, _)| place.to_owned()).ok_or(said)
@@ -112,7 +112,7 @@ pub(crate) fn get(place: &str, request: &str) -> String {
     answer(TcpStream::connect(place).unwrap(), request)
 }
 
-/// Sends a request, and returns what is answered.
+/// Sends a request, and returns the answer.
 pub(crate) fn answer(mut stream: TcpStream, request: &str) -> String {
     write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -121,7 +121,7 @@ pub(crate) fn answer(mut stream: TcpStream, request: &str) -> String {
 }
 
 #[test]
-fn they_are_served_and_say_whether_the_server_answers() {
+fn pages_are_served_and_show_whether_the_server_answers() {
     let stage = contended();
     let (_program, place) = serving(&stage);
     let answer = get(&place, "GET /metrics");
@@ -137,7 +137,7 @@ fn they_are_served_and_say_whether_the_server_answers() {
 }
 
 #[test]
-fn a_place_that_is_taken_is_said() {
+fn an_address_in_use_is_reported() {
     let stage = Stage::set();
     let place = format!("127.0.0.1:{}", stage.server.port());
     let done = stage.start(&["metrics", "--listen", &place]).done();
@@ -146,7 +146,7 @@ fn a_place_that_is_taken_is_said() {
 }
 
 #[test]
-fn one_server_is_asked_not_several() {
+fn a_cluster_is_refused() {
     let stage = Stage::set();
     for task in ["metrics", "top"] {
         let done = stage.start(&["--url", "redis-cluster://127.0.0.1:1,127.0.0.1:2", task]).done();
@@ -155,11 +155,11 @@ fn one_server_is_asked_not_several() {
     }
 }
 
-/// Prometheus waits for ten seconds, and only a page that it gets can say that the server is down.
+/// Prometheus waits for ten seconds. Only a page that arrives before can report that the server is down.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[test]
-fn a_server_that_does_not_answer_is_reported_in_time_to_each_of_many() {
+fn a_server_that_does_not_answer_is_reported_in_time_to_many_scrapes() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kvlock"));
     command.args(["metrics", "--listen", "127.0.0.1:0"]);
@@ -178,7 +178,7 @@ fn a_server_that_does_not_answer_is_reported_in_time_to_each_of_many() {
 }
 
 #[test]
-fn clients_that_do_not_ask_or_do_not_read_hold_up_no_scrape() {
+fn clients_that_send_half_a_request_delay_no_scrape() {
     let stage = contended();
     let (_program, place) = serving(&stage);
     let idle = [(); 300].map(|()| {

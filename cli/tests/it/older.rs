@@ -1,4 +1,4 @@
-//! A server whose module is older than this program: it counts little, and knows what there was from the beginning.
+//! A server whose module is older than this program: it has few counters and few commands.
 
 use super::process::Started;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -34,7 +34,7 @@ impl Older {
     }
 }
 
-/// Each command, until the client is gone.
+/// Answers each command until the client disconnects.
 fn answer(mut stream: &TcpStream) {
     let mut commands = BufReader::new(stream);
     while let Some(name) = next(&mut commands) {
@@ -50,7 +50,7 @@ fn answer(mut stream: &TcpStream) {
     }
 }
 
-/// The name of the next command.
+/// Reads the next command, and returns its name.
 fn next(commands: &mut BufReader<&TcpStream>) -> Option<String> {
     let words = number(commands)?;
     let mut name = None;
@@ -63,7 +63,7 @@ fn next(commands: &mut BufReader<&TcpStream>) -> Option<String> {
     name
 }
 
-/// That of a line such as `*2` or `$4`.
+/// Reads the number of a line such as `*2` or `$4`.
 fn number(commands: &mut BufReader<&TcpStream>) -> Option<usize> {
     let mut line = String::new();
     commands.read_line(&mut line).ok()?;

@@ -9,14 +9,14 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The program while it runs. Killed when this is dropped.
+/// The running program. Killed when this is dropped.
 pub(crate) struct Started {
     pub(crate) child: Child,
     out: File,
     err: File,
 }
 
-/// What the program has done.
+/// Exit status and output of the program.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) status: ExitStatus,
@@ -39,8 +39,8 @@ impl Done {
 }
 
 impl Started {
-    /// Without input unless the command has some. Output goes to files: a pipe would be kept open
-    /// by whatever outlives the program.
+    /// Starts the program without input. Output goes to files: processes that outlive the program would
+    /// keep a pipe open.
     pub(crate) fn new(command: Command) -> Self {
         Self::with_input(command, Stdio::null())
     }
@@ -66,7 +66,7 @@ impl Started {
         });
     }
 
-    /// Waits until the program reads that signal instead of dying of it.
+    /// Waits until the program has blocked a signal, which it reads from then on.
     pub(crate) fn wait_until_blocked(&self, signal: Signal) {
         wait::until("the signal is blocked", SOON, || {
             if self.has_in_set("SigBlk", signal) {
@@ -77,7 +77,7 @@ impl Started {
         });
     }
 
-    /// Whether a set of signals of the process contains that one.
+    /// Whether a signal set in the status of the process contains that signal.
     fn has_in_set(&self, set: &str, signal: Signal) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
         let mut lines = status.lines().filter_map(|line| line.split_once(":\t"));
@@ -85,7 +85,7 @@ impl Started {
         u64::from_str_radix(bits, 16).unwrap() & (1 << (signal as i32 - 1)) != 0
     }
 
-    /// Waits until it has ended.
+    /// Waits until the program has ended.
     pub(crate) fn done(mut self) -> Done {
         let status =
             wait::until("the program has ended", SOON, || match self.child.try_wait().unwrap() {
@@ -103,13 +103,13 @@ impl Started {
         read(&self.err)
     }
 
-    /// The keeper that it has started.
+    /// The keeper of the program.
     pub(crate) fn keeper(&self) -> Process {
         let keepers = self.called("lock-keeper");
         keepers.into_iter().next().expect("there is a keeper")
     }
 
-    /// Those of its living children that have this in their name or command line, as `pkill -f` finds them.
+    /// Living children with this text in their name or command line, as `pkill -f` finds them.
     pub(crate) fn called(&self, what: &str) -> Vec<Process> {
         let is_meant = |(id, stat): &(i32, Stat)| {
             let line = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -130,20 +130,20 @@ pub(crate) fn children_of(parent: i32) -> impl Iterator<Item = (i32, Stat)> {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // A child that has ended already is an error here, and right.
+        // An error means that the child has ended already.
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// All of it, without moving the position at which the program writes.
+/// Reads a whole file. Does not move the position at which the program writes.
 fn read(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().unwrap().len().try_into().unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A process that is not our child, told from later ones with the same id by when it began.
+/// A process that is not a child of the test. Its start time tells it from later ones with the same id.
 #[derive(Debug)]
 pub(crate) struct Process {
     id: i32,
@@ -162,13 +162,13 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Whether the process can still do anything.
+    /// Whether the process is neither a zombie nor dead.
     fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X')
     }
 }
 
-/// What the kernel says about a process, if there is one.
+/// The state of a process, if it exists.
 fn stat(id: i32) -> Option<Stat> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     // The name is in parentheses, and may contain some.
@@ -184,12 +184,12 @@ fn stat(id: i32) -> Option<Stat> {
 }
 
 impl Process {
-    /// It is looked at, and left alone when this is dropped.
+    /// A process that is only observed.
     fn of(id: i32) -> Self {
         Self { id, began: stat(id).map(|stat| stat.began), ends_with_us: false }
     }
 
-    /// One that a command of the test has named. Killed when this is dropped.
+    /// A process that belongs to the test. Killed when this is dropped.
     pub(crate) fn of_the_test(id: i32) -> Self {
         Self { ends_with_us: true, ..Self::of(id) }
     }
@@ -217,7 +217,7 @@ impl Process {
         });
     }
 
-    /// Waits until it is the leader of the group that reads from the terminal.
+    /// Waits until its group is the foreground group of the terminal.
     pub(crate) fn wait_until_in_foreground(&self) {
         wait::until("it has the terminal", SOON, || match self.stat() {
             Some(stat) if stat.foreground == self.id => Ok(()),

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 #[test]
-fn forty_at_a_time_lose_no_increment() {
+fn forty_processes_lose_no_increment() {
     let mut stage = Stage::set();
     std::fs::write(stage.path("n"), "0\n").unwrap();
     let all: Vec<Started> =
@@ -19,9 +19,9 @@ fn forty_at_a_time_lose_no_increment() {
     assert!(stage.is_free());
 }
 
-/// They would stay until their time is over, and fill the server.
+/// Sessions that were left open would stay until their ttl has passed.
 #[test]
-fn those_that_waited_and_those_that_were_bound_leave_no_session() {
+fn no_session_is_left_after_a_wait_or_a_bound_lock() {
     let mut stage = Stage::set();
     let all: Vec<Started> = (0..4).map(|_| stage.run(&["--bound"], "sleep 0.2")).collect();
     stage.run(&["--wait", "0.05"], "true").done().assert_code(124);
@@ -34,7 +34,7 @@ fn those_that_waited_and_those_that_were_bound_leave_no_session() {
 }
 
 #[test]
-fn the_exit_code_is_that_of_the_command() {
+fn the_exit_code_of_the_command_is_returned() {
     let mut stage = Stage::set();
     for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255)] {
         stage.run(&[], script).done().assert_code(code);
@@ -79,7 +79,7 @@ fn the_command_finds_the_lock_in_its_environment() {
 }
 
 #[test]
-fn input_and_output_are_the_commands() {
+fn the_command_inherits_input_and_output() {
     let stage = Stage::set();
     let command = stage.kvlock(&["run", "k", "--", "sh", "-c", "cat; echo 2 >&2"]);
     let mut run = Started::with_input(command, Stdio::piped());
@@ -95,7 +95,7 @@ fn the_lock_is_held_while_the_command_runs() {
     let mut run = Started::with_input(command, Stdio::piped());
     let _command = stage.process("pid");
     stage.run(&["--nonblock"], "true").done().assert_code(124);
-    // For longer than the lease.
+    // Longer than the lease.
     observe::let_pass(&mut stage.control, std::time::Duration::from_millis(2_500));
     stage.run(&["-n"], "true").done().assert_code(124);
     run.child.stdin.take().unwrap().write_all(b"\n").unwrap();
@@ -104,7 +104,7 @@ fn the_lock_is_held_while_the_command_runs() {
 }
 
 #[test]
-fn a_lock_that_is_to_be_held_at_least_outlives_a_command_that_ends_early() {
+fn hold_at_least_keeps_the_lock_after_a_command_that_ends_early() {
     let mut stage = Stage::set();
     let hold = ["--nonblock", "--hold-at-least", "10m"];
     stage.run(&hold, "exit 3").done().assert_code(3);
@@ -113,13 +113,13 @@ fn a_lock_that_is_to_be_held_at_least_outlives_a_command_that_ends_early() {
     stage.run(&hold, "echo >ran").done().assert_code(124);
     assert!(!stage.path("ran").exists());
     stage.start(&["release", "--force", "k"]).done().assert_code(0);
-    // A command that takes longer leaves nothing.
+    // After a command that takes longer the lock is free.
     stage.run(&["--hold-at-least", "0.1"], "sleep 0.2").done().assert_code(0);
     assert!(stage.is_free());
     stage.run(&["--hold-at-least", "1m", "--permits", "1/2"], "true").done().assert_code(2);
 }
 
-/// Ten seconds after the program was killed, and not ten minutes.
+/// Ten seconds after the program was killed, not after the lease of ten minutes.
 #[test]
 fn a_bound_lock_goes_to_the_next_soon_after_the_program_was_killed() {
     let mut stage = Stage::set();
@@ -132,15 +132,15 @@ fn a_bound_lock_goes_to_the_next_soon_after_the_program_was_killed() {
 }
 
 #[test]
-fn what_is_not_acquired_is_said_with_a_code_of_ones_choice() {
+fn the_exit_code_for_a_lock_that_is_not_acquired_can_be_chosen() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     for options in [["--nonblock", "-E", "9"], ["--wait=0", "-E", "9"], ["-w0.1", "-E", "9"]] {
         let done = stage.run(&options, "echo >ran").done();
         done.assert_code(9);
         assert_eq!(done.err, "kvlock: k: another owner holds the lock\n");
     }
-    // It was not meant to be a failure, so nothing is said.
+    // With the exit code 0 there is no message.
     let done = stage.run(&["-n", "--conflict-exit-code=0"], "echo >ran").done();
     assert_eq!((done.code(), done.err.as_str()), (0, ""));
     assert!(!stage.path("ran").exists());
@@ -149,7 +149,7 @@ fn what_is_not_acquired_is_said_with_a_code_of_ones_choice() {
 #[test]
 fn a_wait_ends_without_the_lock() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     stage.run(&["--wait", "100ms"], "echo >ran").done().assert_code(124);
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     assert!(!stage.path("ran").exists());
@@ -159,17 +159,17 @@ fn a_wait_ends_without_the_lock() {
 fn a_wait_ends_with_the_lock() {
     for options in [&["--wait", "1m"][..], &[]] {
         let mut stage = Stage::set();
-        stage.taken();
+        stage.take_lock();
         let run = stage.run(options, "exit 5");
         observe::wait_for_waiters(&mut stage.control, "k", 1);
-        assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+        assert_eq!(stage.control.run("LOCK.RELEASE k another"), Value::Integer(0));
         run.done().assert_code(5);
         assert!(stage.is_free());
     }
 }
 
 #[test]
-fn what_the_command_leaves_behind_goes_on_without_the_lock() {
+fn background_processes_of_the_command_continue_without_the_lock() {
     let mut stage = Stage::set();
     stage.run(&[], "sleep 300 & echo $! >pid").done().assert_code(0);
     let left = stage.process("pid");
@@ -197,7 +197,7 @@ fn commands_that_share_the_lock_run_together_and_others_do_not() {
         let made = Command::new("mkfifo").arg(stage.path(pipe)).status().unwrap();
         assert!(made.success());
     }
-    // Each waits for the other to be there.
+    // Each waits for the other.
     let one = stage.run(&["--shared"], "echo one >one; read _ <two");
     let two = stage.run(&["-s"], "read _ <one; echo two >two");
     one.done().assert_code(0);

@@ -1,4 +1,4 @@
-//! A primary behind Sentinels, and its successor.
+//! The program and a failover by Sentinels.
 
 use super::process::Started;
 use harness::site::Site;
@@ -12,7 +12,7 @@ fn start(url: &str, arguments: &[&str]) -> Started {
 }
 
 #[test]
-fn a_command_goes_on_through_a_failover() {
+fn a_command_keeps_its_lock_through_a_failover() {
     let site = Site::of(2);
     let folder = tempfile::TempDir::with_prefix("kvlock-cli-").unwrap();
     let (up, down) = (folder.path().join("up"), folder.path().join("down"));

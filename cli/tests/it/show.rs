@@ -24,7 +24,7 @@ fn a_free_lock() {
 }
 
 #[test]
-fn what_a_leader_says_of_itself() {
+fn the_value_of_a_leader() {
     let mut stage = Stage::set();
     stage.control.run("LOCK.ACQUIRE k ann 600000 VALUE 10.0.0.7:80");
     let done = stage.start(&["info", "k"]).done();
@@ -35,25 +35,25 @@ fn what_a_leader_says_of_itself() {
 #[test]
 fn a_held_lock_with_a_waiter() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let token = stage.control.run("LOCK.INFO k").field("token").integer();
     let _next = stage.next_in_line();
     let done = stage.start(&["info", "k"]).done();
     done.assert_code(0);
     let lines: Vec<&str> = done.out.lines().collect();
-    assert_eq!(lines[..4], ["key      k", "state    held", "owner    somebody", "holds    1"]);
+    assert_eq!(lines[..4], ["key      k", "state    held", "owner    another", "holds    1"]);
     assert_eq!(lines[4], format!("token    {token}"));
     assert!(lines[5].starts_with("lease    9m ") && lines[5].ends_with(" left"), "{done:?}");
     assert_eq!(lines[6], "waiters  1");
     assert!(lines[7].starts_with("         next for "), "{done:?}");
 
     let info = json_of(&stage, &["info", "--json", "k"]);
-    assert_eq!((&info["owner"], &info["token"]), (&json!("somebody"), &json!(token)));
+    assert_eq!((&info["owner"], &info["token"]), (&json!("another"), &json!(token)));
     assert!(info["lease_left_ms"].as_u64().unwrap() > 500_000);
     assert_eq!(info["queue"][0]["owner"], "next");
     assert!(info["queue"][0]["waited_ms"].is_u64() && info["queue"][0]["client_id"].is_u64());
 
-    // Behind it one that waits through a session, as this program does.
+    // The next waiter uses a session, as this program does.
     let _last = stage.start(&["run", "k", "true"]);
     observe::wait_for_waiters(&mut stage.control, "k", 2);
     let done = stage.start(&["info", "k"]).done();
@@ -76,30 +76,30 @@ fn a_shared_lock() {
 }
 
 #[test]
-fn a_lock_of_which_something_is_missing() {
+fn a_lock_without_a_token_and_a_lease() {
     let mut stage = Stage::set();
-    // As Redisson writes it, and as somebody has made it last.
+    // As Redisson writes it, but without a TTL.
     stage.control.run("HSET k 7d0e2e39:1 2");
     let done = stage.start(&["info", "k"]).done();
     assert!(done.out.contains("holds    2\ntoken    none\nlease    without end\n"), "{done:?}");
 }
 
 #[test]
-fn the_locks_that_are_waited_for() {
+fn the_locks_that_have_waiters() {
     let mut stage = Stage::set();
     let done = stage.start(&["list"]).done();
     assert_eq!((done.code(), done.out.as_str()), (0, ""));
     assert_eq!(done.err, "kvlock: no lock has waiters\n");
     assert_eq!(json_of(&stage, &["list", "--json"]), json!([]));
 
-    stage.taken();
+    stage.take_lock();
     let _next = stage.next_in_line();
     let done = stage.start(&["list"]).done();
     done.assert_code(0);
     let lines: Vec<Vec<&str>> =
         done.out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0], ["WAITERS", "LONGEST", "WAIT", "KEY", "OWNER"]);
-    assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("1", "k", "somebody"));
+    assert_eq!((lines[1][0], lines[1][2], lines[1][3]), ("1", "k", "another"));
     let list = json_of(&stage, &["list", "--json", "--count", "5"]);
     assert_eq!((&list[0]["key"], &list[0]["waiters"]), (&json!("k"), &json!(1)));
     assert!(list[0]["longest_wait_ms"].is_u64());
@@ -108,7 +108,7 @@ fn the_locks_that_are_waited_for() {
 #[test]
 fn a_lock_is_released_only_by_force() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let done = stage.start(&["release", "k"]).done();
     done.assert_code(2);
     assert!(done.err.contains("--force"), "{done:?}");

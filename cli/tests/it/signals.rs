@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use std::process::Command;
 
 /// Runs until a signal ends it.
-const FOR_EVER: &str = "ready; while :; do idle; done";
+const UNTIL_SIGNAL: &str = "ready; while :; do idle; done";
 
 #[test]
 fn signals_are_passed_on() {
@@ -23,7 +23,7 @@ fn signals_are_passed_on() {
         let file = format!("pid-{name}");
         let script = format!(
             "trap 'exit 9' {name}; {}",
-            FOR_EVER.replace("ready", &format!("ready {file}"))
+            UNTIL_SIGNAL.replace("ready", &format!("ready {file}"))
         );
         let run = stage.run(&[], &script);
         let _command = stage.process(&file);
@@ -74,7 +74,8 @@ fn a_signal_while_the_lock_is_released_does_no_harm() {
 #[test]
 fn a_command_that_survives_a_signal_keeps_the_lock() {
     let stage = Stage::set();
-    let run = stage.run(&[], &format!("trap 'echo >caught' TERM; trap 'exit 4' USR1; {FOR_EVER}"));
+    let run =
+        stage.run(&[], &format!("trap 'echo >caught' TERM; trap 'exit 4' USR1; {UNTIL_SIGNAL}"));
     let _command = stage.process("pid");
     run.signal(Signal::SIGTERM);
     assert_eq!(stage.line("caught"), "");
@@ -84,22 +85,22 @@ fn a_command_that_survives_a_signal_keeps_the_lock() {
 }
 
 #[test]
-fn a_signal_ends_a_wait_and_leaves_nothing() {
+fn a_signal_ends_a_wait_and_its_place_in_line() {
     let mut stage = Stage::set();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
-        stage.taken();
+        stage.take_lock();
         let run = stage.run(&[], "echo >ran");
         observe::wait_for_waiters(&mut stage.control, "k", 1);
         run.signal(signal);
         run.done().assert_code(code);
         observe::wait_for_waiters(&mut stage.control, "k", 0);
-        assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+        assert_eq!(stage.control.run("LOCK.RELEASE k another"), Value::Integer(0));
         assert!(stage.is_free());
     }
     assert!(!stage.path("ran").exists());
 }
 
-/// Started by a shell that ignores a signal, as `nohup` does.
+/// Starts the program from a shell that ignores a signal, as `nohup` does.
 fn started_ignoring(stage: &Stage, signal: &str, script: &str) -> Started {
     let program = stage.kvlock(&["run", "k", "--", "sh", "-c", script]);
     let mut shell = Command::new("sh");
@@ -110,18 +111,18 @@ fn started_ignoring(stage: &Stage, signal: &str, script: &str) -> Started {
 }
 
 #[test]
-fn what_was_ignored_stays_ignored() {
+fn an_ignored_signal_stays_ignored() {
     let mut stage = Stage::set();
-    stage.taken();
+    stage.take_lock();
     let run = started_ignoring(&stage, "HUP", "kill -HUP $$; exit 6");
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     run.signal(Signal::SIGHUP);
-    assert_eq!(stage.control.run("LOCK.RELEASE k somebody"), Value::Integer(0));
+    assert_eq!(stage.control.run("LOCK.RELEASE k another"), Value::Integer(0));
     run.done().assert_code(6);
 }
 
 #[test]
-fn the_end_of_the_command_is_seen_even_where_ends_are_ignored() {
+fn the_command_is_reaped_where_sigchld_is_ignored() {
     let stage = Stage::set();
     started_ignoring(&stage, "CHLD", "exit 6").done().assert_code(6);
 }
@@ -136,13 +137,13 @@ fn the_command_begins_with_nothing_blocked() {
 #[test]
 fn a_stopped_command_keeps_the_lock_and_can_be_continued() {
     let stage = Stage::set();
-    let run = stage.run(&[], &format!("trap 'exit 4' USR1; {FOR_EVER}"));
+    let run = stage.run(&[], &format!("trap 'exit 4' USR1; {UNTIL_SIGNAL}"));
     let command = stage.process("pid");
     run.signal(Signal::SIGTSTP);
     command.wait_until_stopped();
     stage.run(&["-n"], "true").done().assert_code(124);
     run.signal(Signal::SIGCONT);
-    wait::until("it goes on", SOON, || match command.stat() {
+    wait::until("it runs again", SOON, || match command.stat() {
         Some(stat) if stat.state != 'T' => Ok(()),
         other => Err(format!("{other:?}")),
     });

@@ -1,4 +1,4 @@
-//! On a terminal: `script(1)` makes one, and what it reads is what is typed.
+//! The program on a terminal. `script(1)` makes the terminal, and its input is the keys.
 
 use super::{SOON, Stage, Started};
 use harness::wait;
@@ -53,7 +53,7 @@ fn the_interrupt_key_ends_a_command_that_reads_and_the_script_that_started_it() 
     let script = r#""$kvlock" run k -- sh -c 'echo $$ >pid; read word'; echo >went-on"#;
     let mut terminal = Terminal::of(&stage, script);
     let command = stage.process("pid");
-    // Wanting to read it was lent the terminal, so the key goes to it alone.
+    // The command reads, so the terminal is lent to it, and the key reaches only the command.
     command.wait_until_in_foreground();
     terminal.press("\x03");
     terminal.script.done();
@@ -95,7 +95,7 @@ fn the_stop_key_stops_and_fg_continues() {
 fn a_command_in_the_background_that_reads_is_stopped_until_it_is_in_the_foreground() {
     let stage = Stage::set();
     let mut terminal = Terminal::of(&stage, "bash --norc --noediting -i");
-    // Says at once that a job has stopped.
+    // Makes the shell report at once that a job has stopped.
     terminal.press("set -b\n");
     terminal.press(
         "\"$kvlock\" run --lease 60s k -- sh -c 'echo $$ >pid; read word; echo \"got:$word\"' &\n",

@@ -49,7 +49,7 @@ impl Terminal {
         terminal.screen().clone()
     }
 
-    /// Waits for a screen on which that holds.
+    /// Waits for a screen that the condition holds for.
     fn shows(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         wait::until(what, SOON, || {
             let screen = self.screen();
@@ -58,7 +58,7 @@ impl Terminal {
         })
     }
 
-    /// It has ended so, and the terminal is as it was.
+    /// Waits for the end with that code, and checks that the terminal is restored.
     fn left(self, stage: &Stage, code: u8) {
         let end = format!("code:{code}");
         wait::until("it has ended", SOON, || {
@@ -70,7 +70,7 @@ impl Terminal {
     }
 }
 
-/// A lock that is held and for which two wait, and another whose name is not for terminals.
+/// A lock with a holder and two waiters, and another with control characters in its name.
 fn crowd(stage: &mut Stage) -> Vec<Connection> {
     let (bad, key) = (b"bad\x1b[2Jname".as_slice(), b"orders:42".as_slice());
     let mut waiters = Vec::new();
@@ -125,10 +125,10 @@ fn it_shows_busy_locks_in_a_small_and_in_a_large_terminal() {
 }
 
 #[test]
-fn a_server_that_goes_and_comes_back_is_shown_again() {
+fn it_connects_again_after_a_restart_of_the_server() {
     let stage = Stage::set();
     let mut terminal = Terminal::of(&stage, (24, 80));
-    terminal.shows("nobody", |it| it.contains("no lock has waiters"));
+    terminal.shows("no lock", |it| it.contains("no lock has waiters"));
     stage.server.kill9();
     terminal
         .shows("that it is gone", |it| it.contains("no connection") || it.contains("connection"));
@@ -140,7 +140,7 @@ fn a_server_that_goes_and_comes_back_is_shown_again() {
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn a_signal_restores_the_terminal() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT] {
         let stage = Stage::set();
         let terminal = Terminal::of(&stage, (24, 80));
@@ -165,7 +165,7 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn of_an_older_module_it_shows_what_there_is() {
+fn it_works_with_an_older_module() {
     let (older, folder) = (Older::start(), TempDir::with_prefix("kvlock-cli-").unwrap());
     let mut terminal = Terminal::at(&older.url(), &folder, (24, 80));
     terminal.shows("no times", |it| it.contains("waited unknown  held unknown"));
@@ -179,7 +179,7 @@ fn of_an_older_module_it_shows_what_there_is() {
 }
 
 #[test]
-fn without_a_terminal_or_the_right_it_says_so() {
+fn a_missing_terminal_or_right_is_reported() {
     let mut stage = Stage::set();
     let done = stage.start(&["top"]).done();
     done.assert_code(2);

@@ -1,4 +1,4 @@
-//! What stands in the way is said, without secrets.
+//! Failures, their messages and exit codes. No message contains a password.
 
 use super::process::{Done, children_of};
 use super::{Stage, Started};
@@ -88,7 +88,7 @@ fn no_right_to_a_command() {
 }
 
 #[test]
-fn something_that_is_no_lock() {
+fn a_key_that_is_not_a_lock() {
     let mut stage = Stage::set();
     stage.control.run("SET k v");
     for arguments in [EACH[0], EACH[1], EACH[5]] {
@@ -99,7 +99,7 @@ fn something_that_is_no_lock() {
 }
 
 #[test]
-fn a_server_that_is_no_redis() {
+fn a_server_of_another_protocol() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
     // Ends with the test binary.
@@ -116,7 +116,7 @@ fn a_server_that_is_no_redis() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_not_waited_for_longer_than_asked_for() {
+fn a_server_that_never_answers_does_not_prolong_the_wait() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", mute.local_addr().unwrap());
     let run = |options: &[&str]| started(&url, &[&["run"], options, &["k", "true"]].concat());
@@ -126,7 +126,7 @@ fn a_server_that_never_answers_is_not_waited_for_longer_than_asked_for() {
         done.assert_code(125);
         assert!(done.err.ends_with(": the server did not answer in time\n"), "{done:?}");
     }
-    // These end as well, later than that.
+    // The others end later.
     assert!(patient.iter_mut().all(|run| run.child.try_wait().unwrap().is_none()));
     for run in patient {
         run.done().assert_code(125);
@@ -145,12 +145,12 @@ fn a_name_that_is_too_long_is_not_repeated() {
 }
 
 #[test]
-fn when_there_is_no_room_for_another_process_nothing_is_left_behind() {
+fn a_failed_start_of_a_process_leaves_nothing_behind() {
     let mut stage = Stage::set();
-    // What the program leaves behind becomes a child of this process.
+    // Orphans of the program become children of this process.
     nix::sys::prctl::set_child_subreaper(true).unwrap();
     let mut refused = 0;
-    // Each time there is room for one file more.
+    // Each round allows one more open file.
     for files in 8..24 {
         let program = stage.kvlock(&["run", "k", "true"]);
         let mut shell = Command::new("sh");
@@ -163,13 +163,13 @@ fn when_there_is_no_room_for_another_process_nothing_is_left_behind() {
     }
     assert!(refused > 0);
     let me = std::process::id().try_into().unwrap();
-    // The name of what has not become the command yet.
+    // The name of a starter that has not executed the command.
     let left: Vec<_> = children_of(me).filter(|(_, stat)| stat.name == "exe").collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
-fn an_address_that_is_none() {
+fn a_wrong_address() {
     for url in [
         format!("redis://:{SECRET}@127.0.0.1:port/"),
         format!("http://:{SECRET}@127.0.0.1/"),
@@ -184,7 +184,7 @@ fn an_address_that_is_none() {
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense() {
+fn a_wrong_command_line() {
     let stage = Stage::set();
     for arguments in [
         &[][..],
@@ -224,9 +224,9 @@ fn the_help_does_not_show_the_address() {
 }
 
 #[test]
-fn a_server_that_comes_back_while_we_wait_is_no_trouble() {
+fn a_wait_survives_a_restart_of_the_server() {
     let mut stage = Stage::of(Server::options().append_only("always").start());
-    stage.taken();
+    stage.take_lock();
     let run = stage.run(&[], "exit 7");
     harness::observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.server.restart();
@@ -235,6 +235,6 @@ fn a_server_that_comes_back_while_we_wait_is_no_trouble() {
         let info = stage.control.run("LOCK.INFO k");
         if info.field("waiters").integer() == 1 { Ok(()) } else { Err(info.to_string()) }
     });
-    stage.control.run("LOCK.RELEASE k somebody");
+    stage.control.run("LOCK.RELEASE k another");
     run.done().assert_code(7);
 }
