@@ -287,7 +287,7 @@ impl BusyScript {
         let mut connection = stage.server.connect();
         connection.send(cmd!["EVAL", "while true do end", 0]);
         wait::until("the server is busy", SOON, || match stage.control.run("PING") {
-            reply if reply.code() == "BUSY" => Ok(()),
+            reply if reply.is_error() && reply.code() == "BUSY" => Ok(()),
             reply => Err(reply.to_string()),
         });
         Self(connection)
