@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The servers on which every test about a trap of the platform runs: the oldest Redis that we
 /// support, a newer Redis, and the Valkey that differs most from both.
-pub const EACH: [&str; 3] = ["redis-7.0", "redis-8", "valkey-8.1"];
+pub const EACH: [&str; 3] = ["redis-7.0", "redis-8.0", "valkey-8.1"];
 
 /// A server program, by the name that `scripts/servers` gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub fn workspace() -> &'static Path {
 /// fn a_grant_beats_the_timeout(kind: Kind) { /* … */ }
 ///
 /// on_each_server!(a_grant_beats_the_timeout);
-/// // a_grant_beats_the_timeout::redis_7_0, ::redis_8 and ::valkey_8_1, or ::kvlock_server
+/// // a_grant_beats_the_timeout::redis_7_0, ::redis_8_0 and ::valkey_8_1, or ::kvlock_server
 /// ```
 #[macro_export]
 macro_rules! on_each_server {
@@ -116,7 +116,7 @@ macro_rules! on_each_server {
             fn kvlock_server() {
                 super::$body($crate::Kind::chosen());
             }
-            $crate::on_each_server!(@$body: redis_7_0 "redis-7.0", redis_8 "redis-8", valkey_8_1 "valkey-8.1");
+            $crate::on_each_server!(@$body: redis_7_0 "redis-7.0", redis_8_0 "redis-8.0", valkey_8_1 "valkey-8.1");
         }
     )+};
     (@$body:ident: $($test:ident $server:literal),+) => {$(

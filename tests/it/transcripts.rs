@@ -20,7 +20,7 @@ macro_rules! transcripts {
 include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
 
 #[test]
-fn whole_slots_in_a_cluster_of_valkey_9() {
+fn whole_slots_in_a_cluster_of_valkey_9_1() {
     let file = workspace().join("tests/transcripts/valkey-9/whole_slots.txt");
-    run_file(&file, &Kind::named("valkey-9"));
+    run_file(&file, &Kind::named("valkey-9.1"));
 }

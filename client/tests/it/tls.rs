@@ -119,7 +119,7 @@ async fn all_nodes_of_a_cluster_are_talked_to_with_tls() {
     let files = TempDir::with_prefix("kvlock-tls-").unwrap();
     // Redis 7.0 names one port only.
     let chosen = Kind::chosen();
-    let kind = if chosen.is_redis_7_0() { Kind::named("redis-8") } else { chosen };
+    let kind = if chosen.is_redis_7_0() { Kind::named("redis-8.0") } else { chosen };
     let ports = [port::free(), port::free(), port::free()];
     let node = |tls_port| {
         let options = Server::options().kind(&kind).config("tls-port", tls_port);
