@@ -7,6 +7,8 @@ pub(crate) enum Needs {
     Module,
     /// The same with `kvlock.redisson-channel no`.
     SilentModule,
+    /// The same as [`Module`](Self::Module) with three I/O threads.
+    ThreadedModule,
     /// A Redis without it.
     Redis,
     Etcd,
@@ -90,6 +92,14 @@ pub(crate) const ALL: &[Contender] = &[
         about: "the same with `kvlock.redisson-channel no`",
         proto: "kvlock",
         needs: Needs::SilentModule,
+        sends: &["lock.acquire", "lock.wait", "lock.release"],
+        ..RAW
+    },
+    Contender {
+        name: "kvlock, I/O threads",
+        about: "the same with `io-threads 3`, on the one core that every server has",
+        proto: "kvlock",
+        needs: Needs::ThreadedModule,
         sends: &["lock.acquire", "lock.wait", "lock.release"],
         ..RAW
     },

@@ -41,7 +41,7 @@ pub(crate) fn program(contender: &Contender) -> Result<PathBuf, String> {
         Needs::Etcd => brought("etcd").join("run"),
         Needs::Postgres => brought("postgres").join("run"),
         Needs::ZooKeeper => brought("zookeeper").join("server"),
-        Needs::Module | Needs::SilentModule | Needs::Redis => place.clone(),
+        Needs::Module | Needs::SilentModule | Needs::ThreadedModule | Needs::Redis => place.clone(),
     };
     let Some(missing) = [&place, &server].into_iter().find(|program| !program.exists()) else {
         return Ok(place);

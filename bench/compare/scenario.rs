@@ -121,7 +121,8 @@ fn takes_long(cell: &Cell) -> bool {
 }
 
 fn uncontended(cells: &mut Cells, effort: Effort) {
-    let raw = ["kvlock", "Lua + pub/sub", "SET + script", "SET + DEL", "PING"];
+    let raw =
+        ["kvlock", "kvlock, I/O threads", "Lua + pub/sub", "SET + script", "SET + DEL", "PING"];
     for (name, tasks) in [("one at a time", 1), ("64 tasks", 64)] {
         if effort.quick && tasks == 1 {
             continue;

@@ -88,6 +88,7 @@ impl Backend {
                 let options = Server::options().module_config("redisson-channel", "no");
                 Self::redis(options, setting)
             }
+            Needs::ThreadedModule => Self::redis(Server::options().io_threads(3), setting),
             Needs::Redis => Self::redis(Server::options().without_module(), setting),
             Needs::Etcd => Self::Other(Other::etcd()),
             Needs::Postgres => Self::Other(Other::postgres()),

@@ -14,6 +14,7 @@ pub struct Options {
     module: Option<Vec<String>>,
     planted: bool,
     config: Vec<(String, String)>,
+    io_threads: Option<u32>,
     pub(crate) sentinel: bool,
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) port: Option<u16>,
@@ -27,6 +28,7 @@ impl Options {
             module: Some(Vec::new()),
             planted: false,
             config: Vec::new(),
+            io_threads: chosen_io_threads(),
             sentinel: false,
             env: Vec::new(),
             port: None,
@@ -68,6 +70,12 @@ impl Options {
     /// Adds a line of configuration; after the harness's own lines, so it wins.
     pub fn config(mut self, name: &str, value: impl Display) -> Self {
         self.config.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Reads and writes with that number of I/O threads, instead of the number in `KVLOCK_IO_THREADS`.
+    pub fn io_threads(mut self, number: u32) -> Self {
+        self.io_threads = Some(number);
         self
     }
 
@@ -121,6 +129,11 @@ impl Options {
         if !self.sentinel {
             file += "save \"\"\nenable-debug-command yes\nenable-module-command yes\nrepl-diskless-sync-delay 0\n";
         }
+        if let Some(number) = self.io_threads
+            && !self.sentinel
+        {
+            file += &io_threads(&self.kind, number);
+        }
         for (name, value) in &self.config {
             writeln!(file, "{name} {value}").unwrap();
         }
@@ -131,4 +144,22 @@ impl Options {
         }
         file
     }
+}
+
+/// Number of I/O threads that `KVLOCK_IO_THREADS` asks for, as production has them; `None` for the
+/// server's own default, which is none.
+pub fn chosen_io_threads() -> Option<u32> {
+    let named = std::env::var("KVLOCK_IO_THREADS").ok()?;
+    Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))
+}
+
+/// Lines that make a server use that number of I/O threads. Redis 7.0 reads with them only when told so, and
+/// Valkey uses them for every event only when told so.
+fn io_threads(kind: &Kind, number: u32) -> String {
+    let option = if kind.name().starts_with("valkey") {
+        "events-per-io-thread 0"
+    } else {
+        "io-threads-do-reads yes"
+    };
+    format!("io-threads {number}\n{option}\n")
 }

@@ -2,6 +2,7 @@
 
 use crate::commit::commit;
 use crate::kind::Kind;
+use crate::options::chosen_io_threads;
 use clap::Args;
 use fastrand::Rng;
 use std::time::SystemTime;
@@ -71,7 +72,9 @@ impl Seed {
     /// Where the figures of a run come from.
     pub fn origin(&self) -> String {
         let kind = Kind::chosen();
-        format!("{}, {kind} {}, seed {}", commit(), kind.version(), self.number)
+        let threads = chosen_io_threads().map(|n| format!(" with {n} I/O threads"));
+        let threads = threads.unwrap_or_default();
+        format!("{}, {kind} {}{threads}, seed {}", commit(), kind.version(), self.number)
     }
 }
 

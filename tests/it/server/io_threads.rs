@@ -1,0 +1,104 @@
+//! Servers that read and write with I/O threads: commands and the module still run in the main thread, replies are
+//! written by others.
+
+use harness::{Connection, Kind, Server, Value, cmd, observe, on_each_server, wait};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Clients that wait for one lock, each on a connection of its own.
+const WAITERS: usize = 24;
+
+/// Clients with a lock of their own each: they keep the threads busy.
+const BUSY: usize = 16;
+
+/// Grants to the waiters, at least.
+const GRANTS: i64 = 200;
+
+/// Pairs of commands that a busy client sends at once.
+const DEPTH: usize = 8;
+
+/// The lock, as its holders see it.
+#[derive(Default)]
+struct Seen {
+    holders: AtomicI64,
+    token: AtomicI64,
+    grants: AtomicI64,
+    ends: AtomicBool,
+}
+
+impl Seen {
+    fn goes_on(&self) -> bool {
+        !self.ends.load(Ordering::SeqCst)
+    }
+}
+
+fn wait_in_line(mut client: Connection, owner: &str, seen: &Seen) {
+    while seen.goes_on() {
+        let grant = client.call(cmd!["LOCK.WAIT", "shared", owner, 60_000, 0]);
+        let token = grant.elements().first().expect("a grant").integer();
+        assert_eq!(seen.holders.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+        assert!(seen.token.swap(token, Ordering::SeqCst) < token, "tokens grow");
+        seen.grants.fetch_add(1, Ordering::SeqCst);
+        seen.holders.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(client.call(cmd!["LOCK.RELEASE", "shared", owner]), Value::Integer(0));
+    }
+}
+
+/// Answers arrive in the order of the commands, each complete.
+fn keep_busy(mut client: Connection, key: &str, seen: &Seen) {
+    let mut last = 0;
+    while seen.goes_on() {
+        for _ in 0..DEPTH {
+            client.send(cmd!["LOCK.ACQUIRE", key, "o", 60_000, "VALUE", "v".repeat(100)]);
+            client.send(cmd!["LOCK.RELEASE", key, "o"]);
+        }
+        for _ in 0..DEPTH {
+            let grant = client.receive(PATIENCE).expect("a grant");
+            let token = grant.elements().first().expect("a token").integer();
+            assert!(token > last, "tokens grow");
+            last = token;
+            assert_eq!(client.receive(PATIENCE).expect("an answer"), Value::Integer(0));
+        }
+    }
+}
+
+fn locks_are_handed_over_by_io_threads(kind: Kind) {
+    let server = Server::options().kind(&kind).io_threads(3).start();
+    let (seen, mut control) = (Seen::default(), server.connect());
+    let by_threads = |control: &mut Connection| {
+        ["io_threaded_reads_processed", "io_threaded_writes_processed"]
+            .map(|field| observe::info_number(control, field))
+    };
+    let done = thread::scope(|scope| {
+        for number in 0..WAITERS {
+            let (client, seen) = (server.connect(), &seen);
+            scope.spawn(move || wait_in_line(client, &format!("o{number}"), seen));
+        }
+        for number in 0..BUSY {
+            let (client, seen) = (server.connect(), &seen);
+            scope.spawn(move || keep_busy(client, &format!("k{number}"), seen));
+        }
+        let enough = || seen.grants.load(Ordering::SeqCst) >= GRANTS;
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            wait::until("threads work and waiters are served", PATIENCE, || {
+                let by_threads = by_threads(&mut control);
+                let done = enough() && !by_threads.contains(&0);
+                let seen = || format!("{:?} grants, by threads {by_threads:?}", seen.grants);
+                if done { Ok(()) } else { Err(seen()) }
+            });
+        }));
+        // The clients end in any case: the scope waits for them.
+        seen.ends.store(true, Ordering::SeqCst);
+        done
+    });
+    done.unwrap_or_else(|why| resume_unwind(why));
+    observe::wait_for_waiters(&mut control, "shared", 0);
+    assert_eq!(observe::info_number(&mut control, "kvlock_caught_panics"), 0);
+    server.assert_alive();
+}
+
+on_each_server!(locks_are_handed_over_by_io_threads);
