@@ -39,7 +39,7 @@ impl Server {
             // If the slot is leaving, the lock leaves with it.
             return self.table.refused_to_release(bound, false, now);
         }
-        if ctx.refusal_to_write(name).is_some() {
+        if ctx.refusal_to_write(name).is_some() || ctx.open_to_write(name).is_none() {
             return self.table.refused_to_release(bound, true, now);
         }
         if bound.key.kind == Kind::Semaphore {

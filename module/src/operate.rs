@@ -110,7 +110,12 @@ impl Server {
         // Opened once: what is read and what is written must be the same, and a key may expire
         // between two openings.
         let mut case = *case;
-        let open = case.ctx.open_to_write(case.name);
+        let Some(key) = case.ctx.open_to_write(case.name) else {
+            // Nothing is known of the key now, and nothing is decided: it is looked at in the next turn.
+            self.table.look_soon(case.at.key, cause, case.at.now);
+            return self.plan(case.ctx, case.at.now);
+        };
+        let open = Some(key);
         case.read(open.as_ref(), &self.words, None);
         if let Some(key) = &open
             && self.table.must_find_the_living(&case.at)

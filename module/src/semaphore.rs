@@ -253,6 +253,10 @@ impl Server {
         cause: Cause,
     ) {
         let key = ctx.open_to_write(name);
+        if key.is_none() {
+            // Nothing is known of the key now: it is looked at in the next turn.
+            return self.table.serve_soon(at, cause, clock::now());
+        }
         let mut open = Open::read(&self.words, at, name, None, key);
         open.unasked = true;
         let (mut granted, mut all) = (Vec::new(), false);

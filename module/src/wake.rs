@@ -48,14 +48,27 @@ impl Server {
             }
             return;
         }
-        for _ in 0..BATCH {
-            let Some(grant) = self.table.next_untold() else { break };
-            self.take_back(ctx, &grant, now);
-        }
+        self.take_some_back(ctx, now);
         self.work_on_bound(ctx, now);
         self.look_at_what_is_due(ctx, now);
         self.answer_released(ctx);
         self.plan(ctx, now);
+    }
+
+    /// Takes back grants that reached nobody, up to a batch. Where a key cannot be written just now, that is done in a
+    /// later turn.
+    fn take_some_back(&mut self, ctx: &Ctx<'_>, now: Now) {
+        let mut later = Vec::new();
+        for _ in 0..BATCH {
+            let Some(grant) = self.table.next_untold() else { break };
+            ctx.select(grant.key.db);
+            if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_some() {
+                self.take_back(ctx, &grant, now);
+            } else {
+                later.push(grant);
+            }
+        }
+        later.into_iter().for_each(|grant| self.table.was_not_sent(grant));
     }
 
     /// Begins a go.
@@ -155,7 +168,6 @@ impl Server {
     }
 
     fn take_back(&mut self, ctx: &Ctx<'_>, grant: &Untold, now: Now) {
-        ctx.select(grant.key.db);
         if grant.key.kind == Kind::Semaphore {
             return self.take_permits_back(ctx, grant);
         }

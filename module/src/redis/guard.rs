@@ -55,6 +55,8 @@ pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> 
 pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payload> {
     catch_unwind(AssertUnwindSafe(|| {
         provoke(entry);
+        #[cfg(feature = "planted")]
+        super::refusal::enter(entry);
         body()
     }))
 }

@@ -64,8 +64,14 @@ impl Ctx<'_> {
         self.open(name, MODE_READ)
     }
 
-    /// Opens a key to read it and perhaps to write it. An expired key is deleted first.
+    /// Opens a key to read it and perhaps to write it, also if it does not exist. An expired key is deleted first.
+    /// `None` if the server cannot let it be written just now: Valkey 9.2 while it saves that key without a
+    /// fork. Then nothing is known of the key, and it is to be tried again in a later turn.
     pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
+        #[cfg(feature = "planted")]
+        if super::refusal::is_refused(name.bytes()) {
+            return None;
+        }
         self.open(name, MODE_WRITE)
     }
 

@@ -40,6 +40,8 @@ mod message;
 #[cfg(feature = "planted")]
 mod overrun;
 mod parked;
+#[cfg(feature = "planted")]
+mod refusal;
 mod reply;
 mod scan;
 mod spec;
@@ -59,6 +61,8 @@ pub(crate) use message::{KeyEvent, KeyKind, Reply, ServerEvent};
 #[cfg(feature = "planted")]
 pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};
+#[cfg(feature = "planted")]
+pub(crate) use refusal::refused_opens;
 pub(crate) use scan::Cursor;
 pub(crate) use spec::{ArgSpec, Command, CommandSpec, ConfigKind, ConfigSpec};
 pub(crate) use text::{Arg, Text};

@@ -3,3 +3,4 @@
 mod clocks;
 mod io_threads;
 mod quarantine;
+mod refusals;

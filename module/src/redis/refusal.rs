@@ -1,0 +1,55 @@
+//! Keys that cannot be opened for writing just now, in builds for tests.
+//!
+//! While Valkey 9.2 saves without a fork, a module cannot open a key for writing that the thread of the save is
+//! writing out. The server delays commands on such a key, but it does not delay timers, nor writes to keys that a
+//! command does not declare. The variable `KVLOCK_REFUSE_OPEN` gives the share of keys, in percent, that are refused
+//! so in each timer and in each command.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::guard::Entry;
+
+/// Number of the timer or command that runs: a key is refused for all of it, or not at all.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a timer runs.
+static IN_TIMER: AtomicBool = AtomicBool::new(false);
+
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+static PERCENT: LazyLock<u64> = LazyLock::new(|| {
+    let named = std::env::var("KVLOCK_REFUSE_OPEN").ok();
+    named.and_then(|named| named.parse().ok()).unwrap_or(0)
+});
+
+/// Keys that commands write without declaring them.
+const UNDECLARED: &[u8] = b"kvlock:floor";
+
+/// Notes that the server enters the module.
+pub(super) fn enter(entry: Entry) {
+    if matches!(entry, Entry::Timer | Entry::Command) {
+        TURN.fetch_add(1, Ordering::Relaxed);
+        IN_TIMER.store(entry == Entry::Timer, Ordering::Relaxed);
+    }
+}
+
+/// Whether the key of that name cannot be opened for writing now.
+pub(super) fn is_refused(name: &[u8]) -> bool {
+    if *PERCENT == 0 || !(IN_TIMER.load(Ordering::Relaxed) || name.starts_with(UNDECLARED)) {
+        return false;
+    }
+    // FNV-1a, over the turn and the name.
+    let turn = TURN.load(Ordering::Relaxed).to_le_bytes();
+    let mixed = turn.iter().chain(name).fold(0xcbf2_9ce4_8422_2325_u64, |mixed, byte| {
+        (mixed ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let is_refused = (mixed >> 32) % 100 < *PERCENT;
+    REFUSED.fetch_add(u64::from(is_refused), Ordering::Relaxed);
+    is_refused
+}
+
+/// How many times a key was refused.
+pub(crate) fn refused_opens() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
+}

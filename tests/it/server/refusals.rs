@@ -1,0 +1,129 @@
+//! Keys that the server does not let a module write just now, as Valkey 9.2 does while it saves without a fork: what is
+//! written outside commands is tried again, nothing is lost by it, and nothing is granted twice.
+//!
+//! The build for tests refuses most keys at random, in each timer anew: see `module/src/redis/refusal.rs`.
+
+use crate::asking::{LONG, SOON, acquire, arrival, token, wait_in_line};
+use harness::agree::expect_unharmed;
+use harness::{Kind, Server, Value, cmd, observe, on_each_server};
+
+/// Share of keys that are refused, in percent.
+const REFUSED: &str = "80";
+
+/// Keys, and waiters for each.
+const KEYS: usize = 8;
+const WAITERS: usize = 12;
+
+const LEASE_MS: i64 = 40;
+
+fn start(kind: &Kind) -> Server {
+    Server::options().kind(kind).planted().env("KVLOCK_REFUSE_OPEN", REFUSED).start()
+}
+
+fn expect_refusals(server: &Server) {
+    assert!(observe::info_number(&mut server.connect(), "kvlock_refused_opens") > 0);
+    expect_unharmed(server);
+}
+
+/// A token is the time of the grant in microseconds. If a grant were answered and not written, the next look would find
+/// the lock free.
+fn each_lease_ends_before_the_next_grant(kind: Kind) {
+    let server = start(&kind);
+    let mut eye = server.connect();
+    let mut waiters = Vec::new();
+    for key in 0..KEYS {
+        eye.call(cmd!["LOCK.ACQUIRE", format!("k{key}"), "first", LEASE_MS]);
+        for waiter in 0..WAITERS {
+            let mut client = server.connect();
+            let (key, owner) = (format!("k{key}"), format!("o{waiter}"));
+            client.send(cmd!["LOCK.WAIT", key, owner, LEASE_MS, LONG]);
+            waiters.push(client);
+        }
+    }
+    for key in waiters.chunks_mut(WAITERS) {
+        let mut tokens: Vec<_> = key.iter_mut().map(|client| token(&arrival(client))).collect();
+        tokens.sort_unstable();
+        for pair in tokens.windows(2) {
+            let [before, after] = pair else { unreachable!() };
+            assert!(after - before >= (LEASE_MS - 1) * 1_000, "granted twice: {tokens:?}");
+        }
+    }
+    expect_refusals(&server);
+}
+
+fn a_deleted_lock_passes_on_and_is_written(kind: Kind) {
+    let server = start(&kind);
+    let (mut eye, mut client) = (server.connect(), server.connect());
+    for round in 0..30 {
+        let key = format!("k{round}");
+        token(&acquire(&mut eye, &key, "alice"));
+        wait_in_line(&mut client, &mut eye, &key, "bob");
+        eye.call(cmd!["DEL", &key]);
+        token(&arrival(&mut client));
+        assert_eq!(eye.call(cmd!["HGET", &key, "bob"]), Value::bulk("1"));
+    }
+    expect_refusals(&server);
+}
+
+fn permits_of_the_dead_are_given_to_the_next(kind: Kind) {
+    let server = start(&kind);
+    let mut eye = server.connect();
+    eye.run("SEM.SET s 2");
+    for owner in ["alice", "bob"] {
+        eye.call(cmd!["SEM.ACQUIRE", "s", owner, 1, LEASE_MS]);
+    }
+    let mut waiters: Vec<_> = (0..WAITERS).map(|_| server.connect()).collect();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        waiter.send(cmd!["SEM.WAIT", "s", format!("o{number}"), 1, LEASE_MS, LONG]);
+    }
+    for waiter in &mut waiters {
+        assert_eq!(arrival(waiter), Value::Integer(1));
+    }
+    expect_refusals(&server);
+}
+
+/// The waiter is killed in the turn of its grant: the next has the lock at once, not when that lease ends.
+fn a_grant_that_nobody_gets_is_taken_back(kind: Kind) {
+    let server = start(&kind);
+    let mut eye = server.connect();
+    for round in 0..15 {
+        let (key, mut killed, mut next) = (format!("k{round}"), server.connect(), server.connect());
+        token(&acquire(&mut eye, &key, "alice"));
+        let id = killed.client_id();
+        wait_in_line(&mut killed, &mut eye, &key, "bob");
+        wait_in_line(&mut next, &mut eye, &key, "carol");
+        eye.run("MULTI");
+        eye.call(cmd!["LOCK.RELEASE", &key, "alice"]);
+        eye.call(cmd!["CLIENT", "KILL", "ID", id]);
+        eye.run("EXEC");
+        token(&arrival(&mut next));
+        assert_eq!(eye.call(cmd!["HGET", &key, "carol"]), Value::bulk("1"));
+    }
+    expect_refusals(&server);
+}
+
+fn what_is_bound_is_released_when_its_session_is_gone(kind: Kind) {
+    let server = start(&kind);
+    let (mut eye, mut client) = (server.connect(), server.connect());
+    for round in 0..5 {
+        let (lock, semaphore) = (format!("k{round}"), format!("s{round}"));
+        let opened = eye.run("SESSION.OPEN 100");
+        let session = opened.elements().first().expect("an id").text();
+        eye.call(cmd!["SEM.SET", &semaphore, 1]);
+        token(&eye.call(cmd!["LOCK.ACQUIRE", &lock, "o", LONG, "SESSION", &session, "BOUND"]));
+        eye.call(cmd!["SEM.ACQUIRE", &semaphore, "o", 1, LONG, "SESSION", &session, "BOUND"]);
+        client.send(cmd!["LOCK.WAIT", &lock, "next", LONG, LONG]);
+        token(&client.receive(SOON).expect("the lock"));
+        client.send(cmd!["SEM.WAIT", &semaphore, "next", 1, LONG, LONG]);
+        assert_eq!(client.receive(SOON).expect("the permit"), Value::Integer(1));
+    }
+    expect_refusals(&server);
+}
+
+on_each_server!(
+    each_lease_ends_before_the_next_grant,
+    a_deleted_lock_passes_on_and_is_written,
+    permits_of_the_dead_are_given_to_the_next,
+    a_grant_that_nobody_gets_is_taken_back,
+    what_is_bound_is_released_when_its_session_is_gone,
+);
