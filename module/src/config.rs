@@ -31,11 +31,17 @@ pub(crate) struct Config {
     pub(crate) max_lease_ms: u64,
     /// When to tell those who wait with Redisson that a lock is free.
     pub(crate) redisson_channel: RedissonChannel,
+    /// Whether the server is told that it may save without a fork while this module is loaded.
+    pub(crate) forkless_saves: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { max_lease_ms: DAY_MS.unsigned_abs(), redisson_channel: RedissonChannel::Auto }
+        Self {
+            max_lease_ms: DAY_MS.unsigned_abs(),
+            redisson_channel: RedissonChannel::Auto,
+            forkless_saves: false,
+        }
     }
 }
 
@@ -105,6 +111,13 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         set: |server, value| {
             server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
         },
+    },
+    ConfigSpec {
+        name: c"forkless-saves",
+        kind: ConfigKind::Switch,
+        default: 0,
+        get: |server| i64::from(server.config.forkless_saves),
+        set: |server, value| server.config.forkless_saves = value != 0,
     },
     ConfigSpec {
         name: c"redisson-turn-ms",

@@ -6,6 +6,7 @@ use redis_module::raw;
 
 use super::api::{ERR, OK, required};
 use super::guard::{Entry, guard};
+use super::load::declare_options;
 use super::spec::{ConfigKind, ConfigSpec};
 use super::text::{Arg, Text};
 use crate::module::Module;
@@ -49,6 +50,8 @@ pub(super) unsafe fn register(
     let load = required!(RedisModule_LoadConfigs);
     // SAFETY: by the contract of this function, after all options were declared.
     unsafe { load(ctx) };
+    // SAFETY: likewise.
+    unsafe { declare_what_is_set(ctx) };
     Ok(())
 }
 
@@ -77,7 +80,7 @@ unsafe fn declare(
             let register = required!(RedisModule_RegisterBoolConfig);
             let (get, set) = (Some(get_small as _), Some(set_small as _));
             // SAFETY: likewise.
-            unsafe { register(ctx, name, small, flags, get, set, None, which) }
+            unsafe { register(ctx, name, small, flags, get, set, Some(apply), which) }
         }
         ConfigKind::Word(words) => {
             let register = required!(RedisModule_RegisterEnumConfig);
@@ -104,6 +107,30 @@ unsafe fn declare(
         }
     };
     declared == OK
+}
+
+/// Declares what the server may rely on, as far as that is an option.
+///
+/// # Safety
+///
+/// `ctx` is a context of this module.
+unsafe fn declare_what_is_set(ctx: *mut raw::RedisModuleCtx) {
+    let forkless = server::with(|server| server.config.forkless_saves);
+    // SAFETY: by the contract of this function.
+    unsafe { declare_options(ctx, forkless) };
+}
+
+/// The server has set a switch.
+unsafe extern "C" fn apply(
+    ctx: *mut raw::RedisModuleCtx,
+    _which: *mut c_void,
+    _error: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(Entry::WriteConfig, ERR, || {
+        // SAFETY: the server passes a context of the module.
+        unsafe { declare_what_is_set(ctx) };
+        OK
+    })
 }
 
 /// The value of an option; `which` is its index.

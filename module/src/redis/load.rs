@@ -28,6 +28,10 @@ const OPTIONS: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_
 /// is written outside commands is in the slot of a key, and nothing is while writes are paused.
 const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
 
+/// For Valkey from 9.2 on: keys that cannot be opened for writing just now, because the server saves them without a
+/// fork, are tried again. Read as the next bit after those of Valkey 9.1; no 9.2 has run with it.
+const VALKEY_FORKLESS: c_int = 1 << 6;
+
 /// Whether the server is a Valkey, which knows its functions by names of its own too.
 fn is_valkey() -> bool {
     // SAFETY: written once, by the server, before any of our code runs; only read since.
@@ -35,6 +39,22 @@ fn is_valkey() -> bool {
     let mut found: *mut c_void = std::ptr::null_mut();
     // SAFETY: takes a name and the place for a pointer to the function.
     unsafe { find(c"ValkeyModule_Replicate".as_ptr(), (&raw mut found).cast()) == OK }
+}
+
+/// Declares what the server may rely on.
+///
+/// # Safety
+///
+/// `ctx` is a context of this module.
+pub(super) unsafe fn declare_options(ctx: *mut raw::RedisModuleCtx, forkless: bool) {
+    let set_options = required!(RedisModule_SetModuleOptions);
+    let options = match (is_valkey(), forkless) {
+        (false, _) => OPTIONS,
+        (true, false) => OPTIONS | VALKEY_OPTIONS,
+        (true, true) => OPTIONS | VALKEY_OPTIONS | VALKEY_FORKLESS,
+    };
+    // SAFETY: by the contract of this function.
+    unsafe { set_options(ctx, options) };
 }
 
 /// The commands that replicas and files are told, and those that we ask the server with.
@@ -159,10 +179,8 @@ unsafe fn load_guarded(
     }
     let args = provoked_by(args);
     provoke(Entry::Load);
-    let set_options = required!(RedisModule_SetModuleOptions);
-    let options = if is_valkey() { OPTIONS | VALKEY_OPTIONS } else { OPTIONS };
     // SAFETY: this is the load function.
-    unsafe { set_options(raw_ctx, options) };
+    unsafe { declare_options(raw_ctx, false) };
     Module::load(&ctx);
     // SAFETY: this is the load function.
     unsafe { command::add_categories(raw_ctx) };
