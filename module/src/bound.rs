@@ -8,17 +8,8 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Does some of what is due about what is bound. Something may be written.
-    pub(crate) fn work_on_bound(&mut self, ctx: &Ctx<'_>, now: Now) {
-        let go = self.begin();
-        while self.may_go_on(&go)
-            && let Some(bound) = self.table.next_bound(now)
-        {
-            self.look_at_bound(ctx, &bound, now);
-        }
-    }
-
-    fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
+    /// Releases a binding whose session has ended; finds out of another whether it is still there.
+    pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));
         let (name, owner) = (name.lend(), owner.lend());

@@ -1,7 +1,7 @@
 //! What the module is to the server: which commands and options it has, and what it does when the
 //! server tells it something.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kvlock_core::{Bug, Cause, Now};
 
@@ -69,9 +69,14 @@ impl Module {
             server.timer.fired();
             server.run_due(ctx);
             server.turns = server.turns.saturating_add(1);
-            server.goes_on = server.timer.is_due();
+            server.timer.go_on(ctx);
             server.longest_turn = server.longest_turn.max(begun.elapsed());
         });
+    }
+
+    /// The next turn of the event loop has begun, and work was left by the one before.
+    pub(crate) fn next_turn(ctx: &Ctx<'_>) {
+        server::with(|server| server.timer.hasten(ctx));
     }
 
     /// Says whether an event of this key matters just now; must be cheap.
@@ -136,7 +141,6 @@ impl Module {
                 ServerEvent::BecameReplica => {
                     server.primary = false;
                     server.table.lift_quarantine();
-                    server.to_look_at.clear();
                     let blocked = server.table.forget();
                     server.answer_all(blocked, &DEMOTED);
                 }
@@ -177,18 +181,13 @@ impl Module {
 
     /// An answer was written to its client.
     pub(crate) fn answer_written(ctx: &Ctx<'_>, note: Option<Note>) {
-        server::with(|server| {
-            if std::mem::take(&mut server.goes_on) {
-                server.timer.hasten(ctx);
+        server::with(|server| match note {
+            Some(Note::Grant(grant)) => server.delivered(&grant),
+            Some(Note::Outcomes(outcomes)) => {
+                server.was_sent(&outcomes);
+                server.wind(ctx, clock::now());
             }
-            match note {
-                Some(Note::Grant(grant)) => server.delivered(&grant),
-                Some(Note::Outcomes(outcomes)) => {
-                    server.was_sent(&outcomes);
-                    server.plan(ctx, clock::now());
-                }
-                None => {}
-            }
+            None => {}
         });
     }
 
@@ -238,9 +237,6 @@ fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     if server.table.next_due(now).is_some() {
         server.plan(ctx, now);
     } else {
-        server.timer.disarm(ctx);
-    }
-    if !server.to_look_at.is_empty() {
-        server.timer.arm(ctx, Duration::ZERO);
+        server.timer.rest(ctx);
     }
 }

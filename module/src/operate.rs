@@ -221,6 +221,10 @@ impl Server {
         key.delete();
         drop(key);
         self.announce(ctx, name);
+        self.table.goes(case.at.key, Cause::Forced);
+        if self.table.is_observed(case.at.key) {
+            self.notice(ctx, (case.at.key, name), case.at.now, None);
+        }
         if let Some(token) = self.table.go_on_above(stored) {
             let place = Place::of(case.at.key.db, case.at.key.name, self.in_cluster);
             self.floors.reserve(ctx, place, token, case.at.now);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, Limits, LockKey, Millis, Now, Reading, Table, Untold, WaiterId};
+use kvlock_core::{Bug, Limits, Millis, Now, Reading, Table, Untold, WaiterId};
 
 use crate::clock;
 use crate::config::Config;
@@ -46,16 +46,12 @@ pub(crate) struct Server {
     pub(crate) table: Table<Waiting>,
     /// What a parked client waits for.
     pub(crate) parked: BTreeMap<Handle, WaitsFor>,
-    /// Locks that are to be looked at in this turn. Those that are left are the first of the next.
-    pub(crate) to_look_at: Vec<(LockKey, Cause)>,
     pub(crate) floors: Floors,
     pub(crate) config: Config,
     pub(crate) primary: bool,
     pub(crate) in_cluster: bool,
     pub(crate) has_replicas: bool,
     pub(crate) timer: Timer,
-    /// There is more to do in the next turn of the event loop.
-    pub(crate) goes_on: bool,
     /// How many turns of the event loop had something that was due outside commands.
     pub(crate) turns: u64,
     /// The longest time that one turn was kept for what is due outside commands.
@@ -113,14 +109,12 @@ impl Server {
         Self {
             table,
             parked: BTreeMap::new(),
-            to_look_at: Vec::new(),
             floors: Floors::new(clock::now()),
             config: Config::default(),
             primary: ctx.is_primary(),
             in_cluster: ctx.is_cluster(),
             has_replicas: ctx.has_replicas(),
             timer: Timer::new(),
-            goes_on: false,
             turns: 0,
             longest_turn: Duration::ZERO,
             last_round_unix_us: 0,
@@ -164,6 +158,11 @@ impl Server {
     /// Tells readers who have something to hear, and sets the timer for what is due next.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.tell_readers(now);
+        self.wind(ctx, now);
+    }
+
+    /// Sets the timer for what is due next.
+    pub(crate) fn wind(&mut self, ctx: &Ctx<'_>, now: Now) {
         if let Some(delay) = self.table.next_due(now) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));
         }

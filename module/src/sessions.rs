@@ -2,16 +2,13 @@
 
 use std::cell::Cell;
 
-use kvlock_core::{
-    Dismissal, Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName,
-};
+use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, SessionName};
 
 use crate::clock;
 use crate::commands::{NO_SESSION, sent_away};
 use crate::observers::{Standing, standing, word};
 use crate::redis::{Arg, Ctx, Reply};
-use crate::server::{Note, Server, WaitsFor};
-use crate::wake::BATCH;
+use crate::server::{Note, Server, Waiting, WaitsFor};
 
 /// How many outcomes one reply tells: each takes almost a microsecond.
 const TOLD: usize = 500;
@@ -74,18 +71,22 @@ impl Server {
         }
     }
 
-    /// Answers some of the blocked readers that have something to hear; the others have their turn
-    /// with what sessions leave to be done.
+    /// Answers some of the blocked readers that have something to read. The others follow as work of
+    /// the timer.
     pub(crate) fn tell_readers(&mut self, now: Now) {
-        if !self.table.has_readers_to_tell() {
-            return;
-        }
-        for (reading, waiting) in self.table.next_readers(now) {
-            let parked = self.parked.remove(&waiting.client.handle());
-            if let Some(WaitsFor::Outcomes(_, most)) = parked {
-                let outcomes = Outcomes::new(reading, most);
-                waiting.client.answer_then(Some(Note::Outcomes(outcomes)));
+        if self.table.has_readers_to_tell() {
+            for (reading, waiting) in self.table.next_readers(now) {
+                self.tell_reader(reading, waiting);
             }
+        }
+    }
+
+    /// Answers a blocked reader. Its reply is composed when it is sent.
+    pub(crate) fn tell_reader(&mut self, reading: Reading, waiting: Waiting) {
+        let parked = self.parked.remove(&waiting.client.handle());
+        if let Some(WaitsFor::Outcomes(_, most)) = parked {
+            let outcomes = Outcomes::new(reading, most);
+            waiting.client.answer_then(Some(Note::Outcomes(outcomes)));
         }
     }
 
@@ -93,24 +94,6 @@ impl Server {
     pub(crate) fn close_session(&mut self, session: SessionId) {
         let reader = self.table.close_session(session);
         self.answer(reader, NO_SESSION, None);
-    }
-
-    /// Does some of what is due for sessions.
-    pub(crate) fn work_on_sessions(&mut self, now: Now) {
-        for _ in 0..BATCH {
-            if !self.table.session_due(now) {
-                break;
-            }
-        }
-        self.table.work_on_sessions();
-        for _ in 0..BATCH {
-            let Some(reader) = self.table.free_one() else { break };
-            self.answer(reader, NO_SESSION, None);
-        }
-        for _ in 0..BATCH {
-            let Some(waiting) = self.table.drain_one() else { break };
-            self.answer(waiting, sent_away(&Dismissal::Draining), None);
-        }
     }
 }
 

@@ -3,102 +3,68 @@
 
 use std::time::Duration;
 
-use kvlock_core::{Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Now, Observed, RUN_MAX, Untold};
+use kvlock_core::{
+    Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Millis, Now, Observed, Untold, Work,
+};
 
 use crate::clock::{self, Instant};
-use crate::commands::sent_away;
+use crate::commands::{NO_SESSION, sent_away};
 use crate::redis::{Ctx, Reply, Text};
-use crate::server::Server;
+use crate::server::{Server, Waiting};
 
-/// How many things are done in one go before the server's clients get their turn.
-pub(crate) const BATCH: usize = RUN_MAX;
+/// Time for work outside commands in one turn of the event loop.
+const BUDGET: Duration = Duration::from_micros(500);
 
-/// How long one kind of work goes on that may take long at one key, and nothing at another.
-const GO: Duration = Duration::from_micros(300);
-
-/// A go of such work: until it has taken long enough, or so many were granted something.
-pub(crate) struct Go {
-    begun: Instant,
-    enough: u64,
-}
+/// Waiters that are turned away in one piece of work.
+const TURNED_AWAY: usize = 8;
 
 /// How soon to try again what may not be written now. No event tells when a pause ends.
 const PAUSED: Duration = Duration::from_millis(20);
 
 impl Server {
-    /// Does what is due, up to a batch, and plans the rest.
+    /// Does what is due, for as long as the budget lasts, and sets the timer for the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
-        let now = clock::now();
-        self.table.end_quarantine(now);
-        self.table.end_moments(now);
-        for _ in 0..BATCH {
-            let Some(waiting) = self.table.time_out_one(now) else {
-                break;
-            };
-            self.answer(waiting, Reply::Nil, None);
-        }
-        self.work_on_sessions(now);
-        if !self.may_write_unasked(ctx) {
-            self.answer_released(ctx);
-            self.tell_readers(now);
-            if self.table.next_due(now).is_some() {
-                // To answer readers nothing is written, nor for what else sessions leave to be done.
-                let goes_on = self.table.has_readers_to_tell() || self.table.sessions_have_work();
-                self.timer.arm(ctx, if goes_on { Duration::ZERO } else { PAUSED });
-            }
-            return;
-        }
-        self.take_some_back(ctx, now);
-        self.work_on_bound(ctx, now);
-        self.look_at_what_is_due(ctx, now);
-        self.answer_released(ctx);
-        self.plan(ctx, now);
-    }
-
-    /// Takes back grants that reached nobody, up to a batch. Where a key cannot be written just now, that is done in a
-    /// later turn.
-    fn take_some_back(&mut self, ctx: &Ctx<'_>, now: Now) {
+        let begun = Instant::now();
+        self.table.end_quarantine(clock::now());
+        let may_write = self.may_write_unasked(ctx);
         let mut later = Vec::new();
-        for _ in 0..BATCH {
-            let Some(grant) = self.table.next_untold() else { break };
-            ctx.select(grant.key.db);
-            if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_some() {
-                self.take_back(ctx, &grant, now);
-            } else {
-                later.push(grant);
+        while let Some(work) = self.table.next_work(clock::now(), may_write) {
+            match work {
+                Work::TakeBack(grant) if !can_write(ctx, &grant) => later.push(grant),
+                work => self.carry_out_work(ctx, work),
+            }
+            if begun.elapsed() >= BUDGET {
+                break;
             }
         }
-        later.into_iter().for_each(|grant| self.table.was_not_sent(grant));
-    }
-
-    /// Begins a go.
-    pub(crate) fn begin(&self) -> Go {
-        let enough = self.table.counters().granted.saturating_add(BATCH as u64);
-        Go { begun: Instant::now(), enough }
-    }
-
-    /// Whether it may go on.
-    pub(crate) fn may_go_on(&self, go: &Go) -> bool {
-        self.table.counters().granted < go.enough && go.begun.elapsed() < GO
-    }
-
-    /// Looks at each lock once, as long as that may go on: what a look leaves to be done at the same
-    /// lock, and the locks that are left, have their turn when the server's clients had theirs.
-    fn look_at_what_is_due(&mut self, ctx: &Ctx<'_>, now: Now) {
-        while self.to_look_at.len() < BATCH
-            && let Some(due) = self.table.next_look(now)
-        {
-            self.to_look_at.push(due);
-        }
-        self.to_look_at.reverse();
-        let go = self.begin();
-        // One after another is taken off: a panic at one of them leaves the others for the next turn.
-        while let Some((key, cause)) = self.to_look_at.pop() {
-            if self.may_go_on(&go) {
-                self.probe(ctx, &key, cause, now);
-            } else {
-                self.table.look_soon(key.borrow(), cause, now);
+        let now = clock::now();
+        match self.table.next_due(now) {
+            None => {}
+            Some(Millis(0)) if !may_write && begun.elapsed() < BUDGET => {
+                self.timer.arm(ctx, PAUSED);
             }
+            Some(delay) => self.timer.arm(ctx, Duration::from_millis(delay.0)),
+        }
+        if !later.is_empty() {
+            later.into_iter().for_each(|grant| self.table.was_not_sent(grant));
+            self.timer.arm(ctx, PAUSED);
+        }
+    }
+
+    fn carry_out_work(&mut self, ctx: &Ctx<'_>, work: Work<Waiting>) {
+        let now = clock::now();
+        match work {
+            Work::TimedOut(waiting) => self.answer(waiting, Reply::Nil, None),
+            Work::Opened(waiting) => self.answer(waiting, Reply::Number(0), None),
+            Work::Drained(waiting) => {
+                self.answer(waiting, sent_away(&Dismissal::Draining), None);
+            }
+            Work::Forgotten(reader) => self.answer(reader, NO_SESSION, None),
+            Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
+            Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
+            Work::TakeBack(grant) => self.take_back(ctx, &grant, now),
+            Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
+            Work::Done => {}
         }
     }
 
@@ -157,13 +123,13 @@ impl Server {
 
     /// Answers those who wait for this lock, because nobody can be given it here.
     fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal, now: Now) {
-        for _ in 0..BATCH {
+        for _ in 0..TURNED_AWAY {
             let Some(waiting) = self.table.dismiss_one_of(key, why.clone()) else {
                 return;
             };
             self.answer(waiting, sent_away(why), None);
         }
-        // The rest of them in the next round.
+        // The others follow.
         self.table.look_soon(key, Cause::Outside, now);
     }
 
@@ -187,6 +153,12 @@ impl Server {
         let open = ctx.open_to_write(name.lend());
         self.carry_out(&case, open, owner.lend(), change);
     }
+}
+
+/// Says whether the key of a grant can be written just now. If not, the grant is taken back later.
+fn can_write(ctx: &Ctx<'_>, grant: &Untold) -> bool {
+    ctx.select(grant.key.db);
+    ctx.open_to_write(Text::new(&grant.key.name).lend()).is_some()
 }
 
 /// The server's own words for why it takes no writes now; anything else is about the slot.

@@ -6,64 +6,78 @@
 
 use std::collections::BTreeSet;
 
+use crate::fair::{Account, Fair};
 use crate::forget::Free as _;
 use crate::queue::{QueueId, WaiterId};
 use crate::session::SessionId;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
-/// The ordered ends of waits, leases and sessions.
+/// A look at a queue that is planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) due: UnixMillis,
+    /// Whose look it is: that of the first in line when it was planned.
+    pub(crate) account: Account,
+    /// Whether it only checks what no event may have reported.
+    pub(crate) checks: bool,
+}
+
+/// The ends of waits, leases and sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// By a clock that only goes forward: a wait is as long as the client asked.
-    waits: BTreeSet<(MonoMillis, WaiterId)>,
+    pub(crate) waits: Fair<MonoMillis, WaiterId>,
     /// By the wall clock, because that is what a TTL counts in.
-    looks: BTreeSet<(UnixMillis, QueueId)>,
+    pub(crate) looks: Fair<UnixMillis, QueueId>,
+    /// Looks that only check.
+    pub(crate) checks: Fair<UnixMillis, QueueId>,
     /// When a reader's time is over, or a session's.
     alarms: BTreeSet<(MonoMillis, SessionId)>,
-    /// When somebody asked last what is due: what is due at once stands behind what was then.
+    /// The time of the latest piece of work: a look that is due at once is planned at it.
     pub(crate) asked: UnixMillis,
 }
 
 impl Agenda {
     /// Frees an entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
-        self.waits.free_one() || self.looks.free_one() || self.alarms.free_one()
+        self.waits.free_one()
+            || self.looks.free_one()
+            || self.checks.free_one()
+            || self.alarms.free_one()
     }
 
-    pub(crate) fn add_wait(&mut self, end: Option<MonoMillis>, waiter: WaiterId) {
-        self.waits.extend(end.map(|end| (end, waiter)));
-    }
-
-    pub(crate) fn drop_wait(&mut self, end: Option<MonoMillis>, waiter: WaiterId) {
+    pub(crate) fn add_wait(&mut self, account: Account, end: Option<MonoMillis>, waiter: WaiterId) {
         if let Some(end) = end {
-            self.waits.remove(&(end, waiter));
+            self.waits.insert(account, (end, waiter));
         }
     }
 
-    /// Moves the look at a queue from one moment to another; `None` is never.
-    pub(crate) fn move_look(
+    pub(crate) fn drop_wait(
         &mut self,
-        queue: QueueId,
-        from: Option<UnixMillis>,
-        to: Option<UnixMillis>,
+        account: Account,
+        end: Option<MonoMillis>,
+        waiter: WaiterId,
     ) {
+        if let Some(end) = end {
+            self.waits.remove(account, (end, waiter));
+        }
+    }
+
+    /// Moves the look at a queue from one plan to another; `None` is never.
+    pub(crate) fn move_look(&mut self, queue: QueueId, from: Option<Look>, to: Option<Look>) {
         if from == to {
             return;
         }
         if let Some(from) = from {
-            self.looks.remove(&(from, queue));
+            self.looks_of(from).remove(from.account, (from.due, queue));
         }
-        self.looks.extend(to.map(|to| (to, queue)));
+        if let Some(to) = to {
+            self.looks_of(to).insert(to.account, (to.due, queue));
+        }
     }
 
-    pub(crate) fn first_wait_over(&self, now: Now) -> Option<WaiterId> {
-        let (end, waiter) = self.waits.first()?;
-        (*end <= now.mono).then_some(*waiter)
-    }
-
-    pub(crate) fn first_look_due(&self, now: Now) -> Option<QueueId> {
-        let (due, queue) = self.looks.first()?;
-        (*due <= now.unix()).then_some(*queue)
+    fn looks_of(&mut self, look: Look) -> &mut Fair<UnixMillis, QueueId> {
+        if look.checks { &mut self.checks } else { &mut self.looks }
     }
 
     pub(crate) fn add_alarm(&mut self, due: MonoMillis, session: SessionId) {
@@ -81,10 +95,11 @@ impl Agenda {
 
     /// How long it is until something is due; `None` if nothing ever is.
     pub(crate) fn next_due(&self, now: Now) -> Option<Millis> {
-        let wait = self.waits.first().map(|(end, _)| end.since(now.mono));
-        let look = self.looks.first().map(|(due, _)| due.since(now.unix()));
+        let wait = self.waits.first(now.mono).map(|end| end.since(now.mono));
+        let look = self.looks.first(now.unix()).map(|due| due.since(now.unix()));
+        let check = self.checks.first(now.unix()).map(|due| due.since(now.unix()));
         let alarm = self.alarms.first().map(|(due, _)| due.since(now.mono));
-        sooner(wait, sooner(look, alarm))
+        sooner(sooner(wait, alarm), sooner(look, check))
     }
 
     pub(crate) fn has_alarm(&self, due: MonoMillis, session: SessionId) -> bool {
@@ -96,16 +111,17 @@ impl Agenda {
         self.alarms.len()
     }
 
-    pub(crate) fn has_wait(&self, end: MonoMillis, waiter: WaiterId) -> bool {
-        self.waits.contains(&(end, waiter))
+    pub(crate) fn has_wait(&self, account: Account, end: MonoMillis, waiter: WaiterId) -> bool {
+        self.waits.contains(account, (end, waiter))
     }
 
-    pub(crate) fn has_look(&self, due: UnixMillis, queue: QueueId) -> bool {
-        self.looks.contains(&(due, queue))
+    pub(crate) fn has_look(&self, look: Look, queue: QueueId) -> bool {
+        let looks = if look.checks { &self.checks } else { &self.looks };
+        looks.contains(look.account, (look.due, queue))
     }
 
     /// How many waits and how many looks are on it.
     pub(crate) fn len(&self) -> (usize, usize) {
-        (self.waits.len(), self.looks.len())
+        (self.waits.len(), self.looks.len().saturating_add(self.checks.len()))
     }
 }

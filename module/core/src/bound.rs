@@ -46,9 +46,6 @@ const REFUSED: Millis = Millis(100);
 /// How long it is not tried again where only this slot is refused: in a cluster that is down, each is.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
-/// How many bindings are forgotten in one go: each a microsecond.
-const STEPS: usize = 256;
-
 /// Names a binding: the hash of its key and owner, and a number that is never used twice.
 type Place = (u64, u64);
 
@@ -294,16 +291,15 @@ impl<P> Table<P> {
         }
     }
 
-    /// Forgets some of those; says whether there are more.
-    pub(crate) fn forget_some(&mut self) -> bool {
-        for _ in 0..STEPS {
-            let Some(places) = self.bindings.forgotten.front_mut() else { return false };
+    /// Forgets some of those.
+    pub(crate) fn forget_some(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(places) = self.bindings.forgotten.front_mut() else { return };
             match places.pop_first() {
                 Some(place) => drop(self.bindings.remove(place)),
                 None => drop(self.bindings.forgotten.pop_front()),
             }
         }
-        self.has_forgotten()
     }
 
     pub(crate) fn has_forgotten(&self) -> bool {
@@ -314,20 +310,38 @@ impl<P> Table<P> {
     /// [`Self::release_bound`], [`Self::release_bound_permits`], [`Self::stays_bound`],
     /// [`Self::not_bound`] or [`Self::refused_to_release`].
     pub fn next_bound(&mut self, now: Now) -> Option<Bound> {
-        if self.bindings.refused_until.is_some_and(|until| now.mono < until) {
+        self.next_orphan(now).or_else(|| self.next_binding(now))
+    }
+
+    fn is_refused(&self, now: Now) -> bool {
+        self.bindings.refused_until.is_some_and(|until| now.mono < until)
+    }
+
+    /// A binding whose session has ended. Sessions take turns.
+    pub(crate) fn next_orphan(&mut self, now: Now) -> Option<Bound> {
+        if self.bindings.orphans.is_empty() || self.is_refused(now) {
             return None;
         }
         self.bindings.refused_until = None;
-        while let Some(places) = self.bindings.orphans.front_mut() {
-            match places.pop_first() {
-                None => drop(self.bindings.orphans.pop_front()),
-                Some(place) if self.bindings.all.contains_key(&place) => {
-                    return self.bound_at(place, true);
-                }
-                Some(_) => {}
+        while let Some(mut places) = self.bindings.orphans.pop_front() {
+            let place = places.pop_first();
+            if !places.is_empty() {
+                self.bindings.orphans.push_back(places);
+            }
+            if let Some(place) = place.filter(|place| self.bindings.all.contains_key(place)) {
+                return self.bound_at(place, true);
             }
         }
-        let (_, place) = *self.bindings.looks.first().filter(|(due, _)| *due <= now.mono)?;
+        None
+    }
+
+    /// A binding whose lease may be over, or that could not be released before.
+    pub(crate) fn next_binding(&mut self, now: Now) -> Option<Bound> {
+        let (due, place) = *self.bindings.looks.first()?;
+        if due > now.mono || self.is_refused(now) {
+            return None;
+        }
+        self.bindings.refused_until = None;
         // If nothing is said of it, it is looked at later.
         self.bindings.look_at(place, now.mono.plus(LOOKED_AT_AFTER));
         self.bound_at(place, self.bindings.refused.contains(&place))

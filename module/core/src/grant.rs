@@ -261,7 +261,7 @@ impl<P> Table<P> {
     pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis, cause: Cause) {
         if let Some(id) = self.queues.find(key) {
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
-            if planned.is_none_or(|planned| due < planned) {
+            if planned.is_none_or(|planned| due < planned.due) {
                 self.plan_look(id, Some(due), cause);
             }
         }

@@ -63,6 +63,7 @@
 mod agenda;
 pub mod arguments;
 mod bound;
+mod fair;
 mod flight;
 mod floor;
 mod forget;
@@ -97,6 +98,7 @@ mod turn;
 mod types;
 mod value;
 mod waiting;
+mod work;
 
 pub use bound::Bound;
 pub use floor::{Floor, Reign};
@@ -127,3 +129,4 @@ pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
 pub use waiting::{At, Join, WaitedFor};
+pub use work::Work;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-use crate::grant::{RUN_MAX, after};
+use crate::grant::after;
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
 use crate::outbox::Changed;
@@ -110,8 +110,6 @@ pub(crate) struct Watches {
     all: BTreeMap<QueueId, Watched>,
     /// Those whose observers are being told.
     telling: VecDeque<QueueId>,
-    /// What was done for that in this turn, by whatever was noticed: up to [`PER_TURN`].
-    spent: usize,
     observers: usize,
     last_version: u64,
 }
@@ -120,11 +118,8 @@ pub(crate) struct Watches {
 /// that a string took the place of a hash, or that a slot has left.
 const REGULARLY: Millis = Millis(1_000);
 
-/// How much is done in a turn to tell observers: [`RUN_MAX`] whose reader is answered at once,
-const PER_TURN: usize = RUN_MAX * KEPT_PER_ANSWER;
-
-/// and of the others, for which only something is kept, so many times more.
-const KEPT_PER_ANSWER: usize = 16;
+/// How many observers are told by the command or look that notices a change. The others follow.
+const TOLD_AT_ONCE: usize = 16;
 
 impl Standing {
     /// Whether this holder went, if so the lock stands from now on.
@@ -236,7 +231,7 @@ impl<P> Table<P> {
     }
 
     /// The holder of a lock goes, and why: what its key says is noticed next.
-    pub(crate) fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
+    pub fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {
             return;
         }
@@ -289,49 +284,51 @@ impl<P> Table<P> {
         let end = until.map(|until| after(until.max(now.unix())));
         match end.filter(|end| *end <= regular) {
             Some(end) => self.plan_look(id, Some(end), Cause::Expiry),
-            None => self.plan_look(id, Some(regular), Cause::Outside),
+            None => self.plan_look(id, Some(regular), Cause::Check),
         }
-    }
-
-    /// Goes on with telling observers in a new turn.
-    pub(crate) fn go_on_telling(&mut self) {
-        self.watches.spent = 0;
-        self.tell_observers();
     }
 
     /// Tells some observers what they do not know yet.
     fn tell_observers(&mut self) {
-        while self.watches.spent < PER_TURN {
-            let Some(queue) = self.watches.telling.front().copied() else { return };
-            let costs = self.tell_next(queue);
-            if costs == 0 {
-                self.watches.telling.pop_front();
+        for _ in 0..TOLD_AT_ONCE {
+            if !self.tell_next() {
+                return;
             }
-            self.watches.spent = self.watches.spent.saturating_add(costs);
         }
     }
 
-    /// Goes on with those who observe one lock, and says what it cost; nothing if all know.
-    fn tell_next(&mut self, queue: QueueId) -> usize {
-        let Some(watched) = self.watches.all.get_mut(&queue) else { return 0 };
-        let Some(round) = &mut watched.round else { return 0 };
+    /// Tells one observer; locks with observers to be told take turns. Returns false if all know.
+    pub(crate) fn tell_next(&mut self) -> bool {
+        let Some(queue) = self.watches.telling.pop_front() else { return false };
+        if self.tell_next_of(queue) {
+            self.watches.telling.push_back(queue);
+        }
+        true
+    }
+
+    /// Continues with the observers of one lock. Returns false if all know.
+    fn tell_next_of(&mut self, queue: QueueId) -> bool {
+        let Some(watched) = self.watches.all.get_mut(&queue) else { return false };
+        let Some(round) = &mut watched.round else { return false };
         let from = round.after.map_or(Bound::Unbounded, Bound::Excluded);
         let Some(id) = self.queues.next_in_line(queue, from) else {
             watched.round = round.again.then(Round::default);
-            return usize::from(watched.round.is_some());
+            return watched.round.is_some();
         };
         round.after = Some(id);
         let (news, gone) = (Rc::clone(&watched.news), watched.gone);
         let Some((knows, session)) = self.queues.observer(id).filter(|it| it.0 < news.version)
         else {
-            return 1;
+            return true;
         };
         let why = gone.filter(|(version, _)| *version > knows).map(|(_, gone)| gone);
-        let Some(key) = self.queues.queue(queue).map(|queue| queue.key.clone()) else { return 1 };
+        let Some(key) = self.queues.queue(queue).map(|queue| queue.key.clone()) else {
+            return true;
+        };
         self.queues.now_knows(id, news.version);
         count(&mut self.counters.changes_told);
-        let answers = self.sessions.post_change(session, key, Changed { observer: id, news, why });
-        if answers { KEPT_PER_ANSWER } else { 1 }
+        self.sessions.post_change(session, key, Changed { observer: id, news, why });
+        true
     }
 
     /// Checks what is known to observers (I20).
@@ -379,8 +376,8 @@ impl Gone {
             Cause::SessionGone => Self::Gone,
             Cause::Flush => Self::Flushed,
             Cause::Expiry => Self::Expired,
-            Cause::Outside if was_over => Self::Expired,
-            Cause::Outside => Self::Deleted,
+            Cause::Outside | Cause::Check if was_over => Self::Expired,
+            Cause::Outside | Cause::Check => Self::Deleted,
         }
     }
 }

@@ -133,6 +133,8 @@ pub enum Cause {
     Expiry,
     /// Somebody deleted the key.
     Outside,
+    /// Nothing was reported: the look only checks.
+    Check,
     /// Its database was emptied.
     Flush,
     /// The grant before went to a client that was gone.

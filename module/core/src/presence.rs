@@ -15,11 +15,8 @@ use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
 
-/// How many waiters follow their sessions in one go: each a microsecond or two.
-const STEPS: usize = 64;
-
-/// How many acknowledged outcomes are dropped in one go.
-const PRUNED: usize = 512;
+/// Waiters or outcomes that one piece of work handles: each takes about a microsecond.
+const STEPS: usize = 16;
 
 impl<P> Table<P> {
     /// The first in line whose session is not away, if nobody else is before it.
@@ -122,17 +119,23 @@ impl<P> Table<P> {
         !is_last
     }
 
-    /// Does some of what sessions have left to be done, once in each turn. Says whether there is more.
-    pub fn work_on_sessions(&mut self) -> bool {
-        if let Some(id) = self.sessions.next_listed() {
-            if self.follow(id) {
-                self.sessions.list(id);
-            }
-            self.sessions.prune(id, PRUNED);
+    /// Some waiters of a session follow it, and some outcomes that it has acknowledged are dropped.
+    /// Sessions take turns. Returns false if there is none with such work.
+    pub(crate) fn settle_on(&mut self) -> bool {
+        let Some(id) = self.sessions.next_listed() else { return false };
+        if self.follow(id) {
+            self.sessions.list(id);
         }
+        self.sessions.prune(id, STEPS);
+        true
+    }
+
+    /// Does a piece of each kind of what sessions have left to be done. Returns whether there is more.
+    pub fn work_on_sessions(&mut self) -> bool {
+        self.settle_on();
         self.clear_remains();
-        self.forget_some();
-        self.go_on_telling();
+        self.forget_some(STEPS);
+        self.tell_next();
         self.sessions_have_work()
     }
 
@@ -145,9 +148,12 @@ impl<P> Table<P> {
         drains || left || self.watches.is_telling() || self.has_forgotten()
     }
 
-    /// Some waiters of a session that is gone leave, and some of what was kept for it goes.
-    fn clear_remains(&mut self) {
-        let Some((mut waits, mut outbox)) = self.sessions.remains.pop_front() else { return };
+    /// Some waiters of a session that has ended leave, and some of its outcomes are dropped. Sessions
+    /// take turns. Returns false if there is none.
+    pub(crate) fn clear_remains(&mut self) -> bool {
+        let Some((mut waits, mut outbox)) = self.sessions.remains.pop_front() else {
+            return false;
+        };
         for _ in 0..STEPS {
             if let Some(id) = waits.pop_first() {
                 drop(self.withdraw(id));
@@ -155,10 +161,11 @@ impl<P> Table<P> {
                 self.untold.extend(untold);
                 self.sessions.outcomes = self.sessions.outcomes.saturating_sub(1);
             } else {
-                return;
+                return true;
             }
         }
-        self.sessions.remains.push_front((waits, outbox));
+        self.sessions.remains.push_back((waits, outbox));
+        true
     }
 
     /// Takes a grant off those that are to be taken back.

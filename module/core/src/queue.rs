@@ -14,12 +14,13 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
+use crate::agenda::Look;
 use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
 use crate::session::{SessionId, SessionName, Via};
-use crate::types::{Millis, MonoMillis, UnixMillis};
+use crate::types::{Millis, MonoMillis};
 use crate::value::Value;
 
 /// Names a waiter; never used twice.
@@ -60,7 +61,7 @@ pub(crate) struct Leaver<P> {
     /// What it would have said of itself as the holder.
     pub(crate) value: Value,
     /// If it was the last of its queue, which is gone: the look that was planned.
-    pub(crate) planned: Option<UnixMillis>,
+    pub(crate) planned: Option<Look>,
 }
 
 #[derive(Debug)]
@@ -69,9 +70,11 @@ pub(crate) struct Queue {
     /// How many wait, in line or not.
     pub(crate) len: usize,
     /// When the lock is looked at next; it is on the agenda then.
-    pub(crate) look: Option<UnixMillis>,
+    pub(crate) look: Option<Look>,
     /// What will have freed the lock, should that look find it free.
     pub(crate) cause: Cause,
+    /// Whether its latch has opened: all who wait here are to be answered.
+    pub(crate) is_released: bool,
     /// Until when the lock, if it is free, is left to Redisson.
     pub(crate) gives_way: Option<MonoMillis>,
 }
@@ -283,8 +286,14 @@ impl<P> Queues<P> {
         }
         let id = QueueId(self.next_number());
         self.by_key.insert((self.hashes.hash_one(key), id));
-        let queue =
-            Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry, gives_way: None };
+        let queue = Queue {
+            key: key.keep(),
+            len: 0,
+            look: None,
+            cause: Cause::Expiry,
+            is_released: false,
+            gives_way: None,
+        };
         self.queues.insert(id, queue);
         id
     }
@@ -365,21 +374,22 @@ impl<P> Queues<P> {
 
     /// Releases all who wait for a key: whoever comes from now on stands in a new queue. Takes no
     /// longer for many than for one. Returns the look that was planned.
-    pub(crate) fn release(&mut self, id: QueueId) -> Option<UnixMillis> {
+    pub(crate) fn release(&mut self, id: QueueId) -> Option<Look> {
         let queue = self.queues.get_mut(&id)?;
         self.by_key.remove(&(self.hashes.hash_one(queue.key.borrow()), id));
         self.recent.set(None);
         self.released.push_back(id);
+        queue.is_released = true;
         queue.look.take()
     }
 
-    /// One of those who were released and are not answered yet.
+    /// One of those who were released and are not answered yet. Latches take turns.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
-        while let Some(id) = self.released.front() {
-            if let Some((head, _)) = self.head(*id) {
+        while let Some(id) = self.released.pop_front() {
+            if let Some((head, _)) = self.head(id) {
+                self.released.push_back(id);
                 return Some(head);
             }
-            self.released.pop_front();
         }
         None
     }

@@ -32,12 +32,14 @@ pub struct AckAhead;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterReader;
 
-/// How many acknowledged outcomes one call drops; the others go some at a time.
-const PRUNED: usize = 1_000;
+/// How many acknowledged outcomes one call drops; the others are dropped some at a time.
+const PRUNED: usize = 100;
 
-/// How many readers are told in one go: more than become ready in one, but that all are told of a
-/// drain.
-const READERS: usize = 4 * RUN_MAX;
+/// How many readers a command answers; the others follow.
+const READERS: usize = RUN_MAX;
+
+/// How many sessions are away at once when their connection is closed; the others follow.
+const AWAY_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
     /// A client reads: what it acknowledges is dropped, and what comes after is for it. A client
@@ -142,7 +144,7 @@ impl<P> Table<P> {
         None
     }
 
-    /// Some of those; if there are more, they are due at once.
+    /// Some of those; if there are more, they follow as pieces of work.
     pub fn next_readers(&mut self, now: Now) -> Vec<(Reading, P)> {
         std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
@@ -168,16 +170,36 @@ impl<P> Table<P> {
     }
 
     /// A connection is closed: sessions that were read through it last, by a client that is not
-    /// blocked any more, are away.
+    /// blocked any more, are away. If there are many, the others follow some at a time.
     pub fn connection_closed(&mut self, connection: u64, now: Now) {
-        let all = (connection, SessionId(0))..=(connection, SessionId(u64::MAX));
-        let read: Vec<_> = self.sessions.connections.range(all).map(|(_, id)| *id).collect();
-        for id in read {
-            let session = self.sessions.get(id).filter(|session| session.reader.is_none());
-            if let Some(number) = session.map(|session| session.reading) {
-                drop(self.reader_gone(Reading { session: id, number }, now));
+        for _ in 0..AWAY_AT_ONCE {
+            if !self.one_is_away(connection, now) {
+                return;
             }
         }
+        self.sessions.closed.push_back(connection);
+    }
+
+    /// One more session of a closed connection is away. Returns false if there is none.
+    pub(crate) fn close_on(&mut self, now: Now) -> bool {
+        let Some(connection) = self.sessions.closed.pop_front() else { return false };
+        if self.one_is_away(connection, now) {
+            self.sessions.closed.push_back(connection);
+        }
+        true
+    }
+
+    fn one_is_away(&mut self, connection: u64, now: Now) -> bool {
+        let all = (connection, SessionId(0))..=(connection, SessionId(u64::MAX));
+        let read = self.sessions.connections.range(all).next().map(|(_, id)| *id);
+        let Some(id) = read else { return false };
+        let session = self.sessions.get(id).filter(|session| session.reader.is_none());
+        match session.map(|session| session.reading) {
+            Some(number) => drop(self.reader_gone(Reading { session: id, number }, now)),
+            // A blocked reader is reported by itself.
+            None => drop(self.sessions.connections.remove(&(connection, id))),
+        }
+        true
     }
 
     /// All readers that are blocked are told how things stand.

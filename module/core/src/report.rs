@@ -158,7 +158,7 @@ impl<P> Table<P> {
             }
             if let Some(end) = waiter.end {
                 timed = timed.saturating_add(1);
-                if !self.agenda.has_wait(end, id) {
+                if !self.agenda.has_wait(waiter.via.session(), end, id) {
                     return Err(format!("I5: the end of {id:?} is not planned"));
                 }
             }
@@ -197,9 +197,9 @@ impl<P> Table<P> {
             if members > self.limits.waiters_per_key.max(self.counters.waiters_peak) {
                 return Err(format!("I7: {members} wait for {key}"));
             }
-            if let Some(due) = queue.look {
+            if let Some(look) = queue.look {
                 planned = planned.saturating_add(1);
-                if !self.agenda.has_look(due, id) {
+                if !self.agenda.has_look(look, id) {
                     return Err(format!("I5: the look at {key} is not planned"));
                 }
             }
@@ -255,7 +255,7 @@ impl<P> Table<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agenda::Agenda;
+    use crate::agenda::{Agenda, Look};
     use crate::mode::Want;
     use crate::outcome::Limits;
     use crate::queue::{QueueId, WaiterId};
@@ -324,19 +324,20 @@ mod tests {
         // At another moment than it should be.
         let (mut table, [first, ..], queue) = three();
         let end = Some(NOW.mono.plus(Millis(9)));
-        table.agenda.drop_wait(end, first);
+        table.agenda.drop_wait(None, end, first);
         assert_eq!(broken(&table), "I5");
-        table.agenda.add_wait(Some(MonoMillis(7)), first);
+        table.agenda.add_wait(None, Some(MonoMillis(7)), first);
         assert_eq!(broken(&table), "I5");
-        table.agenda.add_wait(end, first);
+        table.agenda.add_wait(None, end, first);
         assert_eq!(broken(&table), "I5");
-        table.agenda.drop_wait(Some(MonoMillis(7)), first);
+        table.agenda.drop_wait(None, Some(MonoMillis(7)), first);
         assert_eq!(table.check(), Ok(()));
-        table.agenda.move_look(queue, Some(UnixMillis(1_051)), Some(UnixMillis(7)));
+        let look = |due| Some(Look { due: UnixMillis(due), account: None, checks: false });
+        table.agenda.move_look(queue, look(1_051), look(7));
         assert_eq!(broken(&table), "I5");
-        table.agenda.move_look(queue, None, Some(UnixMillis(1_051)));
+        table.agenda.move_look(queue, None, look(1_051));
         assert_eq!(broken(&table), "I5");
-        table.agenda.move_look(queue, Some(UnixMillis(7)), None);
+        table.agenda.move_look(queue, look(7), None);
         assert_eq!(table.check(), Ok(()));
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct Sessions<P> {
     pub(crate) names: BTreeMap<SessionName, SessionId>,
     /// Those that were read last through a connection that is still there.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
+    /// Closed connections whose sessions are not all away yet.
+    pub(crate) closed: VecDeque<u64>,
     /// Those whose blocked reader has something to hear.
     pub(crate) ready: VecDeque<SessionId>,
     /// Those that went away or came back, and whose waiters have not all followed; and those with
@@ -37,6 +39,7 @@ impl<P> Default for Sessions<P> {
             all: BTreeMap::new(),
             names: BTreeMap::new(),
             connections: BTreeSet::new(),
+            closed: VecDeque::new(),
             ready: VecDeque::new(),
             unsettled: VecDeque::new(),
             remains: VecDeque::new(),
@@ -66,6 +69,7 @@ impl<P> Sessions<P> {
         let Some(mut first) = self.all.first_entry() else {
             let more = self.names.free_one()
                 || self.connections.free_one()
+                || self.closed.free_one()
                 || self.ready.free_one()
                 || self.unsettled.free_one();
             return more.then_some(None);
@@ -135,16 +139,14 @@ impl<P> Sessions<P> {
         self.wake(id);
     }
 
-    /// Keeps a change for an observer. Says whether a blocked reader is to be answered by it.
-    pub(crate) fn post_change(&mut self, id: SessionId, key: LockKey, changed: Changed) -> bool {
-        let Some(session) = self.all.get_mut(&id) else { return false };
+    /// Keeps a change for an observer.
+    pub(crate) fn post_change(&mut self, id: SessionId, key: LockKey, changed: Changed) {
+        let Some(session) = self.all.get_mut(&id) else { return };
         let before = session.outbox.len();
         session.outbox.push_change(key, Rc::default(), changed);
         let more = session.outbox.len().saturating_sub(before);
         self.outcomes = self.outcomes.saturating_add(more);
-        let answers = session.reader.is_some() && !session.ready;
         self.wake(id);
-        answers
     }
 
     /// Drops what is kept for an observer.

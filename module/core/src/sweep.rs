@@ -16,7 +16,7 @@ use crate::types::{Millis, Now};
 const AT_ONCE: usize = 256;
 
 /// and how many with each look at what is due.
-const STEPS: usize = 8;
+const STEPS: usize = 16;
 
 /// So many locks are looked at in the time in which each should be; with more it takes longer.
 const REGULAR_LOOKS: usize = 10_000;

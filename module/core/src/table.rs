@@ -28,6 +28,7 @@ use crate::sweep::Sweep;
 use crate::token::{Token, TokenSource};
 use crate::turn::Turns;
 use crate::types::{Millis, Now};
+use crate::work::Rotation;
 
 /// All queues, what is due when, and the tokens. `P` is a client to answer.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub struct Table<P> {
     pub(crate) quarantine: Quarantine,
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
+    pub(crate) rotation: Rotation,
     /// Grants that were never sent, to be taken back as soon as something may be written.
     pub(crate) untold: VecDeque<Untold>,
     /// What is forgotten and not freed yet.
@@ -116,6 +118,7 @@ impl<P> Table<P> {
             quarantine: Quarantine::default(),
             turns: Turns::default(),
             watches: Watches::default(),
+            rotation: Rotation::default(),
             untold: VecDeque::new(),
             discarded: VecDeque::new(),
             limits,

@@ -6,7 +6,7 @@
 //! lock that is released is left free for a moment if somebody listens for that message. Whoever
 //! takes it then, the head of the queue is next.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
 
 use foldhash::quality::RandomState;
@@ -23,6 +23,10 @@ use crate::types::{Millis, MonoMillis, Now};
 /// when nobody comes, so much is lost each turn.
 pub const MOMENT: Millis = Millis(5);
 
+/// For how many locks it is remembered that Redisson had its turn. If there are more, the oldest get
+/// their next turn early.
+const TURNS_KEPT: usize = 10_000;
+
 /// How often Redisson has its turn at a lock, and which locks are free for it just now. Counts on
 /// the clock that only goes forward.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub(crate) struct Turns {
     /// Locks, by the hash of their keys, at which it was its turn less than `every` ago, and when; the
     /// oldest first.
     recent: VecDeque<(MonoMillis, u64)>,
-    had: BTreeSet<u64>,
+    had: BTreeMap<u64, MonoMillis>,
     hashes: RandomState,
     /// Locks that are free for a moment, and until when; the next to end first.
     pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
@@ -43,7 +47,7 @@ impl Default for Turns {
         Self {
             every: Millis(0),
             recent: VecDeque::new(),
-            had: BTreeSet::new(),
+            had: BTreeMap::new(),
             hashes: RandomState::default(),
             moments: VecDeque::new(),
         }
@@ -58,15 +62,22 @@ impl Turns {
 
     /// Says whether it is the turn at this lock; if so, it is not again before long.
     fn take(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
-        while let Some((at, _)) = self.recent.front()
-            && now.since(*at) >= self.every
-            && let Some((_, old)) = self.recent.pop_front()
-        {
-            self.had.remove(&old);
+        // Two for one that is added, so that no release pays for many.
+        for _ in 0..2 {
+            let is_old = |at: MonoMillis, len| now.since(at) >= self.every || len >= TURNS_KEPT;
+            if let Some((at, _)) = self.recent.front()
+                && is_old(*at, self.recent.len())
+                && let Some((at, old)) = self.recent.pop_front()
+                && self.had.get(&old) == Some(&at)
+            {
+                self.had.remove(&old);
+            }
         }
         let key = self.hashes.hash_one(key);
-        let is_due = self.every.0 > 0 && self.had.insert(key);
+        let had = self.had.get(&key).copied();
+        let is_due = self.every.0 > 0 && had.is_none_or(|at| now.since(at) >= self.every);
         if is_due {
+            self.had.insert(key, now);
             self.recent.push_back((now, key));
         }
         is_due
@@ -126,20 +137,21 @@ impl<P> Table<P> {
         }
     }
 
-    /// Plans a look at each lock whose moment is over.
-    pub fn end_moments(&mut self, now: Now) {
-        while let Some((until, _)) = self.turns.moments.front()
-            && *until <= now.mono
-            && let Some((until, key)) = self.turns.moments.pop_front()
-        {
-            if let Some(id) = self.queues.find(key.borrow())
-                && let Some(queue) = self.queues.queue_mut(id)
-                && queue.gives_way.take_if(|end| *end == until).is_some()
-                && !Bug::MomentNeverEnds.is_planted()
-            {
-                self.look_soon(key.borrow(), Cause::Release, now);
-            }
+    /// Plans a look at a lock whose moment is over. Returns false if there is none.
+    pub fn end_moment(&mut self, now: Now) -> bool {
+        let Some((until, _)) = self.turns.moments.front() else { return false };
+        if *until > now.mono {
+            return false;
         }
+        if let Some((until, key)) = self.turns.moments.pop_front()
+            && let Some(id) = self.queues.find(key.borrow())
+            && let Some(queue) = self.queues.queue_mut(id)
+            && queue.gives_way.take_if(|end| *end == until).is_some()
+            && !Bug::MomentNeverEnds.is_planted()
+        {
+            self.look_soon(key.borrow(), Cause::Release, now);
+        }
+        true
     }
 
     /// How long it is until the next moment is over.

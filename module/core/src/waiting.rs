@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use crate::agenda::Look;
 use crate::grant::after;
 use crate::key::{KeyRef, Kind, LockKey};
 use crate::lock::{Acquire, AcquireReply};
@@ -66,7 +67,16 @@ impl<P> Table<P> {
     ) -> (WaitReply<AcquireReply>, Change<P>) {
         let held = at.held_by(request);
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
-            return (self.room_for(at.key, request.owner, session), Change::None);
+            let reply = match at.seen {
+                Observed::NotALock { .. } => WaitReply::Now(AcquireReply::NotALock),
+                _ if request.holds.is_some_and(|holds| holds > 1) => {
+                    WaitReply::Now(AcquireReply::Mismatch)
+                }
+                Observed::Free { .. } | Observed::Held(_) | Observed::Shared(_) => {
+                    self.room_for(at.key, request.owner, session)
+                }
+            };
+            return (reply, Change::None);
         }
         let (reply, change) = self.try_acquire(at, &request.through(session, held));
         if reply != AcquireReply::Refused {
@@ -165,7 +175,7 @@ impl<P> Table<P> {
         let (owner, want, lease, since) = (join.owner, join.want, join.lease, now.mono);
         let session = via.session();
         let id = self.queues.push(key, Newcomer { owner, want, lease, since, end, via });
-        self.agenda.add_wait(end, id);
+        self.agenda.add_wait(session, end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
         if let Some(session) = session {
             self.sessions.join(session, id);
@@ -194,8 +204,8 @@ impl<P> Table<P> {
         waiter.lease = join.lease;
         waiter.bound = false;
         let (queue, owner) = (waiter.queue, Rc::clone(&waiter.owner));
-        self.agenda.drop_wait(old_end, id);
-        self.agenda.add_wait(end, id);
+        self.agenda.drop_wait(before.session(), old_end, id);
+        self.agenda.add_wait(session, end, id);
         if other {
             // If it stands in front, what it wants now may be there to be had.
             self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
@@ -249,15 +259,18 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Dismissed(why)))
     }
 
-    /// Takes out one waiter whose time is over, the one that is longest over first, and gives it
-    /// back if it is a client to answer. None if waiters of a latch are to be answered first:
-    /// their time is over too late.
+    /// Takes out one waiter whose time is over, and gives it back if it is a client to answer. Sessions
+    /// and the blocked clients take turns; of each the one that is longest over is first. A waiter
+    /// whose latch has opened before is not timed out: it is answered as released.
     pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
-        let id = self.agenda.first_wait_over(now).filter(|_| !self.has_released())?;
-        if Bug::TimeoutStays.is_planted() {
-            let end = self.queues.waiter_mut(id).and_then(|waiter| waiter.end.take());
-            self.agenda.drop_wait(end, id);
-            return None;
+        let id = self.agenda.waits.next(now.mono)?;
+        let waiter = self.queues.waiter(id)?;
+        let is_released = self.queues.queue(waiter.queue).is_some_and(|queue| queue.is_released);
+        if is_released || Bug::TimeoutStays.is_planted() {
+            let (session, end) = (waiter.via.session(), waiter.end);
+            self.queues.waiter_mut(id)?.end = None;
+            self.agenda.drop_wait(session, end, id);
+            return is_released.then_some(None);
         }
         let leaver = self.withdraw(id)?;
         count(&mut self.counters.timeouts);
@@ -265,11 +278,26 @@ impl<P> Table<P> {
     }
 
     /// A lock that is due to be looked at, and what will have freed it if it is free. Show it to
-    /// [`Self::look`] next.
+    /// [`Self::look`] next. Of looks that only check there is one when no other is due.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         self.agenda.asked = now.unix();
         self.sweep_on(now);
-        let id = self.agenda.first_look_due(now)?;
+        self.next_due_look(now).or_else(|| self.next_check(now))
+    }
+
+    /// The same, without looks that only check.
+    pub(crate) fn next_due_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
+        let id = self.agenda.looks.next(now.unix())?;
+        self.take_look(id)
+    }
+
+    /// The same, only of looks that check.
+    pub(crate) fn next_check(&mut self, now: Now) -> Option<(LockKey, Cause)> {
+        let id = self.agenda.checks.next(now.unix())?;
+        self.take_look(id)
+    }
+
+    fn take_look(&mut self, id: QueueId) -> Option<(LockKey, Cause)> {
         let queue = self.queues.queue(id)?;
         let due = (queue.key.clone(), queue.cause);
         self.plan_look(id, None, Cause::Expiry);
@@ -319,9 +347,9 @@ impl<P> Table<P> {
         let end = end.filter(|_| !Bug::LookForgotten.is_planted());
         let regular = self.look_every.map(|every| now.unix().plus(self.stretched(every)));
         match (end, regular) {
-            (Some(end), Some(regular)) if regular < end => Some((regular, Cause::Outside)),
+            (Some(end), Some(regular)) if regular < end => Some((regular, Cause::Check)),
             (Some(end), _) => Some((end, Cause::Expiry)),
-            (None, regular) => regular.map(|regular| (regular, Cause::Outside)),
+            (None, regular) => regular.map(|regular| (regular, Cause::Check)),
         }
     }
 
@@ -350,7 +378,10 @@ impl<P> Table<P> {
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
-        if goes_on || self.has_released() || !self.untold.is_empty() || !self.discarded.is_empty() {
+        let left = !self.untold.is_empty()
+            || !self.discarded.is_empty()
+            || !self.sessions.closed.is_empty();
+        if goes_on || left || self.has_released() {
             return Some(Millis(0));
         }
         let first = sooner(self.agenda.next_due(now), self.quarantine_due(now));
@@ -358,11 +389,18 @@ impl<P> Table<P> {
     }
 
     pub(crate) fn plan_look(&mut self, id: QueueId, due: Option<UnixMillis>, cause: Cause) {
-        let due = due.map(|due| if due == AT_ONCE { self.agenda.asked } else { due });
+        let head = due.and_then(|_| self.queues.head(id));
+        let head = head.and_then(|(head, _)| self.queues.waiter(head));
+        let account = head.and_then(|waiter| waiter.via.session());
+        let look = due.map(|due| Look {
+            due: if due == AT_ONCE { self.agenda.asked } else { due },
+            account,
+            checks: cause == Cause::Check,
+        });
         if let Some(queue) = self.queues.queue_mut(id) {
-            let before = std::mem::replace(&mut queue.look, due);
+            let before = std::mem::replace(&mut queue.look, look);
             queue.cause = cause;
-            self.agenda.move_look(id, before, due);
+            self.agenda.move_look(id, before, look);
         }
     }
 
@@ -386,7 +424,7 @@ impl<P> Table<P> {
         if let Via::Session(session) = leaver.waiter.via {
             self.sessions.leave(session, id);
         }
-        self.agenda.drop_wait(leaver.waiter.end, id);
+        self.agenda.drop_wait(leaver.waiter.via.session(), leaver.waiter.end, id);
         self.agenda.move_look(leaver.waiter.queue, leaver.planned, None);
         Some(leaver)
     }

@@ -41,7 +41,7 @@ fn later(ms: u64) -> Now {
 #[test]
 fn a_regular_look_at_the_very_end_of_a_lease_counts_as_its_end() {
     // A key is there until the millisecond after its deadline.
-    for (every, cause) in [(50, Cause::Outside), (51, Cause::Expiry), (52, Cause::Expiry)] {
+    for (every, cause) in [(50, Cause::Check), (51, Cause::Expiry), (52, Cause::Expiry)] {
         let mut table = table();
         table.look_every = Some(Millis(every));
         wait(&mut table, b"k", b"next");

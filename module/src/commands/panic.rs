@@ -7,13 +7,14 @@ use crate::server::Server;
 
 pub(crate) struct LockPanic;
 
-const ENTRIES: [(&[u8], Entry); 12] = [
+const ENTRIES: [(&[u8], Entry); 13] = [
     (b"unload", Entry::Unload),
     (b"command", Entry::Command),
     (b"write-answer", Entry::WriteAnswer),
     (b"answer-done", Entry::AnswerDone),
     (b"client-gone", Entry::ClientGone),
     (b"timer", Entry::Timer),
+    (b"next-turn", Entry::NextTurn),
     (b"key-event", Entry::KeyEvent),
     (b"server-event", Entry::ServerEvent),
     (b"read-config", Entry::ReadConfig),

@@ -30,6 +30,7 @@ pub(crate) enum Entry {
     AnswerDone,
     ClientGone,
     Timer,
+    NextTurn,
     KeyEvent,
     ServerEvent,
     ReadConfig,

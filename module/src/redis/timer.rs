@@ -1,12 +1,13 @@
 //! Timers. They run on the server's wall clock and fire once.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 use redis_module::raw;
 
-use super::api::required;
+use super::api::{OK, optional, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
 use crate::module::Module;
@@ -17,6 +18,11 @@ const OVERDUE: Duration = Duration::from_millis(50);
 /// The longest time that is asked of the server, which adds it to its clock in microseconds: a longer
 /// one can wrap around, and then it fires at once, again and again.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+thread_local! {
+    /// Whether the server was asked to call `next_turn`, and did not yet.
+    static IS_CALLED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// At most one timer, which calls [`Module::timer`].
 ///
@@ -48,9 +54,32 @@ impl Timer {
         self.create(ctx, delay, at);
     }
 
-    /// Lets the timer, if it is armed, fire in the next turn of the event loop. One that is armed
-    /// while it fires does not: the server then takes a millisecond at least. Not from inside of
-    /// its firing.
+    /// If the timer is due, lets it fire in the next turn of the event loop. For the end of its firing:
+    /// a timer that is armed then fires after a millisecond at the earliest. So the next turn calls
+    /// [`Module::next_turn`], which arms it anew with [`Self::hasten`]. Until then it stays armed, and
+    /// the module cannot be unloaded.
+    pub(crate) fn go_on(&mut self, ctx: &Ctx<'_>) {
+        let is_due = self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now());
+        if !is_due || IS_CALLED.get() {
+            return;
+        }
+        let (Some(add), Some(detach)) = (
+            optional!(RedisModule_EventLoopAddOneShot),
+            optional!(RedisModule_GetDetachedThreadSafeContext),
+        ) else {
+            return;
+        };
+        // SAFETY: the context is alive; the new one is freed by `next_turn`.
+        let detached = unsafe { detach(ctx.raw) };
+        // SAFETY: the callback has the right signature and never unwinds.
+        let added = unsafe { add(Some(next_turn), detached.cast()) };
+        IS_CALLED.set(added == OK);
+        if added != OK {
+            free_context(detached);
+        }
+    }
+
+    /// Arms it anew, to fire in this turn. Not from inside of its firing.
     pub(crate) fn hasten(&mut self, ctx: &Ctx<'_>) {
         if self.armed.is_some() {
             self.disarm(ctx);
@@ -67,9 +96,11 @@ impl Timer {
         self.armed = Some((id, at));
     }
 
-    /// Says whether it is armed to fire as soon as it can.
-    pub(crate) fn is_due(&self) -> bool {
-        self.armed.is_some_and(|(_, armed_for)| armed_for <= Instant::now())
+    /// Stops it if nothing is to be done, unless the next turn is to call.
+    pub(crate) fn rest(&mut self, ctx: &Ctx<'_>) {
+        if !IS_CALLED.get() {
+            self.disarm(ctx);
+        }
     }
 
     /// Stops it.
@@ -90,4 +121,19 @@ impl Timer {
 unsafe extern "C" fn fire(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the context lives until this callback returns.
     guard(Entry::Timer, (), || Module::timer(&unsafe { Ctx::new(ctx) }));
+}
+
+unsafe extern "C" fn next_turn(context: *mut c_void) {
+    IS_CALLED.set(false);
+    let detached = context.cast::<raw::RedisModuleCtx>();
+    // SAFETY: the context was made by `go_on` and lives until it is freed below.
+    guard(Entry::NextTurn, (), || Module::next_turn(&unsafe { Ctx::new(detached) }));
+    free_context(detached);
+}
+
+/// Frees a context that `go_on` made. Called once for each.
+fn free_context(detached: *mut raw::RedisModuleCtx) {
+    let free = required!(RedisModule_FreeThreadSafeContext);
+    // SAFETY: the caller gives up the context.
+    unsafe { free(detached) };
 }

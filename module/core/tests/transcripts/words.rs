@@ -52,7 +52,7 @@ pub(crate) fn renewed(reply: RenewReply) -> String {
 pub(crate) fn cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Expiry => "whose lease may have ended",
-        Cause::Outside => "which may have changed",
+        Cause::Outside | Cause::Check => "which may have changed",
         Cause::Release | Cause::Forced | Cause::TakenBack | Cause::SessionGone | Cause::Flush => {
             "for no reason"
         }

@@ -158,12 +158,14 @@ impl Timer {
         });
     }
 
-    pub(crate) fn hasten(&mut self, _: &Ctx<'_>) {
-        here(|host| host.timer = host.timer.map(|_| host.now.unix_us));
+    pub(crate) fn go_on(&mut self, _: &Ctx<'_>) {
+        here(|host| host.timer = host.timer.map(|due| due.max(host.now.unix_us)));
     }
 
-    pub(crate) fn is_due(&self) -> bool {
-        here(|host| host.timer.is_some_and(|armed| armed <= host.now.unix_us))
+    pub(crate) fn hasten(&mut self, _: &Ctx<'_>) {}
+
+    pub(crate) fn rest(&mut self, ctx: &Ctx<'_>) {
+        self.disarm(ctx);
     }
 
     pub(crate) fn disarm(&mut self, _: &Ctx<'_>) {

@@ -42,6 +42,8 @@ struct Wait {
     client: u32,
     id: WaiterId,
     end: Option<u64>,
+    /// Which opening of the latch released it.
+    opening: u64,
 }
 
 pub struct World {
@@ -143,6 +145,9 @@ impl World {
     /// All who wait are released, in order.
     fn open(&mut self) {
         self.counters.latches_opened += 1;
+        for wait in &mut self.waits {
+            wait.opening = self.counters.latches_opened;
+        }
         self.released.append(&mut self.waits);
     }
 
@@ -236,7 +241,7 @@ impl World {
         let (owner, lease, timeout) = (name.as_bytes(), Millis(0), timeout.map(Millis));
         let join = Join { owner, want: Want::Zero, lease, timeout };
         let (id, replaced) = self.table.enqueue(&at, &join, self.clients);
-        let wait = Wait { name, client: self.clients, id, end };
+        let wait = Wait { name, client: self.clients, id, end, opening: 0 };
         let old = match place {
             Some(place) => {
                 prop_assert_eq!(self.waits[place].id, id);
@@ -251,13 +256,19 @@ impl World {
         Ok(())
     }
 
-    /// So many of the released are answered, in order of arrival.
+    /// Answers up to `most` of the released: of each opening in order of arrival.
     fn tell(&mut self, most: usize) -> TestCaseResult {
         for _ in 0..most {
-            let expected =
-                (!self.released.is_empty()).then(|| Some(self.released.remove(0).client));
-            self.counters.released_by_latches += u64::from(expected.is_some());
-            prop_assert_eq!(self.table.next_released(), expected);
+            let Some(told) = self.table.next_released() else {
+                prop_assert!(self.released.is_empty(), "somebody is not answered");
+                return Ok(());
+            };
+            let place = self.released.iter().position(|wait| Some(wait.client) == told);
+            prop_assert!(place.is_some(), "{told:?} was not released");
+            let wait = self.released.remove(place.unwrap());
+            let before = self.released.iter().take(place.unwrap());
+            prop_assert!(before.into_iter().all(|other| other.opening != wait.opening));
+            self.counters.released_by_latches += 1;
         }
         Ok(())
     }

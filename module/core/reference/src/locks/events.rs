@@ -87,7 +87,7 @@ impl World {
         let now = self.clock.now();
         self.table.end_quarantine(now);
         self.model.end_quarantine();
-        self.table.end_moments(now);
+        while self.table.end_moment(now) {}
         self.model.end_moments();
         let out = told(std::iter::from_fn(|| self.table.time_out_one(now)).flatten());
         prop_assert_eq!(out, self.model.time_out());

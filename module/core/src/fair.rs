@@ -1,0 +1,164 @@
+//! Moments at which something is due, in turn by account.
+//!
+//! An account is a session, or all blocked clients together. Accounts with something due are served
+//! in a ring, so 100,000 entries of one session do not stand before another account's only one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::forget::Free as _;
+use crate::session::SessionId;
+
+/// Whose work it is: a session's, or that of the blocked clients.
+pub(crate) type Account = Option<SessionId>;
+
+/// Entries, each with a moment and an account.
+#[derive(Debug)]
+pub(crate) struct Fair<M, T> {
+    /// The entries of each account, the earliest first.
+    accounts: BTreeMap<Account, BTreeSet<(M, T)>>,
+    /// Accounts outside the ring, by their earliest moment.
+    firsts: BTreeSet<(M, Account)>,
+    /// Accounts that have something due, the next to be served first.
+    ring: VecDeque<Account>,
+    in_ring: BTreeSet<Account>,
+    len: usize,
+}
+
+impl<M, T> Default for Fair<M, T> {
+    fn default() -> Self {
+        Self {
+            accounts: BTreeMap::new(),
+            firsts: BTreeSet::new(),
+            ring: VecDeque::new(),
+            in_ring: BTreeSet::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn contains(&self, account: Account, entry: (M, T)) -> bool {
+        self.accounts.get(&account).is_some_and(|entries| entries.contains(&entry))
+    }
+
+    fn first_of(&self, account: Account) -> Option<(M, T)> {
+        self.accounts.get(&account)?.first().copied()
+    }
+
+    pub(crate) fn insert(&mut self, account: Account, entry: (M, T)) {
+        let first = self.first_of(account);
+        if self.accounts.entry(account).or_default().insert(entry) {
+            self.len = self.len.saturating_add(1);
+            self.place(account, first);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, account: Account, entry: (M, T)) {
+        let first = self.first_of(account);
+        let Some(entries) = self.accounts.get_mut(&account) else { return };
+        if entries.remove(&entry) {
+            self.len = self.len.saturating_sub(1);
+            if entries.is_empty() {
+                self.accounts.remove(&account);
+            }
+            self.place(account, first);
+        }
+    }
+
+    /// Moves an account outside the ring to its earliest moment.
+    fn place(&mut self, account: Account, was: Option<(M, T)>) {
+        if self.in_ring.contains(&account) {
+            return;
+        }
+        let (was, is) = (was.map(|it| it.0), self.first_of(account).map(|it| it.0));
+        if was != is {
+            was.map(|moment| self.firsts.remove(&(moment, account)));
+            self.firsts.extend(is.map(|moment| (moment, account)));
+        }
+    }
+
+    /// The earliest entry of the account whose turn it is, if one is due by `now`. That account goes
+    /// to the end of the ring; the entry stays.
+    pub(crate) fn next(&mut self, now: M) -> Option<T> {
+        loop {
+            // Two for one that is served: the ring is complete soon, and no call is linear.
+            for _ in 0..2 {
+                if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
+                    && let Some((_, account)) = self.firsts.pop_first()
+                {
+                    self.in_ring.insert(account);
+                    self.ring.push_back(account);
+                }
+            }
+            let account = self.ring.pop_front()?;
+            match self.first_of(account) {
+                Some((moment, item)) if moment <= now => {
+                    self.ring.push_back(account);
+                    return Some(item);
+                }
+                other => {
+                    self.in_ring.remove(&account);
+                    self.firsts.extend(other.map(|(moment, _)| (moment, account)));
+                }
+            }
+        }
+    }
+
+    /// The earliest moment; `now` if an account may have something due.
+    pub(crate) fn first(&self, now: M) -> Option<M> {
+        if self.len == 0 || !self.ring.is_empty() {
+            return (self.len > 0).then_some(now);
+        }
+        self.firsts.first().map(|(moment, _)| *moment)
+    }
+
+    /// Frees an entry. Returns false if there was none.
+    pub(crate) fn free_one(&mut self) -> bool {
+        if let Some(mut first) = self.accounts.first_entry() {
+            if !first.get_mut().free_one() {
+                first.remove();
+            }
+            return true;
+        }
+        self.firsts.free_one() || self.ring.free_one() || self.in_ring.free_one()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CROWD: Account = Some(SessionId(1));
+
+    #[test]
+    fn a_crowd_of_one_account_does_not_stand_before_another_accounts_only_entry() {
+        let mut fair = Fair::default();
+        (0..100_000_u64).for_each(|item| fair.insert(CROWD, (1, item)));
+        fair.insert(Some(SessionId(2)), (5, 7));
+        fair.insert(None, (5, 8));
+        let served: Vec<_> = (0..6).map_while(|_| fair.next(5)).collect();
+        assert!(served.contains(&7) && served.contains(&8), "{served:?}");
+    }
+
+    #[test]
+    fn each_account_is_served_in_the_order_of_its_moments_and_nothing_early() {
+        let mut fair = Fair::default();
+        for (account, moment) in [(CROWD, 3), (None, 1), (CROWD, 2), (None, 9), (CROWD, 8)] {
+            fair.insert(account, (moment, moment));
+        }
+        let mut served = Vec::new();
+        while let Some(item) = fair.next(3) {
+            served.push(item);
+            let account = if item == 1 { None } else { CROWD };
+            fair.remove(account, (item, item));
+        }
+        assert_eq!((served, fair.len(), fair.first(3)), (vec![1, 2, 3], 2, Some(8)));
+        fair.remove(CROWD, (8, 8));
+        fair.remove(None, (9, 9));
+        assert_eq!((fair.next(100), fair.first(100), fair.len()), (None, None, 0));
+    }
+}

@@ -1,0 +1,191 @@
+//! The scheduler of all work outside commands.
+//!
+//! ```text
+//! for live waiters   ends of waits, opened latches, readers, ends of leases, releases, take-backs
+//! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
+//! ```
+//!
+//! The caller asks for one piece of work after another, for as long as its clock allows. Each piece
+//! is small, so the caller never overruns its time by much. Of four pieces, three are for live
+//! waiters if there are any, so nothing starves. Within each of the two groups the kinds take
+//! turns, and within a kind the sessions or keys do.
+
+use crate::bound::Bound;
+use crate::key::LockKey;
+use crate::outbox::Untold;
+use crate::outcome::Cause;
+use crate::reading::Reading;
+use crate::table::Table;
+use crate::types::Now;
+
+/// One piece of work.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Work<P> {
+    /// Answer this waiter: its time is over.
+    TimedOut(P),
+    /// Answer this waiter: its latch has opened.
+    Opened(P),
+    /// Answer this waiter: the module is being drained.
+    Drained(P),
+    /// Answer this reader: its session is forgotten.
+    Forgotten(P),
+    /// Answer this reader with the outcomes of its session.
+    Read(Reading, P),
+    /// Read this key and call the function that looks at its kind.
+    Look(LockKey, Cause),
+    /// Take back this grant.
+    TakeBack(Untold),
+    /// Look at this binding: see [`Table::next_bound`].
+    Bound(Bound),
+    /// Nothing: the piece is done.
+    Done,
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Timeouts,
+    Latches,
+    Readers,
+    Alarms,
+    Moments,
+    Looks,
+    Orphans,
+    TakeBacks,
+    Sweeps,
+    Checks,
+    Connections,
+    Sessions,
+    Remains,
+    News,
+    Drain,
+    Unbound,
+    Bindings,
+    Discarded,
+}
+
+/// The kinds that live waiters wait for.
+const URGENT: [Kind; 9] = [
+    Kind::Timeouts,
+    Kind::Latches,
+    Kind::Readers,
+    Kind::Alarms,
+    Kind::Moments,
+    Kind::Looks,
+    Kind::Orphans,
+    Kind::TakeBacks,
+    Kind::Sweeps,
+];
+
+/// The other kinds.
+const REST: [Kind; 9] = [
+    Kind::Checks,
+    Kind::Connections,
+    Kind::Sessions,
+    Kind::Remains,
+    Kind::News,
+    Kind::Drain,
+    Kind::Unbound,
+    Kind::Bindings,
+    Kind::Discarded,
+];
+
+/// One piece in so many is for the rest, although live waiters wait.
+const SHARE_OF_THE_REST: u64 = 4;
+
+/// Entries that are freed or forgotten in one piece.
+const FREED: usize = 16;
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+pub(crate) struct Rotation {
+    pieces: u64,
+    urgent: usize,
+    rest: usize,
+}
+
+impl<P> Table<P> {
+    /// The next piece of work. `None` if nothing is due, or nothing that may be done now: without
+    /// `may_write` no work is given that may change a key.
+    pub fn next_work(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
+        self.agenda.asked = now.unix();
+        self.rotation.pieces = self.rotation.pieces.wrapping_add(1);
+        if self.rotation.pieces.is_multiple_of(SHARE_OF_THE_REST) {
+            self.rest(now, may_write).or_else(|| self.urgent(now, may_write))
+        } else {
+            self.urgent(now, may_write).or_else(|| self.rest(now, may_write))
+        }
+    }
+
+    fn urgent(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
+        let from = self.rotation.urgent;
+        let (next, work) = self.first_with_work(&URGENT, from, now, may_write)?;
+        self.rotation.urgent = next;
+        Some(work)
+    }
+
+    fn rest(&mut self, now: Now, may_write: bool) -> Option<Work<P>> {
+        let from = self.rotation.rest;
+        let (next, work) = self.first_with_work(&REST, from, now, may_write)?;
+        self.rotation.rest = next;
+        Some(work)
+    }
+
+    /// The first kind from there on, all around, that has work; and the place behind it.
+    fn first_with_work(
+        &mut self,
+        kinds: &[Kind],
+        from: usize,
+        now: Now,
+        may_write: bool,
+    ) -> Option<(usize, Work<P>)> {
+        let all = kinds.iter().copied().zip(1_usize..);
+        for (kind, next) in all.cycle().skip(from).take(kinds.len()) {
+            if let Some(work) = self.piece(kind, now, may_write) {
+                return Some((next.checked_rem(kinds.len()).unwrap_or(0), work));
+            }
+        }
+        None
+    }
+
+    fn piece(&mut self, kind: Kind, now: Now, may_write: bool) -> Option<Work<P>> {
+        let answer = |client: Option<P>, work: fn(P) -> Work<P>| client.map_or(Work::Done, work);
+        match kind {
+            Kind::Timeouts => self.time_out_one(now).map(|it| answer(it, Work::TimedOut)),
+            Kind::Latches if !self.has_released() => None,
+            Kind::Latches => self.next_released().map(|it| answer(it, Work::Opened)),
+            Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
+            Kind::Alarms => self.session_due(now).then_some(Work::Done),
+            Kind::Moments => self.end_moment(now).then_some(Work::Done),
+            Kind::Sweeps => self.is_sweeping().then(|| {
+                self.sweep_on(now);
+                Work::Done
+            }),
+            Kind::Looks if may_write => self.next_due_look(now).map(|(k, c)| Work::Look(k, c)),
+            Kind::Checks if may_write => self.next_check(now).map(|(k, c)| Work::Look(k, c)),
+            Kind::Orphans if may_write => self.next_orphan(now).map(Work::Bound),
+            Kind::Bindings if may_write => self.next_binding(now).map(Work::Bound),
+            Kind::TakeBacks if may_write => self.next_untold().map(Work::TakeBack),
+            Kind::Looks | Kind::Checks | Kind::Orphans | Kind::Bindings | Kind::TakeBacks => None,
+            Kind::Connections => self.close_on(now).then_some(Work::Done),
+            Kind::Sessions => self.settle_on().then_some(Work::Done),
+            Kind::Remains => self.clear_remains().then_some(Work::Done),
+            Kind::News => self.tell_next().then_some(Work::Done),
+            Kind::Drain => self.drain_one().map(|it| answer(it, Work::Drained)),
+            Kind::Unbound => self.has_forgotten().then(|| {
+                self.forget_some(FREED);
+                Work::Done
+            }),
+            Kind::Discarded => {
+                let mut freed = self.free_one()?;
+                for _ in 1..FREED {
+                    if freed.is_some() {
+                        break;
+                    }
+                    freed = self.free_one().flatten();
+                }
+                Some(answer(freed, Work::Forgotten))
+            }
+        }
+    }
+}
