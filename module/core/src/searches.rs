@@ -32,8 +32,8 @@ const STEPS_PER_DEAD: u64 = 4;
 /// A hash with so many fields is gone through in one go, from end to end.
 const SMALL: usize = 1_000;
 
-/// How many steps in a millisecond, on average, all searches take together that no command asks
-/// for: a twentieth of a processor. And how far they may be ahead of that.
+/// How many steps in a millisecond, on average, all searches of large hashes take together that no
+/// command asks for: a twentieth of a processor. And how far they may be ahead of that.
 const PACE: u64 = 250;
 const AHEAD: u64 = 5_000;
 
@@ -263,8 +263,12 @@ impl<C: Default> Searches<C> {
         (is_current && fits && known.end >= now.unix()).then_some(known.end)
     }
 
-    /// When a search may go on that no command asks for. None for now.
+    /// When a search may go on that no command asks for. `None` for now: a small hash waits for no
+    /// search of another.
     pub fn turn(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
+        if fields <= SMALL {
+            return None;
+        }
         let count = now.mono.0.saturating_mul(PACE);
         let from = self.given.max(count.saturating_sub(AHEAD));
         let fields = u64::try_from(fields).unwrap_or(u64::MAX);
@@ -324,7 +328,7 @@ impl<C: Default> Searches<C> {
         }
         place.end_go(go, &mut found);
         self.steps = self.steps.saturating_add(steps);
-        if go.unasked {
+        if go.unasked && go.fields > SMALL {
             let steps = if go.removes { spent(steps, &found) } else { steps };
             self.pay(id, steps, now);
         }

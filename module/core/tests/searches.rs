@@ -210,6 +210,18 @@ fn searches_that_nobody_asks_for_take_their_part_of_the_time_and_each_its_turn()
 }
 
 #[test]
+fn a_small_hash_waits_for_no_search_of_another() {
+    let (mut searches, now) = (Searches::default(), later(0));
+    let hash = Hash::new(5_000, 0);
+    let go = Go { unasked: true, ..hash.asked() };
+    for number in 0..100 {
+        hash.go(&mut searches, &format!("large{number}"), go, now);
+    }
+    assert!(searches.turn(key("another"), 5_000, now).is_some());
+    assert_eq!(searches.turn(key("small"), 1_000, now), None);
+}
+
+#[test]
 fn what_nobody_asks_for_any_more_is_forgotten_if_there_is_no_room() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(2, 0));
     for n in 0..5_000 {
