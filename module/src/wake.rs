@@ -29,9 +29,10 @@ impl Server {
         let may_write = self.may_write_unasked(ctx);
         let mut later = Vec::new();
         while let Some(work) = self.table.next_work(clock::now(), may_write) {
-            match work {
-                Work::TakeBack(grant) if !can_write(ctx, &grant) => later.push(grant),
-                work => self.carry_out_work(ctx, work),
+            if let Work::TakeBack(grant) = work {
+                later.extend(self.take_back_if_it_can_be_written(ctx, grant));
+            } else {
+                self.carry_out_work(ctx, work);
             }
             if begun.elapsed() >= BUDGET {
                 break;
@@ -51,6 +52,16 @@ impl Server {
         }
     }
 
+    /// Takes a grant back; returns it if its key cannot be written just now.
+    fn take_back_if_it_can_be_written(&mut self, ctx: &Ctx<'_>, grant: Untold) -> Option<Untold> {
+        ctx.select(grant.key.db);
+        if ctx.open_to_write(Text::new(&grant.key.name).lend()).is_none() {
+            return Some(grant);
+        }
+        self.take_back(ctx, &grant, clock::now());
+        None
+    }
+
     fn carry_out_work(&mut self, ctx: &Ctx<'_>, work: Work<Waiting>) {
         let now = clock::now();
         match work {
@@ -62,9 +73,8 @@ impl Server {
             Work::Forgotten(reader) => self.answer(reader, NO_SESSION, None),
             Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
             Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
-            Work::TakeBack(grant) => self.take_back(ctx, &grant, now),
             Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
-            Work::Done => {}
+            Work::TakeBack(_) | Work::Done => {}
         }
     }
 
@@ -153,12 +163,6 @@ impl Server {
         let open = ctx.open_to_write(name.lend());
         self.carry_out(&case, open, owner.lend(), change);
     }
-}
-
-/// Says whether the key of a grant can be written just now. If not, the grant is taken back later.
-fn can_write(ctx: &Ctx<'_>, grant: &Untold) -> bool {
-    ctx.select(grant.key.db);
-    ctx.open_to_write(Text::new(&grant.key.name).lend()).is_some()
 }
 
 /// The server's own words for why it takes no writes now; anything else is about the slot.
