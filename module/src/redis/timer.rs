@@ -15,9 +15,9 @@ use crate::module::Module;
 /// A timer that is late by this much was moved by a step of the wall clock.
 const OVERDUE: Duration = Duration::from_millis(50);
 
-/// The longest time that is asked of the server, which adds it to its clock in microseconds: a longer
-/// one can wrap around, and then it fires at once, again and again.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// The longest delay that is asked of the server. Redis 7.0 multiplies the milliseconds until the next
+/// timer by 1,000 in a 32-bit integer: more than 2,147 s overflow, and the event loop never sleeps again.
+const LONGEST: Duration = Duration::from_secs(30 * 60);
 
 thread_local! {
     /// Whether the server was asked to call `next_turn`, and did not yet.
@@ -38,8 +38,8 @@ impl Timer {
         Self { armed: None }
     }
 
-    /// Sees to it that the timer fires in `delay` or earlier: after an hour at the latest. One that is armed for earlier is
-    /// left alone: whoever is called too early looks and arms it again.
+    /// Arms the timer to fire after `delay` or earlier: [`LONGEST`] at the latest. A timer that is armed for
+    /// an earlier moment stays as it is: called too early, the module looks and arms it again.
     pub(crate) fn arm(&mut self, ctx: &Ctx<'_>, delay: Duration) {
         let now = Instant::now();
         let delay = delay.min(LONGEST);
