@@ -115,7 +115,7 @@ pub use observed::{Holding, Observed};
 pub use observers::{Gone, News, NotObserved, Standing};
 pub use outbox::{Changed, Dismissal, Ending, Granted, Outcome, Untold};
 pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
-pub use parse::{OWNER_BYTES_MAX, is_owner, strict_decimal};
+pub use parse::{OWNER_BYTES_MAX, PROBED_FIELD, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use profile::Cost;
 pub use queue::{WaiterId, WaiterView};

@@ -24,11 +24,16 @@ pub(crate) fn in_two(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((parts.next()?, parts.next()?))
 }
 
-/// Says whether these bytes may name an owner: 1 to 1,024 of them, and not the name of a field
-/// that the lock keeps for itself.
+/// The field that the module deletes to learn whether the server accepts writes to a key. No owner has
+/// this name, so no hash has this field.
+pub const PROBED_FIELD: &std::ffi::CStr = c"kvlock:probe";
+
+/// Returns whether these bytes may name an owner: 1 to 1,024 bytes, and not the name of a reserved field.
 #[must_use]
 pub fn is_owner(bytes: &[u8]) -> bool {
-    (1..=OWNER_BYTES_MAX).contains(&bytes.len()) && !RESERVED_FIELDS.contains(&bytes)
+    (1..=OWNER_BYTES_MAX).contains(&bytes.len())
+        && !RESERVED_FIELDS.contains(&bytes)
+        && bytes != PROBED_FIELD.to_bytes()
 }
 
 #[cfg(test)]

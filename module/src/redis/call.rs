@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
+use kvlock_core::PROBED_FIELD;
 use redis_module::raw;
 
 use super::api::{optional, required};
@@ -67,9 +68,6 @@ fn text_of(reply: *mut raw::RedisModuleCallReply) -> Vec<u8> {
     // SAFETY: the server returns the start of `length` bytes that live as long as the reply.
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
 }
-
-/// A field that nobody has.
-const PROBED_FIELD: &CStr = c"kvlock:probe";
 
 /// The version from which a server keeps the rules of a user, rather than what comes of them.
 const KEEPS_RULES: i32 = 0x0007_0200;
