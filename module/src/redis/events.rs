@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use redis_module::raw;
 
-use super::api::{OK, required};
+use super::api::{OK, optional, required};
 use super::ctx::Ctx;
 use super::guard::{Entry, guard};
 use super::message::{KeyEvent, ServerEvent};
@@ -30,12 +30,31 @@ pub(super) unsafe fn subscribe(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_SWAPDB,
         raw::REDISMODULE_EVENT_LOADING,
         raw::REDISMODULE_EVENT_CRON_LOOP,
-        raw::REDISMODULE_EVENT_CLIENT_CHANGE,
-    ] {
+    ]
+    .into_iter()
+    .chain(may_hear_of_clients(server_version()).then_some(raw::REDISMODULE_EVENT_CLIENT_CHANGE))
+    {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: likewise.
         unsafe { subscribe_server(ctx, event, Some(server_event)) };
     }
+}
+
+/// The first version that may be asked for the events of clients: 7.0.6. Before it the server crashes when
+/// a client blocked outside database 0 disconnects while a module subscribes to them (redis/redis#11500).
+const TELLS_OF_CLIENTS: i32 = 0x0007_0006;
+
+/// Returns whether the events of clients can be subscribed to on a server of this version. Valkey reports
+/// its own version, 8.0 or later, and does not have the bug.
+fn may_hear_of_clients(version: Option<i32>) -> bool {
+    version.is_none_or(|version| version >= TELLS_OF_CLIENTS)
+}
+
+/// The version of the server, a byte for each of its numbers.
+fn server_version() -> Option<i32> {
+    let version = optional!(RedisModule_GetServerVersion)?;
+    // SAFETY: takes nothing and may be called at any time.
+    Some(unsafe { version() })
 }
 
 unsafe extern "C" fn key_event(
@@ -47,9 +66,6 @@ unsafe extern "C" fn key_event(
     guard(Entry::KeyEvent, (), || {
         // SAFETY: the context and the name live until this callback returns.
         let key = unsafe { Arg::new(key) };
-        if !Module::wants_key_event(key.bytes()) {
-            return;
-        }
         // SAFETY: likewise.
         let ctx = unsafe { Ctx::new(ctx) };
         let expired = kind == raw::REDISMODULE_NOTIFY_EXPIRED;
@@ -106,5 +122,25 @@ unsafe fn read_event(id: u64, sub: u64, data: *mut c_void) -> Option<ServerEvent
             Some(ServerEvent::ClientClosed(client.id))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_hear_of_clients;
+
+    #[test]
+    fn the_events_of_clients_are_not_subscribed_to_where_that_crashes_the_server() {
+        for (version, may) in [
+            (0x0007_0000, false),
+            (0x0007_0005, false),
+            (0x0007_0006, true),
+            (0x0007_000f, true),
+            (0x0007_0200, true),
+            (0x0008_0001, true),
+            (0x0009_0102, true),
+        ] {
+            assert_eq!(may_hear_of_clients(Some(version)), may, "{version:x}");
+        }
     }
 }
