@@ -87,12 +87,15 @@ impl Floor {
         due
     }
 
-    /// The number to store before this token is issued; `None` if what is reserved suffices, with
-    /// room to spare.
+    /// The number to store before this token is issued; `None` if the reservation suffices, with room to
+    /// spare. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is read.
     #[must_use]
     pub fn reservation(&self, token: Token, now: Now) -> Option<u64> {
         let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));
-        let least = |us, tokens| clock.saturating_add(us).max(token.saturating_add(tokens));
+        let least = |us, tokens| {
+            let least = clock.saturating_add(us).max(token.saturating_add(tokens));
+            least.min(TOKEN_STORED_MAX)
+        };
         (self.ours < least(LEFT_US, LEFT_TOKENS)).then(|| least(AHEAD_US, AHEAD_TOKENS))
     }
 
@@ -166,6 +169,17 @@ mod tests {
         let (near, next) = (far + LEFT_TOKENS, far + LEFT_TOKENS + 1);
         assert_eq!(floor.reservation(token(near), at(DATE)), None);
         assert!(floor.reservation(token(next), at(DATE)).is_some());
+    }
+
+    #[test]
+    fn a_reservation_is_never_larger_than_what_is_believed_when_it_is_read() {
+        let mut floor = Floor::found(0, at(DATE), Reign::started(at(DATE)));
+        for value in [TOKEN_STORED_MAX - AHEAD_TOKENS + 1, TOKEN_STORED_MAX, TOKEN_STORED_MAX + 9] {
+            let reserved = floor.reservation(token(value), at(DATE));
+            assert_eq!(reserved, Some(TOKEN_STORED_MAX), "{value}");
+        }
+        floor.reserved(TOKEN_STORED_MAX);
+        assert_eq!(floor.reservation(token(TOKEN_STORED_MAX + 9), at(DATE)), None);
     }
 
     #[test]
