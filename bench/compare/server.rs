@@ -82,6 +82,7 @@ impl Backend {
             // A million wait, and one has the lock.
             Needs::Module => {
                 let options = Server::options().module_config("max-waiters", 2_000_000);
+                let options = options.module_config("user-share", 100);
                 Self::redis(options.module_config("max-waiters-per-key", 2_000_000), setting)
             }
             Needs::SilentModule => {

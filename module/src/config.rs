@@ -74,6 +74,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
     limit!(c"max-blocked", blocked, 1_000_000, 10_000),
     limit!(c"max-sessions", sessions, 1_000_000, 10_000),
     limit!(c"max-bound", bound, MANY, 1_000_000),
+    limit!(c"user-share", user_share, 100, 50),
     ConfigSpec {
         name: c"redisson-channel",
         kind: ConfigKind::Word(&[c"auto", c"both", c"no"]),

@@ -70,6 +70,8 @@ impl Floors {
     pub(crate) fn forget_one(&mut self, place: Place) {
         self.recent.take_if(|(recent, _)| *recent == place);
         self.others.remove(&place);
+        // Its slot may be leaving.
+        self.served.take_if(|(served, _)| *served == place);
     }
 
     /// Forgets all of them: they are read again when they are needed.
@@ -117,7 +119,7 @@ impl Floors {
         served
     }
 
-    /// Sees to it that this token is below what we have reserved, with room to spare.
+    /// Reserves a token, with room to spare, unless it is reserved already.
     pub(crate) fn reserve(&mut self, ctx: &Ctx<'_>, place: Place, token: Token, now: Now) {
         let floor = self.at(ctx, place, now);
         if let Some(ahead) = floor.reservation(token, now)

@@ -6,14 +6,6 @@ use crate::clock;
 use crate::redis::{InfoWriter, caught_panics, not_replicated};
 use crate::server::Server;
 
-/// What a wait through a session costs, or an outcome that is kept for its reader, with an owner of
-/// 40 bytes.
-const BYTES_PER_WAIT: u64 = 350;
-
-/// What a blocked client costs the server, in bytes: the blocked client with its two helper clients, as
-/// measured on Redis 7.0; newer servers need about two thirds of it.
-const BYTES_PER_BLOCKED: u64 = 55_000;
-
 /// Writes all fields.
 pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let counted = server.table.counters();
@@ -22,8 +14,6 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     let waiters = count(server.table.waiters().saturating_sub(observers));
     let (waits, outcomes) = server.table.session_waits();
     let (sessions, away) = server.table.session_count();
-    let memory = count(server.table.blocked()) * BYTES_PER_BLOCKED
-        + count(waits.saturating_add(outcomes)) * BYTES_PER_WAIT;
     info.field("granted", counted.granted);
     info.field("granted_shared", counted.granted_shared);
     info.field("downgraded", counted.downgraded);
@@ -37,7 +27,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("handed_off", counted.handed_off);
     info.field("handed_off_by_expiry", counted.handed_off_by_expiry);
     info.field("waiters", waiters);
-    info.field("blocked", count(server.table.blocked()));
+    info.field("blocked", count(server.table.blocked_in_all()));
     info.field("waiters_peak", count(counted.waiters_peak));
     info.field("waiting_keys", count(server.table.waiting_keys().saturating_sub(observed)));
     info.field("timeouts", counted.timeouts);
@@ -73,7 +63,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.text(c"wait_time_ms", &shown(server.table.wait_times()));
     info.text(c"hold_time_ms", &shown(server.table.hold_times()));
     info.field("caught_panics", caught_panics());
-    info.field("waiters_memory_bytes", memory);
+    info.field("waiters_memory_bytes", count(server.table.bytes_kept()));
     info.text(c"sources", env!("KVLOCK_SOURCES"));
 }
 

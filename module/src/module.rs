@@ -79,33 +79,28 @@ impl Module {
         server::with(|server| server.timer.hasten(ctx));
     }
 
-    /// Says whether an event of this key matters just now; must be cheap.
-    pub(crate) fn wants_key_event(key: &[u8]) -> bool {
-        let wanted = server::with_unless_busy(|server| {
-            let wanted = server.table.waiters() > 0 || key.starts_with(FLOOR_PREFIX);
-            if !wanted {
-                server.holders.searches.unheard();
-            }
-            wanted
-        });
-        wanted.unwrap_or(false)
-    }
-
-    /// Something happened to a key.
+    /// Something happened to a key. Every write of every client comes here, so a key that is not waited for
+    /// costs one hash and one look-up, and nothing at all while there are no waiters.
     pub(crate) fn key_event(ctx: &Ctx<'_>, event: KeyEvent<'_>) {
-        server::with(|server| {
+        // While the module works, the event is its own doing.
+        server::with_unless_busy(|server| {
             if event.key.starts_with(FLOOR_PREFIX) {
                 let place = Place::of(event.db, event.key, server.in_cluster);
                 server.floors.forget_one(place);
             }
-            server.holders.searches.changed(event.db, event.key);
-            let now = clock::now();
-            let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
-            server.table.look_soon_at_all_of(event.db, event.key, cause, now);
-            if Bug::WriteInNotification.is_planted() {
-                server.run_due(ctx);
+            if server.table.waiters() == 0 {
+                return server.holders.searches.unheard();
             }
-            server.plan(ctx, now);
+            server.holders.searches.changed(event.db, event.key);
+            if server.table.is_waited_for(event.db, event.key) {
+                let now = clock::now();
+                let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
+                server.table.look_soon_at_all_of(event.db, event.key, cause, now);
+                if Bug::WriteInNotification.is_planted() {
+                    server.run_due(ctx);
+                }
+                server.plan(ctx, now);
+            }
         });
     }
 

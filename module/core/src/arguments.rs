@@ -25,6 +25,9 @@ const READ_MAX: usize = 1000;
 /// The most entries that a report shows.
 const COUNT_MAX: u64 = 1000;
 
+/// The most bytes in the name of a key that is waited for, observed or bound: the module keeps it in memory.
+pub const KEY_BYTES_MAX: usize = 4_096;
+
 /// What those hear who share a lock and want to say something of themselves.
 pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
@@ -48,6 +51,8 @@ pub enum Refusal {
     Value,
     /// Something that one of those who share a lock would say of itself.
     SharedValue,
+    /// The name of a key that is too long to be kept.
+    Key,
 }
 
 impl fmt::Display for Refusal {
@@ -63,8 +68,17 @@ impl fmt::Display for Refusal {
             }
             Self::Value => write!(f, "ERR invalid VALUE: must be at most {VALUE_BYTES_MAX} bytes"),
             Self::SharedValue => f.write_str(NO_VALUE),
+            Self::Key => write!(
+                f,
+                "ERR invalid key: to be waited for, observed or bound it must be at most {KEY_BYTES_MAX} bytes"
+            ),
         }
     }
+}
+
+/// Refuses the name of a key that is too long to be waited for, observed or bound.
+pub fn kept_key(name: &[u8]) -> Read<()> {
+    if name.len() <= KEY_BYTES_MAX { Ok(()) } else { Err(Refusal::Key) }
 }
 
 /// What is read, or why not.

@@ -23,11 +23,12 @@ use foldhash::quality::FixedState as RandomState;
 #[cfg(not(feature = "planted"))]
 use foldhash::quality::RandomState;
 
+use crate::account::{Charge, Kept};
 use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
 use crate::observed::Observed;
-use crate::outcome::{Cause, Change, count};
+use crate::outcome::{Cause, Change, Full, count};
 use crate::permits::without;
 use crate::planted::Bug;
 use crate::queue::WaiterId;
@@ -46,6 +47,9 @@ const REFUSED: Millis = Millis(100);
 /// How long it is not tried again where only this slot is refused: in a cluster that is down, each is.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
+/// Estimated memory of a binding, beside its names.
+const BYTES: usize = 400;
+
 /// Names a binding: the hash of its key and owner, and a number that is never used twice.
 type Place = (u64, u64);
 
@@ -56,6 +60,7 @@ struct Binding {
     token: Token,
     session: SessionId,
     look: MonoMillis,
+    _charge: Charge,
 }
 
 /// A binding of which something is to be done.
@@ -154,10 +159,28 @@ impl Bindings {
 }
 
 impl<P> Table<P> {
-    /// Says whether one more may be bound. One that is bound already always may.
-    #[must_use]
-    pub fn has_room_to_bind(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
-        self.bindings.len() < self.limits.bound || self.bindings.find(key, owner).is_some()
+    /// Returns which limit is reached if one more must not be bound to this session. One that is bound
+    /// already always may.
+    ///
+    /// # Errors
+    ///
+    /// The limit.
+    pub fn room_to_bind(
+        &self,
+        key: KeyRef<'_>,
+        owner: &[u8],
+        session: SessionId,
+    ) -> Result<(), Full> {
+        let account = self.sessions.get(session).map(|session| &session.account);
+        let by_user = account.map_or(0, |account| account.count(Kept::Bound));
+        let full = if self.bindings.len() >= self.limits.bound {
+            Full::Server
+        } else if by_user >= self.limits.of_user(self.limits.bound) {
+            Full::User
+        } else {
+            return Ok(());
+        };
+        if self.bindings.find(key, owner).is_some() { Ok(()) } else { Err(full) }
     }
 
     /// Binds what an owner has of a key to a session, and to no other.
@@ -177,8 +200,10 @@ impl<P> Table<P> {
         let Some(open) = self.sessions.get_mut(session) else { return };
         open.bound.insert(place);
         let look = now.mono.plus(lease.max(LOOKED_AT_AFTER));
+        let names = key.name.len().saturating_add(owner.len());
+        let _charge = open.account.charge(Kept::Bound, BYTES.saturating_add(names));
         let (key, owner) = (key.keep(), owner.into());
-        bindings.all.insert(place, Binding { key, owner, token, session, look });
+        bindings.all.insert(place, Binding { key, owner, token, session, look, _charge });
         bindings.looks.insert((look, place));
     }
 

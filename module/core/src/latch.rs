@@ -12,10 +12,9 @@ use crate::outbox::Ending;
 use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
 use crate::planted::Bug;
-use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
-use crate::waiting::{At, WaitedFor};
+use crate::waiting::{At, Caller, WaitedFor};
 
 /// The value of the field of each participant that has counted. Not a number, as nothing here but the
 /// holds of an owner: see [`crate::Token::text`].
@@ -160,17 +159,26 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether somebody may wait for a latch; at once whether it is open, rather than none.
+    /// Returns whether a latch is open, or is none; `None` while it counts.
+    #[must_use]
+    pub fn ask_for_latch(&self, at: &LatchAt<'_>) -> Option<bool> {
+        match at.seen {
+            Latch::Open => Some(true),
+            Latch::NotALatch { .. } => Some(false),
+            Latch::Counting { .. } => None,
+        }
+    }
+
+    /// Returns whether a caller may wait for a latch; at once if it is open, or no latch.
     pub fn wait_for_latch(
         &self,
         at: &LatchAt<'_>,
         waiter: &[u8],
-        session: Option<SessionId>,
+        caller: impl Into<Caller>,
     ) -> WaitReply<bool> {
-        match at.seen {
-            Latch::Open => WaitReply::Now(true),
-            Latch::NotALatch { .. } => WaitReply::Now(false),
-            Latch::Counting { .. } => self.room_for(at.key, waiter, session),
+        match self.ask_for_latch(at) {
+            Some(is_open) => WaitReply::Now(is_open),
+            None => self.room_for(at.key, waiter, &caller.into()),
         }
     }
 

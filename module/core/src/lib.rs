@@ -60,6 +60,7 @@
 // What overflows in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod account;
 mod agenda;
 pub mod arguments;
 mod bound;
@@ -100,6 +101,7 @@ mod value;
 mod waiting;
 mod work;
 
+pub use account::{Account, Charge, Kept};
 pub use bound::Bound;
 pub use floor::{Floor, Reign};
 pub use grant::{GrantId, RUN_MAX};
@@ -114,7 +116,7 @@ pub use mode::{MODE_FIELD, Mode, Share, Sharing, Want};
 pub use observed::{Holding, Observed};
 pub use observers::{Gone, News, NotObserved, Standing};
 pub use outbox::{Changed, Dismissal, Ending, Granted, Outcome, Untold};
-pub use outcome::{Cause, Change, Counters, HandOff, KeySummary, Limits, Sharers, WaitReply};
+pub use outcome::{Cause, Change, Counters, Full, HandOff, KeySummary, Limits, Sharers, WaitReply};
 pub use parse::{OWNER_BYTES_MAX, PROBED_FIELD, is_owner, strict_decimal};
 pub use planted::Bug;
 pub use profile::Cost;
@@ -128,5 +130,5 @@ pub use token::{RAISE_AHEAD_US, TOKEN_STORED_MAX, Token, TokenSource, TokenText}
 pub use turn::MOMENT;
 pub use types::{HOLDS_MAX, Millis, MonoMillis, Now, UnixMillis};
 pub use value::{VALUE_BYTES_MAX, VALUE_FIELD, Value, stored_value, value_of};
-pub use waiting::{At, Join, WaitedFor};
+pub use waiting::{At, Caller, Join, WaitedFor};
 pub use work::Work;

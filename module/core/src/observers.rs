@@ -18,7 +18,7 @@ use crate::grant::after;
 use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
 use crate::outbox::Changed;
-use crate::outcome::{Cause, WaitReply, count};
+use crate::outcome::{Cause, Full, WaitReply, count};
 use crate::planted::Bug;
 use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
@@ -26,7 +26,7 @@ use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
 use crate::value::Value;
-use crate::waiting::Join;
+use crate::waiting::{Caller, Join};
 
 /// Who holds a lock, as observers are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,14 @@ pub struct News {
     pub version: u64,
 }
 
+impl News {
+    /// Number of bytes that the holder has said of itself, with its name.
+    pub(crate) fn bytes(&self) -> usize {
+        let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
+        owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
+    }
+}
+
 /// How the last holder of a lock went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
@@ -81,7 +89,7 @@ pub enum Gone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotObserved {
     /// A limit of waiters is reached: observers count as such.
-    Full,
+    Full(Full),
     /// The module is being drained.
     Draining,
 }
@@ -195,8 +203,8 @@ impl<P> Table<P> {
     ) -> Result<Rc<News>, NotObserved> {
         let key = key.of_kind(Kind::Changes);
         let observer = session.0.to_be_bytes();
-        match self.room_for::<()>(key, &observer, Some(session)) {
-            WaitReply::QueueFull => return Err(NotObserved::Full),
+        match self.room_for::<()>(key, &observer, &Caller::Session(session)) {
+            WaitReply::QueueFull(full) => return Err(NotObserved::Full(full)),
             WaitReply::Draining => return Err(NotObserved::Draining),
             WaitReply::Now(()) | WaitReply::Block => {}
         }

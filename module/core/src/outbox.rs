@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 
+use crate::account::{Account, Charged, Kept, WAIT_BYTES};
 use crate::forget::Free as _;
 use crate::grant::GrantId;
 use crate::key::LockKey;
@@ -108,7 +109,9 @@ pub struct Untold {
 /// The outcomes of one session, numbered from 1 without a gap.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    kept: BTreeMap<u64, Outcome>,
+    /// The account of the session's user.
+    account: Account,
+    kept: BTreeMap<u64, Charged<Outcome>>,
     /// The change that is kept for each observer.
     changes: BTreeMap<WaiterId, u64>,
     /// The number of the latest.
@@ -119,10 +122,25 @@ pub(crate) struct Outbox {
     acked: u64,
 }
 
+impl Outcome {
+    /// Estimated memory, in bytes.
+    fn bytes(&self) -> usize {
+        let names = self.key.name.len().saturating_add(self.owner.len());
+        let says = self.ending.changed().map_or(0, |changed| changed.news.bytes());
+        WAIT_BYTES.saturating_add(names).saturating_add(says)
+    }
+}
+
 impl Outbox {
+    /// An empty one, whose outcomes are counted for this user.
+    pub(crate) fn of(account: Account) -> Self {
+        Self { account, ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, outcome: Outcome) {
         self.last = self.last.saturating_add(1);
-        self.kept.insert(self.last, outcome);
+        let charge = self.account.charge(Kept::Waits, outcome.bytes());
+        self.kept.insert(self.last, Charged::new(outcome, charge));
     }
 
     fn is_kept_no_more(&mut self, number: u64, outcome: &Outcome) {
@@ -211,7 +229,7 @@ impl Outbox {
     /// Those after a number, oldest first.
     pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Outcome)> {
         let range = (Bound::Excluded(number.max(self.acked)), Bound::Unbounded);
-        self.kept.range(range).map(|(number, outcome)| (*number, outcome))
+        self.kept.range(range).map(|(number, outcome)| (*number, &**outcome))
     }
 
     /// Takes out the oldest outcome; with its grant if that was never sent.
@@ -219,7 +237,7 @@ impl Outbox {
         let (number, outcome) = self.kept.pop_first()?;
         self.is_kept_no_more(number, &outcome);
         let told = number <= self.sent && !Bug::WrittenTakenBack.is_planted();
-        Some(match outcome {
+        Some(match outcome.into_inner() {
             Outcome { key, owner, ending: Ending::Granted(granted) } if !told => {
                 let Granted { id, token, permits, .. } = granted;
                 Some(Untold { key, owner, id, token, permits })

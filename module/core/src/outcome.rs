@@ -151,9 +151,18 @@ pub enum WaitReply<R> {
     /// Later: block the client and [`crate::Table::enqueue`] it.
     Block,
     /// A limit of waiters is reached.
-    QueueFull,
+    QueueFull(Full),
     /// Nobody may wait now: the module is being drained.
     Draining,
+}
+
+/// Which limit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// One of the server, or of a key.
+    Server,
+    /// What one user may take of a limit of the server.
+    User,
 }
 
 /// How many may wait.
@@ -169,6 +178,8 @@ pub struct Limits {
     pub sessions: usize,
     /// How much may be bound to them, when somebody asks for more.
     pub bound: usize,
+    /// What one user may take of each of these but the limit of a lock, in percent.
+    pub user_share: usize,
     /// Whether nobody may wait at all.
     pub draining: bool,
 }
@@ -181,8 +192,16 @@ impl Limits {
         blocked: usize::MAX,
         sessions: usize::MAX,
         bound: usize::MAX,
+        user_share: 100,
         draining: false,
     };
+
+    /// Number of things that one user may have where this limit is the server's: at least one.
+    pub(crate) fn of_user(&self, limit: usize) -> usize {
+        let (whole, rest) = (limit.div_euclid(100), limit.rem_euclid(100));
+        let share = |of: usize| of.saturating_mul(self.user_share);
+        share(whole).saturating_add(share(rest).div_euclid(100)).clamp(1, limit.max(1))
+    }
 }
 
 /// What happened since the module was loaded.
@@ -257,6 +276,15 @@ pub struct KeySummary<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_has_its_share_of_a_limit_and_one_at_least() {
+        let of = |user_share, limit| Limits { user_share, ..Limits::UNLIMITED }.of_user(limit);
+        assert_eq!([of(50, 1_000_000), of(50, 3), of(50, 2), of(50, 1)], [500_000, 1, 1, 1]);
+        assert_eq!([of(1, 250), of(99, 101), of(100, 7)], [2, 99, 7]);
+        assert_eq!(of(100, usize::MAX), usize::MAX);
+        assert_eq!(of(50, usize::MAX), usize::MAX / 100 * 50 + 7);
+    }
 
     #[test]
     fn a_change_tells_the_token_that_was_issued_for_it() {

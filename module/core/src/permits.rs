@@ -8,10 +8,10 @@ use crate::outbox::{Dismissal, Ending};
 use crate::outcome::{Cause, WaitReply, count};
 use crate::planted::Bug;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
-use crate::session::SessionId;
 use crate::table::Table;
 use crate::token::Token;
 use crate::types::{Millis, Now};
+use crate::waiting::Caller;
 
 impl<P> Table<P> {
     /// Says whether dead holders must be looked for before so many permits are asked for.
@@ -141,21 +141,22 @@ impl<P> Table<P> {
         at: &SemaphoreAt<'_>,
         permits: u64,
         request: &Acquire<'_>,
-        session: Option<SessionId>,
+        caller: impl Into<Caller>,
     ) -> (WaitReply<TakeReply>, PermitsChange) {
+        let caller = caller.into();
         let held = match at.seen {
             Semaphore::Set(Permits { own: Some(own), .. }) => Some(own.holds),
             Semaphore::Set(_) | Semaphore::Unset | Semaphore::NotASemaphore { .. } => None,
         };
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
-            return (self.room_for(at.key, request.owner, session), PermitsChange::None);
+            return (self.room_for(at.key, request.owner, &caller), PermitsChange::None);
         }
-        let request = request.through(session, held);
+        let request = request.through(caller.session(), held);
         let (reply, change) = self.try_take(at, permits, &request);
         if reply != TakeReply::Refused {
             return (WaitReply::Now(reply), change);
         }
-        (self.room_for(at.key, request.owner, session), PermitsChange::None)
+        (self.room_for(at.key, request.owner, &caller), PermitsChange::None)
     }
 
     /// Gives back permits.

@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use foldhash::quality::RandomState;
 
+use crate::account::{Charge, WAIT_BYTES};
 use crate::agenda::Look;
 use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
@@ -49,6 +50,8 @@ pub(crate) struct Waiter<P> {
     /// Whether what it is granted is bound to its session.
     pub(crate) bound: bool,
     pub(crate) via: Via<P>,
+    /// Counts a wait through a session. A client that is blocked brings its own.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// A waiter that has left, and for what it waited.
@@ -98,7 +101,7 @@ pub struct WaiterView<'a, P> {
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
     queues: BTreeMap<QueueId, Queue>,
-    /// Each queue under the hash of its key, unless it was released.
+    /// Each queue under the hash of its key's name, unless it was released.
     by_key: BTreeSet<(u64, QueueId)>,
     /// Boxed, because the nodes of a map that grows at its end are half empty.
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
@@ -116,6 +119,8 @@ pub(crate) struct Queues<P> {
     /// Queues that are no key's any more: all who stand in them are to be answered.
     released: VecDeque<QueueId>,
     last_number: u64,
+    /// Number of bytes in the names of all keys.
+    name_bytes: usize,
 }
 
 impl<P> Default for Queues<P> {
@@ -132,6 +137,7 @@ impl<P> Default for Queues<P> {
             recent: Cell::new(None),
             released: VecDeque::new(),
             last_number: 0,
+            name_bytes: 0,
         }
     }
 }
@@ -158,6 +164,11 @@ impl<P> Queues<P> {
     /// How many wait, over all queues.
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// Number of bytes in the names of all keys.
+    pub(crate) fn name_bytes(&self) -> usize {
+        self.name_bytes
     }
 
     /// How many of them are blocked clients.
@@ -196,11 +207,29 @@ impl<P> Queues<P> {
         if let Some(recent) = self.recent.get().filter(is_it) {
             return Some(recent);
         }
-        let hash = self.hashes.hash_one(key);
-        let found = self.by_key.range((hash, QueueId(0))..=(hash, QueueId(u64::MAX)));
-        let found = found.map(|(_, id)| *id).find(is_it);
-        self.recent.set(found);
+        let found = self.of_name(key.db, key.name).find(is_it);
+        if found.is_some() {
+            self.recent.set(found);
+        }
         found
+    }
+
+    /// The hash of a key's name. All kinds of queues of one key have the same.
+    fn hash_of(&self, db: i32, name: &[u8]) -> u64 {
+        self.hashes.hash_one((db, name))
+    }
+
+    /// The queues of a key: at most one of each kind.
+    pub(crate) fn of_name<'q>(
+        &'q self,
+        db: i32,
+        name: &'q [u8],
+    ) -> impl Iterator<Item = QueueId> + use<'q, P> {
+        let hash = self.hash_of(db, name);
+        let found = self.by_key.range((hash, QueueId(0))..=(hash, QueueId(u64::MAX)));
+        found.map(|(_, id)| *id).filter(move |id| {
+            self.queue(*id).is_some_and(|queue| queue.key.db == db && *queue.key.name == *name)
+        })
     }
 
     pub(crate) fn queue(&self, id: QueueId) -> Option<&Queue> {
@@ -285,7 +314,7 @@ impl<P> Queues<P> {
             return id;
         }
         let id = QueueId(self.next_number());
-        self.by_key.insert((self.hashes.hash_one(key), id));
+        self.by_key.insert((self.hash_of(key.db, key.name), id));
         let queue = Queue {
             key: key.keep(),
             len: 0,
@@ -295,6 +324,7 @@ impl<P> Queues<P> {
             gives_way: None,
         };
         self.queues.insert(id, queue);
+        self.name_bytes = self.name_bytes.saturating_add(key.name.len());
         id
     }
 
@@ -305,12 +335,12 @@ impl<P> Queues<P> {
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.len = queue.len.saturating_add(1);
         }
-        let Newcomer { owner, want, lease, since, end, via } = newcomer;
+        let Newcomer { owner, want, lease, since, end, via, charge } = newcomer;
         self.note_blocked(id, &via);
         self.places.insert((self.hashes.hash_one((queue, owner)), id));
         self.line.insert((queue, id));
         let owner = owner.into();
-        let waiter = Waiter { queue, owner, want, lease, since, end, bound: false, via };
+        let waiter = Waiter { queue, owner, want, lease, since, end, bound: false, via, charge };
         self.waiters.insert(id, Box::new(waiter));
         id
     }
@@ -325,7 +355,11 @@ impl<P> Queues<P> {
     /// Keeps what a waiter will say of itself as the holder.
     pub(crate) fn set_value(&mut self, id: WaiterId, value: Value) {
         self.values.remove(&id);
-        if self.waiters.contains_key(&id) {
+        if let Some(waiter) = self.waiters.get_mut(&id) {
+            let says = value.as_ref().map_or(0, |value| value.len());
+            if let Some(charge) = &mut waiter.charge {
+                charge.resize(wait_bytes(&waiter.owner).saturating_add(says));
+            }
             self.values.extend(value.map(|value| (id, value)));
         }
     }
@@ -351,8 +385,9 @@ impl<P> Queues<P> {
         if entry.len == 0 {
             planned = entry.look;
             // If its waiters were released, it is not there.
-            self.by_key.remove(&(self.hashes.hash_one(key.borrow()), queue));
+            self.by_key.remove(&(self.hash_of(key.db, &key.name), queue));
             self.queues.remove(&queue);
+            self.name_bytes = self.name_bytes.saturating_sub(key.name.len());
         }
         let value = self.values.remove(&id);
         Some(Leaver { waiter, key, stood_in_front, value, planned })
@@ -376,7 +411,8 @@ impl<P> Queues<P> {
     /// longer for many than for one. Returns the look that was planned.
     pub(crate) fn release(&mut self, id: QueueId) -> Option<Look> {
         let queue = self.queues.get_mut(&id)?;
-        self.by_key.remove(&(self.hashes.hash_one(queue.key.borrow()), id));
+        let hash = self.hashes.hash_one((queue.key.db, &*queue.key.name));
+        self.by_key.remove(&(hash, id));
         self.recent.set(None);
         self.released.push_back(id);
         queue.is_released = true;
@@ -443,6 +479,11 @@ impl<P> Queues<P> {
     }
 }
 
+/// Estimated memory of a wait through a session, in bytes.
+pub(crate) fn wait_bytes(owner: &[u8]) -> usize {
+    WAIT_BYTES.saturating_add(owner.len())
+}
+
 /// Somebody who comes to wait.
 pub(crate) struct Newcomer<'a, P> {
     pub(crate) owner: &'a [u8],
@@ -451,6 +492,7 @@ pub(crate) struct Newcomer<'a, P> {
     pub(crate) since: MonoMillis,
     pub(crate) end: Option<MonoMillis>,
     pub(crate) via: Via<P>,
+    pub(crate) charge: Option<Charge>,
 }
 
 #[cfg(test)]

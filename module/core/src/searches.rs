@@ -13,7 +13,7 @@ use std::hash::BuildHasher;
 
 use foldhash::quality::RandomState;
 
-use crate::key::{KeyRef, Kind};
+use crate::key::KeyRef;
 use crate::mode::Share;
 use crate::planted::Bug;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
@@ -193,8 +193,9 @@ impl<C: Default> Searches<C> {
         self.places.len()
     }
 
+    /// Where a key is remembered: one place for each name, since a key holds one thing at a time.
     fn id(&self, key: KeyRef<'_>) -> u64 {
-        if Bug::OnePlaceForAll.is_planted() { 0 } else { self.names.hash_one(key) }
+        if Bug::OnePlaceForAll.is_planted() { 0 } else { self.names.hash_one((key.db, key.name)) }
     }
 
     fn of(&mut self, key: KeyRef<'_>) -> Option<&mut Place<C>> {
@@ -209,11 +210,9 @@ impl<C: Default> Searches<C> {
         if Bug::RemembersForEver.is_planted() {
             return;
         }
-        for kind in [Kind::Lock, Kind::Semaphore] {
-            if let Some(place) = self.of(KeyRef { db, name, kind }) {
-                place.known = None;
-                place.pass.is_spoilt = true;
-            }
+        if let Some(place) = self.of(KeyRef::lock(db, name)) {
+            place.known = None;
+            place.pass.is_spoilt = true;
         }
     }
 

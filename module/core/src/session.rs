@@ -10,14 +10,17 @@
 //! to the session's outbox, and from there to whoever reads (`reading.rs`).
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
+use crate::account::{Account, Charge, Kept};
 use crate::outbox::Outbox;
-use crate::outcome::count;
+use crate::outcome::{Full, count};
 use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::table::Table;
 use crate::types::{Millis, MonoMillis, Now};
+
+/// Estimated memory of a session.
+const SESSION_BYTES: usize = 600;
 
 /// Names a session within this server; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,8 +63,8 @@ impl<P> From<P> for Via<P> {
 /// Why no session is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpened {
-    /// There are as many as there may be.
-    Full,
+    /// A limit of sessions is reached.
+    Full(Full),
     /// The module is being drained.
     Draining,
 }
@@ -90,7 +93,9 @@ pub struct SessionView<'a, P> {
 #[derive(Debug)]
 pub(crate) struct Session<P> {
     pub(crate) name: SessionName,
-    pub(crate) user: Rc<[u8]>,
+    /// The account of its user, which counts the session too.
+    pub(crate) account: Account,
+    pub(crate) _charge: Charge,
     pub(crate) ttl: Millis,
     pub(crate) since: MonoMillis,
     /// The number of the latest call that reads.
@@ -133,14 +138,20 @@ impl<P> Table<P> {
             return Err(NotOpened::Draining);
         }
         if self.sessions.len() >= self.limits.sessions {
-            return Err(NotOpened::Full);
+            return Err(NotOpened::Full(Full::Server));
+        }
+        let account = self.accounts.of(user);
+        if account.count(Kept::Sessions) >= self.limits.of_user(self.limits.sessions) {
+            return Err(NotOpened::Full(Full::User));
         }
         self.sessions.last_number = self.sessions.last_number.saturating_add(1);
         let id = SessionId(self.sessions.last_number);
         let due = now.mono.plus(ttl);
         let session = Session {
             name,
-            user: user.into(),
+            outbox: Outbox::of(account.clone()),
+            _charge: account.charge(Kept::Sessions, SESSION_BYTES),
+            account,
             ttl,
             since: now.mono,
             reading: 0,
@@ -154,7 +165,6 @@ impl<P> Table<P> {
             bound: BTreeSet::new(),
             settling: None,
             listed: false,
-            outbox: Outbox::default(),
         };
         self.sessions.all.insert(id, session);
         self.sessions.names.insert(name, id);
@@ -167,7 +177,7 @@ impl<P> Table<P> {
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
         let session = self.sessions.get(id)?;
-        (*session.user == *user || Bug::ForeignSession.is_planted()).then_some(id)
+        (*session.account.user() == *user || Bug::ForeignSession.is_planted()).then_some(id)
     }
 
     /// Ends a session, and what is bound to it is to be released; gives back the reader that is
@@ -244,7 +254,7 @@ impl<P> Session<P> {
     fn view(&self) -> SessionView<'_, P> {
         SessionView {
             name: &self.name,
-            user: &self.user,
+            user: self.account.user(),
             reader: self.reader.as_ref(),
             waits: self.waits.len(),
             outcomes: self.outbox.len(),

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::account::Accounts;
 use crate::agenda::Agenda;
 use crate::bound::Bindings;
 use crate::flight::Flights;
@@ -35,6 +36,8 @@ use crate::work::Rotation;
 pub struct Table<P> {
     pub(crate) queues: Queues<P>,
     pub(crate) sessions: Sessions<P>,
+    /// What is kept for each user.
+    pub(crate) accounts: Accounts,
     pub(crate) bindings: Bindings,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
@@ -109,6 +112,7 @@ impl<P> Table<P> {
         Self {
             queues: Queues::default(),
             sessions: Sessions::default(),
+            accounts: Accounts::default(),
             bindings: Bindings::default(),
             agenda: Agenda::default(),
             tokens: TokenSource::default(),
@@ -363,7 +367,8 @@ impl<P> Table<P> {
         if at_least.value() > most && !Bug::RaiseUnbounded.is_planted() {
             return Err(RenewReply::TooFarAhead(most));
         }
-        if at.must_guess(held) {
+        if at.floor.is_none() {
+            // The key may be deleted before its slot has moved, and with it the only trace of the token.
             return Err(RenewReply::TryAgain);
         }
         if held.is_none() {

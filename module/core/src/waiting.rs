@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use crate::account::{Account, Charge, Kept};
 use crate::agenda::Look;
 use crate::grant::after;
 use crate::key::{KeyRef, Kind, LockKey};
@@ -10,9 +11,9 @@ use crate::lock::{Acquire, AcquireReply};
 use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outbox::{Dismissal, Ending, Outcome};
-use crate::outcome::{Cause, Change, WaitReply, count};
+use crate::outcome::{Cause, Change, Full, WaitReply, count};
 use crate::planted::Bug;
-use crate::queue::{Leaver, Newcomer, QueueId, WaiterId};
+use crate::queue::{Leaver, Newcomer, QueueId, WaiterId, wait_bytes};
 use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
@@ -28,6 +29,33 @@ pub struct Join<'a> {
     pub lease: Millis,
     /// How long the wait may last; none is without limit.
     pub timeout: Option<Millis>,
+}
+
+/// What asks to wait.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// A session.
+    Session(SessionId),
+    /// A client that will be blocked, of this user.
+    Client(Account),
+}
+
+impl Caller {
+    /// The session, if it is one.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        match self {
+            Self::Session(session) => Some(*session),
+            Self::Client(_) => None,
+        }
+    }
+}
+
+impl From<Option<SessionId>> for Caller {
+    /// Without a session, a client of no user.
+    fn from(session: Option<SessionId>) -> Self {
+        session.map_or_else(|| Self::Client(Account::default()), Self::Session)
+    }
 }
 
 /// Everything known about a latch or a semaphore at one moment.
@@ -63,9 +91,9 @@ impl<P> Table<P> {
         &mut self,
         at: &Situation<'_>,
         request: &Acquire<'_>,
-        session: Option<SessionId>,
+        caller: impl Into<Caller>,
     ) -> (WaitReply<AcquireReply>, Change<P>) {
-        let held = at.held_by(request);
+        let (caller, held) = (caller.into(), at.held_by(request));
         if held.is_none() && self.has_place_aside(at.key, request.owner) {
             let reply = match at.seen {
                 Observed::NotALock { .. } => WaitReply::Now(AcquireReply::NotALock),
@@ -73,16 +101,16 @@ impl<P> Table<P> {
                     WaitReply::Now(AcquireReply::Mismatch)
                 }
                 Observed::Free { .. } | Observed::Held(_) | Observed::Shared(_) => {
-                    self.room_for(at.key, request.owner, session)
+                    self.room_for(at.key, request.owner, &caller)
                 }
             };
             return (reply, Change::None);
         }
-        let (reply, change) = self.try_acquire(at, &request.through(session, held));
+        let (reply, change) = self.try_acquire(at, &request.through(caller.session(), held));
         if reply != AcquireReply::Refused {
             return (WaitReply::Now(reply), change);
         }
-        (self.room_for(at.key, request.owner, session), Change::None)
+        (self.room_for(at.key, request.owner, &caller), Change::None)
     }
 
     /// Whether the owner has a place in this queue and is passed over: it gets its turn by waiting
@@ -117,30 +145,92 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether somebody may wait for an owner: what takes a place over needs no room. What is kept for
-    /// readers takes some, too.
+    /// Returns whether a caller may wait for an owner. The limit of waiters counts places in line and
+    /// outcomes. A wait that takes over a place needs no room, unless the session before gets an outcome by that.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
         owner: &[u8],
-        session: Option<SessionId>,
+        caller: &Caller,
     ) -> WaitReply<R> {
+        if self.limits.draining {
+            return WaitReply::Draining;
+        }
         let queue = self.queues.find(key);
         let place = queue.and_then(|id| self.queues.place(id, owner));
         let in_line = queue.and_then(|id| self.queues.queue(id)).map_or(0, |queue| queue.len);
+        let before = place.and_then(|id| self.queues.waiter(id)?.via.session());
+        let replaced = before.filter(|session| caller.session() != Some(*session));
+        let adds =
+            place.is_none() || replaced.is_some_and(|session| !self.sessions.is_gone(session));
         let spare = usize::from(Bug::LimitOffByOne.is_planted());
         let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
-        let full = kept >= self.limits.waiters.saturating_add(spare)
-            || in_line >= self.limits.waiters_per_key.saturating_add(spare);
-        let blocks = session.is_none() && !place.is_some_and(|id| self.queues.is_blocked(id));
-        let blocked = self.queues.blocked() >= self.limits.blocked.saturating_add(spare);
-        if self.limits.draining {
-            WaitReply::Draining
-        } else if full && place.is_none() || blocked && blocks {
-            WaitReply::QueueFull
-        } else {
-            WaitReply::Block
+        let (waiters, blocked) = (self.limits.waiters, self.limits.blocked);
+        let full = adds && kept >= waiters.saturating_add(spare)
+            || place.is_none() && in_line >= self.limits.waiters_per_key.saturating_add(spare);
+        let blocks =
+            caller.session().is_none() && !place.is_some_and(|id| self.queues.is_blocked(id));
+        if full || blocks && self.blocked_in_all() >= blocked.saturating_add(spare) {
+            return WaitReply::QueueFull(Full::Server);
         }
+        let account = self.account_of(caller);
+        let count = |kept| account.map_or(0, |account| account.count(kept));
+        let by_user = adds && count(Kept::Waits) >= self.limits.of_user(waiters)
+            || blocks && count(Kept::Blocked) >= self.limits.of_user(blocked);
+        if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
+    }
+
+    /// Returns which limit is reached if no reader of this session may be blocked.
+    ///
+    /// # Errors
+    ///
+    /// The limit.
+    pub fn room_to_read(&self, session: SessionId) -> Result<(), Full> {
+        let by_user =
+            self.sessions.get(session).map_or(0, |session| session.account.count(Kept::Blocked));
+        if self.blocked_in_all() >= self.limits.blocked {
+            Err(Full::Server)
+        } else if by_user >= self.limits.of_user(self.limits.blocked) {
+            Err(Full::User)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Number of clients that are blocked: waiters, and readers of sessions.
+    #[must_use]
+    pub fn blocked_in_all(&self) -> usize {
+        self.accounts.count(Kept::Blocked).max(self.queues.blocked())
+    }
+
+    /// The account of a user, which counts what is kept for it.
+    pub fn account(&mut self, user: &[u8]) -> Account {
+        self.accounts.of(user)
+    }
+
+    /// The account of a session's user.
+    #[must_use]
+    pub fn account_of_session(&self, session: SessionId) -> Option<Account> {
+        self.sessions.get(session).map(|session| session.account.clone())
+    }
+
+    /// Estimated memory of all that is kept for clients, in bytes.
+    #[must_use]
+    pub fn bytes_kept(&self) -> usize {
+        self.accounts.bytes().saturating_add(self.queues.name_bytes())
+    }
+
+    fn account_of<'t>(&'t self, caller: &'t Caller) -> Option<&'t Account> {
+        match caller {
+            Caller::Session(session) => self.sessions.get(*session).map(|session| &session.account),
+            Caller::Client(account) => Some(account),
+        }
+    }
+
+    /// The charge of a wait through a session.
+    fn charge_wait(&self, session: Option<SessionId>, owner: &[u8]) -> Option<Charge> {
+        let session = self.sessions.get(session?)?;
+        Some(session.account.charge(Kept::Waits, wait_bytes(owner)))
     }
 
     /// Puts a client or a session in line, after [`Self::wait`] said [`WaitReply::Block`]. If its
@@ -174,7 +264,8 @@ impl<P> Table<P> {
         }
         let (owner, want, lease, since) = (join.owner, join.want, join.lease, now.mono);
         let session = via.session();
-        let id = self.queues.push(key, Newcomer { owner, want, lease, since, end, via });
+        let charge = self.charge_wait(session, owner);
+        let id = self.queues.push(key, Newcomer { owner, want, lease, since, end, via, charge });
         self.agenda.add_wait(session, end, id);
         self.counters.waiters_peak = self.counters.waiters_peak.max(self.queues.waiters());
         if let Some(session) = session {
@@ -197,8 +288,10 @@ impl<P> Table<P> {
         via: Via<P>,
     ) -> Option<P> {
         let session = via.session();
+        let charge = self.charge_wait(session, join.owner);
         let before = self.queues.replace_via(id, via)?;
         let waiter = self.queues.waiter_mut(id)?;
+        waiter.charge = charge;
         let old_end = std::mem::replace(&mut waiter.end, end);
         let other = std::mem::replace(&mut waiter.want, join.want) != join.want;
         waiter.lease = join.lease;
@@ -360,7 +453,13 @@ impl<P> Table<P> {
         queue.map_or(Cause::Outside, |queue| queue.cause)
     }
 
-    /// Plans a look right now at a key of which something is waited for, because of what befell it.
+    /// Returns whether a key of this name is waited for or observed.
+    #[must_use]
+    pub fn is_waited_for(&self, db: i32, name: &[u8]) -> bool {
+        self.queues.of_name(db, name).next().is_some()
+    }
+
+    /// Plans a look right now at a key that is waited for or observed, because of what happened to it.
     pub fn look_soon_at_all_of(&mut self, db: i32, name: &[u8], cause: Cause, now: Now) {
         for kind in Kind::ALL {
             self.look_soon(KeyRef { db, name, kind }, cause, now);

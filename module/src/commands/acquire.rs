@@ -5,7 +5,7 @@ use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Kind, SessionId, Want};
 
 use super::{
     Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
-    UNBOUND, UPGRADE,
+    UNBOUND, UPGRADE, full,
 };
 use crate::clock;
 use crate::operate::Need;
@@ -59,9 +59,10 @@ pub(super) fn bound_to(
         (Some(_), false) => return Err(SYNTAX),
         (Some(name), true) => server.session(ctx, name)?,
     };
+    arguments::kept_key(key.bytes())?;
     let key = KeyRef { db: ctx.db(), name: key.bytes(), kind };
-    let has_room = server.table.has_room_to_bind(key, owner);
-    if has_room { Ok(Some(session)) } else { Err(TOO_MANY_BOUND) }
+    let room = server.table.room_to_bind(key, owner, session);
+    room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
 
 /// Acquires without waiting.

@@ -1,7 +1,7 @@
 //! The commands of latches, but for `LATCH.CANCEL`.
 
 use kvlock_core::{
-    CountDownReply, Join, KeyRef, Latch, LatchAt, Millis, SetReply, WaitReply, Want, arguments,
+    CountDownReply, Join, KeyRef, Latch, LatchAt, Millis, SetReply, Want, arguments,
 };
 
 use super::info::{number, queue};
@@ -49,7 +49,7 @@ pub(super) struct LatchCountDown;
 impl Operation for LatchCountDown {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.countdown",
-        flags: c"write fast",
+        flags: c"write deny-oom fast",
         summary: c"Counts a latch down by one; at zero it opens.",
         complexity: c"O(1), however many clients wait",
         args: &[ArgSpec::Key, ArgSpec::OptionalText(c"participant")],
@@ -81,7 +81,7 @@ pub(super) struct LatchWait;
 impl Operation for LatchWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"latch.wait",
-        flags: c"readonly blocking",
+        flags: c"readonly deny-oom blocking",
         summary: c"Waits until a latch is open.",
         complexity: c"O(1), however many clients wait",
         args: &[
@@ -100,15 +100,16 @@ impl Operation for LatchWait {
         if !others.is_empty() {
             return Err(SYNTAX);
         }
-        let how = How::find(server, ctx, session, false)?;
+        let how = How::find(server, ctx, *key, session, false)?;
         let now = clock::now();
         let seen = latch::read(ctx.open_to_read(*key).as_ref(), &server.words, *key, None);
         let at = LatchAt { key: KeyRef::latch(ctx.db(), key.bytes()), seen, now };
-        let outcome = server.table.wait_for_latch(&at, owner, how.session());
-        if how == How::Not && !matches!(outcome, WaitReply::Now(_)) {
-            return Ok(Reply::Nil);
-        }
         let reply = |is_open| if is_open { Reply::Number(0) } else { NOT_A_LOCK };
+        let Some(how) = how else {
+            let now = server.table.ask_for_latch(&at);
+            return Ok(now.map_or(Reply::Nil, reply));
+        };
+        let outcome = server.table.wait_for_latch(&at, owner, how.caller().clone());
         let join = Join { owner, want: Want::Zero, lease: Millis(0), timeout };
         let joined =
             how.settle(ctx, outcome, reply, |via| server.table.enqueue(&at, &join, via))?;

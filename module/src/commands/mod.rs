@@ -17,8 +17,8 @@ mod wait;
 
 use std::ffi::CString;
 
-use kvlock_core::Dismissal;
 use kvlock_core::arguments::Refusal;
+use kvlock_core::{Dismissal, Full};
 
 use crate::module::DRAINING;
 use crate::redis::{Arg, Command, CommandSpec, Ctx, Registry, Reply};
@@ -112,6 +112,9 @@ pub(crate) const UNSET: Reply =
 pub(crate) const TOO_MANY_PERMITS: Reply =
     Reply::error(c"TOOMANY the semaphore does not have so many permits");
 const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try again later");
+const USER_SHARE_FULL: Reply = Reply::error(
+    c"QUEUEFULL this user has its share of the limit (kvlock.user-share), try again later",
+);
 /// What another module hears that calls us when it hears of what we are doing.
 const BUSY: Reply = Reply::error(c"TRYAGAIN called from within a command: ask again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
@@ -126,6 +129,14 @@ const TOO_MANY_BOUND: Reply =
     Reply::error(c"QUEUEFULL too many locks are bound to sessions, try again later");
 const TOO_MANY_SESSIONS: Reply = Reply::error(c"QUEUEFULL too many sessions, try again later");
 const ACK_AHEAD: Reply = Reply::error(c"ERR invalid ack: must not be ahead of what was sent");
+
+/// The error for a limit that is reached: `server` where it is the server's.
+fn full(full: Full, server: Reply) -> Reply {
+    match full {
+        Full::Server => server,
+        Full::User => USER_SHARE_FULL,
+    }
+}
 
 /// What a waiter hears that is sent away.
 pub(crate) fn sent_away(why: &Dismissal) -> Reply {

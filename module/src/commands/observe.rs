@@ -2,7 +2,7 @@
 
 use kvlock_core::{KeyRef, NotObserved, SessionId, arguments};
 
-use super::{Answer, NOT_A_LOCK, Operation, QUEUE_FULL, SYNTAX};
+use super::{Answer, NOT_A_LOCK, Operation, QUEUE_FULL, SYNTAX, full};
 use crate::clock;
 use crate::module::DRAINING;
 use crate::observers::{Standing, standing};
@@ -14,7 +14,7 @@ pub(super) struct LockUnobserve;
 
 const SPEC: CommandSpec = CommandSpec {
     name: c"lock.observe",
-    flags: c"readonly fast",
+    flags: c"readonly deny-oom fast",
     summary: c"Says who holds a lock, and tells a session whenever that changes.",
     complexity: c"O(log N) where N is the number of those who wait or observe",
     args: &[ArgSpec::Key, ArgSpec::NamedText { word: c"SESSION", name: c"id" }],
@@ -25,10 +25,11 @@ impl Operation for LockObserve {
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let (key, session) = read(server, ctx, args)?;
+        arguments::kept_key(key.bytes())?;
         let stands = server.stands(ctx.open_to_read(key).as_ref(), key).ok_or(NOT_A_LOCK)?;
         let (name, now) = (KeyRef::lock(ctx.db(), key.bytes()), clock::now());
         let news = match server.table.observe(name, now, stands, session) {
-            Err(NotObserved::Full) => return Err(QUEUE_FULL),
+            Err(NotObserved::Full(reached)) => return Err(full(reached, QUEUE_FULL)),
             Err(NotObserved::Draining) => return Err(DRAINING),
             Ok(news) => news,
         };
@@ -41,6 +42,7 @@ impl Operation for LockObserve {
 impl Operation for LockUnobserve {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.unobserve",
+        flags: c"readonly fast",
         summary: c"Tells a session of the changes of a lock no more.",
         ..SPEC
     };

@@ -140,15 +140,14 @@ impl Operation for SemWait {
         let (permits, lease, most) = (permits.bytes(), lease.bytes(), server.config.max_lease_ms);
         let (permits, request) = arguments::permits(owner.bytes(), permits, lease, &options, most)?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        let how = How::find(server, ctx, session, bound)?;
-        if how == How::Not {
+        let Some(how) = How::find(server, ctx, *key, session, bound)? else {
             return Ok(take(server, ctx, *key, *owner, Some(permits), &request, None));
-        }
+        };
         let at = KeyRef::semaphore(ctx.db(), key.bytes());
         let bound = how.bound_to(server, bound, at, request.owner)?;
         let joined = server.on_semaphore(ctx, *key, Some(*owner), Some(permits), |server, at| {
-            let (outcome, change) =
-                server.table.wait_for_permits(at, permits, &request, how.session());
+            let caller = how.caller().clone();
+            let (outcome, change) = server.table.wait_for_permits(at, permits, &request, caller);
             if let WaitReply::Now(reply) = outcome {
                 server.table.bind_taken(at, &request, reply, bound);
             }

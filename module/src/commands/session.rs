@@ -4,7 +4,8 @@ use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
 use super::{
-    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, TOO_MANY_SESSIONS,
+    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, QUEUE_FULL, READ_ONLY, SHOWN,
+    TOO_MANY_SESSIONS, full,
 };
 use crate::clock;
 use crate::module::DRAINING;
@@ -18,7 +19,7 @@ pub(super) struct SessionOpen;
 impl Operation for SessionOpen {
     const SPEC: CommandSpec = CommandSpec {
         name: c"session.open",
-        flags: c"fast",
+        flags: c"deny-oom fast",
         summary: c"Opens a session: any number of waits over one connection.",
         complexity: c"O(1)",
         args: &[ArgSpec::Number(c"ttl-ms")],
@@ -34,7 +35,7 @@ impl Operation for SessionOpen {
         let (name, now) = (ctx.random_digits(), clock::now());
         match server.table.open_session(name, user.lend().bytes(), ttl, now) {
             Err(NotOpened::Draining) => Err(DRAINING),
-            Err(NotOpened::Full) => Err(TOO_MANY_SESSIONS),
+            Err(NotOpened::Full(reached)) => Err(full(reached, TOO_MANY_SESSIONS)),
             Ok(_) => {
                 server.plan(ctx, now);
                 Ok(Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)]))
@@ -105,11 +106,15 @@ fn block(
     timeout: Millis,
     most: usize,
 ) -> Reply {
+    if let Err(reached) = server.table.room_to_read(reading.session) {
+        return full(reached, QUEUE_FULL);
+    }
+    let account = server.table.account_of_session(reading.session).unwrap_or_default();
     let Some(client) = ctx.park() else {
         return tell(server, reading, most);
     };
     server.parked.insert(client.handle(), WaitsFor::Outcomes(reading, most));
-    let waiting = Waiting { client, client_id: ctx.client_id() };
+    let waiting = Waiting::reader(client, ctx.client_id(), &account);
     server.table.block_reader(reading, waiting, timeout, clock::now());
     Reply::Later
 }

@@ -1,13 +1,13 @@
 //! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
 
 use kvlock_core::{
-    Acquire, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
+    Acquire, Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
 };
 
-use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire};
+use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, acquire, full};
 use crate::clock;
 use crate::module::DRAINING;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply, Text};
 use crate::server::{Server, Waiting, WaitsFor};
 
 /// What an earlier wait hears when its owner waits again.
@@ -42,15 +42,14 @@ impl Operation for LockWait {
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        let how = How::find(server, ctx, session, bound)?;
-        if how == How::Not {
+        let Some(how) = How::find(server, ctx, *key, session, bound)? else {
             return Ok(acquire::run(server, ctx, *key, *owner, &request, says, None));
-        }
+        };
         let at = KeyRef::lock(ctx.db(), key.bytes());
         let bound = how.bound_to(server, bound, at, request.owner)?;
         let need = acquire::need(&request);
         let joined = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
-            let (outcome, change) = table.wait(at, &request, how.session());
+            let (outcome, change) = table.wait(at, &request, how.caller().clone());
             let granted = matches!(outcome, WaitReply::Now(reply) if acquire::is_granted(reply));
             if let WaitReply::Now(reply) = outcome {
                 table.bind_granted(at, &request, reply, bound);
@@ -69,16 +68,9 @@ impl Operation for LockWait {
     }
 }
 
-/// How a caller waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
-    /// Blocked.
-    Blocked,
-    /// Through a session.
-    Session(SessionId),
-    /// Not at all: it cannot be blocked.
-    Not,
-}
+/// How a caller waits: blocked or through a session.
+#[derive(Clone, Debug)]
+pub(super) struct How(Caller);
 
 /// Somebody who was put in line.
 pub(super) struct Joined {
@@ -90,48 +82,54 @@ pub(super) struct Joined {
 }
 
 impl How {
-    /// How the caller waits, who may have named a session.
+    /// How the caller waits for a key, with the session that it names; `None` if it cannot be blocked, and so
+    /// does not wait.
     pub(super) fn find(
-        server: &Server,
+        server: &mut Server,
         ctx: &Ctx<'_>,
+        key: Arg<'_>,
         session: Option<Arg<'_>>,
         bound: bool,
-    ) -> Result<Self, Reply> {
-        match session {
-            _ if !server.may_serve() => Err(READ_ONLY),
-            None if bound => Err(UNBOUND),
-            Some(name) => server.session(ctx, name).map(Self::Session),
-            None if ctx.must_not_block() => Ok(Self::Not),
-            None => Ok(Self::Blocked),
+    ) -> Result<Option<Self>, Reply> {
+        if !server.may_serve() {
+            return Err(READ_ONLY);
         }
+        arguments::kept_key(key.bytes())?;
+        let caller = match session {
+            None if bound => return Err(UNBOUND),
+            Some(name) => Caller::Session(server.session(ctx, name)?),
+            None if ctx.must_not_block() => return Ok(None),
+            None => {
+                let user = ctx.user();
+                let user = user.as_ref().map(Text::lend);
+                Caller::Client(server.table.account(user.map_or(&[], |user| user.bytes())))
+            }
+        };
+        Ok(Some(Self(caller)))
     }
 
-    pub(super) fn session(self) -> Option<SessionId> {
-        match self {
-            Self::Session(session) => Some(session),
-            Self::Blocked | Self::Not => None,
-        }
+    /// What asks to wait.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.0
     }
 
     /// The session to which what is granted is to be bound.
     pub(super) fn bound_to(
-        self,
+        &self,
         server: &Server,
         bound: bool,
         key: KeyRef<'_>,
         owner: &[u8],
     ) -> Result<Option<SessionId>, Reply> {
-        let session = self.session().filter(|_| bound);
-        if session.is_none() || server.table.has_room_to_bind(key, owner) {
-            Ok(session)
-        } else {
-            Err(TOO_MANY_BOUND)
-        }
+        let session = self.0.session().filter(|_| bound);
+        let Some(session) = session else { return Ok(None) };
+        let room = server.table.room_to_bind(key, owner, session);
+        room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
     }
 
     /// Puts the caller in line if that is what the table says; else the reply.
     pub(super) fn settle<R>(
-        self,
+        &self,
         ctx: &Ctx<'_>,
         outcome: WaitReply<R>,
         reply: impl FnOnce(R) -> Reply,
@@ -139,7 +137,7 @@ impl How {
     ) -> Result<Joined, Reply> {
         match outcome {
             WaitReply::Now(outcome) => Err(reply(outcome)),
-            WaitReply::QueueFull => Err(QUEUE_FULL),
+            WaitReply::QueueFull(reached) => Err(full(reached, QUEUE_FULL)),
             WaitReply::Draining => Err(DRAINING),
             WaitReply::Block => self.join(ctx, enqueue).ok_or(Reply::Nil),
         }
@@ -147,17 +145,20 @@ impl How {
 
     /// Puts the caller in line, blocked if it must be; `None` if the server refuses that.
     fn join(
-        self,
+        &self,
         ctx: &Ctx<'_>,
         enqueue: impl FnOnce(Via<Waiting>) -> (WaiterId, Option<Waiting>),
     ) -> Option<Joined> {
-        if let Self::Session(session) = self {
-            let (waiter, replaced) = enqueue(Via::Session(session));
-            return Some(Joined { waiter, client: None, replaced });
-        }
+        let account = match &self.0 {
+            Caller::Session(session) => {
+                let (waiter, replaced) = enqueue(Via::Session(*session));
+                return Some(Joined { waiter, client: None, replaced });
+            }
+            Caller::Client(account) => account,
+        };
         let client = ctx.park()?;
         let handle = client.handle();
-        let waiting = Waiting { client, client_id: ctx.client_id() };
+        let waiting = Waiting::waiter(client, ctx.client_id(), account);
         let (waiter, replaced) = enqueue(Via::Client(waiting));
         Some(Joined { waiter, client: Some(handle), replaced })
     }

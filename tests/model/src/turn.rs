@@ -87,7 +87,9 @@ impl Turn<'_> {
                 self.server.queue.push((by, offered));
                 None
             }
-            WaitReply::Now(_) | WaitReply::QueueFull | WaitReply::Draining => Some(Reply::Refused),
+            WaitReply::Now(_) | WaitReply::QueueFull(_) | WaitReply::Draining => {
+                Some(Reply::Refused)
+            }
         }
     }
 

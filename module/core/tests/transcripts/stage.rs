@@ -155,7 +155,7 @@ impl Stage {
         let name = args.may("client").unwrap_or_else(|| owner.to_owned());
         match reply {
             WaitReply::Now(reply) => self.say(&format!("-> {}", words::acquired(reply))),
-            WaitReply::QueueFull => self.say("-> QUEUEFULL"),
+            WaitReply::QueueFull(_) => self.say("-> QUEUEFULL"),
             WaitReply::Draining => self.say("-> TRYAGAIN"),
             WaitReply::Block if session.is_some() => {
                 self.say("-> queued");

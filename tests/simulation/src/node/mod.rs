@@ -284,9 +284,7 @@ impl Node {
 
     fn key_event(&mut self, sim: &Sim, key: &[u8], expired: bool) {
         self.hears(sim, |ctx| {
-            if Module::wants_key_event(key) {
-                Module::key_event(ctx, KeyEvent { db: 0, key, expired });
-            }
+            Module::key_event(ctx, KeyEvent { db: 0, key, expired });
         });
     }
 

@@ -200,7 +200,7 @@ impl World {
                         table.bind_when_granted(waiter);
                     }
                 }
-                WaitReply::Now(_) | WaitReply::QueueFull | WaitReply::Draining => {}
+                WaitReply::Now(_) | WaitReply::QueueFull(_) | WaitReply::Draining => {}
             }
             reply = Some(outcome);
             change

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use kvlock_core::{
-    Cause, CountDownReply, Counters, Join, KeyRef, Latch, LatchAt, LatchChange, Limits, Millis,
-    MonoMillis, Now, SetReply, Table, UnixMillis, WaitReply, WaiterId, Want,
+    Cause, CountDownReply, Counters, Full, Join, KeyRef, Latch, LatchAt, LatchChange, Limits,
+    Millis, MonoMillis, Now, SetReply, Table, UnixMillis, WaitReply, WaiterId, Want,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -229,7 +229,7 @@ impl World {
         let expected = match (&self.key, place) {
             (Key::Open, _) => WaitReply::Now(true),
             (Key::Other { .. }, _) => WaitReply::Now(false),
-            (Key::Counting { .. }, None) if full => WaitReply::QueueFull,
+            (Key::Counting { .. }, None) if full => WaitReply::QueueFull(Full::Server),
             (Key::Counting { .. }, _) => WaitReply::Block,
         };
         prop_assert_eq!(reply, expected);

@@ -90,7 +90,7 @@ impl World {
         let heard = self.apply(key, request.owner, change)?;
         let answer = match reply {
             WaitReply::Now(reply) => acquired(reply),
-            WaitReply::QueueFull => Answer::QueueFull,
+            WaitReply::QueueFull(_) => Answer::QueueFull,
             WaitReply::Draining => Answer::Draining,
             WaitReply::Block => {
                 let Acquire { owner, want, lease, .. } = of(request);

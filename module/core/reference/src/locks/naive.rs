@@ -169,7 +169,7 @@ impl Naive {
         if at_least > most {
             return Err(Answer::TooFarAhead(most));
         }
-        if self.must_guess(token) {
+        if self.floor.is_none() {
             return Err(Answer::TryAgain);
         }
         if token.is_none() {

@@ -1,7 +1,7 @@
 //! What owners ask of a semaphore, and what they have to be answered.
 
 use kvlock_core::{
-    Acquire, Cause, Join, Millis, Permits, PermitsChange, Release, ReleaseReply, RenewReply,
+    Acquire, Cause, Full, Join, Millis, Permits, PermitsChange, Release, ReleaseReply, RenewReply,
     TakeReply, WaitReply, Want,
 };
 use proptest::prelude::*;
@@ -63,7 +63,10 @@ impl World {
         let limits = self.table.limits;
         let full = self.waits.len() >= limits.waiters.min(limits.waiters_per_key);
         if full && place.is_none() {
-            prop_assert_eq!((reply, change), (WaitReply::QueueFull, PermitsChange::None));
+            prop_assert_eq!(
+                (reply, change),
+                (WaitReply::QueueFull(Full::Server), PermitsChange::None)
+            );
             return Ok(());
         }
         prop_assert_eq!((reply, change), (WaitReply::Block, PermitsChange::None));

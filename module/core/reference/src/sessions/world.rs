@@ -99,7 +99,7 @@ impl World {
                 return Ok(true);
             }
             WaitReply::Block => {}
-            WaitReply::QueueFull | WaitReply::Draining => prop_assert!(false, "{reply:?}"),
+            WaitReply::QueueFull(_) | WaitReply::Draining => prop_assert!(false, "{reply:?}"),
         }
         let join =
             Join { owner: owner.as_bytes(), want, lease: LEASE, timeout: timeout.map(Millis) };

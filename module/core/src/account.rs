@@ -1,0 +1,220 @@
+//! What each user (ACL) makes the server remember: places in line and outcomes, blocked clients, sessions,
+//! bindings.
+//!
+//! ```text
+//! Accounts ─user─► Account: 3 waits, 1 session … ◄── Charge: one wait, 380 bytes ── Waiter
+//! ```
+//!
+//! Whatever is kept for a user holds a [`Charge`] and is counted until it is dropped, by whatever path. So no
+//! path can forget to count something, or count it twice.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+/// A thing that is counted for each user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// A place in line, an observer, or an outcome that is not acknowledged.
+    Waits,
+    /// A client that is blocked: a waiter or the reader of a session.
+    Blocked,
+    /// A session.
+    Sessions,
+    /// A lock, or permits, bound to a session.
+    Bound,
+}
+
+const KINDS: usize = 4;
+
+/// Estimated memory of a wait through a session, or of an outcome, beside its names.
+pub(crate) const WAIT_BYTES: usize = 350;
+
+/// Number of accounts at which unused ones are removed for the first time.
+const ROOM: usize = 64;
+
+#[derive(Debug, Default)]
+struct Counts([Cell<usize>; KINDS], Cell<usize>);
+
+impl Counts {
+    fn of(&self, kept: Kept) -> Option<&Cell<usize>> {
+        self.0.get(kept as usize)
+    }
+
+    fn change(&self, kept: Kept, by: isize) {
+        if let Some(count) = self.of(kept) {
+            count.set(count.get().saturating_add_signed(by));
+        }
+    }
+
+    fn change_bytes(&self, by: isize) {
+        self.1.set(self.1.get().saturating_add_signed(by));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    user: Rc<[u8]>,
+    own: Counts,
+    all: Rc<Counts>,
+}
+
+/// A user's account. The default is an account of no user, which is never full.
+#[derive(Clone, Debug, Default)]
+pub struct Account(Rc<Entry>);
+
+impl Account {
+    /// Name of the user.
+    #[must_use]
+    pub fn user(&self) -> &[u8] {
+        &self.0.user
+    }
+
+    /// Counts one thing, which takes about this much memory, until the charge is dropped.
+    #[must_use]
+    pub fn charge(&self, kept: Kept, bytes: usize) -> Charge {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        for counts in [&self.0.own, &*self.0.all] {
+            counts.change(kept, 1);
+            counts.change_bytes(signed(bytes));
+        }
+        Charge { account: self.clone(), kept, bytes }
+    }
+
+    /// Number of things of this kind that are kept for the user.
+    #[must_use]
+    pub fn count(&self, kept: Kept) -> usize {
+        self.0.own.of(kept).map_or(0, Cell::get)
+    }
+}
+
+/// The count of one thing that is kept. Dropping it ends the count.
+#[derive(Debug)]
+pub struct Charge {
+    account: Account,
+    kept: Kept,
+    bytes: u32,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let Entry { own, all, .. } = &*self.account.0;
+        for counts in [own, &**all] {
+            counts.change(self.kept, -1);
+            counts.change_bytes(signed(self.bytes).saturating_neg());
+        }
+    }
+}
+
+impl Charge {
+    /// The thing takes about this much memory from now on.
+    pub(crate) fn resize(&mut self, bytes: usize) {
+        *self = self.account.clone().charge(self.kept, bytes);
+    }
+}
+
+/// Something with its charge.
+#[derive(Debug)]
+pub(crate) struct Charged<T> {
+    it: T,
+    _charge: Charge,
+}
+
+impl<T> Charged<T> {
+    pub(crate) fn new(it: T, charge: Charge) -> Self {
+        Self { it, _charge: charge }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.it
+    }
+}
+
+impl<T> Deref for Charged<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.it
+    }
+}
+
+impl<T> DerefMut for Charged<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.it
+    }
+}
+
+/// All accounts.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    by_user: BTreeMap<Rc<[u8]>, Account>,
+    all: Rc<Counts>,
+    /// Number of accounts at which unused ones are removed.
+    full_at: usize,
+}
+
+impl Accounts {
+    /// The account of a user, opened if there is none.
+    pub(crate) fn of(&mut self, user: &[u8]) -> Account {
+        if let Some(account) = self.by_user.get(user) {
+            return account.clone();
+        }
+        if self.by_user.len() >= self.full_at.max(ROOM) {
+            self.by_user.retain(|_, account| Rc::strong_count(&account.0) > 1);
+            self.full_at = self.by_user.len().saturating_mul(2);
+        }
+        let user: Rc<[u8]> = user.into();
+        let (own, all) = (Counts::default(), Rc::clone(&self.all));
+        let account = Account(Rc::new(Entry { user: Rc::clone(&user), own, all }));
+        self.by_user.insert(user, account.clone());
+        account
+    }
+
+    /// Number of things of this kind that are kept for all users.
+    pub(crate) fn count(&self, kept: Kept) -> usize {
+        self.all.of(kept).map_or(0, Cell::get)
+    }
+
+    /// Estimated memory of all that is charged, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.1.get()
+    }
+}
+
+fn signed(bytes: u32) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_counts_for_its_user_and_for_all_until_it_is_dropped() {
+        let mut accounts = Accounts::default();
+        let (alice, bob) = (accounts.of(b"alice"), accounts.of(b"bob"));
+        let first = alice.charge(Kept::Waits, 100);
+        let second = accounts.of(b"alice").charge(Kept::Waits, 10);
+        let third = bob.charge(Kept::Blocked, 1);
+        assert_eq!((alice.count(Kept::Waits), bob.count(Kept::Waits)), (2, 0));
+        assert_eq!((accounts.count(Kept::Waits), accounts.bytes()), (2, 111));
+        drop(first);
+        assert_eq!((alice.count(Kept::Waits), accounts.bytes()), (1, 11));
+        drop((second, third));
+        assert_eq!((accounts.count(Kept::Waits), accounts.count(Kept::Blocked)), (0, 0));
+        assert_eq!(accounts.bytes(), 0);
+    }
+
+    #[test]
+    fn accounts_of_users_for_which_nothing_is_kept_are_removed() {
+        let mut accounts = Accounts::default();
+        let kept = accounts.of(b"kept").charge(Kept::Sessions, 0);
+        for number in 0..10 * ROOM {
+            drop(accounts.of(&number.to_be_bytes()));
+            assert!(accounts.by_user.len() <= ROOM + 1, "{}", accounts.by_user.len());
+        }
+        assert_eq!(accounts.of(b"kept").count(Kept::Sessions), 1);
+        drop(kept);
+    }
+}
