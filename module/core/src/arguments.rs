@@ -315,16 +315,26 @@ pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]
 
 /// Takes `BOUND` off the options, once, wherever it stands among them but for the place of a number.
 pub fn bound<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
-    let (mut bound, mut others) = (0_usize, Vec::new());
+    once(b"BOUND", options)
+}
+
+/// Takes `HELD` off the options, wherever it stands among them, once.
+pub fn held<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(bool, Vec<A>)> {
+    once(b"HELD", options)
+}
+
+/// Takes a word off the options, wherever it stands among them but in the place of a number, once.
+fn once<A: AsRef<[u8]> + Copy>(word: &[u8], options: &[A]) -> Read<(bool, Vec<A>)> {
+    let (mut found, mut others) = (0_usize, Vec::new());
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
-        if is(option, b"BOUND") {
-            bound = bound.saturating_add(1);
+        if is(option, word) {
+            found = found.saturating_add(1);
             continue;
         }
         keep(option, &mut rest, &mut others);
     }
-    if bound > 1 { Err(Refusal::Syntax) } else { Ok((bound == 1, others)) }
+    if found > 1 { Err(Refusal::Syntax) } else { Ok((found == 1, others)) }
 }
 
 /// Leaves an option to others, with its number if it has one.
@@ -465,6 +475,7 @@ mod tests {
         }
         assert_eq!(bound(&["HOLDS", "BOUND"]), Ok((false, vec!["HOLDS", "BOUND"])));
         assert_eq!(bound(&["BOUND", "HOLDS", "2", "BOUND"]), Err(Refusal::Syntax));
+        assert_eq!(held(&["held", "BOUND"]), Ok((true, vec!["BOUND"])));
     }
 
     #[test]

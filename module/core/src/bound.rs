@@ -27,6 +27,7 @@ use crate::account::{Charge, Kept};
 use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::lock::{Acquire, AcquireReply};
+use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, Full, count};
 use crate::permits::without;
@@ -231,6 +232,52 @@ impl<P> Table<P> {
         if let (TakeReply::Holds(_), Some(session)) = (reply, session.into()) {
             self.bind((at.key, request.owner), (Token::NONE, request.lease), session, at.now);
         }
+    }
+
+    /// Acquires again what the owner holds, and no more than that: refused if it holds nothing. The lease
+    /// becomes the longer of the two.
+    pub fn acquire_held(
+        &mut self,
+        at: &Situation<'_>,
+        request: &Acquire<'_>,
+    ) -> (AcquireReply, Change<P>) {
+        let holds = match &at.seen {
+            Observed::NotALock { .. } => return (AcquireReply::NotALock, Change::None),
+            Observed::Free { .. } => None,
+            Observed::Held(holding) if holding.owner != request.owner => None,
+            Observed::Held(holding) if request.want == Want::Shared => Some(holding.shared),
+            Observed::Held(holding) => Some(holding.holds),
+            Observed::Shared(sharing) if request.want == Want::Shared => {
+                sharing.share_of(request.owner, at.now.unix()).map(|share| share.holds)
+            }
+            Observed::Shared(_) => None,
+        };
+        match holds.filter(|holds| *holds > 0) {
+            None => (AcquireReply::Refused, Change::None),
+            Some(holds) if request.holds.is_some_and(|wanted| wanted != holds) => {
+                (AcquireReply::Mismatch, Change::None)
+            }
+            holds => self.try_acquire(at, &Acquire { holds, ..*request }),
+        }
+    }
+
+    /// The same with permits of a semaphore.
+    pub fn take_held_permits(
+        &mut self,
+        at: &SemaphoreAt<'_>,
+        request: &Acquire<'_>,
+    ) -> (TakeReply, PermitsChange) {
+        let holds = match &at.seen {
+            Semaphore::Set(Permits { own: Some(own), .. }) => own.holds,
+            Semaphore::Set(Permits { own: None, .. }) => {
+                return (TakeReply::Refused, PermitsChange::None);
+            }
+            Semaphore::Unset | Semaphore::NotASemaphore { .. } => 1,
+        };
+        if request.holds.is_some_and(|wanted| wanted != holds) {
+            return (TakeReply::Mismatch, PermitsChange::None);
+        }
+        self.take_permits(at, holds, &Acquire { holds: Some(holds), ..*request })
     }
 
     /// What this waiter is granted is bound to the session through which it waits.

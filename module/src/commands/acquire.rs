@@ -1,4 +1,4 @@
-//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [VALUE value]`
 
 use kvlock_core::arguments;
 use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Kind, SessionId, Want};
@@ -28,6 +28,7 @@ impl Operation for LockAcquire {
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+            ArgSpec::OptionalWord { word: c"HELD", name: c"held" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
@@ -37,10 +38,14 @@ impl Operation for LockAcquire {
         let most = server.config.max_lease_ms;
         let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
         let (bound, options) = arguments::bound(&options)?;
+        let (held, options) = arguments::held(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
         let at = (*key, Kind::Lock, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;
+        if held {
+            return Ok(run_held(server, ctx, *key, *owner, &request, says, bound));
+        }
         Ok(run(server, ctx, *key, *owner, &request, says, bound))
     }
 }
@@ -89,6 +94,23 @@ pub(super) fn run(
         ctx.open_to_write(key).iter().for_each(Key::touch);
     }
     reply(outcome)
+}
+
+/// Acquires again what the owner holds already, and nothing else.
+fn run_held(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    key: Arg<'_>,
+    owner: Arg<'_>,
+    request: &Acquire<'_>,
+    says: Option<&[u8]>,
+    bound: Option<SessionId>,
+) -> Reply {
+    reply(server.on_lock(ctx, key, Some(owner), Need::Own, |table, at| {
+        let (reply, change) = table.acquire_held(at, request);
+        table.bind_granted(at, request, reply, bound);
+        (reply, change.saying(says.filter(|_| is_granted(reply))))
+    }))
 }
 
 /// Who wants a lock alone must know that nobody shares it.

@@ -43,7 +43,7 @@ impl Operation for SemSet {
     }
 }
 
-/// `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n] [SESSION id] [BOUND]`
+/// `SEM.ACQUIRE key owner <permits | ALL> lease-ms [HOLDS n] [SESSION id] [BOUND] [HELD]`
 pub(super) struct SemAcquire;
 
 impl Operation for SemAcquire {
@@ -60,6 +60,7 @@ impl Operation for SemAcquire {
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+            ArgSpec::OptionalWord { word: c"HELD", name: c"held" },
         ],
     };
 
@@ -69,10 +70,18 @@ impl Operation for SemAcquire {
         let (permits, lease) = (permits.bytes(), lease.bytes());
         let (session, options) = arguments::session(options)?;
         let (bound, options) = arguments::bound(&options)?;
+        let (held, options) = arguments::held(&options)?;
         let (permits, request) =
             arguments::permits_or_all(owner.bytes(), permits, lease, &options, most)?;
         let at = (*key, Kind::Semaphore, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;
+        if held {
+            return Ok(taken(server.on_semaphore(ctx, *key, Some(*owner), None, |server, at| {
+                let (outcome, change) = server.table.take_held_permits(at, &request);
+                server.table.bind_taken(at, &request, outcome, bound);
+                (outcome, change)
+            })));
+        }
         Ok(take(server, ctx, *key, *owner, permits, &request, bound))
     }
 }
