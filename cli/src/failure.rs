@@ -38,7 +38,7 @@ impl Failure {
         let message = format!("{name}: {error}");
         match error {
             Error::Invalid(_) | Error::Config(_) => Self::usage(message),
-            Error::Lost => Self { code: LOST, message },
+            Error::Lost(_) => Self { code: LOST, message },
             _ => Self::trouble(message),
         }
     }

@@ -110,6 +110,7 @@
 //! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next has the lock |
 //! | a guard is released twice | does not compile | |
 //! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
+//! | a script keeps the server busy | answers of `BUSY` are sat out; held locks last as long as their leases | as soon as the script has ended |
 //! | an answer is lost | the command is repeated over a new connection, and counts once | |
 //!
 //! # Failover
@@ -117,8 +118,8 @@
 //! With an [`Address`] of Sentinels the client asks them who the primary is, listens to them, and
 //! leaves a server as soon as it is deposed: what was asked of it is asked again of the next one,
 //! waits begin anew there in order of their return, and every lock that is held is renewed there
-//! at once. A lock that the new primary does not know is [lost](Guard::lost) within that round
-//! trip, not a third of a lease later. Redis replicates asynchronously, so such locks exist:
+//! at once; a [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does
+//! not know is [lost](Guard::lost) within that round trip, not a third of a lease later. Redis replicates asynchronously, so such locks exist:
 //! what was granted in the moment before the failover. Likewise a release of that moment may be
 //! forgotten; then the lock is free when its lease ends.
 //!
@@ -180,7 +181,7 @@
 //! | `RedissonMultiLock` | [`MultiLock`] |
 //! | `RedissonRedLock` | `Quorum` of the crate `kvlock-quorum` |
 //! | `newCondition()` | none, as there |
-//! | none | [`guard.lost()`](Guard::lost), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
+//! | none | [`guard.lost()`](Guard::lost), [`guard.watch()`](Guard::watch), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
 //! # Seeing what happens
 //!
@@ -244,8 +245,8 @@ pub use api::lock::Lock;
 pub use api::multi::{MultiGuard, MultiLock};
 pub use api::observer::{Leader, Observer};
 pub use api::semaphore::{Permits, Semaphore};
+pub use api::watch::LossWatch;
 pub use engine::clock::Clock;
-pub use engine::loss::Loss;
 pub use engine::owner::Owner;
 pub use net::address::Address;
 /// The version of redis-rs that addresses, errors and connections of this crate are of.
@@ -257,6 +258,7 @@ pub use wire::error::Error;
 pub use wire::info::{
     LatchInfo, LockInfo, LockProfile, LockState, LockSummary, SemaphoreInfo, Waiter,
 };
+pub use wire::loss::Loss;
 pub use wire::observed::Departure;
 pub use wire::reply::{Grant, Token};
 

@@ -136,6 +136,11 @@ impl Proxy {
         ways.open.values_mut().for_each(|way| way.cut = true);
     }
 
+    /// Cuts the connections that are open now, as [`cut`](Self::cut) does; later ones are carried.
+    pub fn cut_open(&self) {
+        lock(&self.ways).open.values_mut().for_each(|way| way.cut = true);
+    }
+
     /// Cuts off the replica that is known by that port, and nobody else.
     pub fn cut_replica(&self, known_by: u16) {
         let mut ways = lock(&self.ways);

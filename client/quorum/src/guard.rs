@@ -3,7 +3,7 @@
 use crate::Servers;
 use crate::held::Held;
 use futures_util::future::join_all;
-use kvlock::{Error, Guard, Token};
+use kvlock::{Error, Guard, Loss, Token};
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -84,14 +84,20 @@ impl QuorumGuard {
         self.held.is_lost()
     }
 
-    /// Waits until no majority holds it any more; for ever if that never is. See
-    /// [`Guard::lost`].
+    /// Why no majority holds it any more, if so: the reason of one of the servers. Asks no server.
+    #[must_use]
+    pub fn why_lost(&self) -> Option<Loss> {
+        self.held.why_lost()
+    }
+
+    /// Waits until no majority holds it any more, and returns the reason of one of the servers; for ever if
+    /// that never is. See [`Guard::lost`].
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub async fn lost(&self) {
-        self.held.lost().await;
+    pub async fn lost(&self) -> Loss {
+        self.held.lost().await
     }
 
     /// Does the work, but stops as soon as the lock is lost: see [`Guard::run_until_lost`].
@@ -106,8 +112,12 @@ impl QuorumGuard {
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
         let (mut lost, mut work) = (pin!(self.lost()), pin!(work));
         poll_fn(|context| {
-            if lost.as_mut().poll(context).is_ready() || self.is_lost() {
-                return Poll::Ready(Err(Error::Lost));
+            let lost = match lost.as_mut().poll(context) {
+                Poll::Ready(why) => Some(why),
+                Poll::Pending => self.why_lost(),
+            };
+            if let Some(why) = lost {
+                return Poll::Ready(Err(Error::Lost(why)));
             }
             work.as_mut().poll(context).map(Ok)
         })
@@ -134,11 +144,11 @@ impl QuorumGuard {
         // Nobody waits for a loss any more: that borrows this.
         let guards = guards.into_iter().filter_map(Arc::into_inner);
         let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
-        let (mut released, mut unknown, mut trouble) = (0, 0, Error::Timeout);
+        let (mut released, mut unknown, mut trouble, mut why) = (0, 0, Error::Timeout, None);
         for outcome in join_all(releases).await {
             match outcome.unwrap_or(Err(Error::Timeout)) {
                 Ok(()) => released += 1,
-                Err(Error::Lost) => {}
+                Err(Error::Lost(of_one)) => why = Some(of_one),
                 Err(other) => {
                     unknown += 1;
                     trouble = other;
@@ -146,8 +156,8 @@ impl QuorumGuard {
             }
         }
         let (servers, wanted) = (self.servers.members.len(), self.servers.majority());
-        if lost || released + unknown < wanted {
-            return Err(Error::Lost);
+        if lost.is_some() || released + unknown < wanted {
+            return Err(Error::Lost(lost.or(why).unwrap_or(Loss::Forgotten)));
         }
         // Where it may still be taken, it is in nobody's way.
         if unknown <= servers - wanted {

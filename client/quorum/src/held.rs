@@ -19,7 +19,7 @@
 use crate::lock;
 use crate::member::Term;
 use futures_util::future::select_all;
-use kvlock::{Guard, Token};
+use kvlock::{Guard, Loss, Token};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ struct Parts {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Held,
-    Lost,
+    Lost(Loss),
     Released,
 }
 
@@ -68,20 +68,30 @@ impl Held {
         Self { key, token, term, patience, majority, parts, changed: Notify::new() }
     }
 
-    /// Makes it lost if there is no majority any more. What is left of it is released then: it
-    /// would only be in the way of others.
     pub(crate) fn is_lost(&self) -> bool {
+        self.why_lost().is_some()
+    }
+
+    /// Why it is lost, if it is. Makes it lost if there is no majority any more, for the reason of one of the
+    /// parts that are lost. The others are released then: they would only be in the way of others.
+    pub(crate) fn why_lost(&self) -> Option<Loss> {
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held && parts.alive().count() < self.majority {
-            parts.phase = Phase::Lost;
+            let why = parts.guards.iter().flatten().find_map(|guard| guard.why_lost());
+            // The parts that are missing had been lost, or forgotten, before.
+            let why = why.unwrap_or(Loss::Expired);
+            parts.phase = Phase::Lost(why);
             let guards = std::mem::take(&mut parts.guards);
             drop(parts);
             drop(guards);
             self.changed.notify_waiters();
-            tracing::warn!(key = %self.key.escape_ascii(), token = %self.token, "no majority holds it any more");
-            return true;
+            tracing::warn!(key = %self.key.escape_ascii(), token = %self.token, %why, "no majority holds it any more");
+            return Some(why);
         }
-        parts.phase == Phase::Lost
+        match parts.phase {
+            Phase::Lost(why) => Some(why),
+            Phase::Held | Phase::Released => None,
+        }
     }
 
     /// Whether there is a guard that believes in it.
@@ -89,13 +99,13 @@ impl Held {
         !self.is_lost() && lock(&self.parts).phase == Phase::Held
     }
 
-    /// Returns when it is lost.
-    pub(crate) async fn lost(&self) {
+    /// Returns when it is lost, and why.
+    pub(crate) async fn lost(&self) -> Loss {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_lost() {
-                return;
+            if let Some(why) = self.why_lost() {
+                return why;
             }
             let guards: Vec<Arc<Guard>> = lock(&self.parts).alive().cloned().collect();
             if guards.is_empty() {
@@ -161,9 +171,9 @@ impl Held {
         self.changed.notify_waiters();
     }
 
-    /// Takes all parts out, to be released, and says whether it was lost by then.
-    pub(crate) fn take(&self) -> (bool, Vec<Arc<Guard>>) {
-        let lost = self.is_lost();
+    /// Takes all parts out, to be released, and returns why it was lost by then, if it was.
+    pub(crate) fn take(&self) -> (Option<Loss>, Vec<Arc<Guard>>) {
+        let lost = self.why_lost();
         let mut parts = lock(&self.parts);
         if parts.phase == Phase::Held {
             parts.phase = Phase::Released;

@@ -97,7 +97,7 @@ pub(crate) async fn confirm(
     match raised.unwrap_or(Err(Error::Timeout)) {
         Ok(()) if guard.is_lost() => Confirmed::Failed(Error::Timeout),
         Ok(()) => Confirmed::Held(guard),
-        Err(Error::Lost) => Confirmed::Gone,
+        Err(Error::Lost(_)) => Confirmed::Gone,
         Err(Error::Invalid(said)) if said.starts_with("invalid TOKEN") => {
             Confirmed::Refused(guard, Error::Invalid(said))
         }

@@ -78,10 +78,10 @@ impl Builder {
 
     /// How long after this client has gone, or cannot reach the server any more, its
     /// [bound](crate::Lock::bound) locks are free: 10 s by default, 100 ms to a minute. A heartbeat goes
-    /// to the server every third of it.
+    /// to the server every tenth of it.
     ///
     /// Make it longer than the longest pause of the process, and than a restart of the server: bound
-    /// locks are lost when it is over, less the [`margin`](Self::margin).
+    /// locks are lost after a silence of nine tenths of it, less the [`margin`](Self::margin).
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self
@@ -114,7 +114,8 @@ impl Builder {
     ///
     /// A grant that falls short is released again, and the acquire is
     /// [`NotReplicated`](crate::Error::NotReplicated). A renewal that falls short is tried again, and if
-    /// that goes on the lock is lost when its lease ends. Costs one more round trip for each
+    /// that goes on the lock is lost when its lease ends. An answer that the lock is gone counts at once,
+    /// whatever replicas confirm. Costs one more round trip for each
     /// acquire, and a connection on which the server confirms one after the other: at each node a
     /// client acquires no more locks in a second than its replicas answer in turn, a thousand if
     /// that takes a millisecond. With a replica down, so many held locks that their renewals come in

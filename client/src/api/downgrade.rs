@@ -39,10 +39,12 @@ impl Guard {
         if held_lock.mode == Mode::Shared {
             return Ok(self);
         }
+        // From here on no other guard of this owner comes or goes.
+        let turn = self.lease().turn().await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
-        let Some(term) = self.term() else { return Err(Error::Lost) };
+        let Some(term) = self.term() else { return Err(self.lease().lost_error()) };
         let (bound, observed) = (self.lease().was_bound(), self.is_observed());
         let (inner, slot) = (self.inner().clone(), self.slot_in(Mode::Shared));
         let (mode, key, limit) = (Mode::Shared, &held_lock.key, Limit::Now);
@@ -51,7 +53,7 @@ impl Guard {
         let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());
-        self.release().await?;
+        self.release_in_turn(turn).await?;
         // Only now the time of sharing begins, and with it the new token.
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;

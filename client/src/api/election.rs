@@ -69,8 +69,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long. After each of
-    /// them this is no candidate any more.
+    /// Those of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or this candidate
+    /// or a clone of it leads already. After each of them this is no candidate any more.
     ///
     /// # Cancel safety
     ///
@@ -117,6 +117,12 @@ impl Election {
 
     async fn stand(&self, limit: Limit) -> Result<Option<Leadership>, Error> {
         check_value(&self.value)?;
+        // It would wait behind itself.
+        if self.is_leader() {
+            return Err(Error::Invalid(
+                "this candidate, or a clone of it, leads already".to_owned(),
+            ));
+        }
         let lock = self.lock.clone();
         let lock = if self.value.is_empty() { lock } else { lock.saying(self.value.clone()) };
         let guard = lock.acquire_by(limit).await?;
@@ -184,7 +190,7 @@ impl Election {
     #[must_use]
     pub fn is_leader(&self) -> bool {
         let lease = sync::lock(&self.standing).upgrade();
-        lease.is_some_and(|lease| !lease.is_lost() && lease.is_alive())
+        lease.is_some_and(|lease| !lease.is_lost() && lease.has_guards())
     }
 
     /// Observes who leads; whoever does so need not be a candidate.

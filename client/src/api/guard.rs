@@ -1,15 +1,16 @@
 //! A lock that is held.
 
+use crate::api::watch::{LossWatch, Part};
 use crate::engine::bound;
 use crate::engine::context::Context;
-use crate::engine::hold::{give_back, renew};
+use crate::engine::hold::{give_back, give_back_in, renew};
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
-use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::observer::{Observation, Observers};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::Mode;
 use std::fmt;
@@ -18,23 +19,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-
-/// How often a bound lock is looked at: when it is over may change at any time.
-const LOOK: Duration = Duration::from_millis(500);
+use tokio::time::timeout;
 
 /// A lock that is held, until this is released or dropped, or the lock is lost.
 ///
 /// The watchdog renews the lease as long as this lives, unless it was acquired with a
 /// [`fixed_lease`](crate::Lock::fixed_lease). **Holding a guard does not mean holding the lock**:
-/// if the server cannot be reached for the length of the lease, or somebody takes the lock away, it
-/// is lost. Ask [`is_lost`](Self::is_lost) before whatever must not happen twice, wait for
-/// [`lost`](Self::lost), or put the work into [`run_until_lost`](Self::run_until_lost); and pass
-/// the [`token`](Self::token) to what the lock guards, since no question that is asked beforehand
-/// protects from a pause right after it.
+/// if the server cannot be reached for the length of the lease, or the lock is taken away, it
+/// is lost. Ask [`is_lost`](Self::is_lost) before each step that must not happen twice, wait for
+/// [`lost`](Self::lost), put the work into [`run_until_lost`](Self::run_until_lost), or give spawned tasks a
+/// [`watch`](Self::watch). Pass the [`token`](Self::token) to the resource that the lock guards, since no
+/// question that is asked beforehand protects from a pause right after it.
 ///
 /// Dropping it releases the lock in the background, without blocking and without an answer;
-/// [`Client::settled`](crate::Client::settled) waits for that. If the runtime has ended, or the
-/// server cannot be reached, the lease ends by itself.
+/// [`Client::settled`](crate::Client::settled) waits for that. While the server cannot be reached the release
+/// is repeated, until the lease has ended. If the runtime has ended, the lease ends by itself.
 ///
 /// # Examples
 ///
@@ -53,11 +52,20 @@ pub struct Guard {
     inner: Arc<Context>,
     lease: Arc<Lease>,
     share: ShareId,
-    released: bool,
+    on_drop: OnDrop,
     /// Keeps what its owner knows of the lock.
     slot: Option<OwnerSlot>,
     /// Lets the server tell of a loss.
     observation: Option<Observation>,
+}
+
+/// What a guard does when it is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnDrop {
+    Release,
+    /// Leaves the lock as it is, as if it had never been adopted.
+    Leave,
+    Nothing,
 }
 
 impl Guard {
@@ -67,10 +75,26 @@ impl Guard {
         share: ShareId,
         slot: Option<OwnerSlot>,
     ) -> Self {
-        Self { inner, lease, share, released: false, slot, observation: None }
+        Self { inner, lease, share, on_drop: OnDrop::Release, slot, observation: None }
     }
 
-    /// Binds the lock and has it observed, if so.
+    /// The guard of a lock that was detached by another process. Until it is complete a failure, or a drop,
+    /// leaves the lock as it is.
+    pub(crate) async fn adopted(
+        inner: Arc<Context>,
+        lease: Arc<Lease>,
+        share: ShareId,
+        bound: bool,
+        observed: bool,
+    ) -> Result<Self, Error> {
+        let mut guard = Self::new(inner, lease, share, None);
+        guard.on_drop = OnDrop::Leave;
+        let mut guard = guard.and(bound, observed).await?;
+        guard.on_drop = OnDrop::Release;
+        Ok(guard)
+    }
+
+    /// Binds the lock, and observes it, if that is wanted.
     pub(crate) async fn and(mut self, bound: bool, observed: bool) -> Result<Self, Error> {
         let (inner, lease) = (&self.inner, &self.lease);
         if bound && !lease.is_bound() {
@@ -188,16 +212,29 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> Loss {
-        let mut lost = pin!(self.lease.lost());
-        loop {
-            let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
-            // The watchdog tells, or a heartbeat, unless nobody drives the runtime that it is on.
-            let told = tokio::time::timeout(self.lease_left().min(pause), &mut lost).await;
-            if let Some(why) = told.ok().or_else(|| self.why_lost()) {
-                return why;
-            }
-            self.inner.watchdog.keep_running();
+        match self.part().ended().await {
+            Some(why) => why,
+            // Not while this is borrowed.
+            None => std::future::pending().await,
         }
+    }
+
+    /// Returns a handle that tells of a loss, and can be cloned and moved into tasks.
+    ///
+    /// ```no_run
+    /// # fn example(guard: &kvlock::Guard) {
+    /// let watch = guard.watch();
+    /// tokio::spawn(async move { watch.run_until_lost(std::future::pending::<()>()).await });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn watch(&self) -> LossWatch {
+        LossWatch::of([self.part()])
+    }
+
+    pub(crate) fn part(&self) -> Part {
+        let (watchdog, lease) = (self.inner.watchdog.clone(), self.lease.clone());
+        Part { watchdog, lease, share: self.share }
     }
 
     /// Does the work, but stops as soon as the lock is lost: then the work is dropped where it is.
@@ -222,7 +259,7 @@ impl Guard {
     /// # async fn copy_everything() -> u64 { 0 }
     /// ```
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        run_until(self.lost(), || self.is_lost(), work).await
+        run_until(self.lost(), || self.why_lost(), work).await
     }
 
     /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
@@ -231,10 +268,11 @@ impl Guard {
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
-    /// lease is out of range, in this crate's eyes or in the server's; those of the network, after
-    /// which the shorter of both leases is to be counted on: a command whose connection broke may
-    /// still arrive, also after those that follow it. So until the lock is released no renewal
-    /// counts for more than the shortest that was lost in that way, and the lock is renewed as
+    /// lease is out of range for this crate or for the server. Answers that the server can do nothing now are
+    /// sat out for the [`patience`](crate::Builder::patience) of the client, and no longer than the lease.
+    /// After an error of the network count on the shorter of both leases: a command whose connection broke
+    /// may still arrive, also after later ones. So until the lock is released no renewal
+    /// counts for more than the shortest one that was lost in that way, and the lock is renewed as
     /// often as that demands.
     ///
     /// # Cancel safety
@@ -288,28 +326,25 @@ impl Guard {
         self.renew_as(lease, Some(token)).await
     }
 
-    async fn renew_as(&mut self, lease: Duration, token: Option<Token>) -> Result<(), Error> {
-        check_lease(lease)?;
-        let turn = self.lease.turn().await;
-        if self.is_lost() {
-            return Err(Error::Lost);
+    async fn renew_as(&mut self, length: Duration, token: Option<Token>) -> Result<(), Error> {
+        check_lease(length)?;
+        let (inner, lease, mut undo) = (&self.inner, &self.lease, None);
+        let before = token.map(|token| lease.raise(token));
+        let outcome = renew(inner, lease, None, false, |sent| {
+            let (longest, before) = lease.change(self.share, sent, length);
+            undo = undo.or(before);
+            longest
+        });
+        let outcome = outcome.await.map(drop);
+        if outcome.as_ref().is_err_and(|trouble| !trouble.leaves_outcome_unknown()) {
+            if let Some(before) = undo {
+                lease.change_back(self.share, inner.now(), before);
+            }
+            if let (Some(token), Some(before)) = (token, before) {
+                lease.lower(token, before);
+            }
         }
-        let (inner, mut undo) = (&self.inner, None);
-        let change = |sent| {
-            let (length, before) = self.lease.change(&turn, self.share, sent, lease);
-            let lower = token.map(|token| self.lease.raise(&turn, token));
-            undo = before.map(|before| (sent, before, lower));
-            length
-        };
-        let outcome = renew(inner, &self.lease, &turn, None, change).await.map(drop);
-        if let (Err(trouble), Some((sent, before, lower))) = (&outcome, undo)
-            && !trouble.leaves_outcome_unknown()
-        {
-            self.lease.change_back(&turn, self.share, sent, before);
-            let _refused = lower.map(|lower| self.lease.raise(&turn, lower));
-        }
-        drop(turn);
-        inner.watchdog.watch(&self.lease);
+        inner.watchdog.watch(lease);
         outcome
     }
 
@@ -317,9 +352,10 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: what was done under it may
-    /// have been done by somebody else at the same time. After any other error the lock may still
-    /// be taken, until its lease ends at the latest; the release is tried again in the background.
+    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: another owner may have worked at the
+    /// same time. [`Timeout`](Error::Timeout) after the client's
+    /// [`reply_timeout`](crate::Builder::reply_timeout), and other errors of the network: the lock may still be
+    /// taken, until its lease ends at the latest, and the release is repeated in the background.
     /// In no case is the lock held after this.
     ///
     /// # Cancel safety
@@ -338,9 +374,18 @@ impl Guard {
     /// ```
     pub async fn release(mut self) -> Result<(), Error> {
         let span = observe::release_span(&self.lease.held_lock);
-        let work = pin!(give_back(&self.inner, &self.lease, self.share));
-        let outcome = observe::inside(&span, work).await;
-        self.released = true;
+        let work = give_back(&self.inner, &self.lease, self.share);
+        // Unfinished, it begins anew when this is dropped.
+        let work = pin!(timeout(self.inner.settings.reply_timeout, work));
+        let outcome = observe::inside(&span, work).await.map_err(|_| Error::Timeout)?;
+        self.on_drop = OnDrop::Nothing;
+        outcome
+    }
+
+    /// The same for a caller that has the turn.
+    pub(crate) async fn release_in_turn(mut self, turn: Turn) -> Result<(), Error> {
+        let outcome = give_back_in(&self.inner, &self.lease, &turn, self.share).await;
+        self.on_drop = OnDrop::Nothing;
         outcome
     }
 
@@ -373,19 +418,21 @@ impl Guard {
     /// # async fn report() {}
     /// ```
     pub async fn release_in(mut self, time: Duration) -> Result<(), Error> {
+        // From here on no other guard of this owner comes or goes.
+        let turn = self.lease.turn().await;
         if time < LEASE_MIN || self.holds() > 1 {
+            drop(turn);
             return self.release().await;
         }
         self.unbound()?;
-        self.lease.abandon(self.share);
+        self.lease.unwatch(self.share);
         let mut outcome = self.extend(time).await;
         if matches!(outcome, Err(Error::Connection(_))) {
             // It says how long, not how much longer: twice is as good as once.
             outcome = self.extend(time).await;
         }
-        if !matches!(outcome, Err(Error::Lost)) {
-            let turn = self.lease.turn().await;
-            self.leave(turn);
+        if !matches!(outcome, Err(Error::Lost(_))) {
+            self.leave(&turn);
         }
         outcome
     }
@@ -418,18 +465,18 @@ impl Guard {
     /// # fn hand_over(_: String, _: kvlock::Token) {}
     /// ```
     pub async fn detach(mut self) -> Result<Duration, Error> {
+        let turn = self.lease.turn().await;
         if self.holds() > 1 {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
-        let turn = self.lease.turn().await;
         self.unbound()?;
         // A renewal of ours that arrives late could make the other's lease shorter.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {
             return Err(Error::Timeout);
         }
         let left = self.lease_left();
-        self.leave(turn);
-        if left.is_zero() { Err(Error::Lost) } else { Ok(left) }
+        self.leave(&turn);
+        if left.is_zero() { Err(self.lease.lost_error()) } else { Ok(left) }
     }
 
     /// The server frees a bound lock with our session, whoever has it then.
@@ -440,12 +487,11 @@ impl Guard {
         Ok(())
     }
 
-    /// Forgets it here, and tells the server nothing.
-    fn leave(&mut self, turn: Turn) {
-        let _left_to_its_lease = self.lease.leave(&turn, self.share);
-        drop(turn);
+    /// Forgets it here, and sends the server nothing.
+    fn leave(&mut self, turn: &Turn) {
+        let _left_to_its_lease = self.lease.leave(turn, self.share);
         self.inner.watchdog.watch(&self.lease);
-        self.released = true;
+        self.on_drop = OnDrop::Nothing;
     }
 }
 
@@ -462,10 +508,18 @@ impl fmt::Debug for Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.released {
-            return;
+        match self.on_drop {
+            OnDrop::Nothing => return,
+            OnDrop::Leave => {
+                // Nothing else knows of this lease.
+                if let Some(turn) = self.lease.try_turn() {
+                    self.leave(&turn);
+                }
+                return;
+            }
+            OnDrop::Release => {}
         }
-        // Nobody may live to release it: then it ends by itself.
+        // If the runtime ends before the release, so does the lease.
         self.lease.abandon(self.share);
         let (inner, lease, share) = (self.inner.clone(), self.lease.clone(), self.share);
         let span = observe::release_span(&lease.held_lock);
@@ -479,16 +533,19 @@ impl Drop for Guard {
 }
 
 /// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
-pub(crate) async fn run_until<F: Future, L>(
-    lost: impl Future<Output = L>,
-    is_lost: impl Fn() -> bool,
+pub(crate) async fn run_until<F: Future>(
+    lost: impl Future<Output = Loss>,
+    why_lost: impl Fn() -> Option<Loss>,
     work: F,
 ) -> Result<F::Output, Error> {
     let mut lost = pin!(lost);
     let mut work = pin!(work);
     poll_fn(|context| {
-        if lost.as_mut().poll(context).is_ready() || is_lost() {
-            return Poll::Ready(Err(Error::Lost));
+        if let Poll::Ready(why) = lost.as_mut().poll(context) {
+            return Poll::Ready(Err(Error::Lost(why)));
+        }
+        if let Some(why) = why_lost() {
+            return Poll::Ready(Err(Error::Lost(why)));
         }
         work.as_mut().poll(context).map(Ok)
     })

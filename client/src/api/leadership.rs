@@ -56,9 +56,8 @@ impl Leadership {
         hold::proclaim(self.guard.inner(), self.guard.lease(), value.as_ref()).await
     }
 
-    /// Leads no more: the first in line does, at once. Returns when the server has said so, and in
-    /// any case when it does not answer for the client's
-    /// [`reply_timeout`](crate::Builder::reply_timeout).
+    /// Leads no more: the first in line does, at once. Returns when the server has answered, and after the
+    /// client's [`reply_timeout`](crate::Builder::reply_timeout) at the latest.
     ///
     /// # Errors
     ///

@@ -111,10 +111,10 @@ impl Lock {
     /// [`session_ttl`](crate::Builder::session_ttl), however long the lease still is.
     ///
     /// So one heartbeat keeps any number of locks, and their leases can be long: ten minutes cost a
-    /// renewal each 200 seconds. The guard is believed until the lease ends or until the heartbeat has not
+    /// renewal each 200 seconds. The guard is believed until the lease ends or until no heartbeat has
     /// been answered for that time, whichever is earlier. A server that has been started anew, or
-    /// was promoted, knows of no binding: if the client gets to it before it has lost the lock, it binds
-    /// it again, and until then the lease alone counts.
+    /// was promoted, or has taken over the lock's slot, knows of no binding. The client binds the lock there
+    /// again, and until then the lease alone counts.
     ///
     /// The heartbeat runs on the runtime on which the first of these locks was acquired: if that ends, they are
     /// lost, though the program and other runtimes of it go on. A bound lock can be neither

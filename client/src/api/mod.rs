@@ -11,3 +11,4 @@ pub(crate) mod lock;
 pub(crate) mod multi;
 pub(crate) mod observer;
 pub(crate) mod semaphore;
+pub(crate) mod watch;

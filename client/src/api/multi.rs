@@ -2,8 +2,10 @@
 
 use crate::api::guard::Guard;
 use crate::api::lock::Lock;
+use crate::api::watch::LossWatch;
 use crate::engine::limit::Limit;
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use futures_util::future::{join_all, select_all};
 use std::pin::pin;
@@ -127,9 +129,9 @@ impl MultiLock {
                 }
             }
         }
-        if held.is_lost() {
+        if let Some(why) = held.why_lost() {
             held.give_up().await;
-            return Err(Error::Lost);
+            return Err(Error::Lost(why));
         }
         Ok(Some(held))
     }
@@ -191,16 +193,29 @@ impl MultiGuard {
         self.guards.iter().any(Guard::is_lost)
     }
 
-    /// Waits until one of them is lost; for ever if none is.
+    /// Why one of them is lost, if one is. Reads the clock, asks no server.
+    #[must_use]
+    pub fn why_lost(&self) -> Option<Loss> {
+        self.guards.iter().find_map(Guard::why_lost)
+    }
+
+    /// Waits until one of them is lost, and returns why; for ever if none is.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub async fn lost(&self) {
+    pub async fn lost(&self) -> Loss {
         if self.guards.is_empty() {
             return std::future::pending().await;
         }
-        select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await;
+        select_all(self.guards.iter().map(|guard| Box::pin(guard.lost()))).await.0
+    }
+
+    /// Returns a handle that tells when one of them is lost, and can be cloned and moved into tasks; see
+    /// [`Guard::watch`].
+    #[must_use]
+    pub fn watch(&self) -> LossWatch {
+        LossWatch::of(self.guards.iter().map(Guard::part))
     }
 
     /// Does the work, but stops as soon as one of the locks is lost: see
@@ -214,7 +229,7 @@ impl MultiGuard {
     ///
     /// As cancel safe as the work.
     pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
-        crate::api::guard::run_until(self.lost(), || self.is_lost(), work).await
+        crate::api::guard::run_until(self.lost(), || self.why_lost(), work).await
     }
 
     /// Releases all of them, and waits until the servers have done so.

@@ -25,7 +25,8 @@ use crate::engine::settings::FIRST_LEASE;
 use crate::engine::wait::{Waited, wait};
 use crate::net::live::Live;
 use crate::wire::error::Error;
-use crate::wire::reply::{self, Grant};
+use crate::wire::loss::Loss;
+use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, Mode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,20 +105,46 @@ impl Acquisition<'_> {
         }
     }
 
-    /// What its owner of before is granted again: it has the lock in hand already, in another mode or in
-    /// another process.
+    /// Takes over what the claim's owner holds with that token, in another process perhaps. Nothing is granted:
+    /// after an error it is as it was.
+    pub(crate) async fn adopt(&self, mut claim: Claim, token: Token) -> Result<Held, Error> {
+        let lease = self.term.length;
+        let mut request =
+            request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
+        request.arg("HELD");
+        let mut sent = self.inner.now();
+        let mut ask = async || {
+            let via = |_: &Arc<Live>| sent = self.inner.now();
+            let patience = self.inner.settings.reply_timeout;
+            self.inner.router.call_via(self.key, &request, patience, via).await
+        };
+        let answer = match ask().await {
+            // The connection may have been closed while nothing used it.
+            Err(Error::Connection(_)) => ask().await,
+            answer => answer,
+        };
+        let grant = reply::granted(self.mode, answer?)?.filter(|grant| grant.token == token);
+        let Some(grant) = grant else { return Err(Error::Lost(Loss::Forgotten)) };
+        if self.inner.settings.replicas.is_some() {
+            let held = self.confirm(&mut claim, grant).await?;
+            return held.ok_or(Error::Lost(Loss::Forgotten));
+        }
+        claim.hold(grant, sent, lease, self.term)
+    }
+
+    /// What the claim's owner holds is granted again, in another mode.
     pub(crate) async fn regain(&self, claim: &mut Claim) -> Result<Granted, Error> {
         let granted = match self.ask(claim).await {
             // The connection may have been closed while nobody used it.
             Err(Error::Connection(_)) => self.ask(claim).await,
             outcome => outcome,
         };
-        granted?.ok_or(Error::Lost)
+        granted?.ok_or(Error::Lost(Loss::Forgotten))
     }
 
     /// Keeps what was granted again.
     pub(crate) async fn keep(&self, mut claim: Claim, granted: Granted) -> Result<Held, Error> {
-        let held = self.hold(&mut claim, granted).await?.ok_or(Error::Lost)?;
+        let held = self.hold(&mut claim, granted).await?.ok_or(Error::Lost(Loss::Forgotten))?;
         claim.keep();
         Ok(held)
     }

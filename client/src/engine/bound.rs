@@ -1,8 +1,8 @@
 //! Locks that are bound to a session: free as soon as this client is gone, kept by one heartbeat.
 //!
 //! ```text
-//!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND ──► whatever the owner has is bound
-//!   SESSION.NEXT id 0, a third of the ttl, again and again: the heartbeat
+//!   LOCK.ACQUIRE … HOLDS n SESSION id BOUND HELD ──► what the owner holds is bound, and nothing is granted
+//!   SESSION.NEXT id 0, a tenth of the ttl, again and again: the heartbeat
 //!        └─ answered: all that is bound may be believed until ttl after it was sent
 //! ```
 //!
@@ -13,29 +13,37 @@
 //! - **B3** When the session is over otherwise, all that is bound to it is lost.
 //! - **B4** As long as the server may know it, it is not left for another one there: what was asked of it and
 //!   arrives late would bind to it again.
+//! - **B5** A lock whose slot has moved is bound again at its new node, while the session at the old one goes
+//!   on with the others.
 
 use crate::engine::belief::Belief;
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{Limit, Trouble, pause_after};
-use crate::engine::loss::Loss;
 use crate::engine::open::{Open, PerNode, Use};
 use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::router::Route;
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::outcome;
 use crate::wire::reply;
-use crate::wire::request::{self, GiveBack, Mode};
+use crate::wire::request::{self, Mode};
 use futures_util::stream::{self, StreamExt};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How many leases are bound anew at the same time.
 const AT_ONCE: usize = 256;
+
+/// The heartbeat goes to the server this many times in the time of a session. How old the last one is that
+/// was answered is time that a silence takes away from all that is bound.
+const BEATS: u32 = 10;
 
 /// The sessions of a client to which locks are bound.
 #[derive(Debug, Default)]
@@ -59,6 +67,7 @@ impl Default for Bound {
 }
 
 impl Use for Bound {
+    /// A lease that was bound elsewhere since may be bound here still, if its slot comes back.
     fn is_unused(&self) -> bool {
         !self.leases.iter().any(is_alive)
     }
@@ -99,8 +108,8 @@ fn is_alive(lease: &Weak<Lease>) -> bool {
     lease.upgrade().is_some_and(|lease| lease.is_alive())
 }
 
-/// Binds a lease to the session at the server that has its key, for as long as all guards of it want. Tries
-/// until it is known that it is bound or lost, or for that long.
+/// Binds a lease to the session at the server that has its key, for the longest that a guard of it wants.
+/// Tries until it is known to be bound or lost, or for that long.
 pub(crate) async fn bind(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -111,7 +120,7 @@ pub(crate) async fn bind(
     loop {
         match try_bind(inner, lease, &route).await {
             Ok(()) => return Ok(()),
-            Err(Error::Lost) => return Err(Error::Lost),
+            Err(lost @ Error::Lost(_)) => return Err(lost),
             Err(error) if inner.router.goes_on(&mut route, &error) => {}
             Err(error) => {
                 let unknown = error.code() == Some("NOSESSION");
@@ -128,7 +137,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
     let id = session.id().await?;
     let turn = lease.turn().await;
     if lease.is_lost() || !lease.is_alive() {
-        return Err(Error::Lost);
+        return Err(lease.lost_error());
     }
     let belief = session.keep(lease)?;
     let held_lock = &lease.held_lock;
@@ -139,19 +148,17 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
         Mode::Permits(_) | Mode::AllPermits | Mode::Latch => Some(held_lock.mode.once()),
     };
     let mut request = held_lock.acquire(length, holds)?;
-    request.arg("SESSION").arg(&*id).arg("BOUND");
+    request.arg("SESSION").arg(&*id).arg("BOUND").arg("HELD");
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
     let answer = session.ask(&live, &request, to.asking, inner.settings.reply_timeout).await;
     let grant = match answer {
         Ok(value) => reply::granted(held_lock.mode, value)?,
-        Err(error) => {
-            if error.code() != Some("MISMATCH") {
-                return Err(error);
-            }
-            // It has other holds than ours, which are to be given back all the same.
-            lease.lose(false, Loss::Gone);
-            return Err(Error::Lost);
+        // It has other holds than ours, which will be given back all the same.
+        Err(error) if error.code() == Some("MISMATCH") => {
+            lease.lose(false, Loss::Forgotten);
+            return Err(lease.lost_error());
         }
+        Err(error) => return Err(error),
     };
     match grant {
         Some(grant) if grant.token == lease.token() => {
@@ -161,17 +168,23 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
             inner.watchdog.watch(lease);
             Ok(())
         }
-        // It was lost, and this is another grant.
-        Some(_) => {
-            lease.lose(true, Loss::Gone);
-            let release = held_lock.release(GiveBack::All);
-            // If this fails, it ends with its lease or with the session.
-            let _released = live.call(&release, to.asking, inner.settings.reply_timeout).await;
-            Err(Error::Lost)
+        // Not held, or by another grant of which nothing is known here.
+        Some(_) | None => {
+            lease.gone();
+            Err(lease.lost_error())
         }
-        None => {
-            lease.lose(true, Loss::Taken);
-            Err(Error::Lost)
+    }
+}
+
+/// Binds a lease again until that is done or it is lost.
+async fn bind_again(inner: &Arc<Context>, lease: &Arc<Lease>) {
+    let begun = Instant::now();
+    while !lease.is_lost() && lease.is_alive() {
+        // Its loss is noticed when its time is over.
+        match timeout(lease.left(), bind(inner, lease, Duration::ZERO)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(_)) => sleep(pause_after(begun.elapsed()).min(lease.left())).await,
+            Err(_) => {}
         }
     }
 }
@@ -193,17 +206,7 @@ impl Heartbeat {
         // (B2) And in a cluster another server may have them.
         let bind_anew = stream::iter(self.leases()).for_each_concurrent(AT_ONCE, |lease| {
             let inner = &inner;
-            async move {
-                let begun = Instant::now();
-                while !lease.is_lost() && lease.is_alive() {
-                    // Whoever waits for its loss hears of it when its time is over.
-                    match timeout(lease.left(), bind(inner, &lease, Duration::ZERO)).await {
-                        Ok(Ok(())) => return,
-                        Ok(Err(_)) => sleep(pause_after(begun.elapsed()).min(lease.left())).await,
-                        Err(_) => {}
-                    }
-                }
-            }
+            async move { bind_again(inner, &lease).await }
         });
         bind_anew.await;
     }
@@ -221,6 +224,7 @@ impl Heartbeat {
     async fn beat(&self) -> Result<Infallible, Error> {
         let inner = self.inner()?;
         let (ttl, patience) = (inner.settings.session_ttl, inner.settings.reply_timeout);
+        let (router, mut moved) = (inner.router.clone(), Moved::default());
         let safety = inner.policy.safety;
         let mut live = self.session.node.dial().await?;
         let sent = inner.now();
@@ -228,7 +232,8 @@ impl Heartbeat {
         let lasts = || self.belief.extend(safety.until(sent, ttl));
         let id = live.beside(self.session.open(&live, ttl, patience, lasts)).await?;
         loop {
-            let trouble = match live.beside(self.beat_over(&live, &id, ttl)).await {
+            let beats = live.beside(self.beat_over(&live, &id, ttl, &mut moved));
+            let trouble = match router.looking(beats).await {
                 Err(over) if is_forgotten(&over) => return Err(over),
                 // (B4)
                 Err(trouble) => trouble,
@@ -272,15 +277,22 @@ impl Heartbeat {
     }
 
     /// Beats for as long as that connection is there.
-    async fn beat_over(&self, live: &Live, id: &str, ttl: Duration) -> Result<Infallible, Error> {
-        let (third, mut busy) = (ttl / 3, Instant::now());
+    async fn beat_over(
+        &self,
+        live: &Live,
+        id: &str,
+        ttl: Duration,
+        moved: &mut Moved,
+    ) -> Result<Infallible, Error> {
+        let (pause, mut busy) = (ttl / BEATS, Instant::now());
         loop {
             let inner = self.inner()?;
+            moved.bind_again(&inner, &self.session.node, self.leases());
             let (sent, safety) = (inner.now(), inner.policy.safety);
             let idle = inner.settings.session_idle;
             drop(inner);
-            let next = request::next(id, 0, third)?;
-            let told = timeout(2 * third, live.call_unlimited(&next, false)).await;
+            let next = request::next(id, 0, pause)?;
+            let told = timeout(pause + ttl / 3, live.call_unlimited(&next, false)).await;
             let told = told.map_err(|_| Error::Timeout)??;
             outcome::outcomes(told)?;
             self.belief.extend(safety.until(sent, ttl));
@@ -289,6 +301,30 @@ impl Heartbeat {
             } else if busy.elapsed() >= idle {
                 // That ends this.
                 tokio::spawn(self.session.clone().close_if(Bound::is_unused, ttl));
+            }
+        }
+    }
+}
+
+/// The leases of a session that are being bound at another node, by number. (B5)
+#[derive(Default)]
+struct Moved(HashMap<u64, JoinHandle<()>>);
+
+impl Moved {
+    /// Binds those at their new nodes whose keys are not at that node any more.
+    fn bind_again(&mut self, inner: &Arc<Context>, node: &Arc<Node>, leases: Vec<Arc<Lease>>) {
+        // One server has all keys.
+        if inner.router.only().is_ok() {
+            return;
+        }
+        self.0.retain(|_, task| !task.is_finished());
+        for lease in leases {
+            let there = inner.router.believed(&lease.held_lock.key);
+            if there.is_some_and(|there| !Arc::ptr_eq(&there, node)) {
+                let inner = inner.clone();
+                self.0.entry(lease.id).or_insert_with(|| {
+                    tokio::spawn(async move { bind_again(&inner, &lease).await })
+                });
             }
         }
     }

@@ -5,10 +5,11 @@ use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
-use crate::engine::lease::{Lease, LeaseSpec};
+use crate::engine::lease::{Granted, Lease, LeaseSpec};
 use crate::engine::limit::{Trouble, pause_after, sleep_until_news};
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
+use crate::net::link::after;
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::reply::Grant;
@@ -45,6 +46,8 @@ pub(crate) struct Claim {
     in_line: Option<Instant>,
     /// When the server was last heard, if the wait has failed in line.
     heard: Option<Instant>,
+    /// The longest lease that it may have.
+    lasts: Duration,
 }
 
 impl Claim {
@@ -67,6 +70,7 @@ impl Claim {
             lined_up: false,
             in_line: None,
             heard: None,
+            lasts: FIRST_LEASE,
         }
     }
 
@@ -155,26 +159,30 @@ impl Claim {
         let request = request::renew(self.mode, &*self.key, &*self.owner, length, None)?;
         let to = inner.renewals.route_of(&self.key).await?;
         let sent = inner.now();
-        let late = &mut self.late;
+        self.lasts = self.lasts.max(length);
+        let (late, mut renewal) = (&mut self.late, None);
         let sending = |via, redirected| {
-            if redirected {
-                late.answered();
+            if let Some(refused) = renewal.filter(|_| redirected) {
+                late.answered(refused);
             }
-            late.sending(via, length);
+            renewal = Some(late.sending(via, length));
         };
         let patience = inner.settings.reply_timeout;
         let runs = inner.renewals.send_one(to, &request, patience, sending).await;
-        if !runs.as_ref().is_err_and(Error::leaves_outcome_unknown) {
-            self.late.answered();
+        if let Some(renewal) = renewal
+            && !runs.as_ref().is_err_and(Error::leaves_outcome_unknown)
+        {
+            self.late.answered(renewal);
         }
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// The record of what was granted: it runs for so long from `sent` on, and is looked after.
+    /// Makes a lease of what was granted: it has run since then or later, for `runs` so far. From here on
+    /// the watchdog renews it.
     pub(crate) fn hold(
         &self,
         grant: Grant,
-        sent: Moment,
+        since: Moment,
         runs: Duration,
         term: LeaseSpec,
     ) -> Result<Held, Error> {
@@ -185,12 +193,8 @@ impl Claim {
             token: grant.token,
         };
         let (inner, number) = (&self.inner, self.inner.fresh_number());
-        let (lease, share) =
-            Lease::granted(number, held_lock, &inner.policy, sent, term, self.strays);
-        lease.inherit(self.late, sent);
-        if runs < term.length {
-            lease.offered(sent, runs);
-        }
+        let granted = Granted { since, runs, late: self.late, strays: self.strays };
+        let (lease, share) = Lease::granted(number, held_lock, &inner.policy, granted, term);
         // The answer may have taken longer than the lease.
         if lease.left().is_zero() {
             return Err(Error::Timeout);
@@ -223,14 +227,14 @@ impl Claim {
         }
         observe::withdrawn(&self.key, &self.owner);
         let (inner, key) = (self.inner.clone(), self.key.clone());
-        let (via, strays) = (self.via.take(), self.strays);
+        let (via, strays, lasts) = (self.via.take(), self.strays, self.lasts);
         let cancel = request::cancel(self.mode, &*self.key, &*self.owner);
         let release = request::release(self.mode, &*self.key, &*self.owner, GiveBack::All);
         let wanted = [(cancel, self.lined_up), (release, self.mode != Mode::Latch)];
         let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted);
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {
-            free(&inner, &key, &commands, via, strays).await;
+            free(&inner, &key, &commands, via, strays, lasts).await;
             // Whoever asked may have gone.
             let _told = done.map(|done| done.send(()));
         });
@@ -243,15 +247,16 @@ impl Drop for Claim {
     }
 }
 
-/// Sends a release, after what withdraws a wait, until it is answered, first where the acquire went:
-/// it is carried out after it. If that connection broke, over a new one, and once more later. Gives
-/// up when the lease of what might be released is over.
+/// Sends a release, after what withdraws a wait, until it is answered. It goes first where the acquire
+/// went, so that it is carried out after that. If that connection broke, it goes over a new one, and once
+/// more later. Gives up after `lasts`: then the lease of what would be released has ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],
     commands: &[Cmd],
     via: Option<Arc<Live>>,
     strays: bool,
+    lasts: Duration,
 ) {
     let mut strays = strays;
     if let Some(live) = via {
@@ -267,7 +272,7 @@ pub(crate) async fn free(
             Followed::Unknown => strays = true,
         }
     }
-    let over = Instant::now() + FIRST_LEASE;
+    let over = after(lasts);
     release_surely(inner, key, commands, over).await;
     if strays {
         sleep(LATER).await;
@@ -304,12 +309,38 @@ async fn release_surely(inner: &Context, key: &[u8], commands: &[Cmd], over: Ins
     for command in commands {
         let call = || inner.router.call(key, command, inner.settings.reply_timeout);
         while let Err(trouble) = call().await {
-            if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) || Instant::now() >= over
-            {
+            if Instant::now() >= over {
                 return;
+            }
+            // A command that is refused for good is no reason to leave out the next one.
+            if !(trouble.is_passing() || trouble.leaves_outcome_unknown()) {
+                break;
             }
             // Others may be waiting for it.
             sleep_until_news(pause_after(begun.elapsed()), inner.router.switched()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::clock::{Boottime, SafetyMargin};
+    use crate::engine::lease::LeasePolicy;
+    use crate::engine::settings::Settings;
+    use crate::net::address::Address;
+    use tokio::time::timeout;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_is_repeated_until_the_lease_has_ended_and_no_longer() {
+        let safety = SafetyMargin { margin: Duration::ZERO };
+        let policy = LeasePolicy { clock: Arc::new(Boottime), safety };
+        let address = Address::try_from("redis://127.0.0.1:1/").unwrap();
+        let context = Context::new(address, Settings::default(), policy).unwrap();
+        let commands = [request::release(Mode::Alone, &b"k"[..], "o:1", GiveBack::All)];
+        let lasts = Duration::from_secs(600);
+        let mut release = std::pin::pin!(free(&context, b"k", &commands, None, false, lasts));
+        assert!(timeout(lasts * 9 / 10, &mut release).await.is_err());
+        assert!(timeout(lasts / 5, release).await.is_ok());
     }
 }

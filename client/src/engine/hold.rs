@@ -3,65 +3,88 @@
 use crate::engine::claim;
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
+use crate::engine::late::RenewalId;
 use crate::engine::lease::{Lease, ReleaseAction, ShareId, Turn};
+use crate::engine::limit::{Limit, Trouble};
 use crate::engine::observe;
+use crate::engine::settings::FIRST_LEASE;
+use crate::net::link::{after, left};
 use crate::wire::error::Error;
 use crate::wire::reply;
 use crate::wire::request::{self, GiveBack};
 use redis::Cmd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// Renews it for that long, and takes in what comes of it, with what the owner says of itself from then on.
-/// Says when that was sent.
+/// Renews a lease for the length that is computed when it is sent, with the owner's value if there is one,
+/// and takes in the outcome. Returns when it was sent.
+///
+/// Trouble in which the server did nothing is sat out as long as the lease lasts. `repeatable`: what is
+/// sent does the same again, so a broken connection costs a second try.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
-    turn: &Turn,
     value: Option<&[u8]>,
-    length: impl FnOnce(Moment) -> Duration,
+    repeatable: bool,
+    mut length: impl FnMut(Moment) -> Duration,
 ) -> Result<Moment, Error> {
-    let to = inner.renewals.route_of(&lease.held_lock.key).await?;
+    let (mut trouble, mut again) = (Trouble::new(Limit::Never), repeatable);
+    loop {
+        if lease.is_lost() || !lease.is_alive() {
+            return Err(lease.lost_error());
+        }
+        let outcome = renew_once(inner, lease, value, &mut length).await;
+        inner.watchdog.watch(lease);
+        match outcome {
+            Ok(sent) => return Ok(sent),
+            Err(error) if !error.leaves_outcome_unknown() && !error.is_lost() => {
+                inner.bear(&mut trouble, error).await?;
+            }
+            Err(Error::Connection(_)) if std::mem::take(&mut again) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The watchdog goes on beside this, and the answer is waited for while there is time for another try.
+async fn renew_once(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    value: Option<&[u8]>,
+    length: &mut impl FnMut(Moment) -> Duration,
+) -> Result<Moment, Error> {
+    let end = after(inner.settings.reply_timeout.min(lease.left() / 2));
+    let route = inner.renewals.route_of(&lease.held_lock.key);
+    let to = timeout(left(end), route).await.map_err(|_| Error::Timeout)??;
     let sent = inner.now();
     let length = length(sent);
     let request = request::with_value(lease.renewal(length)?, value);
+    let mut renewal: Option<RenewalId> = None;
     let sending = |via, redirected| {
-        if redirected {
-            lease.refused(turn);
+        if let Some(refused) = renewal.filter(|_| redirected) {
+            lease.refused(refused);
         }
-        lease.renewing(turn, sent, length, via);
-        // Should this be dropped, the watchdog knows what is to be expected.
+        renewal = Some(lease.renewing(sent, length, via));
+        // Should this be dropped, the watchdog knows what may happen.
         inner.watchdog.watch(lease);
     };
-    let patience = inner.settings.reply_timeout;
-    let answer = inner.renewals.send_one(to, &request, patience, sending).await;
-    if let Err(trouble) = lease.answered(turn, sent, length, answer, inner.now()) {
-        lease.not_renewed(turn, length, inner.now());
-        return Err(trouble);
+    let answer = inner.renewals.send_one(to, &request, left(end), sending).await;
+    match renewal {
+        Some(renewal) => lease.answered(renewal, sent, length, answer, inner.now())?,
+        None => drop(answer?),
     }
-    if lease.is_lost() { Err(Error::Lost) } else { Ok(sent) }
+    if lease.is_lost() { Err(lease.lost_error()) } else { Ok(sent) }
 }
 
-/// Sets what the owner says of itself, and renews with it. Sent again, it says the same.
+/// Sets the owner's value, and renews with it.
 pub(crate) async fn proclaim(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
     value: &[u8],
 ) -> Result<(), Error> {
-    let mut again = true;
-    loop {
-        let turn = lease.turn().await;
-        if lease.is_lost() || !lease.is_alive() {
-            return Err(Error::Lost);
-        }
-        let all_want = |sent| lease.longest(sent).unwrap_or_default();
-        let outcome = renew(inner, lease, &turn, Some(value), all_want).await;
-        drop(turn);
-        inner.watchdog.watch(lease);
-        if !(std::mem::take(&mut again) && matches!(outcome, Err(Error::Connection(_)))) {
-            return outcome.map(drop);
-        }
-    }
+    let all_want = |sent| lease.longest(sent).unwrap_or_default();
+    renew(inner, lease, Some(value), true, all_want).await.map(drop)
 }
 
 /// Takes one guard's share out of a lease, and tells the server.
@@ -71,18 +94,29 @@ pub(crate) async fn give_back(
     share: ShareId,
 ) -> Result<(), Error> {
     let turn = lease.turn().await;
+    give_back_in(inner, lease, &turn, share).await
+}
+
+/// [`give_back`] for a caller that has the turn.
+pub(crate) async fn give_back_in(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    turn: &Turn,
+    share: ShareId,
+) -> Result<(), Error> {
     let held_so_far = !lease.is_lost();
-    let release = lease.leave(&turn, share);
+    // What the server has ends no later.
+    let lasts = lease.longest_ever().max(FIRST_LEASE);
+    let release = lease.leave(turn, share);
     inner.watchdog.watch(lease);
     let ReleaseAction::Release { give_back, strays } = release else {
-        return Err(Error::Lost);
+        return Err(lease.lost_error());
     };
     let held_lock = &lease.held_lock;
     let request = held_lock.release(give_back);
-    let outcome = send(inner, &held_lock.key, &request, held_so_far).await;
+    let outcome = send(inner, lease, &request, held_so_far).await;
     match &outcome {
         Ok(()) => observe::released(held_lock),
-        Err(Error::Lost) => lease.gone(),
         // A release of some holds that does not fit: what strayed has added one, and the last guard
         // gives back all.
         Err(trouble) if trouble.code() == Some("MISMATCH") => return Ok(()),
@@ -95,22 +129,32 @@ pub(crate) async fn give_back(
             lease.strayed();
         }
     } else if unknown || strays {
-        let (inner, key) = (inner.clone(), held_lock.key.clone());
-        inner.clone().spawn(async move { claim::free(&inner, &key, &[request], None, true).await });
+        let (context, key) = (inner.clone(), held_lock.key.clone());
+        inner.spawn(async move {
+            claim::free(&context, &key, &[request], None, true, lasts).await;
+        });
     }
     outcome
 }
 
 /// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.
-async fn send(inner: &Context, key: &[u8], request: &Cmd, held_so_far: bool) -> Result<(), Error> {
-    let mut again = true;
+async fn send(
+    inner: &Context,
+    lease: &Lease,
+    request: &Cmd,
+    held_so_far: bool,
+) -> Result<(), Error> {
+    let (key, mut again) = (&lease.held_lock.key, true);
     loop {
         let answer = inner.router.call(key, request, inner.settings.reply_timeout).await;
         match answer.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
             Ok(Some(_)) => return Ok(()),
             // Released by the first one, whose answer did not arrive.
             Ok(None) if !again && held_so_far => return Ok(()),
-            Ok(None) | Err(Error::NotALock) => return Err(Error::Lost),
+            Ok(None) | Err(Error::NotALock) => {
+                lease.gone();
+                return Err(lease.lost_error());
+            }
             Err(Error::Connection(_)) if again => again = false,
             Err(trouble) => return Err(trouble),
         }

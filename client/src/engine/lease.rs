@@ -1,4 +1,4 @@
-//! What guards, watchdog and cancellation share: the record of one owner's hold on one lock.
+//! The record of one owner's hold on one lock, which guards, watchdog and cancellation share.
 //!
 //! ```text
 //!            sent                 renew_at                       until      the server frees it
@@ -8,15 +8,18 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! Nothing here waits for the network or sets a timer: it is told what was sent when, and what came
-//! back.
+//! Nothing here waits for the network or sets a timer. Callers report what was sent when, and what came
+//! back. Renewals may overlap: each has a [`RenewalId`], and whatever their order the record believes in
+//! no more than the server grants.
 //!
 //! - **I1** `until` is never later than what the last answered command, and every unanswered one
 //!   whenever it arrives, leaves us.
-//! - **I2** Lost is final. Whoever asks after `until`, or what it is [bound](Binding) to, has passed makes it so
-//!   before it is told.
-//! - **I3** At most one command per record is under way: it has the [`Turn`].
-//! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases.
+//! - **I2** Lost is final. A question after `until`, or after the end of what it is [bound](Binding) to,
+//!   makes it lost before the answer.
+//! - **I3** At most one command that changes the number of holds is in flight: it has the [`Turn`].
+//!   Renewals need none, so nothing keeps the watchdog waiting.
+//! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases. A fixed lease that
+//!   may be lost is checked: a renewal for the time that is left.
 
 mod renewal;
 
@@ -26,9 +29,10 @@ use crate::engine::belief::{Belief, Binding};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::held_lock::HeldLock;
 use crate::engine::late::Late;
-use crate::engine::loss::Loss;
 use crate::engine::observe::{self, Stopwatch};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::{self, GiveBack};
 use redis::{Cmd, RedisResult};
@@ -73,14 +77,18 @@ struct State {
     shares: Vec<Share>,
     next_share: u32,
     renew_at: Moment,
+    /// A renewal is due for a fixed lease, too: it may be lost.
+    check: bool,
     /// An acquire of this owner may still be on its way to the server.
     strays: bool,
-    /// Renewals may, too.
+    /// Renewals that may still be on their way.
     late: Late,
+    /// The longest lease that any guard has wanted: what the server has ends within that time.
+    longest_ever: Duration,
     /// The last renewal reached the server, but too few replicas.
     unconfirmed: bool,
-    /// What may have become of it, and whether a renewal has been sent since.
-    suspicion: Option<(Loss, bool)>,
+    /// What may have become of it, and the number of the last renewal that was sent before that was seen.
+    suspicion: Option<(Loss, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +99,6 @@ enum Phase {
         told: bool,
         why: Loss,
     },
-    Released,
 }
 
 impl Phase {
@@ -107,6 +114,8 @@ struct Share {
     term: LeaseSpec,
     /// When a fixed term is over.
     ends: Moment,
+    /// Its guard is gone, and the release is under way.
+    abandoned: bool,
 }
 
 /// One guard's part in a lease.
@@ -127,7 +136,7 @@ pub(crate) enum ReleaseAction {
     },
 }
 
-/// The right to send a command for this record.
+/// The right to change the number of holds.
 #[derive(Debug)]
 pub(crate) struct Turn(Arc<Lease>);
 
@@ -147,29 +156,46 @@ pub(crate) struct LeasePolicy {
     pub(crate) safety: SafetyMargin,
 }
 
+/// What is known of a grant when it becomes a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    /// No later than it began: when it was asked for, for a grant without a wait.
+    pub(crate) since: Moment,
+    /// What the server has granted so far: the lease, or a shorter offer.
+    pub(crate) runs: Duration,
+    /// Renewals of the same owner that may still arrive.
+    pub(crate) late: Late,
+    /// Acquires of the same owner may still arrive.
+    pub(crate) strays: bool,
+}
+
 impl Lease {
-    /// A grant that was asked for at `sent`, with the first guard's share in it.
+    /// Returns the record of a grant, with the share of its first guard.
     pub(crate) fn granted(
         id: u64,
         held_lock: HeldLock,
         policy: &LeasePolicy,
-        sent: Moment,
+        granted: Granted,
         term: LeaseSpec,
-        strays: bool,
     ) -> (Arc<Self>, ShareId) {
-        let until = policy.safety.until(sent, term.length);
+        let Granted { since, late, strays, .. } = granted;
+        let runs = late.counts(granted.runs.min(term.length));
+        let until = policy.safety.until(since, runs);
         let mut state = State {
             phase: Phase::Held,
             busy: false,
             shares: Vec::with_capacity(1),
             next_share: 0,
-            renew_at: Moment::LONG_AGO,
+            renew_at: Moment::NEVER,
+            check: false,
             strays,
-            late: Late::default(),
+            late,
+            longest_ever: Duration::ZERO,
             unconfirmed: false,
             suspicion: None,
         };
-        let share = state.share(sent, term);
+        let share = state.share(since, term);
+        state.plan_renewal(since, runs);
         let lease = Self {
             held_lock,
             id,
@@ -191,9 +217,15 @@ impl Lease {
         self.held_lock.token.max(self.raised.load(Ordering::Acquire).into())
     }
 
-    /// From now on each renewal sees to it that the server has this token. What was wanted before.
-    pub(crate) fn raise(&self, _turn: &Turn, token: Token) -> Token {
-        self.raised.swap(token.value(), Ordering::AcqRel).into()
+    /// Sets the token to send with each renewal, unless that is larger already. Returns the previous one.
+    pub(crate) fn raise(&self, token: Token) -> Token {
+        self.raised.fetch_max(token.value(), Ordering::AcqRel).into()
+    }
+
+    /// Takes that back, unless the token was raised again since.
+    pub(crate) fn lower(&self, from: Token, to: Token) {
+        let (from, to) = (from.value(), to.value());
+        let _raised = self.raised.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// What sets the lease anew.
@@ -203,28 +235,7 @@ impl Lease {
         request::renew(*mode, &**key, &**owner, length, token)
     }
 
-    /// Renewals of before the grant may still be on their way.
-    pub(crate) fn inherit(&self, late: Late, sent: Moment) {
-        let mut state = self.state();
-        state.late = late;
-        let most = self.safety.until(sent, late.counts(Duration::MAX)).0;
-        let believed = self.until.load(Ordering::Acquire);
-        self.until.store(believed.min(most), Ordering::Release);
-        if let Some(longest) = state.longest(sent) {
-            state.plan_renewal(sent, longest);
-        }
-    }
-
-    /// No more than this runs of it yet.
-    pub(crate) fn offered(&self, began: Moment, runs: Duration) {
-        let mut state = self.state();
-        let most = self.safety.until(began, runs).0;
-        let believed = self.until.load(Ordering::Acquire);
-        self.until.store(believed.min(most), Ordering::Release);
-        state.plan_renewal(began, runs);
-    }
-
-    /// Those of this one.
+    /// Returns the renewals that may still arrive.
     pub(crate) fn late(&self) -> Late {
         self.state().late
     }
@@ -240,13 +251,12 @@ impl Lease {
         counts: bool,
     ) -> Option<ShareId> {
         let mut state = self.state();
-        if state.phase != Phase::Held {
+        if !state.is_held() {
             return None;
         }
         let share = state.share(sent, term);
         if counts {
-            let until = self.safety.until(sent, state.late.counts(term.length));
-            self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+            self.believe(&mut state, sent, term.length);
         } else {
             state.renew_at = sent;
         }
@@ -259,10 +269,23 @@ impl Lease {
         now >= self.until() && self.expire(now)
     }
 
-    /// Makes it lost if its time is over.
+    /// A command that makes the lease at least that long was sent then and has been answered.
+    fn believe(&self, state: &mut State, sent: Moment, length: Duration) {
+        let until = self.safety.until(sent, state.late.counts(length));
+        self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
+        state.plan_renewal(sent, length);
+    }
+
+    /// No more than that of a lease is left, as of now.
+    fn believe_less(&self, sent: Moment, length: Duration) {
+        let until = self.safety.until(sent, length);
+        self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
+    }
+
+    /// Makes it lost if its time is over. Calls what the program has installed for logs and metrics.
     pub(crate) fn expire(&self, now: Moment) -> bool {
         let state = self.state();
-        let over = state.phase == Phase::Held && now >= self.until();
+        let over = state.is_held() && now >= self.until();
         if over {
             let why = if state.unconfirmed { Loss::NotReplicated } else { Loss::Expired };
             self.end(state, false, why);
@@ -274,23 +297,31 @@ impl Lease {
     /// Makes it lost. `told`: the server said so. What was the reason first stays it.
     pub(crate) fn lose(&self, told: bool, why: Loss) {
         let mut state = self.state();
-        match &mut state.phase {
-            Phase::Held => self.end(state, told, why),
-            Phase::Lost { told: before, .. } => *before |= told,
-            Phase::Released => {}
+        if state.is_held() {
+            self.end(state, told, why);
+        } else if let Phase::Lost { told: before, .. } = &mut state.phase {
+            *before |= told;
         }
     }
 
     /// The server has answered that this owner does not hold it.
     pub(crate) fn gone(&self) {
-        let why = self.state().suspicion.map_or(Loss::Gone, |(why, _)| why);
+        let why = self.state().suspicion.map_or(Loss::Forgotten, |(why, _)| why);
         self.lose(true, why);
     }
 
-    /// Somebody has seen that it may be lost, and why: a renewal is to find out.
+    /// It may be lost, and why that would be. A renewal will find out.
     pub(crate) fn suspect(&self, why: Loss, now: Moment) {
-        self.state().suspicion = Some((why, false));
+        let mut state = self.state();
+        state.suspicion = Some((why, state.late.last_number()));
+        drop(state);
         self.hurry(now);
+    }
+
+    /// The error for a caller that needs it held.
+    pub(crate) fn lost_error(&self) -> Error {
+        let why = self.why_lost().or_else(|| self.state().suspicion.map(|(why, _)| why));
+        Error::Lost(why.unwrap_or(Loss::Forgotten))
     }
 
     fn end(&self, mut state: MutexGuard<'_, State>, told: bool, why: Loss) {
@@ -308,21 +339,35 @@ impl Lease {
         let _lost = self.is_lost();
         match self.state().phase {
             Phase::Lost { why, .. } => Some(why),
-            Phase::Held | Phase::Released => None,
+            Phase::Held => None,
         }
     }
 
-    /// Returns when it is lost, and says why.
-    pub(crate) async fn lost(&self) -> Loss {
+    /// Returns when it is lost, and why; or `None` when the guard of that share is gone.
+    pub(crate) async fn ended(&self, share: ShareId) -> Option<Loss> {
         loop {
             let mut gone = std::pin::pin!(self.gone.notified());
             // From here on no notification is missed.
             gone.as_mut().enable();
             if let Some(why) = self.why_lost() {
-                return why;
+                return Some(why);
+            }
+            if !self.has(share) {
+                return None;
             }
             gone.await;
         }
+    }
+
+    /// Whether the guard of that share is there.
+    pub(crate) fn has(&self, share: ShareId) -> bool {
+        let state = self.state();
+        state.shares.iter().any(|other| other.id == share && !other.abandoned)
+    }
+
+    /// Whether any guard is there.
+    pub(crate) fn has_guards(&self) -> bool {
+        self.state().shares.iter().any(|share| !share.abandoned)
     }
 
     /// How long the holder may still believe.
@@ -374,10 +419,8 @@ impl Lease {
         let mut state = self.state();
         if !counts {
             state.renew_at = sent;
-        } else if state.phase == Phase::Held {
-            let until = self.safety.until(sent, state.late.counts(length));
-            self.until.store(self.until.load(Ordering::Acquire).max(until.0), Ordering::Release);
-            state.plan_renewal(sent, length);
+        } else if state.is_held() {
+            self.believe(&mut state, sent, length);
         }
     }
 
@@ -391,7 +434,7 @@ impl Lease {
         state.shares.iter().find(|other| other.id == share).map(|share| share.term)
     }
 
-    /// Waits until no command for this record is under way.
+    /// Waits until no command that changes the number of holds is in flight.
     pub(crate) async fn turn(self: &Arc<Self>) -> Turn {
         loop {
             let over = self.turn_over.notified();
@@ -402,7 +445,7 @@ impl Lease {
         }
     }
 
-    /// The same, unless one is.
+    /// The same, if none is.
     pub(crate) fn try_turn(self: &Arc<Self>) -> Option<Turn> {
         let mut state = self.state();
         if state.busy {
@@ -413,13 +456,23 @@ impl Lease {
         Some(Turn(self.clone()))
     }
 
-    /// Whether guards are left that hold it or believed to.
+    /// Whether a share is left, held or lost.
     pub(crate) fn is_alive(&self) -> bool {
-        self.state().phase != Phase::Released
+        !self.state().shares.is_empty()
     }
 
-    /// The share's guard is gone: nobody renews for it any more, whether it gets to leave or not.
+    /// The guard of that share is gone: nothing is renewed for it any more, and its release follows.
     pub(crate) fn abandon(&self, share: ShareId) {
+        let mut state = self.state();
+        if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
+            share.abandoned = true;
+        }
+        drop(state);
+        self.gone.notify_waiters();
+    }
+
+    /// The share's lease is left to end: nothing is renewed for it any more.
+    pub(crate) fn unwatch(&self, share: ShareId) {
         let mut state = self.state();
         if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
             share.term.watched = false;
@@ -435,17 +488,27 @@ impl Lease {
     /// nothing: it says how many holds are to be left, not how many to take.
     pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
+        let was_held = state.is_held();
         state.shares.retain(|other| other.id != share);
         let left = u32::try_from(state.shares.len()).unwrap_or(u32::MAX);
         let told = matches!(state.phase, Phase::Lost { told: true, .. });
-        if left == 0 && std::mem::replace(&mut state.phase, Phase::Released) == Phase::Held {
+        let ends = was_held && left == 0;
+        let strays = state.strays;
+        drop(state);
+        self.gone.notify_waiters();
+        if ends {
             self.held.ended();
         }
         if told {
             return ReleaseAction::Silent;
         }
         let give_back = if left == 0 { GiveBack::All } else { GiveBack::DownTo(left) };
-        ReleaseAction::Release { give_back, strays: state.strays }
+        ReleaseAction::Release { give_back, strays }
+    }
+
+    /// The longest lease that any guard has wanted so far.
+    pub(crate) fn longest_ever(&self) -> Duration {
+        self.state().longest_ever
     }
 
     /// The longest that a guard wants.
@@ -459,19 +522,25 @@ impl Lease {
 }
 
 impl State {
+    /// Whether a guard holds it. Without shares it is released.
+    fn is_held(&self) -> bool {
+        self.phase == Phase::Held && !self.shares.is_empty()
+    }
+
     fn longest(&self, now: Moment) -> Option<Duration> {
         let wanted = |share: &Share| match share.term {
             LeaseSpec { length, watched: true } => length,
             LeaseSpec { watched: false, .. } => share.ends.left_at(now),
         };
-        self.shares.iter().map(wanted).max()
+        self.shares.iter().filter(|share| !share.abandoned).map(wanted).max()
     }
 
     fn share(&mut self, sent: Moment, term: LeaseSpec) -> ShareId {
         let id = ShareId(self.next_share);
         self.next_share = self.next_share.wrapping_add(1);
-        self.shares.push(Share { id, term, ends: sent.after(term.length) });
-        self.plan_renewal(sent, term.length);
+        let ends = sent.after(term.length);
+        self.shares.push(Share { id, term, ends, abandoned: false });
+        self.longest_ever = self.longest_ever.max(term.length);
         id
     }
 
@@ -480,6 +549,7 @@ impl State {
         let before = share.term;
         share.term.length = length;
         share.ends = sent.after(length);
+        self.longest_ever = self.longest_ever.max(length);
         Some(before)
     }
 }

@@ -12,7 +12,6 @@ pub(crate) mod hold;
 pub(crate) mod late;
 pub(crate) mod lease;
 pub(crate) mod limit;
-pub(crate) mod loss;
 pub(crate) mod observe;
 pub(crate) mod observer;
 pub(crate) mod open;

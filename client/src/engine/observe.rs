@@ -2,8 +2,8 @@
 //! feature `metrics` is on. Names and meanings stand in the crate's documentation.
 
 use crate::engine::held_lock::HeldLock;
-use crate::engine::loss::Loss;
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use std::time::{Duration, Instant};
 use tracing::Instrument;

@@ -11,21 +11,26 @@
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
 use crate::engine::limit::{pause_after, sleep_until_news};
-use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::net::router::Route;
 use crate::sync::{Mutex, lock};
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::observed::{Departure, Holder, Seen, observed};
 use crate::wire::reply::Token;
 use crate::wire::request::{self, Mode};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+/// Pauses between requests to observe that are refused for good: the first, and the longest.
+const REFUSED_MIN: Duration = Duration::from_secs(1);
+const REFUSED_MAX: Duration = Duration::from_secs(60);
 
 /// What those who observe a lock see.
 #[derive(Clone, Debug)]
@@ -148,6 +153,37 @@ impl Observation {
     }
 }
 
+impl Drop for Observation {
+    /// Its task ends when nothing observes any more. If the task has ended with its runtime, this does so.
+    fn drop(&mut self) {
+        let mut all = lock(&self.context.observers.0);
+        let has_ended = {
+            let task = &lock(&self.observed.state).task;
+            task.as_ref().is_none_or(JoinHandle::is_finished)
+        };
+        if has_ended && self.observed.view.receiver_count() == 1 {
+            forget(&mut all, &self.observed);
+        }
+    }
+}
+
+impl Drop for Running {
+    /// The same the other way round: the runtime may end when nothing observes any more.
+    fn drop(&mut self) {
+        let mut all = lock(&self.context.observers.0);
+        if self.observed.view.receiver_count() == 0 {
+            forget(&mut all, &self.observed);
+        }
+    }
+}
+
+/// Takes it out, unless another one has its place.
+fn forget(all: &mut HashMap<Arc<[u8]>, Arc<Observed>>, observed: &Arc<Observed>) {
+    if all.get(&observed.key).is_some_and(|other| Arc::ptr_eq(other, observed)) {
+        all.remove(&observed.key);
+    }
+}
+
 impl std::fmt::Debug for Observation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Observation").field("view", &self.view.borrow()).finish_non_exhaustive()
@@ -195,7 +231,7 @@ impl Observed {
             Some(Departure::Deleted | Departure::Flushed) => Loss::Deleted,
             Some(Departure::Expired) => Loss::Expired,
             _ if holder.is_some() => Loss::Taken,
-            _ => Loss::Gone,
+            _ => Loss::Forgotten,
         };
         for lease in leases {
             let holds =
@@ -239,9 +275,9 @@ impl Running {
                 tracing::debug!(%trouble, "the server may go on telling of a lock");
             }
             let mut all = lock(&context.observers.0);
-            // Nobody comes while the list is locked.
+            // Nothing begins to observe while the list is locked.
             if observed.view.receiver_count() == 0 {
-                all.remove(&observed.key);
+                forget(&mut all, observed);
                 return;
             }
         }
@@ -253,7 +289,12 @@ impl Running {
         loop {
             let Err(trouble) = self.observe(&mut since).await;
             let lasts = since.get_or_insert_with(Instant::now).elapsed();
-            let pause = pause_after(lasts);
+            let pause = if trouble.is_retryable() {
+                pause_after(lasts)
+            } else {
+                // An administrator may change that. Twice as long each time.
+                lasts.clamp(REFUSED_MIN, REFUSED_MAX)
+            };
             if !trouble.is_retryable() || lasts >= context.settings.patience {
                 observe::trouble(&trouble, pause);
                 observed.failed(trouble);

@@ -1,24 +1,26 @@
 //! How an owner that holds a lock acquires it once more.
+//!
+//! The watchdog goes on beside it.
 
 use crate::engine::claim::{self, Followed};
 use crate::engine::clock::Moment;
 use crate::engine::context::Context;
 use crate::engine::hold;
 use crate::engine::lease::{Lease, LeaseSpec, ShareId, Turn};
-use crate::engine::loss::Loss;
 use crate::engine::observe;
 use crate::engine::settings::FIRST_LEASE;
 use crate::net::live::Live;
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use crate::wire::reply::{self, Grant};
 use crate::wire::request::GiveBack;
 use std::sync::Arc;
 
 /// Adds a hold, for the first lease at most: the rest is set by renewal. `None` if the last guard
-/// has gone meanwhile, so that there is nothing to re-enter.
+/// has been released, so that there is nothing to re-enter.
 ///
-/// Tries once. After trouble it can be called again: it says how many holds there are to be, so an addition
-/// counts once however often it arrives.
+/// Tries once. After trouble it can be called again: the command says how many holds there will be, so an
+/// addition counts once however often it arrives.
 ///
 /// # Cancel safety
 ///
@@ -33,7 +35,7 @@ pub(crate) async fn reenter(
         return Ok(None);
     }
     if lease.is_lost() {
-        return Err(Error::Lost);
+        return Err(lease.lost_error());
     }
     let first = LeaseSpec { length: term.length.min(FIRST_LEASE), ..term };
     let mut addition = Addition { inner, lease, turn: Some(turn), via: None };
@@ -44,7 +46,7 @@ pub(crate) async fn reenter(
         // Somebody has meddled with the key: this is not what our guards hold.
         Ok(other) => {
             lease.lose(false, if other.is_none() { Loss::Taken } else { Loss::Deleted });
-            return Err(Error::Lost);
+            return Err(lease.lost_error());
         }
         // A release that came late may have taken a hold away: what counts is that it is held.
         Err(trouble) if trouble.code() == Some("MISMATCH") => {
@@ -55,7 +57,7 @@ pub(crate) async fn reenter(
     let turn = addition.turn.as_ref();
     let counts = inner.settings.replicas.is_none();
     let Some(share) = turn.and_then(|turn| lease.reentered(turn, sent, first, counts)) else {
-        return Err(Error::Lost);
+        return Err(lease.lost_error());
     };
     addition.turn = None;
     inner.watchdog.watch(lease);
@@ -78,7 +80,7 @@ impl Addition<'_> {
         let sent = self.inner.now();
         let answer = async {
             let request = held_lock.acquire(first.length, holds)?;
-            let patience = self.inner.settings.reply_timeout;
+            let patience = self.inner.settings.reply_timeout.min(self.lease.left() / 2);
             let via = |live: &Arc<Live>| self.via = Some(live.clone());
             let answer = self.inner.router.call_via(&held_lock.key, &request, patience, via).await;
             Ok(reply::read(answer?)?)
@@ -89,9 +91,8 @@ impl Addition<'_> {
     /// Renews it for as long as it and all others want. Says when that was sent.
     async fn renew(&self, first: LeaseSpec) -> Result<Moment, Error> {
         let (inner, lease) = (self.inner, self.lease);
-        let Some(turn) = &self.turn else { return Err(Error::Lost) };
         let all_want = |sent| lease.longest(sent).unwrap_or_default().max(first.length);
-        hold::renew(inner, lease, turn, None, all_want).await
+        hold::renew(inner, lease, None, true, all_want).await
     }
 }
 

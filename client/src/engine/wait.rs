@@ -85,6 +85,8 @@ async fn try_at(
             return Err(trouble);
         }
     };
+    // One that is replaced is closed, however long this waits.
+    drop(live);
     observe::waiting();
     claim.in_line();
     inner.contended.set(&claim.key, true);

@@ -1,20 +1,21 @@
-//! The one task per client that keeps leases and notices their end.
+//! The one task per client that renews leases and notices their end.
 //!
-//! It has an agenda of all held locks, ordered by when something is to be done about each, and
-//! sends what is due together. While it waits for answers it goes on looking, so that a renewal
-//! that is not answered does not hold up the news that the lock is lost.
+//! It has an agenda of all held locks, ordered by when each needs something, and sends what is due
+//! together. While it waits for answers it goes on, so that an unanswered renewal does not delay the news
+//! that a lock is lost. It waits for no other command: renewals of one lease may overlap.
 
 use crate::engine::clock::{Clock, Moment};
-use crate::engine::lease::{Lease, Turn, WatchdogAction};
+use crate::engine::late::RenewalId;
+use crate::engine::lease::{Lease, WatchdogAction};
 use crate::engine::observe;
 use crate::net::link::{after, left};
 use crate::net::node::Node;
-use crate::net::replicas::Renewals;
+use crate::net::replicas::{HANGS, Renewals};
 use crate::net::router::Route;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::wire::error::Error;
 use crate::wire::reply;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, poll_immediate};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
@@ -36,10 +37,6 @@ const BATCH: usize = 500;
 
 /// How many of the runtimes on which the client was used are remembered.
 const RUNTIMES: usize = 8;
-
-/// A connection without an answer for this long is replaced. Short leases give up on an answer
-/// earlier, which says little about the connection.
-const HANGS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
@@ -74,7 +71,7 @@ impl Agenda {
         self.remove(lease);
         let at = match lease.action(now) {
             WatchdogAction::Done => return false,
-            WatchdogAction::Renew(_) => now,
+            WatchdogAction::Renew(_) | WatchdogAction::Expire => now,
             WatchdogAction::Later(at) => at,
         };
         lease.scheduled.store(at.0, Ordering::Relaxed);
@@ -101,9 +98,7 @@ impl Agenda {
 
     fn place_all(&mut self, now: Moment) {
         for lease in std::mem::take(&mut self.entries).into_values() {
-            if let Some(turn) = lease.try_turn() {
-                lease.resume(&turn, now);
-            }
+            lease.resume(now);
             self.place(&lease, now);
         }
     }
@@ -179,14 +174,13 @@ impl Watchdog {
         let mut switched = pin!(self.renewals.router.switched());
         let mut idle = false;
         loop {
-            let (batches, sleep) = {
+            let batches = self.take_due();
+            let sleep = {
                 let mut agenda = lock(&self.agenda);
                 if agenda.closed {
                     return;
                 }
-                let now = self.now();
-                let batches = self.take_due(&mut agenda, now);
-                let next = agenda.next();
+                let (now, next) = (self.now(), agenda.next());
                 // One more tick after the last lock was let go: the next one may come at once.
                 let sleep = match next {
                     Some(next) => Some(next.left_at(now).min(TICK)),
@@ -195,7 +189,7 @@ impl Watchdog {
                 };
                 idle = next.is_none();
                 agenda.sleeps_until = Some(sleep.map_or(Moment::NEVER, |sleep| now.after(sleep)));
-                (batches, sleep)
+                sleep
             };
             under_way.extend(batches.into_iter().map(|batch| self.renew(batch)));
             let pause = async {
@@ -209,9 +203,13 @@ impl Watchdog {
                 Some(()) = under_way.next(), if !under_way.is_empty() => {}
                 () = pause => {}
                 () = self.woken.notified() => idle = false,
-                // What it knows of our locks is better found out at once.
+                // What the other server knows of our locks is better found out at once.
                 () = &mut switched => {
                     switched.set(self.renewals.router.switched());
+                    // From here on the next switch is noticed, also during this one's work.
+                    while poll_immediate(&mut switched).await.is_some() {
+                        switched.set(self.renewals.router.switched());
+                    }
                     self.hurry().await;
                 }
             }
@@ -234,25 +232,39 @@ impl Watchdog {
         }
     }
 
-    /// What is to be renewed now. The rest of what is due is lost, or goes back for later.
-    fn take_due(&self, agenda: &mut Agenda, now: Moment) -> Vec<Batch> {
+    /// Takes out what is due: what is to be renewed is returned, and what is over becomes lost. All but
+    /// that is on the agenda again.
+    fn take_due(&self) -> Vec<Batch> {
+        let due = lock(&self.agenda).due(self.now());
+        let now = self.now();
         let mut renewals = Vec::new();
-        for lease in agenda.due(now) {
-            if let WatchdogAction::Renew(length) = lease.action(now)
-                && let Some(turn) = lease.try_turn()
-            {
-                lease.take_up(&turn);
-                renewals.push(Renewal {
-                    lease: lease.clone(),
-                    turn,
-                    length,
-                    answered: false,
-                    moved: false,
-                });
+        for lease in &due {
+            match lease.action(now) {
+                // Logs and metrics are the program's code: not under the lock of the agenda.
+                WatchdogAction::Expire => drop(lease.expire(now)),
+                WatchdogAction::Renew(length) => {
+                    lease.take_up();
+                    renewals.push(Renewal {
+                        lease: lease.clone(),
+                        length,
+                        sent: None,
+                        answered: false,
+                        redirected: false,
+                    });
+                }
+                WatchdogAction::Later(_) | WatchdogAction::Done => {}
             }
-            // While it is being renewed its end is still on the agenda.
-            agenda.place(&lease, now);
         }
+        let mut agenda = lock(&self.agenda);
+        for lease in &due {
+            // While it is being renewed its end is on the agenda.
+            agenda.place(lease, now);
+        }
+        drop(agenda);
+        self.batches(renewals)
+    }
+
+    fn batches(&self, renewals: Vec<Renewal>) -> Vec<Batch> {
         let mut batches: Vec<Batch> = Vec::new();
         for renewal in renewals {
             let node = self.renewals.router.believed(&renewal.lease.held_lock.key);
@@ -290,7 +302,7 @@ impl Watchdog {
 
     async fn renew_at(&self, node: &Arc<Node>, renewals: &mut [Renewal]) {
         let router = &self.renewals.router;
-        let (sent, answers) = match self.ask(node, renewals).await {
+        let answers = match self.ask(node, renewals).await {
             Ok(answers) => answers,
             Err(trouble) => {
                 router.learn(node, &trouble);
@@ -301,45 +313,48 @@ impl Watchdog {
         let now = self.now();
         let mut elsewhere = Vec::new();
         for (renewal, answer) in renewals.iter_mut().zip(answers) {
-            let answer = answer.extract_error().map_err(Error::from);
             let answer = answer.and_then(|value| Ok(reply::read(value)?));
             let next = answer.as_ref().err().and_then(|trouble| router.learn(node, trouble));
             match next {
                 Some(route) if route.asking => {
-                    renewal.lease.refused(&renewal.turn);
+                    renewal.refused();
                     elsewhere.push((renewal, route));
                 }
                 // With all the others that are there now, right away.
                 Some(_) => {
-                    renewal.lease.refused(&renewal.turn);
-                    renewal.moved = true;
+                    renewal.refused();
+                    renewal.redirected = true;
                 }
-                None => renewal.take_in(sent, answer, now),
+                None => renewal.take_in(answer, now),
             }
         }
-        let sending_on = |(renewal, route)| self.send_on(renewal, route, sent);
+        let sending_on = |(renewal, route)| self.send_on(renewal, route);
         join_all(elsewhere.into_iter().map(sending_on)).await;
     }
 
-    /// One whose lock is on its way to another node.
-    async fn send_on(&self, renewal: &mut Renewal, route: Route, sent: Moment) {
-        let Renewal { lease, length, turn, .. } = &*renewal;
+    /// Renews a lock whose slot is moving at the node that imports it.
+    async fn send_on(&self, renewal: &mut Renewal, route: Route) {
+        let (lease, length) = (renewal.lease.clone(), renewal.length);
         let patience = self.patience.min(lease.left() / 2);
         let answer = async {
-            let request = lease.renewal(*length)?;
+            let request = lease.renewal(length)?;
             let sending = |via, redirected| {
                 if redirected {
-                    lease.refused(turn);
+                    renewal.refused();
                 }
-                lease.renewing(turn, sent, *length, via);
+                renewal.sending(self.now(), via);
             };
             self.renewals.send_on(route, &request, patience, sending).await
         };
         let answer = answer.await;
-        renewal.take_in(sent, answer, self.now());
+        renewal.take_in(answer, self.now());
     }
 
-    async fn ask(&self, node: &Node, batch: &[Renewal]) -> Result<(Moment, Vec<Value>), Error> {
+    async fn ask(
+        &self,
+        node: &Node,
+        batch: &mut [Renewal],
+    ) -> Result<Vec<Result<Value, Error>>, Error> {
         let shortest = batch.iter().map(|renewal| renewal.lease.left()).min();
         // Time for a second try over another connection must be left.
         let patience = self.patience.min(shortest.unwrap_or_default() / 2);
@@ -348,15 +363,15 @@ impl Watchdog {
         let patience = left(end);
         let sent = self.now();
         let mut commands = Pipeline::with_capacity(batch.len());
-        for Renewal { lease, turn, length, .. } in batch {
-            lease.renewing(turn, sent, *length, live.number);
-            commands.add_command(lease.renewal(*length)?);
+        for renewal in batch {
+            renewal.sending(sent, live.number);
+            commands.add_command(renewal.lease.renewal(renewal.length)?);
         }
         let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             live.condemn();
         }
-        Ok((sent, answers?))
+        answers
     }
 }
 
@@ -393,24 +408,38 @@ struct Batch {
     renewals: Vec<Renewal>,
 }
 
-/// A lease to be renewed, and the right to do so.
+/// A lease that is being renewed.
 #[derive(Debug)]
 struct Renewal {
     lease: Arc<Lease>,
-    turn: Turn,
     length: Duration,
+    /// When it was sent last.
+    sent: Option<(Moment, RenewalId)>,
     answered: bool,
-    /// Nothing was done, since the lock is at another node.
-    moved: bool,
+    /// The lock is at another node: nothing was done.
+    redirected: bool,
 }
 
 impl Renewal {
-    fn take_in(&mut self, sent: Moment, answer: Result<Option<Duration>, Error>, now: Moment) {
-        let Self { lease, turn, length, .. } = self;
-        if matches!(answer, Ok(Some(_))) {
-            observe::renewed(&lease.held_lock);
+    fn sending(&mut self, at: Moment, via: u64) {
+        self.sent = Some((at, self.lease.renewing(at, self.length, via)));
+    }
+
+    fn refused(&self) {
+        if let Some((_, renewal)) = self.sent {
+            self.lease.refused(renewal);
         }
-        match lease.answered(turn, sent, *length, answer, now) {
+    }
+
+    fn take_in(&mut self, answer: Result<Option<Duration>, Error>, now: Moment) {
+        if matches!(answer, Ok(Some(_))) {
+            observe::renewed(&self.lease.held_lock);
+        }
+        let outcome = match self.sent {
+            Some((sent, renewal)) => self.lease.answered(renewal, sent, self.length, answer, now),
+            None => answer.map(drop),
+        };
+        match outcome {
             Ok(()) => self.answered = true,
             Err(trouble) => observe::renewals_failed(1, &trouble),
         }
@@ -418,8 +447,7 @@ impl Renewal {
 
     fn conclude(self, now: Moment) -> Arc<Lease> {
         if !self.answered {
-            let again = if self.moved { Duration::ZERO } else { self.length };
-            self.lease.not_renewed(&self.turn, again, now);
+            self.lease.not_renewed(self.redirected, now);
         }
         self.lease
     }

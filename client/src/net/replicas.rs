@@ -21,6 +21,10 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A connection without an answer for this long is replaced. Short leases give up on an answer
+/// earlier, which says little about the connection.
+pub(crate) const HANGS: Duration = Duration::from_millis(100);
+
 /// How many replicas must have a grant or a renewal, and how long that may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replicas {
@@ -64,17 +68,18 @@ impl Renewals {
         }
     }
 
-    /// Sends renewals to that node, over that connection for them, and waits for the answers that long, and for
-    /// the replicas not longer. With too few of them none of the renewals counts.
+    /// Sends renewals to that node over that connection, and returns the answer to each. Replicas are
+    /// waited for in the same time. With too few of them no renewal counts that the server has answered with
+    /// a lease. An answer that the lock is not held needs none.
     pub(crate) async fn send(
         &self,
         node: &Node,
         live: &Live,
         mut renewals: Pipeline,
         patience: Duration,
-    ) -> Result<Vec<Value>, Error> {
+    ) -> Result<Vec<Result<Value, Error>>, Error> {
         let Some(Replicas { at_least, timeout, all }) = self.replicas else {
-            return live.call_all(&renewals, patience).await;
+            return Ok(each(live.call_all(&renewals, patience).await?));
         };
         // A timeout of zero would be none at all.
         let timeout = timeout.min(patience / 2).max(Duration::from_millis(1));
@@ -88,30 +93,38 @@ impl Renewals {
         let mut answers = live.call_all(&renewals, patience).await?;
         let confirmed = answers.pop();
         let role = if all { answers.pop() } else { None };
-        // Nothing was renewed: there is nothing for replicas to confirm.
-        if answers.iter().all(|answer| matches!(answer, Value::ServerError(_) | Value::Okay)) {
-            return Ok(answers);
-        }
-        let mut confirmed = match reached(confirmed) {
-            Ok(confirmed) => confirmed,
-            Err(trouble) => return Err(if_deposed(live, trouble, wanted)),
-        };
-        if all {
-            let (replicas, connections) = replicas_of(role)?;
-            node.has_shown(replicas);
-            if connections > wanted {
-                // Those that have come meanwhile are wanted, too.
-                wanted = connections;
-                let mut wait = Pipeline::with_capacity(1);
-                wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
-                confirmed = reached(live.call_all(&wait, patience).await?.pop())
-                    .map_err(|trouble| if_deposed(live, trouble, wanted))?;
+        let is_lease = |answer: &Value| matches!(answer, Value::Int(_));
+        let verdict = async {
+            // Nothing was renewed: there is nothing for replicas to confirm.
+            if !answers.iter().any(is_lease) {
+                return Ok(());
             }
-        }
-        if confirmed < wanted {
-            return Err(Error::NotReplicated { confirmed, wanted });
-        }
-        Ok(answers)
+            let deposed = |trouble, wanted| if_deposed(live, trouble, wanted);
+            let mut confirmed = reached(confirmed).map_err(|trouble| deposed(trouble, wanted))?;
+            if all {
+                let (replicas, connections) = replicas_of(role)?;
+                node.has_shown(replicas);
+                if connections > wanted {
+                    // Replicas that have connected since are wanted, too.
+                    wanted = connections;
+                    let mut wait = Pipeline::with_capacity(1);
+                    wait.cmd("WAIT").arg(wanted).arg(timeout_ms);
+                    confirmed = reached(live.call_all(&wait, patience).await?.pop())
+                        .map_err(|trouble| deposed(trouble, wanted))?;
+                }
+            }
+            if confirmed < wanted {
+                Err(Error::NotReplicated { confirmed, wanted })
+            } else {
+                Ok(())
+            }
+        };
+        let verdict: Result<(), Error> = verdict.await;
+        let counted = answers.into_iter().map(|answer| match &verdict {
+            Err(short) if is_lease(&answer) => Err(short.clone()),
+            Ok(()) | Err(_) => Ok(answer.extract_error()?),
+        });
+        Ok(counted.collect())
     }
 
     /// Sends one renewal, and follows the lock if it is elsewhere: the lease that runs now, `None`
@@ -149,10 +162,10 @@ impl Renewals {
         }
         renewals.add_command(renewal.clone());
         let answers = self.send(&to.route.node, &to.live, renewals, patience).await;
-        if matches!(answers, Err(Error::Timeout)) {
+        if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
             to.live.condemn();
         }
-        let answer = answers?.pop().unwrap_or(Value::Okay).extract_error()?;
+        let answer = answers?.pop().unwrap_or(Ok(Value::Okay))?;
         Ok(reply::read(answer)?)
     }
 
@@ -166,6 +179,10 @@ impl Renewals {
     ) -> Result<Option<Duration>, Error> {
         self.send_one(self.connect(route).await?, renewal, patience, sending).await
     }
+}
+
+fn each(answers: Vec<Value>) -> Vec<Result<Value, Error>> {
+    answers.into_iter().map(|answer| Ok(answer.extract_error()?)).collect()
 }
 
 /// What `WAIT` answers.

@@ -262,7 +262,7 @@ pub trait AsyncLockCommands {
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
-    /// timeout or a broken connection count on the older lease only.
+    /// timeout or a broken connection count on the shorter of both leases, the older one from when it was set.
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,6 @@
 //! What can go wrong.
 
+use crate::wire::loss::Loss;
 use redis::{ErrorKind, ParsingError, RedisError, ServerErrorKind};
 use std::fmt;
 
@@ -21,9 +22,8 @@ use std::fmt;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock is no longer held, and was not released by this client: its lease ended, or
-    /// somebody took it away.
-    Lost,
+    /// The lock is no longer held, and was not released by this client; and why.
+    Lost(Loss),
     /// A name, a lease or another argument of a call is out of range, or does not fit what is held.
     Invalid(String),
     /// An address is none, does not lead to what it says, or a setting of the client is out of range:
@@ -44,7 +44,8 @@ pub enum Error {
     /// The server has as many waiters, sessions or bound locks as it is configured to take.
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
-    /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have received the grant or the renewal in time. What was granted has been released again.
+    /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have confirmed in time. A grant has been
+    /// released again. After a renewal the lock is held for as long as before.
     #[non_exhaustive]
     NotReplicated {
         /// How many have.
@@ -76,7 +77,7 @@ impl Error {
     /// Whether the lock was held and is lost: stop, and let others have it.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost)
+        matches!(self, Self::Lost(_))
     }
 
     /// Whether the same call may succeed a little later, with nothing changed on this side.
@@ -111,7 +112,7 @@ impl Error {
             Self::Denied(_) => Some("NOPERM"),
             Self::NoMajority { trouble, .. } => trouble.code(),
             Self::Server(error) => error.code(),
-            Self::Lost
+            Self::Lost(_)
             | Self::Invalid(_)
             | Self::Config(_)
             | Self::ModuleMissing(_)
@@ -138,7 +139,7 @@ impl Error {
 }
 
 /// Codes of errors that go away by themselves.
-const PASSING: [&str; 12] = [
+const PASSING: [&str; 13] = [
     "TRYAGAIN",
     "UNBLOCKED",
     "LOADING",
@@ -151,12 +152,13 @@ const PASSING: [&str; 12] = [
     "MOVED",
     "ASK",
     "NOSESSION",
+    "BUSY",
 ];
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost => f.write_str("the lock is lost: its lease ended or it was taken away"),
+            Self::Lost(why) => write!(f, "the lock is lost: {why}"),
             Self::Invalid(what) | Self::Config(what) => f.write_str(what),
             Self::ModuleMissing(said) => write!(
                 f,
@@ -295,7 +297,7 @@ mod tests {
     #[test]
     fn what_passes_by_itself_is_retryable() {
         for text in
-            ["TRYAGAIN x", "UNBLOCKED x", "LOADING x", "READONLY x", "NOREPLICAS x", "QUEUEFULL x"]
+            ["TRYAGAIN x", "LOADING x", "READONLY x", "NOREPLICAS x", "QUEUEFULL x", "BUSY x"]
         {
             assert!(answered(text).is_retryable(), "{text}");
         }

@@ -4,9 +4,10 @@ use std::fmt;
 
 /// Why a lock or permits are [lost](crate::Guard::lost).
 ///
-/// That a lock is lost never depends on anybody saying so: at the latest it is when its time is
-/// over. So of a server that cannot be reached nobody hears more than [`Expired`](Self::Expired),
-/// whatever has happened there.
+/// Nothing has to be reported for a lock to be lost: its lease ends. So if the server cannot be reached
+/// the reason is [`Expired`](Self::Expired), whatever has happened there.
+///
+/// How the holder that others observe has ended is a [`Departure`](crate::Departure).
 ///
 /// ```no_run
 /// # async fn example(guard: kvlock::Guard) {
@@ -19,21 +20,21 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its time is over: a fixed lease, renewals that did not get through, or those of the heartbeat
-    /// of what is [bound](crate::Lock::bound).
+    /// Its lease has ended: a fixed lease, or renewals did not get through, or the heartbeat for what is
+    /// [bound](crate::Lock::bound) did not.
     Expired,
-    /// Its time is over, since too few replicas have confirmed the last renewals; see
+    /// Its lease has ended, since too few replicas have confirmed the last renewals; see
     /// [`Builder::min_replicas`](crate::Builder::min_replicas).
     NotReplicated,
-    /// Somebody took it away with `LOCK.FORCERELEASE`.
+    /// It was taken away with `LOCK.FORCERELEASE`.
     Forced,
     /// The key was deleted, flushed, or written over.
     Deleted,
     /// Another owner holds it.
     Taken,
-    /// The server does not know of it any more: it was taken away, or forgotten in a restart or
-    /// failover, and nobody has seen which.
-    Gone,
+    /// The server does not know this grant any more, for a reason that was not seen: it was taken away,
+    /// or lost in a restart or failover.
+    Forgotten,
 }
 
 impl fmt::Display for Loss {
@@ -43,8 +44,8 @@ impl fmt::Display for Loss {
             Self::NotReplicated => "its lease has ended, since too few replicas have confirmed it",
             Self::Forced => "its release was forced",
             Self::Deleted => "its key was deleted or written over",
-            Self::Taken => "another owner has it",
-            Self::Gone => "the server does not know of it any more",
+            Self::Taken => "another owner holds it",
+            Self::Forgotten => "the server does not know of it any more",
         })
     }
 }

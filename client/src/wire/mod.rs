@@ -3,6 +3,7 @@
 pub(crate) mod command;
 pub(crate) mod error;
 pub(crate) mod info;
+pub(crate) mod loss;
 pub(crate) mod observed;
 pub(crate) mod outcome;
 pub(crate) mod reply;

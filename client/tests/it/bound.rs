@@ -1,7 +1,8 @@
 //! Bound locks: free as soon as their client is gone, and kept by one heartbeat.
 
 use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
-use harness::{Server, observe, wait};
+use harness::proxy::Moment;
+use harness::{Server, Value, observe, wait};
 use kvlock::{Builder, Client, Error, Loss};
 use std::time::Duration;
 
@@ -127,8 +128,30 @@ async fn what_cannot_be_bound_since_others_meddled_is_released() {
     for _ in 0..2 {
         stage.control.run(&format!("LOCK.ACQUIRE k {} 600000", first.owner()));
     }
-    assert_matches!(soon(lock.bound().acquire()).await, Err(Error::Lost));
+    assert_matches!(soon(lock.bound().acquire()).await, Err(Error::Lost(_)));
     assert!(first.is_lost());
+}
+
+/// A request to bind that arrives late takes nothing for an owner that has released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_that_arrives_after_the_release_takes_nothing() {
+    let (mut stage, proxy) = Stage::behind(ttl(20_000)).await;
+    stage.control.run("SEM.SET s 3");
+    for kind in ["lock", "permits"] {
+        let (key, command) = if kind == "lock" { ("k", "BOUND") } else { ("s", "BOUND") };
+        proxy.reset(command, Moment::OnItsWay);
+        if kind == "lock" {
+            ok(ok(stage.client.lock(key).bound().acquire()).await.release()).await;
+        } else {
+            let permits = stage.client.semaphore(key).permits(2).bound();
+            ok(ok(permits.acquire()).await.release()).await;
+        }
+        assert!(proxy.has_reset());
+        assert_eq!(proxy.deliver(), Value::Nil, "{kind}");
+        assert_eq!((stage.is_free("k"), stage.bound()), (true, 0));
+    }
+    assert_eq!(stage.control.run("SEM.INFO s").field("used").integer(), 0);
+    stage.control.run("DEL s");
 }
 
 /// Left to their time, they would count as those of a client that has died; and with it the server would

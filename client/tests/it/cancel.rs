@@ -218,3 +218,26 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
         visit(&client.lock("mine")).await;
     });
 }
+
+/// A user without the right to withdraw a wait may release what was granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_granted_is_released_though_the_wait_may_not_be_withdrawn() {
+    let mut stage =
+        Stage::with(Client::builder().confirm(true).lease(Duration::from_secs(600))).await;
+    stage.control.run("ACL SETUSER default -lock.cancel");
+    stage.taken("k");
+    let waiter = stage.in_line(stage.client.lock("k"));
+    // The grant is to be confirmed, and that waits.
+    for line in ["MULTI", "LOCK.RELEASE k somebody", "CLIENT PAUSE 600000 WRITE", "EXEC"] {
+        assert!(!stage.control.run(line).is_error());
+    }
+    wait::until("it is being confirmed", SOON, || match stage.control.run("CLIENT LIST").text() {
+        list if list.contains("cmd=lock.renew") => Ok(()),
+        list => Err(list),
+    });
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    stage.control.run("CLIENT UNPAUSE");
+    soon(stage.client.settled()).await;
+    stage.wait_until_free("k");
+}

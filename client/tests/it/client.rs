@@ -29,6 +29,7 @@ mod replicated;
 mod runtimes;
 mod sentinel;
 mod sharing;
+mod stalls;
 mod story;
 mod telemetry;
 mod tls;

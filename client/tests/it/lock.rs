@@ -34,7 +34,7 @@ async fn re_entering_a_lost_lock_is_told() {
     assert!(trouble.is_lost() && outer.is_lost());
     // Also when somebody else has it by now, and as long as the outer guard lives.
     stage.taken("k");
-    assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost));
+    assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost(_)));
     assert!(soon(outer.release()).await.unwrap_err().is_lost());
     assert!(ok(lock.try_acquire()).await.is_none());
     stage.control.run("LOCK.RELEASE k somebody");
@@ -125,11 +125,11 @@ async fn a_lock_that_nobody_takes_over_ends_with_its_lease() {
     ok(guard.detach()).await;
     stage.wait_until_free("k");
     // Granted anew, it would have another token.
-    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost));
+    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost(_)));
     assert!(stage.is_free("k"));
 
     stage.taken("k");
-    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost));
+    assert_matches!(soon(lock.adopt(&owner, token)).await, Err(Error::Lost(_)));
     assert_eq!(stage.owner_of("k").as_deref(), Some("somebody"));
 }
 
@@ -146,7 +146,7 @@ async fn work_under_a_lock_ends_with_the_lock_and_the_lock_with_the_work() {
         control.run("LOCK.FORCERELEASE k");
         std::future::pending::<()>().await;
     });
-    assert_matches!(soon(work).await, Err(Error::Lost));
+    assert_matches!(soon(work).await, Err(Error::Lost(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Holders learn in time that a lock is lost.
 
 use super::{LONG, Stage, Suspended, assert_matches, ok, soon, wait_for_more};
+use harness::observe;
 use kvlock::{Client, Error, Loss};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
     clock.suspend(Duration::from_secs(40));
     go_on.send(()).unwrap_or_default();
     assert!(guard.is_lost() && guard.lease_left().is_zero());
-    assert_matches!(ok(worker).await, Err(Error::Lost));
+    assert_matches!(ok(worker).await, Err(Error::Lost(_)));
     assert!(!wrote.load(Ordering::SeqCst));
     assert_eq!(ok(waits).await, Loss::Expired);
     // The server still has it, and is told to let go.
@@ -49,7 +50,7 @@ async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
         clock.suspend(LONG / 2);
         let why = soon(guard.lost()).await;
         // What it is now that is in its place, nobody has to guess.
-        let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Gone };
+        let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Forgotten };
         assert_eq!((why, guard.why_lost()), (expected, Some(expected)), "{how}");
         assert!(guard.lease_left().is_zero(), "{how}");
         assert!(guard.release().await.unwrap_err().is_lost(), "{how}");
@@ -74,4 +75,58 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     let lost = stage.client.lock("k").acquire().await.unwrap();
     stage.control.run("LOCK.FORCERELEASE k");
     assert!(lost.release_in(Duration::from_secs(3)).await.unwrap_err().is_lost());
+}
+
+/// A server that refuses for good is not asked again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_may_not_be_observed_is_held_all_the_same_and_seldom_asked_for() {
+    let mut stage = Stage::set().await;
+    stage.control.run("ACL SETUSER default -lock.observe");
+    let guard = ok(stage.client.lock("k").observed().acquire()).await;
+    observe::let_pass(&mut stage.control, Duration::from_secs(8));
+    let refused = observe::info_field(&mut stage.control, "cmdstat_lock.observe").unwrap();
+    let refused = refused.split("rejected_calls=").nth(1).unwrap().split(',').next().unwrap();
+    let refused: u32 = refused.parse().unwrap();
+    assert!((1..=6).contains(&refused), "{refused}");
+    assert!(!guard.is_lost());
+    ok(guard.release()).await;
+}
+
+/// The renewal finds out, also of a lease that is not renewed otherwise.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_lease_that_is_observed_is_lost_at_once_when_it_is_taken_away() {
+    let mut stage = Stage::set().await;
+    let guard = ok(stage.client.lock("k").fixed_lease(LONG).observed().acquire()).await;
+    observe::wait_for_info(&mut stage.control, "kvlock_observers", 1);
+    stage.control.run("LOCK.FORCERELEASE k");
+    assert_eq!(soon(guard.lost()).await, Loss::Forced);
+}
+
+/// A handle of the loss goes into tasks, which need not outlive anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn spawned_tasks_hear_of_a_loss_and_of_the_end_of_the_guard() {
+    let clock = Suspended::new();
+    let mut stage = Stage::with(clock.renewing()).await;
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let other = stage.client.lock("m").acquire().await.unwrap();
+    let watch = guard.watch();
+    let works =
+        tokio::spawn(async move { watch.run_until_lost(std::future::pending::<()>()).await });
+    let (ended, released) = (guard.watch(), other.watch());
+    let ended = tokio::spawn(async move { ended.clone().ended().await });
+    let released = tokio::spawn(async move { released.ended().await });
+    other.release().await.unwrap();
+    assert_eq!(ok(released).await, None);
+    stage.control.run("LOCK.FORCERELEASE k");
+    clock.suspend(LONG / 2);
+    assert_matches!(ok(works).await, Err(Error::Lost(Loss::Forgotten)));
+    assert_eq!(ok(ended).await, Some(Loss::Forgotten));
+    let watch = guard.watch();
+    assert!(matches!(guard.release().await, Err(Error::Lost(Loss::Forgotten))));
+    assert_eq!((watch.ended().await, watch.is_lost()), (Some(Loss::Forgotten), true));
+    let guard = stage.client.lock("k").acquire().await.unwrap();
+    let watch = guard.watch();
+    drop(guard);
+    assert_eq!(soon(watch.ended()).await, None);
+    assert_eq!(watch.why_lost(), None);
 }

@@ -35,10 +35,10 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     let guard = ok(all_of(&stage.client, &["a", "b", "c"]).acquire()).await;
     let work = guard.run_until_lost(std::future::pending::<()>());
     stage.control.run("LOCK.FORCERELEASE b");
-    assert_matches!(soon(work).await, Err(Error::Lost));
+    assert_matches!(soon(work).await, Err(Error::Lost(_)));
     soon(guard.lost()).await;
     assert!(guard.is_lost());
-    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     assert!(stage.is_free("a") && stage.is_free("c"));
     // Also while others are waited for.
     stage.taken("b");
@@ -46,7 +46,7 @@ async fn one_that_is_lost_is_the_loss_of_all() {
     let waiter = tokio::spawn(async move { all.acquire().await });
     observe::wait_for_waiters(&mut stage.control, "b", 1);
     stage.control.run("LOCK.FORCERELEASE a");
-    assert_matches!(ok(waiter).await, Err(Error::Lost));
+    assert_matches!(ok(waiter).await, Err(Error::Lost(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,12 +58,33 @@ async fn a_lock_whose_renewals_no_replica_confirms_is_lost_before_its_lease_ends
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
     replica.signal(Signal::SIGCONT);
     settle(&stage.server, &replica);
-    assert!(matches!(soon(guard.release()).await, Ok(()) | Err(Error::Lost)));
+    assert!(matches!(soon(guard.release()).await, Ok(()) | Err(Error::Lost(_))));
 
     let mut guard = ok(stage.client.lock("m").acquire()).await;
     wait_for_renewals(&mut stage.control, 3);
     ok(guard.extend(Duration::from_secs(60))).await;
     assert!(!guard.is_lost());
+}
+
+/// The server has answered that the lock is gone: no replica is needed to believe that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_gone_is_lost_at_once_though_no_replica_confirms_anything() {
+    let (mut stage, replica) = set(Duration::from_secs(12), PATIENCE).await;
+    let all = strict(&stage.server, 1, Duration::from_secs(12), PATIENCE).await;
+    for client in [stage.client.clone(), all] {
+        let gone = ok(client.lock("k").acquire()).await;
+        // Its renewals go with those of the other.
+        let stays = ok(client.lock("stays").acquire()).await;
+        replica.signal(Signal::SIGSTOP);
+        stage.control.run("LOCK.FORCERELEASE k");
+        let began = std::time::Instant::now();
+        assert_eq!(soon(gone.lost()).await, kvlock::Loss::Forgotten);
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        assert!(!stays.is_lost());
+        replica.signal(Signal::SIGCONT);
+        settle(&stage.server, &replica);
+        ok(stays.release()).await;
+    }
 }
 
 /// A client that wants all replicas to confirm.

@@ -70,7 +70,7 @@ fn a_lock_is_kept_while_its_thread_does_something_else_and_freed_when_all_is_dro
 
     let last = client.lock("k").acquire().unwrap();
     control.call(cmd!["LOCK.FORCERELEASE", "k"]);
-    assert_matches!(last.release(), Err(Error::Lost));
+    assert_matches!(last.release(), Err(Error::Lost(_)));
 
     let reader = lock.acquire().unwrap().downgrade().unwrap();
     reader.release_in(Duration::ZERO).unwrap();

@@ -44,7 +44,7 @@ pub(super) async fn what_the_replica_knows_is_kept(
     told.expect("told of the loss");
     let next = ok(waiter).await.unwrap();
     assert!(next.token() > loses.token(), "{} {}", next.token(), loses.token());
-    assert_matches!(loses.release().await, Err(Error::Lost));
+    assert_matches!(loses.release().await, Err(Error::Lost(_)));
     wait_for_lease(replica, kept.key(), 500_000);
     assert!(!keeps.is_lost());
     for guard in [keeps, next] {

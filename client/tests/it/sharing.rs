@@ -21,7 +21,7 @@ async fn a_share_that_is_taken_away_is_lost() {
     stage.control.run("LOCK.FORCERELEASE k");
     clock.suspend(LONG / 2);
     soon(two.lost()).await;
-    assert_matches!(soon(two.release()).await, Err(Error::Lost));
+    assert_matches!(soon(two.release()).await, Err(Error::Lost(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +49,7 @@ async fn a_downgrade_keeps_lease_and_owner_and_leaves_nothing_when_it_cannot_be(
     // It is given back in the background.
     soon(client.settled()).await;
     stage.control.run("LOCK.FORCERELEASE k");
-    assert_matches!(soon(two.downgrade()).await, Err(Error::Lost));
+    assert_matches!(soon(two.downgrade()).await, Err(Error::Lost(_)));
     soon(client.settled()).await;
 }
 
@@ -151,11 +151,11 @@ async fn permits_are_kept_while_they_are_held_and_come_back_when_their_holder_di
         wait_for_more(LONG * 3 / 4, || kept.lease_left().min(next.lease_left()));
     }
     assert!(!kept.is_lost() && !next.is_lost());
-    assert_matches!(soon(dead.release()).await, Err(Error::Lost));
+    assert_matches!(soon(dead.release()).await, Err(Error::Lost(_)));
     stage.control.run("DEL s");
     clock.suspend(LONG / 2);
     soon(kept.lost()).await;
-    assert_matches!(soon(kept.release()).await, Err(Error::Lost));
+    assert_matches!(soon(kept.release()).await, Err(Error::Lost(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,7 +57,7 @@ fn how_long_locks_are_waited_for_and_held_is_in_histograms() {
             // One that is lost is held no longer either, and counts once.
             let guard = lock.acquire().await.unwrap();
             stage.control.run("LOCK.FORCERELEASE k");
-            assert_matches!(guard.release().await, Err(Error::Lost));
+            assert_matches!(guard.release().await, Err(Error::Lost(_)));
             let held = |told: &&(String, f64)| told.0 == "kvlock_client_hold_seconds";
             assert_eq!(times(&snapshotter).iter().filter(held).count(), 1);
         });

@@ -9,6 +9,7 @@ use harness::proxy::{Moment, Proxy};
 use harness::{Connection, Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -108,6 +109,48 @@ async fn a_release_of_one_hold_whose_answer_is_lost_takes_no_later_hold_away() {
     assert_eq!(ok(lock.hold_count(&me)).await, 2);
     for guard in [third, first] {
         ok(guard.release()).await;
+    }
+}
+
+/// The work was done while the lock was held: that is what the caller has to know.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_of_the_work_is_kept_when_the_answers_to_the_release_are_lost() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    (0..2).for_each(|_| proxy.reset("LOCK.RELEASE", Moment::BeforeTheAnswer));
+    let done = ok(stage.client.lock("k").with(async |_| 42)).await;
+    assert!(done == 42 && proxy.has_reset());
+    soon(stage.client.settled()).await;
+    let mut there = stage.server.connect();
+    let lock = stage.client.lock("k");
+    let lost = lock.with(async |_| there.run("LOCK.FORCERELEASE k"));
+    assert!(soon(lost).await.unwrap_err().is_lost());
+    assert!(stage.is_free("k"));
+}
+
+/// It was detached for another process, which can try again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_could_not_be_adopted_stays_as_it_is() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    for moment in [Moment::BeforeTheServer, Moment::BeforeTheAnswer] {
+        let lock = stage.client.lock("k").lease(LONG);
+        let guard = ok(lock.acquire()).await;
+        let (owner, token) = (guard.owner().to_owned(), guard.token());
+        ok(guard.detach()).await;
+        (0..2).for_each(|_| proxy.reset("LOCK.ACQUIRE", moment));
+        let told = soon(lock.adopt(&owner, token)).await.unwrap_err();
+        assert!(told.is_retryable() && proxy.has_reset(), "{told}");
+        soon(stage.client.settled()).await;
+        assert_eq!(stage.owner_of("k").as_deref(), Some(&*owner));
+        // Dropped, it is left as it is, too.
+        let mut dropped = Box::pin(lock.adopt(&owner, token));
+        let polled = std::future::poll_fn(|context| Poll::Ready(dropped.as_mut().poll(context)));
+        assert!(polled.await.is_pending());
+        drop(dropped);
+        soon(stage.client.settled()).await;
+        let guard = ok(lock.adopt(&owner, token)).await;
+        ok(guard.release()).await;
+        assert!(soon(lock.adopt(&owner, token)).await.unwrap_err().is_lost());
+        assert!(stage.is_free("k"), "nothing is granted anew");
     }
 }
 

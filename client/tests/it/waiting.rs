@@ -1,8 +1,9 @@
 //! Tasks that wait: their order, and what they take up.
 
-use super::{LONG, Stage, calls, is_served, ok, wait_for_more};
-use harness::observe;
+use super::{LONG, SOON, Stage, calls, is_served, ok, soon, visit, wait_for_more};
+use harness::{cmd, observe, wait};
 use kvlock::{Client, Clock};
+use nix::sys::signal::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -133,5 +134,34 @@ async fn a_session_that_is_gone_is_opened_again() {
         observe::wait_for_waiters(&mut stage.control, "k", 1);
         waiter.abort();
         observe::wait_for_waiters(&mut stage.control, "k", 0);
+    }
+}
+
+/// A connection that was replaced is closed, however long a task waits that queued up over it.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_keep_no_connection_that_was_replaced() {
+    let builder = Client::builder().reply_timeout(Duration::from_millis(500));
+    let mut stage = Stage::with(builder).await;
+    let mut waiters = Vec::new();
+    let mut there = stage.server.connect();
+    let mut connections = move || observe::info_number(&mut there, "connected_clients");
+    for number in 0..6 {
+        let key = format!("k{number}");
+        stage.taken(&key);
+        waiters.push((stage.in_line(stage.client.lock(&key)), key));
+        stage.server.stand_still();
+        assert!(soon(stage.client.lock("other").try_acquire()).await.is_err());
+        stage.server.signal(Signal::SIGCONT);
+        // Over another connection.
+        visit(&stage.client.lock("other")).await;
+    }
+    // Two of the test, the one for commands, and the one that reads.
+    wait::until("the others are closed", SOON, || match connections() {
+        ..=5 => Ok(()),
+        many => Err(many.to_string()),
+    });
+    for (waiter, key) in waiters {
+        stage.control.call(cmd!["LOCK.RELEASE", key, "somebody"]);
+        is_served(waiter).await;
     }
 }

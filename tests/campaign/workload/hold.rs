@@ -262,7 +262,7 @@ impl Task<'_> {
         }
         match held.release().await {
             Ok(()) => recorder.answered(call, Outcome::Released { left: 0 }),
-            Err(Error::Lost) => {
+            Err(Error::Lost(_)) => {
                 recorder.answered(call, Outcome::Unknown);
                 let now = recorder.now();
                 if now < tenure.until {

@@ -98,7 +98,7 @@ impl Turn<'_> {
         let want = if shared { Want::Shared } else { Want::Exclusive };
         let request = Acquire { owner: OWNERS[by], want, lease: millis(lease), holds: Some(1) };
         let (seen, table) = (self.situation(by), &mut self.made.table);
-        let (reply, change) = table.acquire(&seen, &request);
+        let (reply, change) = table.acquire_held(&seen, &request);
         table.bind_granted(&seen, &request, reply, session);
         self.write(by, change);
         let AcquireReply::Granted { token, .. } = reply else { return Reply::Refused };

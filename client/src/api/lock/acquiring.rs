@@ -108,8 +108,10 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), of [`Guard::run_until_lost`] and of [`Guard::release`]: only
-    /// if there is none was the lock held from the first line of the work to its last.
+    /// Those of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the lock was
+    /// lost before the work was done, or is found lost at its release. Without an error the lock was
+    /// held from the first line of the work to its last. That the release has another error is logged, and it is
+    /// repeated in the background: the work was done.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +129,12 @@ impl Lock {
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T, Error> {
         let guard = self.acquire().await?;
         let done = guard.run_until_lost(work(&guard)).await?;
-        guard.release().await?;
+        let held_lock = guard.lease().held_lock.clone();
+        match guard.release().await {
+            Err(lost @ Error::Lost(_)) => return Err(lost),
+            Err(trouble) => observe::not_released(&held_lock, &trouble),
+            Ok(()) => {}
+        }
         Ok(done)
     }
 
@@ -137,11 +144,12 @@ impl Lock {
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if that owner does not hold the lock with that token any more; those of
-    /// [`try_acquire`](Self::try_acquire).
+    /// [`try_acquire`](Self::try_acquire). After each of them the lock is as it was, perhaps with a longer
+    /// lease: it can be tried again.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lock is released in the background.
+    /// Dropped, the lock stays as it was, perhaps with a longer lease.
     ///
     /// # Examples
     ///
@@ -154,16 +162,11 @@ impl Lock {
         self.check()?;
         check_lease(self.term.length)?;
         let inner = &self.inner;
-        let mut claim = Claim::of(inner, self.mode, &self.key, &owner.into());
+        // It is sent nothing that could be granted, so there is nothing to undo.
+        let claim = Claim::of(inner, self.mode, &self.key, &owner.into());
         let acquisition = self.acquisition(Limit::Now, None);
-        let granted = acquisition.regain(&mut claim).await?;
-        // It was free, and is granted anew: not what was to be taken over.
-        if granted.0.token != token {
-            claim.undo().await;
-            return Err(Error::Lost);
-        }
-        let (lease, share) = acquisition.keep(claim, granted).await?;
-        Guard::new(inner.clone(), lease, share, None).and(self.bound, self.observed).await
+        let (lease, share) = acquisition.adopt(claim, token).await?;
+        Guard::adopted(inner.clone(), lease, share, self.bound, self.observed).await
     }
 
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {

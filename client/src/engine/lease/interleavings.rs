@@ -5,11 +5,12 @@
 //! RUSTFLAGS="--cfg kvlock_shuttle" cargo test -p kvlock --lib interleavings
 //! ```
 
-use super::{Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
+use super::{Granted, Lease, LeasePolicy, LeaseSpec, ReleaseAction, WatchdogAction};
 use crate::engine::clock::{Clock, Moment, SafetyMargin};
 use crate::engine::held_lock::HeldLock;
-use crate::engine::loss::Loss;
+use crate::engine::late::Late;
 use crate::engine::watchdog::Agenda;
+use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
 use crate::wire::request::{GiveBack, Mode};
 use shuttle::future::block_on;
@@ -38,7 +39,7 @@ impl Clock for ByHand {
     }
 }
 
-/// What the server knows: how many holds, until when, and whether it is talked to by one at a time.
+/// What the server knows: how many holds, until when, and whether one at a time changes their number.
 #[derive(Debug, Default)]
 struct Held {
     holds: usize,
@@ -71,7 +72,8 @@ impl World {
         };
         let term = LeaseSpec { length: LEASE, watched: true };
         let sent = Moment::of(&*clock);
-        let (lease, share) = Lease::granted(1, held_lock, &policy, sent, term, false);
+        let granted = Granted { since: sent, runs: LEASE, late: Late::default(), strays: false };
+        let (lease, share) = Lease::granted(1, held_lock, &policy, granted, term);
         let server = Held { holds: 1, ends: now(&clock) + 1_000, under_way: 0 };
         let agenda = Mutex::default();
         (Arc::new(Self { clock, server: Mutex::new(server), lease, agenda }), share)
@@ -81,13 +83,22 @@ impl World {
         Moment::of(&*self.clock)
     }
 
-    /// A command goes to the server and back; both ways take the time that the scheduler likes.
+    /// A command that changes the number of holds goes to the server and back.
     fn call<T>(&self, carry_out: impl FnOnce(&mut Held, u64) -> T) -> T {
         self.server.lock().unwrap().under_way += 1;
+        let answer = self.ask(|server, now| {
+            assert_eq!(server.under_way, 1, "one command at a time");
+            carry_out(server, now)
+        });
+        self.server.lock().unwrap().under_way -= 1;
+        answer
+    }
+
+    /// Any command; both ways take the time that the scheduler likes.
+    fn ask<T>(&self, carry_out: impl FnOnce(&mut Held, u64) -> T) -> T {
         thread::yield_now();
         let answer = {
             let mut server = self.server.lock().unwrap();
-            assert_eq!(server.under_way, 1, "one command at a time");
             let now = now(&self.clock);
             if server.ends <= now {
                 server.holds = 0;
@@ -95,7 +106,6 @@ impl World {
             carry_out(&mut server, now)
         };
         thread::yield_now();
-        self.server.lock().unwrap().under_way -= 1;
         answer
     }
 
@@ -113,30 +123,39 @@ impl World {
     /// One round of the watchdog.
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
-        let WatchdogAction::Renew(length) = self.lease.action(now) else {
-            return self.lease.action(now) != WatchdogAction::Done;
-        };
-        if let Some(turn) = self.lease.try_turn() {
-            self.lease.take_up(&turn);
-            let sent = self.now();
-            self.lease.renewing(&turn, sent, length, 1);
-            let held = self.call(|server, now| {
-                assert!(arrives || server.holds < 100);
-                if server.holds > 0 {
-                    server.ends = now + 1_000;
+        match self.lease.action(now) {
+            WatchdogAction::Renew(length) => {
+                self.lease.take_up();
+                self.renew(length, arrives);
+                if !arrives {
+                    self.lease.not_renewed(false, self.now());
                 }
-                server.holds > 0
-            });
-            match (arrives, held) {
-                (false, _) => self.lease.not_renewed(&turn, length, self.now()),
-                (true, true) => self.lease.renewed(&turn, sent, length, self.now()),
-                (true, false) => self.lease.lose(true, Loss::Gone),
             }
+            WatchdogAction::Expire => drop(self.lease.expire(now)),
+            WatchdogAction::Later(_) => {}
+            WatchdogAction::Done => return false,
         }
         let mut agenda = self.agenda.lock().unwrap();
         agenda.place(&self.lease, self.now());
         drop(agenda.due(self.now()));
         true
+    }
+
+    /// A renewal, the answer to which may be lost. Any number may be under way.
+    fn renew(&self, length: Duration, arrives: bool) {
+        let sent = self.now();
+        let renewal = self.lease.renewing(sent, length, 1);
+        let held = self.ask(|server, now| {
+            if server.holds > 0 {
+                server.ends = now + length.as_millis() as u64;
+            }
+            server.holds > 0
+        });
+        match (arrives, held) {
+            (false, _) => {}
+            (true, true) => self.lease.renewed(renewal, sent, length, self.now()),
+            (true, false) => self.lease.gone(),
+        }
     }
 
     fn release(&self, share: super::ShareId) {
@@ -171,7 +190,7 @@ impl World {
             fits
         });
         if !granted {
-            self.lease.lose(true, Loss::Gone);
+            self.lease.lose(true, Loss::Forgotten);
             return None;
         }
         self.lease.reentered(&turn, sent, LeaseSpec { length: LEASE, watched: true }, true)
@@ -215,8 +234,41 @@ fn a_guard_that_believes_is_right_and_lost_is_final() {
             world.release(share);
             watchdog.join().unwrap();
             time.join().unwrap();
-            // A renewal that outlived the release would have kept it.
+            // A renewal that ends after the release keeps nothing.
             assert_eq!(world.lease.action(world.now()), WatchdogAction::Done);
+        },
+        ITERATIONS,
+    );
+}
+
+/// As a program does that sets the lease while the watchdog renews it.
+#[test]
+fn renewals_of_several_lengths_overlap_and_belief_is_right() {
+    shuttle::check_random(
+        || {
+            let (world, share) = World::new();
+            let tasks: Vec<_> = [300, 700, 1_000]
+                .map(|length| {
+                    let world = world.clone();
+                    thread::spawn(move || {
+                        for _ in 0..2 {
+                            let length = Duration::from_millis(length);
+                            world.renew(length, thread_rng().gen_bool(0.7));
+                            world.clock.pass(thread_rng().gen_range(1..200));
+                            world.look();
+                        }
+                    })
+                })
+                .into_iter()
+                .collect();
+            for _ in 0..8 {
+                world.look();
+                thread::yield_now();
+            }
+            for task in tasks {
+                task.join().unwrap();
+            }
+            world.release(share);
         },
         ITERATIONS,
     );
@@ -263,12 +315,12 @@ fn guards_that_come_and_go_leave_nothing_at_the_server() {
 fn whoever_waits_for_the_loss_is_woken() {
     shuttle::check_random(
         || {
-            let (world, _share) = World::new();
+            let (world, share) = World::new();
             let waiters: Vec<_> = (0..2)
                 .map(|_| {
                     let world = world.clone();
                     thread::spawn(move || {
-                        block_on(world.lease.lost());
+                        assert_eq!(block_on(world.lease.ended(share)), Some(Loss::Expired));
                         assert!(world.lease.is_lost());
                     })
                 })
@@ -278,7 +330,7 @@ fn whoever_waits_for_the_loss_is_woken() {
                 move || world.clock.pass(2_000)
             });
             // Until it finds out: a waiter that is missed shows as a deadlock.
-            while world.lease.action(world.now()) != WatchdogAction::Done {
+            while !world.lease.expire(world.now()) {
                 thread::yield_now();
             }
             time.join().unwrap();

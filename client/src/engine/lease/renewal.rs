@@ -1,10 +1,11 @@
-//! When a lease is renewed, and what comes of it: what the watchdog asks of the record, and tells it.
+//! When a lease is renewed, and what comes of it.
 
-use super::{Lease, LeaseSpec, Phase, ShareId, State, Turn};
+use super::{Lease, LeaseSpec, ShareId, State};
 use crate::engine::clock::Moment;
-use crate::engine::loss::Loss;
+use crate::engine::late::RenewalId;
 use crate::sync::Ordering;
 use crate::wire::error::Error;
+use crate::wire::loss::Loss;
 use std::time::Duration;
 
 /// What the watchdog has to do about a lease now.
@@ -14,76 +15,80 @@ pub(crate) enum WatchdogAction {
     Renew(Duration),
     /// Look again then.
     Later(Moment),
+    /// Make it lost: its time is over.
+    Expire,
     /// Forget it: it is lost or released.
     Done,
 }
 
-/// Before a failed renewal is tried again, and before a busy record is looked at again.
+/// The shortest pause before a failed renewal is tried again, and the longest.
 const SOON: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Lease {
-    /// What to do about it at `now`.
+    /// Returns what to do about it at `now`. Changes nothing.
     pub(crate) fn action(&self, now: Moment) -> WatchdogAction {
-        if self.expire(now) {
+        let state = self.state();
+        if !state.is_held() {
             return WatchdogAction::Done;
         }
-        let state = self.state();
+        if now >= self.until() {
+            return WatchdogAction::Expire;
+        }
         let until = Moment(self.until.load(Ordering::Acquire));
-        match (state.phase, state.renewal(now)) {
-            (Phase::Lost { .. } | Phase::Released, _) => WatchdogAction::Done,
-            (Phase::Held, Some(length)) if state.renew_at <= now && !state.busy => {
-                WatchdogAction::Renew(length)
-            }
-            (Phase::Held, Some(_)) if state.renew_at > now => {
-                WatchdogAction::Later(state.renew_at.min(until))
-            }
-            // Somebody else's command is under way: soon, but not at once.
-            (Phase::Held, Some(_)) => WatchdogAction::Later(now.after(SOON).min(until)),
-            (Phase::Held, None) => WatchdogAction::Later(until),
+        match state.renewal(now) {
+            Some(length) if state.renew_at <= now => WatchdogAction::Renew(length),
+            Some(_) => WatchdogAction::Later(state.renew_at.min(until)),
+            None => WatchdogAction::Later(until),
         }
     }
 
-    /// Whatever was planned, a renewal is due now, unless one is under way.
+    /// Makes a renewal due now, whatever was planned, unless the watchdog has one under way. A fixed
+    /// lease is checked in the same way.
     pub(crate) fn hurry(&self, now: Moment) {
         let mut state = self.state();
+        state.check = true;
         if state.renew_at != Moment::NEVER {
             state.renew_at = state.renew_at.min(now);
         }
     }
 
-    /// A renewal is to be sent, and until it is answered there is no other.
-    pub(crate) fn take_up(&self, _turn: &Turn) {
+    /// The watchdog is about to renew it, and sends no other renewal until that one has ended.
+    pub(crate) fn take_up(&self) {
         self.state().renew_at = Moment::NEVER;
     }
 
     /// A renewal is about to be sent over that connection. If it is shorter than what we have, the
     /// server may obey it and the answer be lost, so from now on no more is believed. (I1)
-    pub(crate) fn renewing(&self, _turn: &Turn, sent: Moment, length: Duration, via: u64) {
+    pub(crate) fn renewing(&self, sent: Moment, length: Duration, via: u64) -> RenewalId {
         let mut state = self.state();
-        state.late.sending(via, length);
-        state.suspicion = state.suspicion.map(|(why, _)| (why, true));
-        let until = self.safety.until(sent, length).0;
-        let believed = self.until.load(Ordering::Acquire);
-        self.until.store(believed.min(until), Ordering::Release);
+        let renewal = state.late.sending(via, length);
+        self.believe_less(sent, length);
+        renewal
     }
 
-    /// Takes in what came of a renewal; an error if it may or may not have been carried out, or was not.
+    /// Takes in the outcome of a renewal. Returns the error if it was not carried out, or may not have been.
     pub(crate) fn answered(
         &self,
-        turn: &Turn,
+        renewal: RenewalId,
         sent: Moment,
         length: Duration,
         answer: Result<Option<Duration>, Error>,
         now: Moment,
     ) -> Result<(), Error> {
         match answer {
-            Ok(Some(runs)) => self.renewed(turn, sent, runs.min(length), now),
+            Ok(Some(runs)) => {
+                if runs < length {
+                    self.believe_less(sent, runs);
+                }
+                self.renewed(renewal, sent, runs.min(length), now);
+            }
             Ok(None) => self.gone(),
             Err(Error::NotALock) => self.lose(true, Loss::Deleted),
             Err(trouble) => {
                 self.failed(&trouble);
                 if !trouble.leaves_outcome_unknown() {
-                    self.refused(turn);
+                    self.refused(renewal);
                 }
                 return Err(trouble);
             }
@@ -92,48 +97,50 @@ impl Lease {
     }
 
     /// The server has renewed it, as asked for at `sent`. Too late if the time was over by `now`.
-    pub(crate) fn renewed(&self, _turn: &Turn, sent: Moment, length: Duration, now: Moment) {
+    pub(crate) fn renewed(&self, renewal: RenewalId, sent: Moment, length: Duration, now: Moment) {
         if self.expire(now) {
             return;
         }
         let mut state = self.state();
-        state.late.answered();
+        state.late.answered(renewal);
         state.unconfirmed = false;
-        if state.phase == Phase::Held {
-            let until = self.safety.until(sent, state.late.counts(length));
-            self.until.store(until.0, Ordering::Release);
-            state.plan_renewal(sent, length);
-            match state.suspicion {
-                // Whoever saw it saw something of before.
-                Some((_, true)) => state.suspicion = None,
-                // What it has answered was asked before.
-                Some((_, false)) => state.renew_at = sent,
-                None => {}
-            }
+        if !state.is_held() {
+            return;
         }
+        self.believe(&mut state, sent, length);
+        match state.suspicion {
+            // What was seen is older than this answer.
+            Some((_, before)) if renewal.is_after(before) => state.suspicion = None,
+            Some(_) => state.renew_at = sent,
+            None => {}
+        }
+        state.check = state.suspicion.is_some();
     }
 
     /// The server has answered that it did nothing.
-    pub(crate) fn refused(&self, _turn: &Turn) {
-        self.state().late.answered();
+    pub(crate) fn refused(&self, renewal: RenewalId) {
+        self.state().late.answered(renewal);
     }
 
-    /// The renewal failed, or nobody knows. It is tried again before long.
-    pub(crate) fn not_renewed(&self, _turn: &Turn, length: Duration, now: Moment) {
+    /// The watchdog's renewal failed, or its outcome is unknown: plans the next. While the lock is held
+    /// there is time for several, whatever was wanted. If it was redirected, it is sent again at once.
+    pub(crate) fn not_renewed(&self, redirected: bool, now: Moment) {
+        let left = Moment(self.until.load(Ordering::Acquire)).left_at(now);
         let mut state = self.state();
-        let length = state.late.counts(length);
-        state.renew_at = now.after((length / 24).clamp(SOON, Duration::from_secs(1)));
+        let length = state.late.counts(state.longest(now).unwrap_or(left));
+        let pause = if redirected { SOON } else { (length / 24).min(left / 8) };
+        state.renew_at = now.after(pause.clamp(SOON, LONGEST_PAUSE));
     }
 
-    /// Whoever took a renewal up has gone, if one did.
-    pub(crate) fn resume(&self, _turn: &Turn, now: Moment) {
+    /// The watchdog's task has ended with a renewal under way, if there is one.
+    pub(crate) fn resume(&self, now: Moment) {
         let mut state = self.state();
         if state.renew_at == Moment::NEVER {
             state.renew_at = now.after(SOON);
         }
     }
 
-    /// A renewal failed, or nobody knows, and that is why.
+    /// Records why a renewal failed.
     pub(crate) fn failed(&self, trouble: &Error) {
         // Later there is less and less time for an answer.
         if !matches!(trouble, Error::Timeout) {
@@ -141,11 +148,10 @@ impl Lease {
         }
     }
 
-    /// Gives a share another length, from `sent` on. Returns what is to be asked for, and the term
-    /// that it had.
+    /// Gives a share another length, from `sent` on. Returns the length to ask for, and the previous
+    /// term of the share.
     pub(crate) fn change(
         &self,
-        _turn: &Turn,
         share: ShareId,
         sent: Moment,
         length: Duration,
@@ -153,18 +159,13 @@ impl Lease {
         let mut state = self.state();
         let before = state.set_length(share, sent, length);
         let longest = state.longest(sent).unwrap_or(length);
-        state.plan_renewal(sent, longest);
+        // A longer lease is planned for when it is there: until then the watchdog renews as before.
+        state.renew_at = state.renew_at.min(state.a_third_after(sent, longest));
         (longest, before)
     }
 
     /// Takes a change back that the server does not agree to.
-    pub(crate) fn change_back(
-        &self,
-        _turn: &Turn,
-        share: ShareId,
-        sent: Moment,
-        before: LeaseSpec,
-    ) {
+    pub(crate) fn change_back(&self, share: ShareId, sent: Moment, before: LeaseSpec) {
         let mut state = self.state();
         state.set_length(share, sent, before.length);
         // What runs at the server is what ran before; it is renewed right away.
@@ -173,18 +174,24 @@ impl Lease {
 }
 
 impl State {
-    /// What a renewal has to ask for so that no guard gets less than it wants: none if all of them
+    /// Returns the length of a renewal with which no guard gets less than it wants: `None` if all of them
     /// let their leases end. (I4)
     fn renewal(&self, now: Moment) -> Option<Duration> {
-        if self.shares.iter().any(|share| share.term.watched) { self.longest(now) } else { None }
+        let watched = |share: &super::Share| share.term.watched && !share.abandoned;
+        if self.check || self.shares.iter().any(watched) { self.longest(now) } else { None }
     }
 
-    /// A third of the lease later. Rounded down to one of 32 points in that third, so that those of
-    /// a client that has many come in batches.
+    /// Plans the next renewal of a lease that was asked for at `sent`.
     pub(super) fn plan_renewal(&mut self, sent: Moment, length: Duration) {
+        self.renew_at = self.a_third_after(sent, length);
+    }
+
+    /// Returns when a third of it is over. Rounded down to one of 32 points in that third, so that the
+    /// renewals of a client with many locks come in batches.
+    fn a_third_after(&self, sent: Moment, length: Duration) -> Moment {
         let length = self.late.counts(length);
         let third = sent.after(length / 3);
         let grid = u64::try_from(length.as_nanos() / (3 * 32)).unwrap_or(u64::MAX).max(1);
-        self.renew_at = Moment(third.0 - third.0 % grid).max(sent);
+        Moment(third.0 - third.0 % grid).max(sent)
     }
 }

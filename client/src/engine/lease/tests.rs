@@ -41,6 +41,12 @@ fn granted(term: LeaseSpec) -> Stage {
 fn numbered(id: usize, term: LeaseSpec) -> Stage {
     let clock = Arc::new(ByHand::default());
     clock.0.store(10_000, Ordering::SeqCst);
+    let late = Late::default();
+    let granted = Granted { since: at(10_000), runs: term.length, late, strays: false };
+    of(id, clock, granted, term)
+}
+
+fn of(id: usize, clock: Arc<ByHand>, granted: Granted, term: LeaseSpec) -> Stage {
     let policy = LeasePolicy { clock: clock.clone(), safety: SafetyMargin { margin: millis(500) } };
     let held_lock = HeldLock {
         mode: Mode::Alone,
@@ -48,7 +54,7 @@ fn numbered(id: usize, term: LeaseSpec) -> Stage {
         owner: "o:1".into(),
         token: Token::from(1),
     };
-    let (lease, share) = Lease::granted(id as u64, held_lock, &policy, at(10_000), term, false);
+    let (lease, share) = Lease::granted(id as u64, held_lock, &policy, granted, term);
     Stage { clock, lease, share }
 }
 
@@ -92,51 +98,117 @@ fn a_fixed_lease_is_only_looked_at_when_it_ends() {
 }
 
 #[test]
-fn while_a_renewal_is_under_way_there_is_no_other() {
+fn while_a_renewal_is_under_way_the_watchdog_sends_no_other() {
     let stage = granted(watched(30_000));
-    let turn = stage.turn();
-    stage.lease.take_up(&turn);
-    assert!(stage.lease.try_turn().is_none());
+    stage.lease.take_up();
     assert_eq!(stage.lease.action(at(25_000)), WatchdogAction::Later(at(39_198)));
-    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
+    let renewal = stage.lease.renewing(at(20_000), millis(30_000), 1);
     assert_eq!(stage.lease.left(), millis(29_198), "the old lease still holds");
-    stage.lease.renewed(&turn, at(20_000), millis(30_000), at(20_100));
+    stage.lease.renewed(renewal, at(20_000), millis(30_000), at(20_100));
     assert_eq!(stage.lease.left(), millis(10_000 + 29_198), "counted from the sending");
-    drop(turn);
-    assert!(stage.lease.try_turn().is_some());
 }
 
 #[test]
 fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
     let stage = granted(watched(30_000));
-    let turn = stage.turn();
-    stage.lease.take_up(&turn);
-    stage.lease.not_renewed(&turn, millis(30_000), at(20_000));
-    drop(turn);
+    stage.lease.take_up();
+    stage.lease.not_renewed(false, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(21_000)));
     assert_eq!(stage.lease.action(at(21_000)), WatchdogAction::Renew(millis(30_000)));
+    assert_eq!(stage.lease.action(at(39_198)), WatchdogAction::Expire);
+    assert!(stage.lease.expire(at(39_198)));
     assert_eq!(stage.lease.action(at(39_198)), WatchdogAction::Done);
+}
+
+#[test]
+fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
+    let clock = Arc::new(ByHand::default());
+    clock.0.store(10_000, Ordering::SeqCst);
+    let late = Late::default();
+    let granted = Granted { since: at(10_000), runs: millis(2_000), late, strays: false };
+    let lease = of(1, clock, granted, watched(30_000)).lease;
+    // It is believed in for 1,478 ms, and renewed after a third of the offer.
+    let mut now = 10_667;
+    let mut tries = 0;
+    while now < 11_478 {
+        assert_eq!(lease.action(at(now)), WatchdogAction::Renew(millis(30_000)), "{now}");
+        lease.take_up();
+        tries += 1;
+        // Each is given up when half of what is left is over.
+        now += (11_478 - now) / 2;
+        lease.not_renewed(false, at(now));
+        let WatchdogAction::Later(again) = lease.action(at(now)) else { panic!("{now}") };
+        assert!(again <= at(11_478));
+        now = again.0.div_ceil(1_000_000);
+    }
+    assert!(tries > 4, "{tries}");
 }
 
 #[test]
 fn an_answer_that_comes_too_late_finds_nothing_again() {
     let stage = granted(watched(30_000));
-    let turn = stage.turn();
-    stage.lease.renewing(&turn, at(20_000), millis(30_000), 1);
+    let renewal = stage.lease.renewing(at(20_000), millis(30_000), 1);
     stage.time_is(39_198);
-    stage.lease.renewed(&turn, at(20_000), millis(30_000), at(39_198));
+    stage.lease.renewed(renewal, at(20_000), millis(30_000), at(39_198));
     assert!(stage.lease.is_lost());
 }
 
 #[test]
 fn a_shorter_renewal_counts_from_when_it_is_sent() {
     let stage = granted(fixed(100_000));
-    let turn = stage.turn();
-    let (length, before) = stage.lease.change(&turn, stage.share, at(10_000), millis(1_000));
+    let (length, before) = stage.lease.change(stage.share, at(10_000), millis(1_000));
     assert_eq!((length, before), (millis(1_000), Some(fixed(100_000))));
-    stage.lease.renewing(&turn, at(10_000), length, 1);
+    stage.lease.renewing(at(10_000), length, 1);
     // Its answer may never come.
     assert_eq!(stage.lease.left(), millis(1_000 - 10 - 2 - 250));
+}
+
+#[test]
+fn renewals_may_overlap_and_no_more_is_believed_than_the_server_grants_in_any_order() {
+    let stage = granted(watched(30_000));
+    let long = stage.lease.renewing(at(12_000), millis(30_000), 1);
+    let (length, _) = stage.lease.change(stage.share, at(12_100), millis(2_000));
+    let short = stage.lease.renewing(at(12_100), length, 1);
+    let least = 2_000 - 20 - 2 - 500;
+    stage.time_is(12_200);
+    // The longer one was carried out before the shorter one, of which nothing is known yet.
+    stage.lease.renewed(long, at(12_000), millis(30_000), at(12_200));
+    assert_eq!(stage.lease.left(), millis(least - 100));
+    stage.lease.renewed(short, at(12_100), length, at(12_200));
+    assert_eq!(stage.lease.left(), millis(least - 100));
+    let WatchdogAction::Later(when) = stage.lease.action(at(12_200)) else { panic!("not yet") };
+    assert!(when < at(12_100 + 700), "{when:?}");
+}
+
+#[test]
+fn a_longer_lease_that_is_not_answered_yet_delays_no_renewal() {
+    let stage = granted(watched(3_000));
+    let (length, _) = stage.lease.change(stage.share, at(10_500), millis(60_000));
+    stage.lease.renewing(at(10_500), length, 1);
+    assert_eq!(stage.lease.action(at(11_000)), WatchdogAction::Renew(millis(60_000)));
+}
+
+#[test]
+fn a_fixed_lease_that_may_be_lost_is_checked_for_what_is_left_of_it() {
+    let stage = granted(fixed(30_000));
+    stage.time_is(20_000);
+    stage.lease.suspect(Loss::Forced, at(20_000));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(20_000)));
+    let before = stage.lease.renewing(at(20_000), millis(20_000), 1);
+    // What is seen now is newer than that renewal.
+    stage.lease.suspect(Loss::Taken, at(20_050));
+    stage.lease.renewed(before, at(20_000), millis(20_000), at(20_100));
+    let WatchdogAction::Renew(left) = stage.lease.action(at(20_100)) else { panic!("again") };
+    assert_eq!(left, millis(19_900));
+    let after = stage.lease.renewing(at(20_100), left, 1);
+    stage.lease.renewed(after, at(20_100), left, at(20_200));
+    assert!(
+        matches!(stage.lease.action(at(30_000)), WatchdogAction::Later(_)),
+        "it ends by itself"
+    );
+    stage.lease.suspect(Loss::Forced, at(30_000));
+    stage.lease.gone();
+    assert_eq!(stage.lease.why_lost(), Some(Loss::Forced));
 }
 
 #[test]
@@ -145,13 +217,8 @@ fn guards_of_one_owner_get_the_longest_of_their_leases() {
     let turn = stage.turn();
     let long = stage.lease.reentered(&turn, at(10_000), fixed(60_000), true).expect("held");
     assert_eq!((stage.lease.holds(), stage.lease.left()), (2, millis(60_000 - 600 - 2 - 500)));
-    // What the fixed one has left is not taken from it.
-    assert_eq!(
-        stage.lease.action(at(30_000)),
-        WatchdogAction::Later(at(30_005)),
-        "the turn is taken"
-    );
     drop(turn);
+    // What the fixed one has left is not taken from it.
     assert_eq!(stage.lease.action(at(30_000)), WatchdogAction::Renew(millis(40_000)));
     let turn = stage.turn();
     let release = stage.lease.leave(&turn, long);
@@ -193,11 +260,12 @@ fn leaving_twice_takes_one_share() {
 #[test]
 fn what_the_server_has_taken_away_is_not_released() {
     let stage = granted(watched(3_000));
-    stage.lease.lose(true, Loss::Gone);
+    stage.lease.lose(true, Loss::Forgotten);
     assert!(stage.lease.is_lost());
     let turn = stage.turn();
     assert!(stage.lease.reentered(&turn, at(10_000), watched(3_000), true).is_none());
     assert!(matches!(stage.lease.leave(&turn, stage.share), ReleaseAction::Silent));
+    assert_eq!(stage.lease.why_lost(), Some(Loss::Forgotten), "who watches it hears so");
 }
 
 #[test]
@@ -212,11 +280,9 @@ fn what_is_over_by_the_clock_is_released_all_the_same() {
 #[test]
 fn a_change_that_the_server_refuses_is_forgotten() {
     let stage = granted(watched(30_000));
-    let turn = stage.turn();
-    let (length, before) = stage.lease.change(&turn, stage.share, at(12_000), millis(90_000));
-    stage.lease.renewing(&turn, at(12_000), length, 1);
-    stage.lease.change_back(&turn, stage.share, at(12_000), before.expect("it had a term"));
-    drop(turn);
+    let (length, before) = stage.lease.change(stage.share, at(12_000), millis(90_000));
+    stage.lease.renewing(at(12_000), length, 1);
+    stage.lease.change_back(stage.share, at(12_000), before.expect("it had a term"));
     assert_eq!(stage.lease.left(), millis(29_198));
     assert_eq!(stage.lease.action(at(12_000)), WatchdogAction::Renew(millis(30_000)));
 }

@@ -79,7 +79,7 @@ async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
         is_served(waiter).await;
     }
     // It kept nothing on disk.
-    assert_matches!(soon(gone.release()).await, Err(Error::Lost));
+    assert_matches!(soon(gone.release()).await, Err(Error::Lost(_)));
     assert!(!kept.is_lost());
     ok(kept.release()).await;
 }

@@ -66,6 +66,29 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
     wait_until_free(&cluster, &key);
 }
 
+/// The node that the slot leaves lives on, and so does the session there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_lock_is_bound_again_where_its_slot_has_moved() {
+    let cluster = Cluster::start(3, 0);
+    let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(3));
+    let client = builder.connect(cluster.url()).await.unwrap();
+    let key = early_key(&cluster);
+    let guard = ok(client.lock(&key).bound().acquire()).await;
+    let bound = |node: usize| {
+        let mut there = cluster.nodes()[node].connect();
+        move || observe::info_number(&mut there, "kvlock_bound")
+    };
+    meanwhile(|| {
+        for (from, to) in [(0, 1), (1, 2)] {
+            cluster.reshard(&cluster.nodes()[from], &cluster.nodes()[to], MOVED);
+            wait::until_is("it is bound there", SOON, 1, bound(to));
+        }
+    });
+    assert_eq!(guard.why_lost(), None);
+    ok(guard.release()).await;
+    wait_until_free(&cluster, &key);
+}
+
 /// Half a slot is here, and half of it there.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_half_moved_is_asked_for_where_it_is() {

@@ -20,7 +20,7 @@ async fn a_leader_says_of_itself_what_it_likes_while_it_leads() {
     }
     assert_matches!(leader.proclaim(&long).await, Err(Error::Invalid(_)));
     stage.control.run("DEL k");
-    assert!(matches!(soon(leader.proclaim("still here")).await, Err(Error::Lost)));
+    assert!(matches!(soon(leader.proclaim("still here")).await, Err(Error::Lost(_))));
     assert!(!election.is_leader());
 }
 
@@ -131,4 +131,16 @@ async fn an_election_costs_two_commands_more_than_a_lock() {
     }
     let acquired = ["lock.acquire", "lock.release"].map(|it| calls(&mut stage.control, it));
     assert_eq!(acquired, [4, 4]);
+}
+
+/// Clones are one candidate, which would wait behind itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leads_does_not_stand_again_and_does_not_lead_once_it_lets_go() {
+    let stage = Stage::set().await;
+    let election = stage.client.election("k");
+    let leader = ok(election.campaign()).await;
+    assert_matches!(soon(election.clone().campaign()).await, Err(Error::Invalid(_)));
+    drop(leader);
+    assert!(!election.is_leader());
+    ok(ok(election.campaign()).await.resign()).await;
 }

@@ -39,7 +39,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
     let election = candidate(&stage, "a").lease(LONG);
     let mut last = None;
     for (how, why, loss) in [
-        ("LOCK.RELEASE", Departure::Released, Loss::Gone),
+        ("LOCK.RELEASE", Departure::Released, Loss::Forgotten),
         ("LOCK.FORCERELEASE", Departure::Forced, Loss::Forced),
         ("DEL", Departure::Deleted, Loss::Deleted),
         ("FLUSHALL", Departure::Flushed, Loss::Deleted),
@@ -190,7 +190,7 @@ async fn who_may_not_observe_is_told_and_leads_all_the_same() {
     let leader = campaign(&election).await;
     stage.control.run("LOCK.FORCERELEASE k");
     clock.suspend(LONG / 2);
-    assert_eq!(soon(leader.lost()).await, Loss::Gone);
+    assert_eq!(soon(leader.lost()).await, Loss::Forgotten);
     // With the right it goes on by itself.
     let leader = campaign(&election).await;
     stage.control.run("ACL SETUSER default +lock.observe");

@@ -114,19 +114,19 @@ async fn the_loss_of_a_majority_is_told_before_another_can_have_it() {
     assert_eq!(guard.servers(), 3);
     stage.connect(1).run("FLUSHALL");
     soon(guard.lost()).await;
-    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
     [3, 4].into_iter().for_each(|server| drop(stage.connect(server).run("DEL k")));
 
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     wait_for_servers(&guard, 5);
     (0..3).for_each(|server| stage.servers[server].kill9());
     let work = guard.run_until_lost(std::future::pending::<()>());
-    assert_matches!(soon(work).await, Err(Error::Lost));
+    assert_matches!(soon(work).await, Err(Error::Lost(_)));
     assert!(guard.is_lost() && guard.lease_left().is_zero());
     // The two that are left are given back at once: they would only be in the way.
     stage.assert_nothing_is_left();
     soon(guard.lost()).await;
-    assert_matches!(soon(guard.release()).await, Err(Error::Lost));
+    assert_matches!(soon(guard.release()).await, Err(Error::Lost(_)));
 }
 
 const HOUR_MS: i64 = 3_600_000;

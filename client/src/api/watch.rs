@@ -1,0 +1,143 @@
+//! A handle that tells of a loss without the guard.
+
+use crate::api::guard::run_until;
+use crate::engine::lease::{Lease, ShareId};
+use crate::engine::watchdog::Watchdog;
+use crate::wire::error::Error;
+use crate::wire::loss::Loss;
+use futures_util::future::select_all;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a bound lock is looked at: the end of its session may change at any time.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Tells whether a lock is lost, and when, without borrowing its guard: for tasks that are spawned, and
+/// must stop when the lock is lost.
+///
+/// Made by [`Guard::watch`](crate::Guard::watch) or [`MultiGuard::watch`](crate::MultiGuard::watch). It
+/// keeps nothing: when the guard is released or dropped the watch has [ended](Self::ended).
+///
+/// # Examples
+///
+/// ```no_run
+/// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+/// let guard = client.lock("orders:42").acquire().await?;
+/// let watch = guard.watch();
+/// let copies = tokio::spawn(async move { watch.run_until_lost(copy_everything()).await });
+/// copies.await.expect("it does not panic")?;
+/// guard.release().await
+/// # }
+/// # async fn copy_everything() {}
+/// ```
+#[derive(Clone)]
+pub struct LossWatch {
+    parts: Arc<[Part]>,
+}
+
+/// One lock that is watched.
+pub(crate) struct Part {
+    pub(crate) watchdog: Arc<Watchdog>,
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) share: ShareId,
+}
+
+impl Part {
+    /// Returns why it is lost; or `None` when its guard is gone.
+    pub(crate) async fn ended(&self) -> Option<Loss> {
+        let mut ended = std::pin::pin!(self.lease.ended(self.share));
+        loop {
+            let pause = if self.lease.was_bound() { LOOK } else { Duration::MAX };
+            // The watchdog notifies, or a heartbeat does, unless their runtime is not driven.
+            match tokio::time::timeout(self.lease.left().min(pause), &mut ended).await {
+                Ok(end) => return end,
+                Err(_) => {
+                    if let Some(why) = self.lease.why_lost() {
+                        return Some(why);
+                    }
+                }
+            }
+            self.watchdog.keep_running();
+        }
+    }
+}
+
+impl LossWatch {
+    pub(crate) fn of(parts: impl IntoIterator<Item = Part>) -> Self {
+        Self { parts: parts.into_iter().collect() }
+    }
+
+    /// Whether the lock is lost, or one of them. Reads the clock, asks no server; see
+    /// [`Guard::is_lost`](crate::Guard::is_lost).
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.parts.iter().any(|part| part.lease.is_lost())
+    }
+
+    /// Why the lock is lost, if it is. Asks no server.
+    #[must_use]
+    pub fn why_lost(&self) -> Option<Loss> {
+        self.parts.iter().find_map(|part| part.lease.why_lost())
+    }
+
+    /// Waits until the lock is lost, and returns why; or `None` when the guard has been released or
+    /// dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # fn example(guard: &kvlock::Guard, job: tokio::task::AbortHandle) {
+    /// let watch = guard.watch();
+    /// tokio::spawn(async move {
+    ///     if let Some(why) = watch.ended().await {
+    ///         eprintln!("stopping: {why}");
+    ///         job.abort();
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    pub async fn ended(&self) -> Option<Loss> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        select_all(self.parts.iter().map(|part| Box::pin(part.ended()))).await.0
+    }
+
+    /// Waits until the lock is lost, and returns why; for ever if it never is.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn lost(&self) -> Loss {
+        match self.ended().await {
+            Some(why) => why,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does the work, but stops as soon as the lock is lost; see
+    /// [`Guard::run_until_lost`](crate::Guard::run_until_lost). The end of the guard does not stop it.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](Error::Lost) if the lock was lost before the work was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// As cancel safe as the work.
+    pub async fn run_until_lost<F: Future>(&self, work: F) -> Result<F::Output, Error> {
+        run_until(self.lost(), || self.why_lost(), work).await
+    }
+}
+
+impl fmt::Debug for LossWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LossWatch").field("why_lost", &self.why_lost()).finish_non_exhaustive()
+    }
+}

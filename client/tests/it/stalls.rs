@@ -1,0 +1,145 @@
+//! Servers and connections that are silent for less time than a lease lasts: nothing is lost.
+
+use super::{LONG, SOON, Stage, ok, soon, wait_for_more};
+use harness::{cmd, observe, wait};
+use kvlock::{Client, Guard};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+/// A lock that was waited for is held for two seconds first, and renewed after a third of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stall_at_the_first_renewal_of_an_offer_loses_nothing() {
+    let mut stage = Stage::set().await;
+    for stalls_after in [600, 620, 640] {
+        stage.taken("k");
+        let waiter = stage.in_line(stage.client.lock("k"));
+        let granted = Instant::now();
+        stage.control.run("LOCK.RELEASE k somebody");
+        let guard = ok(waiter).await.unwrap();
+        let at = |ms| tokio::time::sleep_until((granted + Duration::from_millis(ms)).into());
+        at(stalls_after).await;
+        stage.server.signal(Signal::SIGSTOP);
+        at(stalls_after + 450).await;
+        stage.server.signal(Signal::SIGCONT);
+        wait_for_more(Duration::from_secs(20), || guard.lease_left());
+        assert!(!guard.is_lost(), "{stalls_after}");
+        ok(guard.release()).await;
+    }
+}
+
+/// The watchdog renews over another connection while a call of the program waits for its answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_connection_loses_nothing_while_a_call_waits_for_an_answer_over_it() {
+    for what in ["proclaim", "extend", "re-enter"] {
+        let (stage, proxy) = Stage::behind(Client::builder().lease(Duration::from_secs(3))).await;
+        let lock = stage.client.lock("k").owner(&stage.client.owner());
+        let leader = ok(stage.client.election("e").campaign()).await;
+        let outer = ok(lock.acquire()).await;
+        let mut inner = ok(lock.acquire()).await;
+        proxy.cut_open();
+        let asks = async {
+            match what {
+                "proclaim" => leader.proclaim("other").await,
+                "extend" => inner.extend(Duration::from_secs(60)).await,
+                _ => lock.acquire().await.map(drop),
+            }
+        };
+        let looks = async {
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            let lost = |guard: &Guard| guard.why_lost();
+            assert_eq!((lost(&outer), lost(&leader)), (None, None), "{what}");
+        };
+        let (asked, ()) = tokio::join!(soon(asks), looks);
+        assert!(!asked.is_err_and(|trouble| trouble.is_lost()), "{what}");
+        drop((outer, inner, leader));
+        soon(stage.client.settled()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_not_polled_any_more_does_not_stop_the_renewals() {
+    let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(2))).await;
+    let leader = ok(stage.client.election("e").campaign()).await;
+    {
+        let mut proclaims = std::pin::pin!(leader.proclaim("other"));
+        let polled = std::future::poll_fn(|context| {
+            let done = proclaims.as_mut().poll(context);
+            std::task::Poll::Ready(done.is_ready())
+        });
+        assert!(!polled.await, "it waits for an answer");
+        observe::let_pass(&mut stage.control, Duration::from_secs(4));
+        assert_eq!(leader.why_lost(), None);
+        ok(proclaims).await;
+    }
+    ok(leader.resign()).await;
+}
+
+/// A heartbeat may be unanswered for most of the time for which the server keeps the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn bound_locks_outlast_a_stall_of_half_the_time_of_their_session() {
+    let builder = Client::builder().lease(LONG).session_ttl(Duration::from_secs(10));
+    let mut stage = Stage::with(builder.margin(Duration::from_millis(2_500))).await;
+    let guard = ok(stage.client.lock("k").bound().acquire()).await;
+    // Whatever the last heartbeat was doing.
+    for phase in [0, 1_100, 2_300] {
+        observe::let_pass(&mut stage.control, Duration::from_millis(3_500 + phase));
+        stage.server.signal(Signal::SIGSTOP);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(guard.why_lost(), None, "{phase}");
+        stage.server.signal(Signal::SIGCONT);
+    }
+    ok(guard.release()).await;
+}
+
+/// A script that runs for so many milliseconds.
+fn script(ms: u64) -> String {
+    format!(
+        "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \
+         local e = now() + {ms} repeat until now() >= e"
+    )
+}
+
+/// The server answers `BUSY` to every command while a script runs for too long.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_takes_long_is_sat_out_and_nothing_is_left_behind() {
+    let mut stage = Stage::with(Client::builder().lease(LONG)).await;
+    stage.control.run("CONFIG SET busy-reply-threshold 100");
+    let (client, lock) = (stage.client.clone(), |name| stage.client.lock(name));
+    let dropped = ok(lock("dropped").acquire()).await;
+    let released = ok(lock("released").acquire()).await;
+    let mut extended = ok(lock("extended").acquire()).await;
+    stage.control.run("LOCK.ACQUIRE k somebody 600000");
+    let waiter = super::waits(&lock("k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let mut runs = stage.server.connect();
+    runs.send(cmd!["EVAL", script(5_000), 0]);
+    let mut looks = stage.server.connect();
+    wait::until("it is busy", SOON, || match looks.run("PING") {
+        answer if answer.is_error() => Ok(()),
+        other => Err(other.to_string()),
+    });
+    drop(dropped);
+    waiter.abort();
+    let election = client.election("leads");
+    let (acquires, within, campaigns) = (lock("a"), lock("b"), election.campaign_within(SOON));
+    let (release, extend, acquire, within, campaign) = tokio::join!(
+        soon(released.release()),
+        soon(extended.extend(LONG)),
+        soon(acquires.acquire()),
+        soon(within.acquire_within(SOON)),
+        soon(campaigns),
+    );
+    assert!(!release.is_err_and(|trouble| trouble.is_lost()));
+    extend.unwrap();
+    ok(extended.release()).await;
+    ok(acquire.unwrap().release()).await;
+    ok(within.unwrap().unwrap().release()).await;
+    ok(campaign.unwrap().unwrap().resign()).await;
+    assert!(!runs.receive(SOON).unwrap().is_error());
+    soon(client.settled()).await;
+    for key in ["dropped", "released"] {
+        assert!(stage.is_free(key), "{key}");
+    }
+    observe::wait_for_waiters(&mut stage.control, "k", 0);
+    stage.control.run("LOCK.RELEASE k somebody");
+}
