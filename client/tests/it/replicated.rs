@@ -24,7 +24,7 @@ async fn set(lease: Duration, patience: Duration) -> (Stage, Server) {
 
 async fn client(server: &Server, lease: Duration, patience: Duration) -> Client {
     // An answer may take as long, and then the replicas have half of it.
-    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE);
+    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE).patience(PATIENCE);
     builder.min_replicas(1, patience).connect(server.url()).await.unwrap()
 }
 
@@ -89,7 +89,7 @@ async fn a_lock_that_is_gone_is_lost_at_once_though_no_replica_confirms_anything
 
 /// A client that wants all replicas to confirm.
 async fn strict(server: &Server, there_are: u32, lease: Duration, patience: Duration) -> Client {
-    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE);
+    let builder = Client::builder().lease(lease).reply_timeout(2 * AMPLE).patience(PATIENCE);
     builder.all_replicas(there_are, patience).connect(server.url()).await.unwrap()
 }
 
