@@ -426,6 +426,8 @@ impl Guard {
         }
         self.unbound()?;
         self.lease.unwatch(self.share);
+        // A renewal that arrives later would set the longer lease again.
+        self.lease.quiet().await;
         let mut outcome = self.extend(time).await;
         if matches!(outcome, Err(Error::Connection(_))) {
             // It says how long, not how much longer: twice is as good as once.
@@ -470,6 +472,8 @@ impl Guard {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         self.unbound()?;
+        self.lease.unwatch(self.share);
+        self.lease.quiet().await;
         // A renewal of ours that arrives late could make the other's lease shorter.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {
             return Err(Error::Timeout);

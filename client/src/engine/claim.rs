@@ -163,16 +163,17 @@ impl Claim {
         let (late, mut renewal) = (&mut self.late, None);
         let sending = |via, redirected| {
             if let Some(refused) = renewal.filter(|_| redirected) {
-                late.answered(refused);
+                let _nothing_counts = late.answered(refused);
             }
             renewal = Some(late.sending(via, length));
         };
         let patience = inner.settings.reply_timeout;
         let runs = inner.renewals.send_one(to, &request, patience, sending).await;
-        if let Some(renewal) = renewal
-            && !runs.as_ref().is_err_and(Error::leaves_outcome_unknown)
-        {
-            self.late.answered(renewal);
+        if let Some(renewal) = renewal {
+            match &runs {
+                Err(trouble) if trouble.leaves_outcome_unknown() => self.late.give_up(renewal),
+                Ok(_) | Err(_) => drop(self.late.answered(renewal)),
+            }
         }
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
@@ -193,7 +194,7 @@ impl Claim {
             token: grant.token,
         };
         let (inner, number) = (&self.inner, self.inner.fresh_number());
-        let granted = Granted { since, runs, late: self.late, strays: self.strays };
+        let granted = Granted { since, runs, late: self.late.clone(), strays: self.strays };
         let (lease, share) = Lease::granted(number, held_lock, &inner.policy, granted, term);
         // The answer may have taken longer than the lease.
         if lease.left().is_zero() {

@@ -60,21 +60,35 @@ async fn renew_once(
     let sent = inner.now();
     let length = length(sent);
     let request = request::with_value(lease.renewal(length)?, value);
-    let mut renewal: Option<RenewalId> = None;
+    let mut renewal = InFlight { lease, renewal: None };
     let sending = |via, redirected| {
-        if let Some(refused) = renewal.filter(|_| redirected) {
+        if let Some(refused) = renewal.renewal.filter(|_| redirected) {
             lease.refused(refused);
         }
-        renewal = Some(lease.renewing(sent, length, via));
+        renewal.renewal = Some(lease.renewing(sent, length, via));
         // Should this be dropped, the watchdog knows what may happen.
         inner.watchdog.watch(lease);
     };
     let answer = inner.renewals.send_one(to, &request, left(end), sending).await;
-    match renewal {
+    match renewal.renewal {
         Some(renewal) => lease.answered(renewal, sent, length, answer, inner.now())?,
         None => drop(answer?),
     }
     if lease.is_lost() { Err(lease.lost_error()) } else { Ok(sent) }
+}
+
+/// A renewal that is given up when this is dropped before its answer.
+struct InFlight<'a> {
+    lease: &'a Lease,
+    renewal: Option<RenewalId>,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some(renewal) = self.renewal {
+            self.lease.give_up(renewal);
+        }
+    }
 }
 
 /// Sets the owner's value, and renews with it.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// Connections of which unanswered renewals are kept apart. Renewals over older ones count for ever.
+/// Connections of which renewals that were given up are kept apart. Those over older ones count for ever.
 const CONNECTIONS: usize = 3;
 
 /// One renewal of a grant.
@@ -18,20 +18,33 @@ pub(crate) struct RenewalId {
 }
 
 /// The unanswered renewals of one grant.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Late {
-    /// By connection, the one that was used last at the end. A server carries out what arrives over
-    /// one connection in order.
-    open: [Option<Unanswered>; CONNECTIONS],
+    /// Those whose answers are waited for. In which order they reach a connection is not known.
+    in_flight: Vec<InFlight>,
+    /// Those that were given up, by connection.
+    given_up: Vec<GivenUp>,
     /// The shortest of those over other connections.
     others: Option<Duration>,
     last_number: u64,
 }
 
-/// The renewals over one connection since the last answer.
+/// A renewal whose answer is waited for.
 #[derive(Clone, Copy, Debug)]
-struct Unanswered {
-    last: RenewalId,
+struct InFlight {
+    renewal: RenewalId,
+    length: Duration,
+    /// The shortest of those that were in flight with it: they may have been carried out after it, whichever
+    /// answer comes first.
+    beside: Duration,
+}
+
+/// The renewals over one connection that were given up.
+#[derive(Clone, Copy, Debug)]
+struct GivenUp {
+    via: u64,
+    /// The last renewal that was sent before: what is sent later over that connection arrives later.
+    before: u64,
     shortest: Duration,
 }
 
@@ -39,24 +52,53 @@ impl Late {
     /// Records a renewal that is about to be sent over that connection.
     pub(crate) fn sending(&mut self, via: u64, length: Duration) -> RenewalId {
         self.last_number += 1;
-        let last = RenewalId { number: self.last_number, via };
-        let before = self.open.iter_mut().find(|entry| is_over(entry, via)).and_then(Option::take);
-        let shortest = before.map_or(length, |before| before.shortest.min(length));
-        // The oldest goes out at the front, the new one comes in at the end.
-        self.open.sort_by_key(|entry| entry.map_or(0, |entry| entry.last.number));
-        let oldest = self.open[0].replace(Unanswered { last, shortest });
-        self.others = shorter(self.others, oldest.map(|oldest| oldest.shortest));
-        self.open.rotate_left(1);
-        last
+        let renewal = RenewalId { number: self.last_number, via };
+        let mut beside = Duration::MAX;
+        for other in &mut self.in_flight {
+            beside = beside.min(other.length);
+            other.beside = other.beside.min(length);
+        }
+        self.in_flight.push(InFlight { renewal, length, beside });
+        renewal
     }
 
-    /// Records the answer to a renewal: it, and what went over the same connection before, is over.
-    pub(crate) fn answered(&mut self, renewal: RenewalId) {
-        for entry in &mut self.open {
-            if entry.is_some_and(|entry| entry.last == renewal) {
-                *entry = None;
-            }
+    /// Records the answer to a renewal. What was given up before it was sent over the same connection is
+    /// over, too. Returns how much of it counts at most, because of those that were in flight with it.
+    pub(crate) fn answered(&mut self, renewal: RenewalId) -> Duration {
+        let place = self.in_flight.iter().position(|other| other.renewal == renewal);
+        let most = place.map_or(Duration::MAX, |place| self.in_flight.swap_remove(place).beside);
+        self.given_up.retain(|of| of.via != renewal.via || of.before >= renewal.number);
+        most
+    }
+
+    /// Records that the answer to a renewal is not waited for any more, if it was.
+    pub(crate) fn give_up(&mut self, renewal: RenewalId) {
+        let place = self.in_flight.iter().position(|other| other.renewal == renewal);
+        let Some(place) = place else { return };
+        let mut shortest = self.in_flight.swap_remove(place).length;
+        let via = renewal.via;
+        let before = self.last_number;
+        if let Some(place) = self.given_up.iter().position(|of| of.via == via) {
+            shortest = shortest.min(self.given_up.remove(place).shortest);
         }
+        self.given_up.push(GivenUp { via, before, shortest });
+        if self.given_up.len() > CONNECTIONS {
+            let oldest = self.given_up.remove(0);
+            self.others = shorter(self.others, Some(oldest.shortest));
+        }
+    }
+
+    /// Returns the same for another record, which hears of no answers to what is in flight here.
+    pub(crate) fn handed_over(mut self) -> Self {
+        for InFlight { length, .. } in std::mem::take(&mut self.in_flight) {
+            self.others = shorter(self.others, Some(length));
+        }
+        self
+    }
+
+    /// Whether no answer is waited for.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty()
     }
 
     /// Returns the number of the renewal that was sent last; 0 before the first.
@@ -66,8 +108,9 @@ impl Late {
 
     /// Returns how much of a lease counts while the others are unanswered.
     pub(crate) fn counts(&self, length: Duration) -> Duration {
-        let open = self.open.iter().flatten().map(|entry| entry.shortest);
-        open.chain(self.others).fold(length, Duration::min)
+        let in_flight = self.in_flight.iter().map(|other| other.length);
+        let given_up = self.given_up.iter().map(|of| of.shortest);
+        in_flight.chain(given_up).chain(self.others).fold(length, Duration::min)
     }
 }
 
@@ -76,10 +119,6 @@ impl RenewalId {
     pub(crate) fn is_after(self, number: u64) -> bool {
         self.number > number
     }
-}
-
-fn is_over(entry: &Option<Unanswered>, via: u64) -> bool {
-    entry.is_some_and(|entry| entry.last.via == via)
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
@@ -94,42 +133,51 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn what_was_answered_on_the_same_connection_is_over() {
+    fn what_is_in_flight_counts_until_its_own_answer() {
         let mut late = Late::default();
         let first = late.sending(1, SHORT);
-        assert_eq!(late.counts(LONG), SHORT);
         let second = late.sending(1, LONG);
-        assert_eq!(late.counts(LONG), SHORT, "neither is answered");
-        late.answered(first);
-        assert_eq!(late.counts(LONG), SHORT, "the second is not");
         late.answered(second);
-        assert_eq!(late.counts(LONG), LONG);
+        assert_eq!(late.counts(LONG), SHORT, "the first may reach the connection later");
+        assert!(!late.is_quiet());
+        assert_eq!(late.answered(first), LONG);
+        assert_eq!((late.counts(LONG), late.is_quiet()), (LONG, true));
+        let [long, short] = [LONG, SHORT].map(|length| late.sending(1, length));
+        late.answered(short);
+        assert_eq!(late.answered(long), SHORT, "the shorter one may have been carried out last");
     }
 
     #[test]
-    fn what_was_not_answered_on_another_connection_lasts() {
+    fn what_was_given_up_is_over_when_a_later_one_is_answered_over_the_same_connection() {
         let mut late = Late::default();
         let lost = late.sending(1, SHORT);
-        let answered = late.sending(2, LONG);
-        late.answered(answered);
+        let beside = late.sending(1, LONG);
+        late.give_up(lost);
+        late.answered(beside);
+        assert_eq!(late.counts(LONG), SHORT, "it was sent before that was given up");
+        let elsewhere = late.sending(2, LONG);
+        late.answered(elsewhere);
         assert_eq!(late.counts(LONG), SHORT);
-        let shorter = late.sending(2, SHORT / 2);
-        assert_eq!(late.counts(LONG), SHORT / 2);
-        late.answered(shorter);
-        assert_eq!(late.counts(LONG), SHORT);
-        late.answered(lost);
-        assert_eq!(late.counts(LONG), LONG, "its answer came late");
+        let after = late.sending(1, LONG);
+        late.answered(after);
+        assert_eq!(late.counts(LONG), LONG);
     }
 
     #[test]
     fn renewals_over_forgotten_connections_count_for_ever() {
         let mut late = Late::default();
-        let first = late.sending(1, SHORT);
-        for via in 2..=4 {
-            let renewal = late.sending(via, LONG);
+        for (via, length) in [(1, SHORT), (2, LONG), (3, LONG), (4, LONG)] {
+            let renewal = late.sending(via, length);
             assert!(renewal.is_after(via - 1) && !renewal.is_after(via));
+            late.give_up(renewal);
         }
-        late.answered(first);
+        let after = late.sending(1, LONG);
+        late.answered(after);
         assert_eq!(late.counts(LONG), SHORT);
+        let mut handed_over = late.clone();
+        let in_flight = handed_over.sending(5, SHORT / 2);
+        let mut handed_over = handed_over.handed_over();
+        handed_over.answered(in_flight);
+        assert_eq!(handed_over.counts(LONG), SHORT / 2);
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Lease {
     state: Mutex<State>,
     turn_over: Notify,
     gone: Notify,
+    /// A renewal was answered or given up.
+    answered: Notify,
 }
 
 #[derive(Debug)]
@@ -157,7 +159,7 @@ pub(crate) struct LeasePolicy {
 }
 
 /// What is known of a grant when it becomes a lease.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Granted {
     /// No later than it began: when it was asked for, for a grant without a wait.
     pub(crate) since: Moment,
@@ -178,8 +180,8 @@ impl Lease {
         granted: Granted,
         term: LeaseSpec,
     ) -> (Arc<Self>, ShareId) {
-        let Granted { since, late, strays, .. } = granted;
-        let runs = late.counts(granted.runs.min(term.length));
+        let Granted { since, runs, late, strays } = granted;
+        let runs = late.counts(runs.min(term.length));
         let until = policy.safety.until(since, runs);
         let mut state = State {
             phase: Phase::Held,
@@ -209,6 +211,7 @@ impl Lease {
             state: Mutex::new(state),
             turn_over: Notify::new(),
             gone: Notify::new(),
+            answered: Notify::new(),
         };
         (Arc::new(lease), share)
     }
@@ -235,9 +238,21 @@ impl Lease {
         request::renew(*mode, &**key, &**owner, length, token)
     }
 
-    /// Returns the renewals that may still arrive.
+    /// Returns the renewals that may still arrive, for another record of the same owner.
     pub(crate) fn late(&self) -> Late {
-        self.state().late
+        self.state().late.clone().handed_over()
+    }
+
+    /// Waits until no renewal is in flight, nor about to be sent by the watchdog.
+    pub(crate) async fn quiet(&self) {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            answered.as_mut().enable();
+            if self.state().is_quiet() {
+                return;
+            }
+            answered.await;
+        }
     }
 
     /// Another hold, asked for at `sent`: the server's lease is now the longer of both. None if it
@@ -329,6 +344,7 @@ impl Lease {
         self.until.store(Moment::LONG_AGO.0, Ordering::Release);
         drop(state);
         self.gone.notify_waiters();
+        self.answered.notify_waiters();
         self.held.ended();
         observe::lost(&self.held_lock, why);
     }
@@ -522,6 +538,10 @@ impl Lease {
 }
 
 impl State {
+    fn is_quiet(&self) -> bool {
+        !self.is_held() || self.late.is_quiet() && self.renew_at != Moment::NEVER
+    }
+
     /// Whether a guard holds it. Without shares it is released.
     fn is_held(&self) -> bool {
         self.phase == Phase::Held && !self.shares.is_empty()

@@ -449,6 +449,14 @@ impl Renewal {
         if !self.answered {
             self.lease.not_renewed(self.redirected, now);
         }
-        self.lease
+        self.lease.clone()
+    }
+}
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        if let Some((_, renewal)) = self.sent {
+            self.lease.give_up(renewal);
+        }
     }
 }

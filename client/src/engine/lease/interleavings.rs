@@ -152,7 +152,7 @@ impl World {
             server.holds > 0
         });
         match (arrives, held) {
-            (false, _) => {}
+            (false, _) => self.lease.give_up(renewal),
             (true, true) => self.lease.renewed(renewal, sent, length, self.now()),
             (true, false) => self.lease.gone(),
         }

@@ -87,13 +87,23 @@ impl Lease {
             Err(Error::NotALock) => self.lose(true, Loss::Deleted),
             Err(trouble) => {
                 self.failed(&trouble);
-                if !trouble.leaves_outcome_unknown() {
+                if trouble.leaves_outcome_unknown() {
+                    self.give_up(renewal);
+                } else {
                     self.refused(renewal);
                 }
                 return Err(trouble);
             }
         }
+        // Of a lock that is lost, too.
+        self.refused(renewal);
         Ok(())
+    }
+
+    /// The answer to a renewal is not waited for any more, if it was.
+    pub(crate) fn give_up(&self, renewal: RenewalId) {
+        self.state().late.give_up(renewal);
+        self.answered.notify_waiters();
     }
 
     /// The server has renewed it, as asked for at `sent`. Too late if the time was over by `now`.
@@ -102,7 +112,7 @@ impl Lease {
             return;
         }
         let mut state = self.state();
-        state.late.answered(renewal);
+        let length = length.min(state.late.answered(renewal));
         state.unconfirmed = false;
         if !state.is_held() {
             return;
@@ -119,7 +129,8 @@ impl Lease {
 
     /// The server has answered that it did nothing.
     pub(crate) fn refused(&self, renewal: RenewalId) {
-        self.state().late.answered(renewal);
+        let _nothing_counts = self.state().late.answered(renewal);
+        self.answered.notify_waiters();
     }
 
     /// The watchdog's renewal failed, or its outcome is unknown: plans the next. While the lock is held
@@ -130,6 +141,8 @@ impl Lease {
         let length = state.late.counts(state.longest(now).unwrap_or(left));
         let pause = if redirected { SOON } else { (length / 24).min(left / 8) };
         state.renew_at = now.after(pause.clamp(SOON, LONGEST_PAUSE));
+        drop(state);
+        self.answered.notify_waiters();
     }
 
     /// The watchdog's task has ended with a renewal under way, if there is one.
@@ -138,6 +151,8 @@ impl Lease {
         if state.renew_at == Moment::NEVER {
             state.renew_at = now.after(SOON);
         }
+        drop(state);
+        self.answered.notify_waiters();
     }
 
     /// Records why a renewal failed.
