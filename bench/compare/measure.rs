@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) mode: Mode,
     pub(crate) keys: usize,
     pub(crate) hold_us: u64,
+    /// Time between a release and the next acquire of a task.
+    pub(crate) think_us: u64,
     pub(crate) lease_ms: u64,
     /// Commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
@@ -62,6 +64,8 @@ pub(crate) enum Clients {
     One,
     /// One process, with that many clients.
     Several(usize),
+    /// That many processes, each with one client.
+    Processes(usize),
     /// Each task has a client of its own; as many processes as the contender can start.
     OwnEach,
 }
@@ -90,6 +94,7 @@ impl Plan {
             mode: Mode::Lock,
             keys: tasks,
             hold_us: 0,
+            think_us: 0,
             lease_ms: 30_000,
             depth: 1,
             yields: false,
@@ -113,7 +118,7 @@ impl Plan {
     pub(crate) fn arguments(&self, part: &Part, url: &str, tasks: usize) -> Vec<String> {
         let clients = match part.clients {
             _ if part.contender.is_one_client => 1,
-            Clients::One => 1,
+            Clients::One | Clients::Processes(_) => 1,
             Clients::Several(clients) => clients,
             Clients::OwnEach => tasks,
         };
@@ -136,6 +141,7 @@ impl Plan {
             format!("tasks={tasks}"),
             format!("clients={clients}"),
             format!("hold_us={}", self.hold_us),
+            format!("think_us={}", self.think_us),
             format!("lease_ms={}", self.lease_ms),
             format!("warm_ms={}", if self.releases { part.contender.warm_ms } else { 0 }),
             format!("depth={}", self.depth),
@@ -150,6 +156,7 @@ impl Plan {
         for part in &self.parts {
             let processes = match part.clients {
                 Clients::OwnEach => part.contender.processes.min(part.tasks),
+                Clients::Processes(processes) => processes,
                 Clients::One | Clients::Several(_) => 1,
             };
             for number in 0..processes {

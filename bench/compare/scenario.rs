@@ -111,7 +111,8 @@ fn takes_long(cell: &Cell) -> bool {
         "5" => cell.name.starts_with("1,000,000") || library,
         // A round of the watchdog takes ten seconds.
         "6" => cell.name.starts_with("1,000,000") || library,
-        "7" | "9" => library,
+        "7" => library,
+        "9" => who == "Redisson",
         "12" | "13" => false,
         // A thousand readers that leave take the scripts seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
@@ -360,15 +361,32 @@ fn tax(cells: &mut Cells, effort: Effort) {
     }
 }
 
+/// Clients of kvlock alone, and beside two processes of Redisson with ten threads each.
 fn mixed(cells: &mut Cells, effort: Effort) {
-    for (name, hold_us) in [("no pause", 0), ("1 ms", 1_000)] {
-        if effort.quick && hold_us > 0 {
+    let names = [
+        ("1 client, no pause", 1, 0),
+        ("2 clients, no pause", 2, 0),
+        ("20 clients, no pause", 20, 0),
+        ("1 client, pauses of 50 ms", 1, 50_000),
+        ("2 clients, pauses of 50 ms", 2, 50_000),
+        ("20 clients, pauses of 50 ms", 20, 50_000),
+    ];
+    for (name, tasks, think_us) in names {
+        if effort.quick && (tasks, think_us) != (2, 0) {
             continue;
         }
-        let part =
-            |who| Part { contender: contender::named(who), tasks: 10, clients: Clients::OwnEach };
-        let plan = Plan::contended(contender::named("kvlock crate"), 10, 3.0 * effort.seconds);
-        let plan = Plan { parts: vec![part("kvlock crate"), part("Redisson")], hold_us, ..plan };
-        cells.plan(["9", name, "kvlock crate"], plan, waiting::shares);
+        let ours = contender::named("kvlock");
+        let plan = Plan { hold_us: 1_000, think_us, ..Plan::contended(ours, tasks, 2.0) };
+        cells.plan(["9", name, "kvlock"], plan.clone(), waiting::shares);
+        let theirs = Part {
+            contender: contender::named("Redisson"),
+            tasks: 20,
+            clients: Clients::Processes(2),
+        };
+        // A wait of seconds is to be seen.
+        let seconds = if effort.quick { 2.0 } else { 10.0 };
+        let parts = [plan.parts.clone(), vec![theirs]].concat();
+        let plan = Plan { parts, seconds, settle: 1.0, ..plan };
+        cells.plan(["9", name, "Redisson"], plan, waiting::shares);
     }
 }

@@ -115,9 +115,9 @@ pub(crate) const LAYOUTS: &[Layout] = &[
         ratio: None,
         columns: &[
             ("cycles/s", "cycles_per_s"),
-            ("share of kvlock", "share of kvlock crate"),
+            ("share of kvlock", "share of kvlock"),
             ("share of Redisson", "share of Redisson"),
-            ("longest wait of kvlock, ms", "longest wait of kvlock crate, ms"),
+            ("longest wait of kvlock, ms", "longest wait of kvlock, ms"),
             ("longest wait of Redisson, ms", "longest wait of Redisson, ms"),
         ],
     },

@@ -121,10 +121,10 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         set: |server, value| server.config.forkless_saves = value != 0,
     },
     ConfigSpec {
-        name: c"redisson-turn-ms",
-        kind: ConfigKind::Number(0, DAY_MS),
-        default: 250,
-        get: |server| server.table.redisson_turn().0.cast_signed(),
-        set: |server, value| server.table.set_redisson_turn(Millis(value.unsigned_abs())),
+        name: c"redisson-turn",
+        kind: ConfigKind::Word(&[c"share", c"no"]),
+        default: 0,
+        get: |server| i64::from(!server.table.shares_with_redisson()),
+        set: |server, value| server.table.share_with_redisson(value == 0),
     },
 ];

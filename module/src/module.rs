@@ -88,11 +88,13 @@ impl Module {
                 let place = Place::of(event.db, event.key, server.in_cluster);
                 server.floors.forget_one(place);
             }
-            if server.table.waiters() == 0 {
+            // A lock that is left free for Redisson may have no waiter.
+            let has_moments = server.table.has_moments();
+            if server.table.waiters() == 0 && !has_moments {
                 return server.holders.searches.unheard();
             }
             server.holders.searches.changed(event.db, event.key);
-            if server.table.is_waited_for(event.db, event.key) {
+            if has_moments || server.table.is_waited_for(event.db, event.key) {
                 let now = clock::now();
                 let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
                 server.table.look_soon_at_all_of(event.db, event.key, cause, now);

@@ -169,7 +169,8 @@ impl Server {
         self.plan(case.ctx, case.at.now);
     }
 
-    /// What is done about a lock that would be left free for Redisson: it is, if somebody listens.
+    /// Announces a lock that would be left free for Redisson. If no process listens, the first waiter
+    /// gets it instead.
     fn unless_nobody_listens(
         &mut self,
         case: &Case<'_>,
@@ -178,11 +179,12 @@ impl Server {
         if !matches!(change, Change::GiveWay) {
             return change;
         }
-        if self.announce(case.ctx, case.name) {
-            self.table.has_given_way(case.at.key, case.at.now);
-            return Change::GiveWay;
+        let listeners = self.announce(case.ctx, case.name);
+        if listeners == 0 {
+            return self.table.gives_way_to_nobody(&case.at);
         }
-        self.table.gives_way_to_nobody(&case.at)
+        self.table.has_given_way(case.at.key, listeners, case.at.now);
+        Change::GiveWay
     }
 
     /// Lets the key of a shared lock end when the last lease in it does, after the longest of them
@@ -253,7 +255,8 @@ impl Server {
             Change::Free => {
                 key.delete();
                 drop(key);
-                self.announce(case.ctx, case.name);
+                let listeners = self.announce(case.ctx, case.name);
+                self.table.was_left_free(case.at.key, listeners, case.at.now);
             }
             Change::GiveWay => key.delete(),
             Change::HandOff(hand_off) => {

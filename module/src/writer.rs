@@ -110,31 +110,31 @@ pub(crate) fn written(share: Share) -> Text {
 }
 
 impl Server {
-    /// Tells those who wait with Redisson that a lock is free, or ends sooner than they have seen. If
-    /// it is to be told in both ways, those at the replicas too; in a cluster the server does that. Says whether anybody
-    /// was told here.
-    pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> bool {
+    /// Announces to Redisson's waiters that a lock is free, or ends sooner than they have seen. With
+    /// `both`, the message is relayed to the replicas; in a cluster the server does that. Returns the
+    /// number of subscribers here: each process of Redisson has one subscription for all its threads.
+    pub(crate) fn announce(&mut self, ctx: &Ctx<'_>, key: Arg<'_>) -> u64 {
         let (how, in_cluster) = (self.config.redisson_channel, self.in_cluster);
         if how == RedissonChannel::No || Bug::PublishMissing.is_planted() {
-            return false;
+            return 0;
         }
         redisson_channel(key.bytes(), &mut self.channel);
         let channel = Text::new(&self.channel);
         let (channel, message) = (channel.lend(), self.words.message.lend());
         let both = how == RedissonChannel::Both;
-        let mut told = false;
+        let mut listeners = 0_u64;
         if both || !in_cluster {
-            told |= ctx.publish(channel, message) > 0;
+            listeners += u64::from(ctx.publish(channel, message).unsigned_abs());
         }
         if both || in_cluster {
-            told |= ctx.publish_in_shard(channel, message) > 0;
+            listeners += u64::from(ctx.publish_in_shard(channel, message).unsigned_abs());
         }
         let not_relayed = in_cluster || Bug::PublishNotRelayed.is_planted();
         if both && self.has_replicas && !not_relayed {
             ctx.relay(c"PUBLISH", channel, message);
             ctx.relay(c"SPUBLISH", channel, message);
         }
-        told
+        listeners
     }
 }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// | `tasks` | how many tasks |
 /// | `clients` | how many instances of the client they share: see [`client_of`](Args::client_of) |
 /// | `hold_us` | how long a lock is held |
+/// | `think_us` | time between a release and the next acquire of a task |
 /// | `lease_ms` | the lease |
 /// | `warm_ms` | how long each task warms up, on a lock of its own |
 /// | `release` | `no`: the lease is left to end |

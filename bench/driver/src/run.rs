@@ -120,7 +120,7 @@ impl<S: Session> Task<S> {
     async fn cycle_until(&mut self, end: u64) {
         let keys = self.args.number::<usize>("keys");
         let key = format!("{}:{}", self.args.text("key"), self.number % keys);
-        let hold: u64 = self.args.number("hold_us");
+        let (hold, think): (u64, u64) = (self.args.number("hold_us"), self.args.number("think_us"));
         let (abandons, yields) = (self.args.is_no("release"), self.args.is_yes("yields"));
         while now() < end {
             self.cycles.lock().unwrap().push([now(), 0, 0, 0]);
@@ -139,6 +139,9 @@ impl<S: Session> Task<S> {
             self.note(3);
             while yields && self.newest_owner.load(Ordering::Relaxed) == self.number {
                 until(now() + 100_000).await;
+            }
+            if think > 0 {
+                until(now() + think * 1_000).await;
             }
         }
     }

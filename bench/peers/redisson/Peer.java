@@ -128,6 +128,7 @@ final class Peer {
 
             RLock lock = lock(ARGUMENTS.get("key") + ":" + number % number("keys"));
             long holdNs = number("hold_us") * 1_000L;
+            long thinkNs = number("think_us") * 1_000L;
             boolean abandons = "no".equals(ARGUMENTS.get("release"));
             boolean yields = "yes".equals(ARGUMENTS.get("yields"));
             while (System.nanoTime() < endsAt) {
@@ -150,6 +151,9 @@ final class Peer {
                 note(3);
                 while (yields && NEWEST_OWNER.get() == number) {
                     LockSupport.parkNanos(100_000);
+                }
+                if (thinkNs > 0) {
+                    sleepUntil(System.nanoTime() + thinkNs);
                 }
             }
         }

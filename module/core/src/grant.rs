@@ -76,6 +76,7 @@ impl<P> Table<P> {
         }
         let queue = self.queues.find(at.key)?;
         let (head, want) = self.front(queue)?;
+        self.turns.end(at.key);
         let head = if Bug::Lifo.is_planted() { self.queues.tail(queue)? } else { head };
         if want == Want::Shared {
             return Some(self.begin_sharing(at, stored, cause, None));

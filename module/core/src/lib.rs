@@ -51,7 +51,8 @@
 //! - **I16** Each outcome of a session is kept until it is acknowledged or, of an observed lock, a newer one
 //!   has come; and those that are acknowledged were sent before.
 //! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
-//! - **I18** A lock that is left free for Redisson is on the list of these moments.
+//! - **I18** A lock that is left free for Redisson is on the list of these moments, and the turns of a limited
+//!   number of locks are remembered.
 //! - **I19** What an owner has of a key is bound to one session at most; that is on the session's list,
 //!   or on that of what is to be released when it is gone, and will be looked at.
 //! - **I20** An observer hears of nothing older than what it knows, at most one change is kept for it, and

@@ -130,6 +130,10 @@ bugs! {
     RefusesFree "refuses-free"
     /// A lock that was left free for Redisson is left so for ever.
     MomentNeverEnds "moment-never-ends"
+    /// All processes of Redisson that listen have one moment together.
+    OneMomentForAll "one-moment-for-all"
+    /// Moments that no process uses come as often as before.
+    UnusedMomentsGoOn "unused-moments-go-on"
     /// A quarantine keeps nobody from anything.
     NoQuarantine "no-quarantine"
     /// An outcome is kept twice for a session.

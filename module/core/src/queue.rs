@@ -78,8 +78,6 @@ pub(crate) struct Queue {
     pub(crate) cause: Cause,
     /// Whether its latch has opened: all who wait here are to be answered.
     pub(crate) is_released: bool,
-    /// Until when the lock, if it is free, is left to Redisson.
-    pub(crate) gives_way: Option<MonoMillis>,
 }
 
 /// What others may see of a waiter.
@@ -321,7 +319,6 @@ impl<P> Queues<P> {
             look: None,
             cause: Cause::Expiry,
             is_released: false,
-            gives_way: None,
         };
         self.queues.insert(id, queue);
         self.name_bytes = self.name_bytes.saturating_add(key.name.len());

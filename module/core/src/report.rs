@@ -203,16 +203,12 @@ impl<P> Table<P> {
                     return Err(format!("I5: the look at {key} is not planned"));
                 }
             }
-            if let Some(until) = queue.gives_way
-                && !self.turns.moments.contains(&(until, queue.key.clone()))
-            {
-                return Err(format!("I18: nothing ends the moment at {key}"));
-            }
             waiting = waiting.saturating_add(members);
         }
         if waiting != self.queues.waiters() {
             return Err(format!("I1: {waiting} of {} stand in a queue", self.queues.waiters()));
         }
+        self.turns.check()?;
         Ok(planned)
     }
 

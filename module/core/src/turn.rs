@@ -1,10 +1,22 @@
-//! The turn of those who wait with Redisson, in a fleet where some services have moved here and
-//! others have not.
+//! Redisson's share of a lock, in a fleet where some services have moved here and others have not.
 //!
-//! They stand in no queue: a message tells them that a lock is free, and the first that tries has
-//! it. A queue in which somebody always stands would leave them nothing. So from time to time a
-//! lock that is released is left free for a moment if somebody listens for that message. Whoever
-//! takes it then, the head of the queue is next.
+//! Redisson's waiters are in no queue. A message tells each of their processes that a lock is free,
+//! and the first one that tries gets it. A lock that always has a waiter here would leave them
+//! nothing. So a process that listens for that message counts as one place in line:
+//!
+//! ```text
+//!   release, release, …, release      free   process   free   process      release, …
+//!   ── a round: one for each waiter, ──┴──────── a turn: one moment ────────┴──
+//!      and one for the last holder              for each process
+//! ```
+//!
+//! A moment is over as soon as the key is changed, and after 5 ms at the latest. If it passes
+//! unused although a client waits here, the turn ends, and the number of rounds until the next one
+//! doubles. Locks without a listener have no turns; whether a process listens is asked again
+//! after 50 ms.
+//!
+//! The state is kept for a limited number of locks, apart from the queues: with two clients that
+//! wait for each other, a queue ends with each hand-off.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher as _;
@@ -19,102 +31,205 @@ use crate::planted::Bug;
 use crate::table::{Situation, Table};
 use crate::types::{Millis, MonoMillis, Now};
 
-/// How long a lock is left free. Enough for a message, the client that it wakes and what that sends;
-/// when nobody comes, so much is lost each turn.
+/// Longest time for which a lock is left free. Enough for a message, the client that it wakes, and
+/// the command that this client sends.
 pub const MOMENT: Millis = Millis(5);
 
-/// For how many locks it is remembered that Redisson had its turn. If there are more, the oldest get
-/// their next turn early.
-const TURNS_KEPT: usize = 10_000;
+/// Highest number of moments in a turn.
+const MOMENTS_MAX: u64 = 64;
 
-/// How often Redisson has its turn at a lock, and which locks are free for it just now. Counts on
-/// the clock that only goes forward.
-#[derive(Debug)]
-pub(crate) struct Turns {
-    /// Zero is never.
-    every: Millis,
-    /// Locks, by the hash of their keys, at which it was its turn less than `every` ago, and when; the
-    /// oldest first.
-    recent: VecDeque<(MonoMillis, u64)>,
-    had: BTreeMap<u64, MonoMillis>,
-    hashes: RandomState,
-    /// Locks that are free for a moment, and until when; the next to end first.
-    pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
+/// Highest number of rounds between two turns.
+const ROUNDS_MAX: u64 = 64;
+
+/// Time after which a turn is due at the next full round, however many rounds are to pass. An
+/// unused moment is less than a hundredth of it.
+const RETRY: Millis = Millis(1_000);
+
+/// Time until a lock without a listener is announced again in the hope of one.
+const ASK_AGAIN: Millis = Millis(50);
+
+/// Number of locks whose turns are remembered. With more of them, a forgotten lock begins anew.
+const LOCKS_MAX: usize = 1_024;
+
+/// State of one lock.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    /// Releases since the last turn.
+    released: u64,
+    /// Rounds until the next turn.
+    rounds: u64,
+    /// Start of the last turn, or the time at which no process listened.
+    asked: MonoMillis,
+    /// Whether a process listened then.
+    is_heard: bool,
+    /// Moments that are still to come in this turn.
+    left: u64,
+    /// End of the current moment.
+    until: Option<MonoMillis>,
 }
 
-impl Default for Turns {
-    fn default() -> Self {
-        Self {
-            every: Millis(0),
-            recent: VecDeque::new(),
-            had: BTreeMap::new(),
-            hashes: RandomState::default(),
-            moments: VecDeque::new(),
+impl Turn {
+    /// Whether the next turn is due at a release, with this number of clients in the queue.
+    fn is_due(&self, waiters: usize, now: MonoMillis) -> bool {
+        let since = now.since(self.asked);
+        if !self.is_heard {
+            return since >= ASK_AGAIN;
+        }
+        // The client that releases was in line, too.
+        let round = u64::try_from(waiters).unwrap_or(u64::MAX).saturating_add(1);
+        let rounds = if since >= RETRY { 1 } else { self.rounds };
+        self.released >= round.saturating_mul(rounds)
+    }
+
+    /// Ends the turn. If its current moment kept a waiter from the lock, the next turn comes later.
+    fn end(&mut self, is_waited_for: bool) {
+        self.left = 0;
+        let was_unused = self.until.take().is_some() && is_waited_for;
+        if was_unused && !Bug::UnusedMomentsGoOn.is_planted() {
+            self.rounds = self.rounds.saturating_mul(2).min(ROUNDS_MAX);
         }
     }
+}
+
+/// The turns of all locks. Counts time on the clock that only goes forward.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// Whether there are any.
+    on: bool,
+    /// By the hash of the lock's key.
+    locks: BTreeMap<u64, Turn>,
+    /// The same hashes, the oldest first.
+    order: VecDeque<u64>,
+    hashes: RandomState,
+    /// Locks that are left free, and until when; the next to end first. A moment that was used
+    /// stays until then.
+    pub(crate) moments: VecDeque<(MonoMillis, LockKey)>,
 }
 
 impl Turns {
     /// Begins anew; the setting stays.
     pub(crate) fn begin_anew(&mut self) {
-        *self = Self { every: self.every, ..Self::default() };
+        *self = Self { on: self.on, ..Self::default() };
     }
 
-    /// Says whether it is the turn at this lock; if so, it is not again before long.
-    fn take(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
-        // Two for one that is added, so that no release pays for many.
-        for _ in 0..2 {
-            let is_old = |at: MonoMillis, len| now.since(at) >= self.every || len >= TURNS_KEPT;
-            if let Some((at, _)) = self.recent.front()
-                && is_old(*at, self.recent.len())
-                && let Some((at, old)) = self.recent.pop_front()
-                && self.had.get(&old) == Some(&at)
+    fn lock_mut(&mut self, key: KeyRef<'_>) -> Option<&mut Turn> {
+        if self.locks.is_empty() {
+            return None;
+        }
+        self.locks.get_mut(&self.hashes.hash_one(key))
+    }
+
+    /// End of the current moment of a lock.
+    pub(crate) fn moment_of(&self, key: KeyRef<'_>) -> Option<MonoMillis> {
+        if self.moments.is_empty() {
+            return None;
+        }
+        self.locks.get(&self.hashes.hash_one(key))?.until
+    }
+
+    /// Counts a release, and says whether the next turn is due. It is at a lock that is not known.
+    fn count_release(&mut self, key: KeyRef<'_>, waiters: usize, now: MonoMillis) -> bool {
+        self.lock_mut(key).is_none_or(|turn| {
+            turn.released = turn.released.saturating_add(1);
+            turn.is_due(waiters, now)
+        })
+    }
+
+    /// Begins a turn with this number of moments, or none if no process listens.
+    fn begin(&mut self, key: KeyRef<'_>, moments: u64, now: MonoMillis) {
+        let hash = self.hashes.hash_one(key);
+        if !self.locks.contains_key(&hash) {
+            if self.order.len() >= LOCKS_MAX
+                && let Some(oldest) = self.order.pop_front()
             {
-                self.had.remove(&old);
+                self.locks.remove(&oldest);
+            }
+            self.order.push_back(hash);
+        }
+        let before = self.locks.get(&hash).filter(|before| before.is_heard && moments > 0);
+        let rounds = before.map_or(1, |before| before.rounds);
+        let is_heard = moments > 0;
+        let left = moments.min(MOMENTS_MAX);
+        let turn = Turn { released: 0, rounds, asked: now, is_heard, left, until: None };
+        self.locks.insert(hash, turn);
+    }
+
+    /// Leaves the lock free for the next moment of its turn, if there is one.
+    fn leave_free(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
+        let until = now.plus(MOMENT);
+        let Some(turn) = self.lock_mut(key).filter(|turn| turn.left > 0) else { return false };
+        let one_for_all = Bug::OneMomentForAll.is_planted();
+        turn.left = if one_for_all { 0 } else { turn.left.saturating_sub(1) };
+        turn.until = Some(until);
+        self.moments.push_back((until, key.keep()));
+        true
+    }
+
+    /// Ends the turn of a lock that a waiter gets.
+    pub(crate) fn end(&mut self, key: KeyRef<'_>) {
+        if let Some(turn) = self.lock_mut(key) {
+            turn.end(true);
+        }
+    }
+
+    /// Says which lock has a current moment that no entry of the list ends, for checks.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let ends: Vec<_> = self.moments.iter().collect();
+        let is_listed = |hash: u64, until| {
+            ends.iter()
+                .any(|(end, key)| *end == until && self.hashes.hash_one(key.borrow()) == hash)
+        };
+        for (hash, turn) in &self.locks {
+            if turn.until.is_some_and(|until| !is_listed(*hash, until)) {
+                return Err(format!("I18: nothing ends the moment of {turn:?}"));
             }
         }
-        let key = self.hashes.hash_one(key);
-        let had = self.had.get(&key).copied();
-        let is_due = self.every.0 > 0 && had.is_none_or(|at| now.since(at) >= self.every);
-        if is_due {
-            self.had.insert(key, now);
-            self.recent.push_back((now, key));
+        if self.order.len() != self.locks.len() || self.locks.len() > LOCKS_MAX {
+            return Err(format!("I18: turns of {} locks", self.locks.len()));
         }
-        is_due
+        Ok(())
     }
 }
 
 impl<P> Table<P> {
-    /// How often a lock that is handed on is left free for Redisson; zero is never.
+    /// Whether locks are left free for Redisson.
     #[must_use]
-    pub fn redisson_turn(&self) -> Millis {
-        self.turns.every
+    pub fn shares_with_redisson(&self) -> bool {
+        self.turns.on
     }
 
-    /// Sets how often a lock that is handed on is left free for Redisson. Zero is never, and ends
-    /// no moment that has begun.
-    pub fn set_redisson_turn(&mut self, every: Millis) {
-        self.turns.every = every;
+    /// Sets whether locks are left free for Redisson. A moment that has begun is not cut short.
+    pub fn share_with_redisson(&mut self, on: bool) {
+        self.turns.on = on;
     }
 
-    /// Says whether this lock is free for Redisson just now, and nobody here may have it.
+    /// Whether any lock was left free for Redisson just now, so that events of keys matter.
+    #[must_use]
+    pub fn has_moments(&self) -> bool {
+        !self.turns.moments.is_empty()
+    }
+
+    /// Whether this lock is left free for Redisson at this moment, and may not be granted here.
     #[must_use]
     pub fn gives_way(&self, key: KeyRef<'_>, now: Now) -> bool {
-        let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
-        let until = queue.and_then(|queue| queue.gives_way);
-        until.is_some_and(|until| now.mono < until)
+        self.turns.moment_of(key).is_some_and(|until| now.mono < until)
     }
 
-    /// Whether it is Redisson's turn at a lock that would go to the first waiter.
+    /// Whether a turn is due at the release of a lock that would go to the first waiter.
     pub(crate) fn is_redissons_turn(&mut self, at: &Situation<'_>) -> bool {
-        let queue = self.queues.find(at.key);
-        queue.and_then(|id| self.front(id)).is_some()
-            && !self.quarantine.is_on(at.now)
-            && self.turns.take(at.key, at.now.mono)
+        let queue = self.queues.find(at.key).filter(|id| self.front(*id).is_some());
+        let waiters = queue.and_then(|id| self.queues.queue(id)).map(|queue| queue.len);
+        waiters.is_some_and(|waiters| {
+            self.turns.on
+                && !self.quarantine.is_on(at.now)
+                && self.turns.count_release(at.key, waiters, at.now.mono)
+        })
     }
 
-    /// Nobody listens after all: after [`Change::GiveWay`], the lock goes to the first waiter.
+    /// Hands the lock to the first waiter after all: after [`Change::GiveWay`], if the message
+    /// reached no process.
     pub fn gives_way_to_nobody(&mut self, at: &Situation<'_>) -> Change<P> {
+        self.turns.begin(at.key, 0, at.now.mono);
         let stored = match &at.seen {
             Observed::Held(Holding { token, .. }) | Observed::Shared(Sharing { token, .. }) => {
                 *token
@@ -125,36 +240,64 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, Cause::Release).unwrap_or(Change::Free)
     }
 
-    /// Somebody listens: after [`Change::GiveWay`], the lock is left free for a moment.
-    pub fn has_given_way(&mut self, key: KeyRef<'_>, now: Now) {
-        let until = now.mono.plus(MOMENT);
-        if let Some(id) = self.queues.find(key)
-            && let Some(queue) = self.queues.queue_mut(id)
-        {
-            queue.gives_way = Some(until);
-            self.turns.moments.push_back((until, key.keep()));
+    /// Begins a turn after [`Change::GiveWay`]: the message reached this number of processes.
+    pub fn has_given_way(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
+        self.turns.begin(key, listeners, now.mono);
+        self.leave_free(key, now);
+    }
+
+    /// Begins a turn, if one is due, at a lock that became free without a client in line. The
+    /// message reached this number of processes.
+    pub fn was_left_free(&mut self, key: KeyRef<'_>, listeners: u64, now: Now) {
+        let may_be = listeners > 0 && self.turns.on && !self.quarantine.is_on(now);
+        if may_be && !self.is_in_line(key) && self.turns.count_release(key, 0, now.mono) {
+            self.has_given_way(key, listeners, now);
+        }
+    }
+
+    /// Begins the next moment of the turn at a lock that is free again, unless a lease ended.
+    pub(crate) fn begin_next_moment(&mut self, at: &Situation<'_>, cause: Cause) {
+        let may_be = cause != Cause::Expiry && self.turns.on && !self.quarantine.is_on(at.now);
+        if may_be && self.turns.moment_of(at.key).is_none() {
+            self.leave_free(at.key, at.now);
+        }
+    }
+
+    fn leave_free(&mut self, key: KeyRef<'_>, now: Now) {
+        if self.turns.leave_free(key, now.mono) {
             count(&mut self.counters.redisson_turns);
         }
     }
 
-    /// Plans a look at a lock whose moment is over. Returns false if there is none.
+    /// The key of a lock was changed from outside. If the lock was left free, the moment was used.
+    pub(crate) fn use_moment(&mut self, key: KeyRef<'_>) {
+        if self.turns.moment_of(key).is_some()
+            && let Some(turn) = self.turns.lock_mut(key)
+        {
+            (turn.until, turn.rounds) = (None, 1);
+        }
+    }
+
+    /// Ends a moment that is over, and with it the turn. Plans a look at the lock. Returns false if
+    /// there is none.
     pub fn end_moment(&mut self, now: Now) -> bool {
         let Some((until, _)) = self.turns.moments.front() else { return false };
         if *until > now.mono {
             return false;
         }
-        if let Some((until, key)) = self.turns.moments.pop_front()
-            && let Some(id) = self.queues.find(key.borrow())
-            && let Some(queue) = self.queues.queue_mut(id)
-            && queue.gives_way.take_if(|end| *end == until).is_some()
-            && !Bug::MomentNeverEnds.is_planted()
-        {
-            self.look_soon(key.borrow(), Cause::Release, now);
+        let Some((until, key)) = self.turns.moments.pop_front() else { return false };
+        let is_waited_for = self.queues.find(key.borrow()).is_some();
+        let current = self.turns.lock_mut(key.borrow());
+        if let Some(turn) = current.filter(|turn| turn.until == Some(until)) {
+            turn.end(is_waited_for);
+            if !Bug::MomentNeverEnds.is_planted() {
+                self.look_soon(key.borrow(), Cause::Release, now);
+            }
         }
         true
     }
 
-    /// How long it is until the next moment is over.
+    /// Time until the next moment is over.
     pub(crate) fn moment_due(&self, now: Now) -> Option<Millis> {
         self.turns.moments.front().map(|(until, _)| until.since(now.mono))
     }

@@ -403,6 +403,9 @@ impl<P> Table<P> {
             return Change::None;
         };
         self.pass_over(at.key);
+        if matches!(at.seen, Observed::Free { .. }) {
+            self.begin_next_moment(at, cause);
+        }
         let served = match &at.seen {
             Observed::Free { stored } => self.hand_to_head(at, *stored, cause),
             Observed::Shared(sharing) if self.head_wants(at) == Some(Want::Shared) => {
@@ -461,6 +464,7 @@ impl<P> Table<P> {
 
     /// Plans a look right now at a key that is waited for or observed, because of what happened to it.
     pub fn look_soon_at_all_of(&mut self, db: i32, name: &[u8], cause: Cause, now: Now) {
+        self.use_moment(KeyRef::lock(db, name));
         for kind in Kind::ALL {
             self.look_soon(KeyRef { db, name, kind }, cause, now);
         }

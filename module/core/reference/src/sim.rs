@@ -277,10 +277,18 @@ impl Keyspace {
 
     /// Does to a key what somebody else wants, as the server's own command would, and has the
     /// table plan a look at it, as the module does when it hears of it.
-    pub fn befall<P>(&mut self, name: &Name, what: &Foreign, now: Now, table: &mut Table<P>) {
-        if self.change(name, what, now) {
-            table.look_soon(key_ref(name), Cause::Outside, now);
+    pub fn befall<P>(
+        &mut self,
+        name: &Name,
+        what: &Foreign,
+        now: Now,
+        table: &mut Table<P>,
+    ) -> bool {
+        let changed = self.change(name, what, now);
+        if changed {
+            table.look_soon_at_all_of(name.0, name.1.as_bytes(), Cause::Outside, now);
         }
+        changed
     }
 
     /// The same without a word to the table. Says whether it came to anything.

@@ -39,6 +39,7 @@ impl Naive {
 
     /// A look at a lock: if it can be had, the head gets it.
     pub fn look(&mut self, key: Key, cause: Cause) -> Vec<Told> {
+        self.begin_next_moment(key, cause);
         if !self.owes(key) {
             return Vec::new();
         }

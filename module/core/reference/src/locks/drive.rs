@@ -19,7 +19,6 @@ impl World {
             Op::Ask(key, ask) => self.ask(*key, ask)?,
             Op::Event(event) => self.happen(event)?,
         }
-        self.model.forget_moments();
         self.model.put_off();
         self.name_grants();
         self.compare()

@@ -68,9 +68,9 @@ impl World {
                 self.model.set_quarantine(length);
             }
             Event::Lift => self.lift_quarantine()?,
-            Event::Turn(every, listens) => {
-                self.table.set_redisson_turn(Millis(every));
-                self.model.turns = (every, listens);
+            Event::Turns(on, listeners) => {
+                self.table.share_with_redisson(on);
+                self.model.turns = (on, listeners);
             }
             Event::Floor(ahead) => {
                 // Only where there are regular looks there may be no floor.
@@ -192,7 +192,9 @@ impl World {
         };
         let now = self.clock.now();
         for command in meddling.commands(holder, free, now.unix_us) {
-            self.space.befall(&self.names[key], &command, now, &mut self.table);
+            if self.space.befall(&self.names[key], &command, now, &mut self.table) {
+                self.model.use_moment(key);
+            }
         }
         self.model.meddle(key, meddling);
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use kvlock_core::{Counters, GrantId, Limits, Now};
 
 use super::ops::{Key, Owner, Request};
+use super::turns::Turn;
 
 /// What a command answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +79,10 @@ pub struct Lock {
     pub lapsed: bool,
     /// Whether it was waited for in vain, because its token would have been a guess.
     pub put_off: bool,
-    /// Until when it is left to Redisson, as long as somebody waits for it.
+    /// End of the moment in which it is left to Redisson.
     pub moment: Option<u64>,
-    /// When it was Redisson's turn last.
-    pub turn: Option<u64>,
+    /// Its turns of Redisson, once there was one or no process listened.
+    pub turn: Option<Turn>,
 }
 
 /// A lock that was given to a waiter.
@@ -106,8 +107,8 @@ pub struct Naive {
     pub now: Now,
     /// How long a quarantine lasts, and when the one that is on began.
     pub quarantine: (u64, Option<u64>),
-    /// How often it is Redisson's turn, and whether anybody listens there.
-    pub turns: (u64, bool),
+    /// Whether there are turns of Redisson, and the number of processes that listen.
+    pub turns: (bool, u64),
     /// When each moment that was left to Redisson ends, whatever became of it.
     pub moments: Vec<u64>,
     /// How many places there have been.
@@ -135,7 +136,7 @@ impl Naive {
             floor: Some(0),
             now,
             quarantine: (0, None),
-            turns: (0, false),
+            turns: (false, 0),
             moments: Vec::new(),
             places: 0,
             last_token: 0,
@@ -258,6 +259,7 @@ impl Naive {
             self.locks[key].until = None;
             return Vec::new();
         }
+        self.end_turn(key);
         if self.locks[key].queue[0].shared {
             let token = self.next_token(stored);
             self.begin_sharing(key, Some(token), None);
@@ -313,7 +315,9 @@ impl Naive {
             What::Shared(token) => self.ask_for_shared(key, request, token),
             What::Free(_) | What::Held { .. } if request.holds > Some(1) => Answer::Mismatch,
             What::Held { .. } => Answer::Nil,
-            What::Free(_) if queued || self.in_quarantine() => Answer::Nil,
+            What::Free(_) if queued || self.in_quarantine() || self.is_left_to_redisson(key) => {
+                Answer::Nil
+            }
             What::Free(stored) if self.must_guess(stored) => Answer::TryAgain,
             What::Free(stored) => self.take(key, request, stored),
         }

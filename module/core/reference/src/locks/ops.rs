@@ -74,8 +74,8 @@ pub enum Event {
     Quarantine(u64),
     /// The server grants nothing any more.
     Lift,
-    /// How often it is Redisson's turn is set, and somebody listens there from now on or nobody.
-    Turn(u64, bool),
+    /// Whether there are turns of Redisson is set, and the number of its processes that listen.
+    Turns(bool, u64),
 }
 
 /// The owner of that name.
@@ -150,7 +150,7 @@ fn event(bytes: &mut Bytes<'_>, key: Key) -> Event {
         64 => Event::Begin,
         65 | 66 => Event::Quarantine(bytes.pick(&[0, 10, 60])),
         67 => Event::Lift,
-        68..=70 => Event::Turn(bytes.pick(&[0, 1, 40, 250]), bytes.below(10) < 7),
+        68..=70 => Event::Turns(bytes.below(10) < 9, bytes.pick(&[0, 1, 1, 2, 3, 70])),
         _ => Event::Floor(bytes.pick(&[None, Some(0), Some(0), Some(5_000), Some(60_000_000)])),
     }
 }

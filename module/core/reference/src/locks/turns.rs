@@ -1,50 +1,125 @@
-//! What the contract says of the turn of those who wait with Redisson.
+//! The share of Redisson, as the contract says: a process that listens is one place in line.
 
-use kvlock_core::MOMENT;
+use kvlock_core::{Cause, MOMENT};
 
-use super::naive::{Naive, Told};
+use super::naive::{Naive, Told, What};
 use super::ops::Key;
 
+/// Highest number of moments in a turn, and of rounds between two turns.
+const MOST: u64 = 64;
+
+/// Time after which a turn is due at the next full round.
+const RETRY_MS: u64 = 1_000;
+
+/// Time until a lock without a listener is announced again.
+const ASK_AGAIN_MS: u64 = 50;
+
+/// The turns of one lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    released: u64,
+    rounds: u64,
+    since: u64,
+    is_heard: bool,
+    /// Moments that are still to come.
+    left: u64,
+}
+
 impl Naive {
-    /// Nobody here may have it, for a moment.
+    /// No client here may have the lock at this moment.
     pub fn is_left_to_redisson(&self, key: Key) -> bool {
         let lock = &self.locks[key];
         lock.moment.is_some_and(|until| until > self.now.mono.0)
     }
 
-    /// The lock is released: to Redisson if it is its turn, else to the head of the queue.
+    /// The lock is released: to Redisson if a turn is due, else to the head of the queue.
     pub fn released(&mut self, key: Key, stored: Option<u64>) -> Vec<Told> {
-        let (every, listens) = self.turns;
-        let now = self.now.mono.0;
-        let nobody = self.locks[key].queue.is_empty() || self.in_quarantine();
-        let was_long_ago = self.locks[key].turn.is_none_or(|turn| now - turn >= every);
-        if every > 0 && was_long_ago && !nobody && !self.must_guess(stored) {
-            self.locks[key].turn = Some(now);
-            if listens {
-                self.moments.push(now + MOMENT.0);
-                self.locks[key].moment = Some(now + MOMENT.0);
-                self.counters.redisson_turns += 1;
-            }
+        let is_waited_for = !self.locks[key].queue.is_empty() && !self.must_guess(stored);
+        if is_waited_for && self.is_turn_due(key) {
+            self.begin_turn(key);
         }
         self.pass_on(key, stored)
     }
 
-    /// Those who waited for moments that are over are not forgotten.
-    pub fn end_moments(&mut self) {
-        let now = self.now.mono.0;
-        self.moments.retain(|until| *until > now);
-        for lock in &mut self.locks {
-            if lock.moment.take_if(|until| *until <= now).is_some() {
-                lock.put_off = false;
-            }
+    /// The lock is free, and its release was announced.
+    pub fn was_left_free(&mut self, key: Key) {
+        if self.turns.1 > 0 && self.locks[key].queue.is_empty() && self.is_turn_due(key) {
+            self.begin_turn(key);
         }
     }
 
-    /// A moment is nobody's when nobody waits.
-    pub fn forget_moments(&mut self) {
-        self.locks
-            .iter_mut()
-            .filter(|lock| lock.queue.is_empty())
-            .for_each(|lock| lock.moment = None);
+    fn is_turn_due(&mut self, key: Key) -> bool {
+        if !self.turns.0 || self.in_quarantine() {
+            return false;
+        }
+        let (now, lock) = (self.now.mono.0, &mut self.locks[key]);
+        let Some(turn) = &mut lock.turn else { return true };
+        turn.released += 1;
+        let since = now - turn.since;
+        let rounds = if since >= RETRY_MS { 1 } else { turn.rounds };
+        let places = lock.queue.len() as u64 + 1;
+        if turn.is_heard { turn.released >= rounds * places } else { since >= ASK_AGAIN_MS }
+    }
+
+    fn begin_turn(&mut self, key: Key) {
+        let (now, listeners) = (self.now.mono.0, self.turns.1);
+        let is_heard = listeners > 0;
+        let before = self.locks[key].turn.filter(|turn| is_heard && turn.is_heard);
+        let rounds = before.map_or(1, |turn| turn.rounds);
+        let left = listeners.min(MOST);
+        self.locks[key].turn = Some(Turn { released: 0, rounds, since: now, is_heard, left });
+        self.locks[key].moment = None;
+        self.begin_moment(key);
+    }
+
+    fn begin_moment(&mut self, key: Key) {
+        let until = self.now.mono.0 + MOMENT.0;
+        let lock = &mut self.locks[key];
+        if let Some(turn) = lock.turn.as_mut().filter(|turn| turn.left > 0) {
+            turn.left -= 1;
+            lock.moment = Some(until);
+            self.moments.push(until);
+            self.counters.redisson_turns += 1;
+        }
+    }
+
+    /// The lock is looked at and may be free again: the next process of this turn may have it.
+    pub fn begin_next_moment(&mut self, key: Key, cause: Cause) {
+        let lock = &self.locks[key];
+        let is_free = matches!(lock.what, What::Free(_)) && cause != Cause::Expiry;
+        let may_be = self.turns.0 && !self.in_quarantine() && !lock.queue.is_empty();
+        if is_free && may_be && lock.moment.is_none() {
+            self.begin_moment(key);
+        }
+    }
+
+    /// The key was changed from outside: if the lock was left free, the moment was used.
+    pub fn use_moment(&mut self, key: Key) {
+        let lock = &mut self.locks[key];
+        if let (Some(_), Some(turn)) = (lock.moment.take(), &mut lock.turn) {
+            turn.rounds = 1;
+        }
+    }
+
+    /// The head of the queue has the lock: the turn is over.
+    pub fn end_turn(&mut self, key: Key) {
+        let lock = &mut self.locks[key];
+        let Some(turn) = &mut lock.turn else { return };
+        turn.left = 0;
+        if lock.moment.take().is_some() && !lock.queue.is_empty() {
+            turn.rounds = MOST.min(turn.rounds * 2);
+        }
+    }
+
+    /// Waiters of moments that are over are not forgotten.
+    pub fn end_moments(&mut self) {
+        let now = self.now.mono.0;
+        self.moments.retain(|until| *until > now);
+        for key in 0..self.locks.len() {
+            if self.locks[key].moment.is_some_and(|until| until <= now) {
+                self.locks[key].put_off = false;
+                self.end_turn(key);
+            }
+        }
     }
 }

@@ -157,11 +157,18 @@ impl World {
         caller: Owner,
         change: Change<Client>,
     ) -> Change<Client> {
-        if change == Change::GiveWay && !self.model.turns.1 {
-            return self.with(key, caller, |table, at| table.gives_way_to_nobody(at));
-        }
-        if change == Change::GiveWay {
-            self.table.has_given_way(key_ref(&self.names[key]), self.clock.now());
+        let (name, listeners, now) =
+            (key_ref(&self.names[key]), self.model.turns.1, self.clock.now());
+        match change {
+            Change::GiveWay if listeners == 0 => {
+                return self.with(key, caller, |table, at| table.gives_way_to_nobody(at));
+            }
+            Change::GiveWay => self.table.has_given_way(name, listeners, now),
+            Change::Free => {
+                self.table.was_left_free(name, listeners, now);
+                self.model.was_left_free(key);
+            }
+            _ => {}
         }
         change
     }
