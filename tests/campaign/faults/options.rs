@@ -2,7 +2,6 @@
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
-use crate::topology::TURN_MS;
 use harness::resp::ReceiveError;
 use harness::{Connection, Server, cmd};
 use std::thread::sleep;
@@ -16,7 +15,7 @@ const OPTIONS: [(&str, &str, &str); 13] = [
     ("kvlock.max-waiters-per-key", "3", "10000"),
     ("kvlock.max-waiters", "2", "10000"),
     ("kvlock.max-blocked", "2", "10000"),
-    ("kvlock.redisson-turn-ms", "0", TURN_MS),
+    ("kvlock.redisson-turn", "no", "share"),
     ("kvlock.max-sessions", "1", "10000"),
     ("kvlock.redisson-channel", "both", "auto"),
     ("min-replicas-to-write", "5", "0"),

@@ -15,7 +15,7 @@ pub(crate) use five::{Five, SERVERS};
 pub(crate) use pair::Pair;
 pub(crate) use sentinel::Watched;
 pub(crate) use single::Single;
-pub(crate) use strangers::{GUEST, Strangers, TURN_MS, Two, guest};
+pub(crate) use strangers::{GUEST, Strangers, Two, guest};
 pub(crate) use target::Target;
 
 use crate::report::Report;

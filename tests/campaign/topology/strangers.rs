@@ -27,9 +27,6 @@ const WAYS: usize = 5;
 /// connections.
 pub(crate) const GUEST: &str = "guest";
 
-/// How often a lock is left to scripts for a moment, at most: so often that it happens wherever it can.
-pub(crate) const TURN_MS: &str = "2";
-
 /// What there is none of when all clients have gone.
 const LEFT: [&str; 3] = ["kvlock_sessions", "kvlock_session_waits", "kvlock_unread_outcomes"];
 
@@ -79,7 +76,7 @@ impl Strangers {
         let pair = Pair::with(setting, |options, number| {
             // A crash is to be quick.
             let options = options.config("crash-memcheck-enabled", "no");
-            options.module_config("redisson-turn-ms", TURN_MS).dir(dirs[number].path())
+            options.dir(dirs[number].path())
         });
         for server in pair.servers() {
             server.connect().call(guest());
