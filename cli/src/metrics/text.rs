@@ -12,7 +12,7 @@ const COUNTERS: [(&str, &str); 28] = [
     ("search_steps", "Fields of hashes that were read to find owners whose lease has ended"),
     ("reentered", "Acquires that added a hold"),
     ("repeated", "Acquires and releases that were repetitions"),
-    ("redisson_turns", "Locks left free for a moment for clients of Redisson"),
+    ("redisson_turns", "Moments in which a lock was left free for a process of Redisson"),
     ("refused", "Acquires answered nil"),
     ("released", "Locks released by their owner"),
     ("handed_off", "Grants to the first waiter"),

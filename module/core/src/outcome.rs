@@ -34,9 +34,10 @@ pub enum Change<P> {
         /// What the holder says of itself now; if that is empty, it says nothing any more.
         value: Value,
     },
-    /// The lock is free and nobody waits here: delete the key and tell those who wait elsewhere.
+    /// The lock is free, and no client is in line here: delete the key, announce that to Redisson, and
+    /// report with [`Table::was_left_free`](crate::Table::was_left_free) how many processes it reached.
     Free,
-    /// It is the turn of those who wait with Redisson: tell them, and if anybody listens, delete the
+    /// A turn of Redisson is due: announce that the lock is free. If that reaches a process, delete the
     /// key and report [`Table::has_given_way`](crate::Table::has_given_way), else ask
     /// [`Table::gives_way_to_nobody`](crate::Table::gives_way_to_nobody) what to do instead.
     GiveWay,
@@ -217,7 +218,7 @@ pub struct Counters {
     pub reentered: u64,
     /// Acquires and releases with `HOLDS` that had been carried out before.
     pub repeated: u64,
-    /// Locks that were left free for a moment, because somebody waited with Redisson.
+    /// Moments in which a lock was left free for a process of Redisson.
     pub redisson_turns: u64,
     /// Acquires that answered nil.
     pub refused: u64,

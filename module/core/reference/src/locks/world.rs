@@ -168,7 +168,13 @@ impl World {
                 self.table.was_left_free(name, listeners, now);
                 self.model.was_left_free(key);
             }
-            _ => {}
+            Change::None
+            | Change::Take { .. }
+            | Change::Update { .. }
+            | Change::Beside { .. }
+            | Change::Leave
+            | Change::HandOff(_)
+            | Change::Share(_) => {}
         }
         change
     }
