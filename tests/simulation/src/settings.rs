@@ -137,6 +137,8 @@ pub(crate) struct Plan {
     /// The most that a session for waits lasts unheard. Where that is less than an offer does, clients die as
     /// they are told of grants, which are taken back then.
     pub(crate) wait_session_ms: u64,
+    /// Processes of Redisson that listen for each lock, and hang.
+    pub(crate) listeners: i32,
     /// Whether a server may forget all that it knew.
     pub(crate) forgets: bool,
     /// Whether it is promised that beliefs do not overlap, and that tokens grow.
@@ -226,6 +228,7 @@ impl Plan {
             confirm: quarantined,
             session_ms: if quarantined { (5_000, 7_000) } else { (400, 3_000) },
             wait_session_ms: if quarantined || random.bool() { u64::MAX } else { 200 },
+            listeners: if seed / 5 % 4 == 3 { 2 } else { 0 },
             forgets,
             promises_belief: match scene {
                 Scene::Single | Scene::Quorum => true,

@@ -77,6 +77,7 @@ holes! {
     who_was_away_stands_where_it_stood: Core(PlaceLost), Single, Nothing, Order, 20;
     who_is_away_is_granted_nothing: Core(AwayGranted), Single, Nothing, Sessions, 20;
     what_a_session_was_told_is_not_taken_back: Core(WrittenTakenBack), Single, Nothing, Sessions, 400;
+    a_moment_for_redisson_ends: Core(MomentNeverEnds), Single, Nothing, Left, 1_000;
     a_session_that_nobody_reads_ends: Core(SessionOutlives), Single, Nothing, Left, 20;
     what_is_bound_ends_with_its_session: Core(BoundStays), Single, Nothing, Sessions, 200;
 }

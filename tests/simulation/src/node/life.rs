@@ -21,6 +21,7 @@ impl Node {
     /// It begins to serve as the primary. Whether it may have forgotten something is known.
     pub(crate) fn begins(&mut self, sim: &Sim, doubtful: bool) {
         self.host.keeps_grants = !doubtful;
+        self.host.listeners = sim.plan.listeners;
         let quarantine_ms = sim.plan.quarantine_ms.cast_signed();
         self.call(sim, (None, None), |ctx| {
             Module::load(ctx);

@@ -20,6 +20,8 @@ pub(crate) struct Host {
     /// Each grant is on the disk before it is answered.
     pub(crate) keeps_grants: bool,
     pub(crate) keys: Keyspace,
+    /// Processes of Redisson that are subscribed to the message of each lock. They hang: none takes one.
+    pub(crate) listeners: i32,
     /// What parked clients are answered in this turn; none if they were let go without an answer.
     pub(crate) answers: VecDeque<(Handle, Option<Answer>)>,
     /// When the timer fires, by the wall clock.
@@ -37,6 +39,7 @@ impl Default for Host {
             lacks_replicas: false,
             keeps_grants: true,
             keys: Keyspace::new(),
+            listeners: 0,
             answers: VecDeque::new(),
             timer: None,
             digits: 0,
@@ -129,7 +132,7 @@ impl Ctx<'_> {
     pub(crate) fn relay(&self, _: &CStr, _: Arg<'_>, _: Arg<'_>) {}
 
     pub(crate) fn publish(&self, _: Arg<'_>, _: Arg<'_>) -> i32 {
-        0
+        here(|host| host.listeners)
     }
 
     pub(crate) fn publish_in_shard(&self, _: Arg<'_>, _: Arg<'_>) -> i32 {
