@@ -64,10 +64,11 @@ impl fmt::Display for Command {
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let choice = self.kind == "oneof";
+        let parts =
+            |between| self.parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(between);
         let plain = match &self.token {
-            _ if choice => {
-                self.parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")
-            }
+            _ if choice => parts(" | "),
+            Some(token) if self.kind == "block" => format!("{token} {}", parts(" ")),
             Some(token) if self.kind == "pure-token" => token.clone(),
             Some(token) => format!("{token} {}", self.name),
             None => self.name.clone(),

@@ -141,6 +141,42 @@ pub fn amount<A: AsRef<[u8]>>(options: &[A]) -> Read<Release> {
     }
 }
 
+/// A result that a release stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store<A> {
+    /// The key under which it is stored.
+    pub key: A,
+    /// Its value.
+    pub value: A,
+    /// How long it lives; `None` is without limit.
+    pub lifetime: Option<Millis>,
+}
+
+/// Takes `STORE key value [PX lifetime-ms]` off the options, at most once.
+pub fn store<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<Store<A>>, Vec<A>)> {
+    let (mut store, mut others) = (None, Vec::new());
+    let mut rest = options;
+    while let [option, after @ ..] = rest {
+        if !is(option, b"STORE") {
+            others.push(*option);
+            rest = after;
+            continue;
+        }
+        let [key, value, after @ ..] = after else { return Err(Refusal::Syntax) };
+        let (lifetime, after) = match after {
+            [word, n, after @ ..] if is(word, b"PX") => {
+                (Some(Millis(number("lifetime-ms", n.as_ref(), 1, TEN_YEARS_MS)?)), after)
+            }
+            after => (None, after),
+        };
+        if store.replace(Store { key: *key, value: *value, lifetime }).is_some() {
+            return Err(Refusal::Syntax);
+        }
+        rest = after;
+    }
+    Ok((store, others))
+}
+
 /// Reads the arguments that acquiring a lock and waiting for it have in common: all but key and
 /// timeout.
 pub fn acquire<'a, A: AsRef<[u8]>>(
@@ -403,6 +439,23 @@ mod tests {
         assert_eq!(permits_to_set(b"3", &["XX"]), Err(Refusal::Syntax));
         assert_eq!(latch(b"3", &["EX", "9"]), Err(Refusal::Syntax));
         assert_eq!(count(b"COUNT", &["MOST", "9"]), Err(Refusal::Syntax));
+    }
+
+    #[test]
+    fn a_release_stores_at_most_one_result() {
+        let read = |options: &[&'static str]| store(options);
+        let plain = Store { key: "r", value: "v", lifetime: None };
+        assert_eq!(read(&["ALL"]), Ok((None, vec!["ALL"])));
+        assert_eq!(read(&["store", "r", "v", "ALL"]), Ok((Some(plain), vec!["ALL"])));
+        let short = Store { lifetime: Some(Millis(9)), ..plain };
+        let options = ["HOLDS", "0", "STORE", "r", "v", "px", "9"];
+        assert_eq!(read(&options), Ok((Some(short), vec!["HOLDS", "0"])));
+        let named = Store { value: "STORE", ..plain };
+        assert_eq!(read(&["STORE", "r", "STORE"]), Ok((Some(named), vec![])));
+        for wrong in [&["STORE", "r"][..], &["STORE", "r", "v", "STORE", "r", "v"]] {
+            assert_eq!(read(wrong), Err(Refusal::Syntax));
+        }
+        assert!(read(&["STORE", "r", "v", "PX", "0"]).is_err());
     }
 
     #[test]

@@ -99,6 +99,24 @@ impl Situation<'_> {
         }
     }
 
+    /// Returns how many holds of a kind an owner has left after a release; `None` if the release is
+    /// refused.
+    #[must_use]
+    pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
+        let holds = match (&self.seen, want) {
+            (Observed::Held(holding), _) if holding.owner != owner => return None,
+            (Observed::Held(holding), Want::Shared) => holding.shared,
+            (Observed::Held(holding), _) => holding.holds,
+            (Observed::Shared(sharing), Want::Shared) => {
+                sharing.share_of(owner, self.now.unix())?.holds
+            }
+            (Observed::Shared(_) | Observed::Free { .. } | Observed::NotALock { .. }, _) => {
+                return None;
+            }
+        };
+        left_after(release, holds).filter(|_| holds > 0)
+    }
+
     /// Whether a token for this lock would be a guess, where `stored` is the believed one.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()

@@ -1,8 +1,12 @@
-//! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n]`, `LOCK.FORCERELEASE key`
+//! `LOCK.RELEASE key owner [SHARED] [ALL | HOLDS n] [STORE ready-key value [PX lifetime-ms]]`,
+//! `LOCK.FORCERELEASE key`
 
-use kvlock_core::{ReleaseReply, arguments};
+use kvlock_core::arguments::Store;
+use kvlock_core::{Cause, ReleaseReply, arguments};
 
 use super::{Answer, MISMATCH, NOT_A_LOCK, Operation};
+use crate::clock;
+use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::Server;
@@ -12,7 +16,7 @@ pub(crate) struct LockRelease;
 impl Operation for LockRelease {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.release",
-        flags: c"write fast",
+        flags: c"write fast getkeys-api",
         summary: c"Gives back a lock; the last hold goes straight to the first waiter.",
         complexity: c"O(1)",
         args: &[
@@ -20,20 +24,59 @@ impl Operation for LockRelease {
             ArgSpec::Text(c"owner"),
             ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
             ArgSpec::OptionalWordOrNumber { word: c"ALL", other: c"HOLDS", name: c"n" },
+            ArgSpec::OptionalStore { word: c"STORE", key: c"ready-key" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, options @ ..] = args else { return Ok(Reply::Nil) };
-        let (want, options) = arguments::want(options);
+        let (store, options) = arguments::store(options)?;
+        let (want, options) = arguments::want(&options);
         let name = arguments::owner(owner.bytes())?;
         let amount = arguments::amount(options)?;
-        let outcome = server.on_lock(ctx, *key, Some(*owner), Need::Holds, |table, at| {
+        if let Some(store) = &store {
+            check(ctx, *key, store)?;
+        }
+        let need = if store.is_some() { Need::Own } else { Need::Holds };
+        let outcome = server.on_lock(ctx, *key, Some(*owner), need, |table, at| {
+            // The result is there before the lock is free: waiters with `UNLESS` are told of it.
+            if let Some(store) = store.filter(|_| at.left_after(name, want, amount).is_some()) {
+                write(ctx, &store);
+                table.look_soon_at_all_of(ctx.db(), store.key.bytes(), Cause::Outside, at.now);
+            }
             table.release(at, name, want, amount)
         });
         Ok(reply(outcome))
     }
 }
+
+/// Refuses a result that cannot be stored, before anything is changed.
+fn check(ctx: &Ctx<'_>, lock: Arg<'_>, store: &Store<Arg<'_>>) -> Result<(), Reply> {
+    let key = store.key.bytes();
+    if key == lock.bytes() || key.starts_with(FLOOR_PREFIX) {
+        return Err(READY_KEY);
+    }
+    if ctx.is_out_of_memory() { Err(OUT_OF_MEMORY) } else { Ok(()) }
+}
+
+fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {
+    let Some(open) = ctx.open_to_write(store.key) else { return };
+    match store.lifetime {
+        None => open.set_string(store.value),
+        Some(lifetime) => {
+            open.set_string_until(store.value, clock::now().unix().plus(lifetime).0);
+        }
+    }
+}
+
+/// The reply to a `STORE` or an `UNLESS` whose key is no place for a result.
+pub(super) const READY_KEY: Reply = Reply::error(
+    c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
+);
+
+/// The reply to a `STORE` for which there is no memory. The lock stays held.
+const OUT_OF_MEMORY: Reply =
+    Reply::error(c"OOM command not allowed when used memory > 'maxmemory': release without STORE");
 
 /// What an outcome looks like on the wire.
 pub(super) fn reply(outcome: ReleaseReply) -> Reply {

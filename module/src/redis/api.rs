@@ -66,6 +66,7 @@ pub(super) fn missing_function() -> Option<&'static str> {
     first_missing! {
         RedisModule_Alloc RedisModule_Free RedisModule_Log
         RedisModule_CreateCommand RedisModule_GetCommand RedisModule_SetCommandInfo
+        RedisModule_IsKeysPositionRequest RedisModule_KeyAtPosWithFlags
         RedisModule_RegisterNumericConfig RedisModule_RegisterEnumConfig
         RedisModule_RegisterBoolConfig RedisModule_LoadConfigs
         RedisModule_RegisterInfoFunc RedisModule_InfoAddSection RedisModule_InfoAddFieldULongLong

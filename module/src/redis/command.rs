@@ -10,7 +10,7 @@ use super::ctx::Ctx;
 use super::guard::{Entry, guard, log_line};
 use super::message::Reply;
 use super::parked::take_parked;
-use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, wrong_arity};
+use super::spec::{ArgSpec, Command, CommandSpec, FOR_ALL, FOR_OPERATORS, KeyAccess, wrong_arity};
 use super::text::Arg;
 
 /// Declares categories of ours. The server keeps them when the module is unloaded, and refuses them
@@ -70,6 +70,26 @@ pub(super) unsafe fn register<C: Command>(
     Ok(())
 }
 
+impl Ctx<'_> {
+    /// Returns whether the server asks which of the arguments are keys, instead of calling the command.
+    fn asks_for_keys(&self) -> bool {
+        let asks = required!(RedisModule_IsKeysPositionRequest);
+        // SAFETY: the context is alive.
+        unsafe { asks(self.raw) != 0 }
+    }
+
+    /// Reports which of the arguments are keys, and how they are used.
+    fn report_keys(&self, spec: &CommandSpec, args: &[Arg<'_>]) {
+        let report = required!(RedisModule_KeyAtPosWithFlags);
+        let words: Vec<_> = args.iter().map(|arg| arg.bytes()).collect();
+        for (position, access) in spec.key_positions(&words) {
+            let position = c_int::try_from(position).unwrap_or(0);
+            // SAFETY: the context is that of such a request.
+            unsafe { report(self.raw, position, key_flags(access).cast_signed()) };
+        }
+    }
+}
+
 unsafe extern "C" fn call<C: Command>(
     raw_ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
@@ -87,6 +107,10 @@ unsafe extern "C" fn call<C: Command>(
         // SAFETY: an `Arg` is laid out as the string pointer that it wraps, and the server lends
         // `argc` of them until this callback returns.
         let args = unsafe { std::slice::from_raw_parts(argv.cast::<Arg<'_>>(), count) };
+        if const { C::SPEC.names_keys_in_options() } && ctx.asks_for_keys() {
+            ctx.report_keys(&C::SPEC, args);
+            return Some(Reply::Later);
+        }
         Some(C::run(&ctx, args.get(1..).unwrap_or_default()))
     });
     let reply = match reply {
@@ -112,11 +136,22 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
         sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
-    let mut keys = Vec::from_iter(spec.has_key().then(|| key_spec(spec.writes())));
+    let access = if spec.writes() { KeyAccess::Update } else { KeyAccess::Read };
+    let mut keys = Vec::from_iter(spec.has_key().then(|| key_spec(key_flags(access))));
+    let (fixed, _) = spec.words();
+    keys.extend(spec.args.iter().filter_map(|arg| option_key_spec(arg, fixed)));
     // SAFETY: an all-zero key specification is the API's mark for the end of the list.
     keys.push(unsafe { std::mem::zeroed() });
-    let mut options = [end_of_args(), end_of_args(), end_of_args()];
-    let mut args: Vec<_> = spec.args.iter().map(|arg| arg_spec(arg, &mut options)).collect();
+    let mut parts = Vec::new();
+    let mut further_keys = 0;
+    let mut args: Vec<_> = spec
+        .args
+        .iter()
+        .map(|arg| {
+            further_keys += c_int::from(arg.key_access().is_some());
+            arg_spec(arg, further_keys, &mut parts)
+        })
+        .collect();
     args.push(end_of_args());
     let info = raw::RedisModuleCommandInfo {
         version: &raw const VERSION,
@@ -137,19 +172,44 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, spec: &CommandSpec) ->
 
 const SINCE: &CStr = c"0.1.0";
 
-fn key_spec(writes: bool) -> raw::RedisModuleCommandKeySpec {
+/// How the server is told of the use of a key.
+fn key_flags(access: KeyAccess) -> u32 {
+    match access {
+        KeyAccess::Update => {
+            raw::REDISMODULE_CMD_KEY_ACCESS
+                | raw::REDISMODULE_CMD_KEY_RW
+                | raw::REDISMODULE_CMD_KEY_UPDATE
+        }
+        KeyAccess::Read => raw::REDISMODULE_CMD_KEY_ACCESS | raw::REDISMODULE_CMD_KEY_RO,
+        KeyAccess::Overwrite => raw::REDISMODULE_CMD_KEY_OW | raw::REDISMODULE_CMD_KEY_UPDATE,
+    }
+}
+
+/// The key that an option names. A search for its word may find text that reads like it: so the
+/// specification is marked as incomplete, and the server asks the command.
+fn option_key_spec(arg: &ArgSpec, fixed: usize) -> Option<raw::RedisModuleCommandKeySpec> {
+    const KEYWORD: raw::RedisModuleKeySpecBeginSearchType =
+        raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
+    let word = arg.word().filter(|_| arg.key_access().is_some())?;
+    let flags = key_flags(arg.key_access()?) | raw::REDISMODULE_CMD_KEY_INCOMPLETE;
+    let keyword = raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_2 {
+        keyword: word.as_ptr(),
+        startfrom: c_int::try_from(fixed).unwrap_or(0),
+    };
+    Some(raw::RedisModuleCommandKeySpec {
+        begin_search_type: KEYWORD,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 { keyword },
+        ..key_spec(flags)
+    })
+}
+
+fn key_spec(flags: u32) -> raw::RedisModuleCommandKeySpec {
     // In the bindings the kinds of search begin with "invalid" and "unknown": index and range
     // come third.
     const INDEX: raw::RedisModuleKeySpecBeginSearchType =
         raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     const RANGE: raw::RedisModuleKeySpecFindKeysType =
         raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    let access = raw::REDISMODULE_CMD_KEY_ACCESS;
-    let flags = if writes {
-        access | raw::REDISMODULE_CMD_KEY_RW | raw::REDISMODULE_CMD_KEY_UPDATE
-    } else {
-        access | raw::REDISMODULE_CMD_KEY_RO
-    };
     raw::RedisModuleCommandKeySpec {
         notes: null(),
         flags: u64::from(flags),
@@ -174,19 +234,21 @@ const NUMBER: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTE
 const KEY: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY;
 const WORD: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN;
 const ONE_OF: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF;
+const BLOCK: ArgType = raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK;
 const OPTIONAL: c_int = raw::REDISMODULE_CMD_ARG_OPTIONAL.cast_signed();
 
-fn arg_spec(
-    arg: &ArgSpec,
-    options: &mut [raw::RedisModuleCommandArg; 3],
-) -> raw::RedisModuleCommandArg {
+/// What an argument is made of. The server copies it before it is dropped.
+type Parts = Vec<Vec<raw::RedisModuleCommandArg>>;
+
+/// The argument as the server describes it; `key` is the number of the key that it names, if it names one.
+fn arg_spec(arg: &ArgSpec, key: c_int, parts: &mut Parts) -> raw::RedisModuleCommandArg {
     match arg {
         ArgSpec::Key => raw::RedisModuleCommandArg { key_spec_index: 0, ..plain(c"key", KEY) },
         ArgSpec::Text(name) => plain(name, TEXT),
         ArgSpec::OptionalText(name) => optional(plain(name, TEXT)),
         ArgSpec::Number(name) => plain(name, NUMBER),
         ArgSpec::NumberOrWord { name, word } => {
-            one_of(plain(name, NUMBER), behind(word, c"all", WORD), options)
+            one_of(plain(name, NUMBER), behind(word, c"all", WORD), parts)
         }
         ArgSpec::OptionalWord { word, name } => optional(behind(word, name, WORD)),
         ArgSpec::OptionalNumber { word, name } => optional(behind(word, name, NUMBER)),
@@ -194,9 +256,30 @@ fn arg_spec(
         ArgSpec::OptionalNamedText { word, name } => optional(behind(word, name, TEXT)),
         ArgSpec::OptionalWordOrNumber { word, other, name } => {
             let (word, number) = (behind(word, c"all", WORD), behind(other, name, NUMBER));
-            optional(one_of(word, number, options))
+            optional(one_of(word, number, parts))
+        }
+        ArgSpec::OptionalKey { word, name } => {
+            optional(raw::RedisModuleCommandArg { key_spec_index: key, ..behind(word, name, KEY) })
+        }
+        ArgSpec::OptionalStore { word, key: name } => {
+            let name = raw::RedisModuleCommandArg { key_spec_index: key, ..plain(name, KEY) };
+            let lifetime = optional(behind(c"PX", c"lifetime-ms", NUMBER));
+            let subargs = keep(parts, vec![name, plain(c"value", TEXT), lifetime]);
+            let store = behind(word, c"result", BLOCK);
+            optional(raw::RedisModuleCommandArg { subargs, ..store })
         }
     }
+}
+
+/// Keeps what an argument is made of, and returns where it begins.
+fn keep(
+    parts: &mut Parts,
+    mut some: Vec<raw::RedisModuleCommandArg>,
+) -> *mut raw::RedisModuleCommandArg {
+    some.push(end_of_args());
+    let start = some.as_mut_ptr();
+    parts.push(some);
+    start
 }
 
 fn optional(arg: raw::RedisModuleCommandArg) -> raw::RedisModuleCommandArg {
@@ -211,11 +294,9 @@ fn behind(word: &CStr, name: &CStr, kind: ArgType) -> raw::RedisModuleCommandArg
 fn one_of(
     first: raw::RedisModuleCommandArg,
     second: raw::RedisModuleCommandArg,
-    options: &mut [raw::RedisModuleCommandArg; 3],
+    parts: &mut Parts,
 ) -> raw::RedisModuleCommandArg {
-    let [one, other, _] = &mut *options;
-    (*one, *other) = (first, second);
-    let subargs = options.as_mut_ptr();
+    let subargs = keep(parts, vec![first, second]);
     raw::RedisModuleCommandArg { subargs, ..plain(c"amount", ONE_OF) }
 }
 

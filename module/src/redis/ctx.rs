@@ -158,6 +158,11 @@ impl Ctx<'_> {
         u64::try_from(unsafe { date() }).ok()
     }
 
+    /// Returns whether the server uses more memory than `maxmemory` allows.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        self.has_flag(raw::REDISMODULE_CTX_FLAGS_OOM)
+    }
+
     /// Says whether something may be written that no client asked for just now: not while the
     /// clients are paused, for a failover say. The server aborts otherwise.
     pub(crate) fn may_write_unasked(&self) -> bool {

@@ -288,6 +288,17 @@ impl Key<'_> {
         unsafe { set(self.raw, value.raw) };
         self.ctx.replicate(c"SET", &[self.name, value]);
     }
+
+    /// Makes the key a string that expires at `at`, in milliseconds since 1970, whatever it was.
+    pub(crate) fn set_string_until(&self, value: Arg<'_>, at: u64) {
+        self.happened(IS_A_STRING);
+        let set = required!(RedisModule_StringSet);
+        // SAFETY: the key is open for writing; the value is alive and retained.
+        unsafe { set(self.raw, value.raw) };
+        self.write_end(at);
+        let (word, end) = (Text::new(b"PXAT"), Text::number(at));
+        self.ctx.replicate(c"SET", &[self.name, value, word.lend(), end.lend()]);
+    }
 }
 
 impl Drop for Key<'_> {

@@ -41,6 +41,38 @@ impl CommandSpec {
         matches!(self.args, [ArgSpec::Key, ..])
     }
 
+    /// Returns whether an option of the command names a further key. The server cannot find such a key
+    /// by itself, because a text argument may read like the word before it: it asks the command.
+    pub(super) const fn names_keys_in_options(&self) -> bool {
+        let mut rest = self.args;
+        while let [arg, others @ ..] = rest {
+            if matches!(arg, ArgSpec::OptionalKey { .. } | ArgSpec::OptionalStore { .. }) {
+                return true;
+            }
+            rest = others;
+        }
+        false
+    }
+
+    /// Returns the positions of all keys among the words of a command, which begin with its name, and
+    /// how each key is used. Words that the command would refuse are skipped.
+    pub(super) fn key_positions(&self, words: &[&[u8]]) -> Vec<(usize, KeyAccess)> {
+        let (fixed, _) = self.words();
+        let mut found = Vec::from_iter(self.has_key().then_some((1, KeyAccess::Update)));
+        let mut at = fixed;
+        while let Some(word) = words.get(at) {
+            let option = self
+                .args
+                .iter()
+                .find(|arg| arg.word().is_some_and(|it| it.to_bytes().eq_ignore_ascii_case(word)));
+            let key = option.and_then(ArgSpec::key_access);
+            found.extend(key.map(|access| (at.saturating_add(1), access)));
+            at = at.saturating_add(option.map_or(1, ArgSpec::width));
+        }
+        found.retain(|(position, _)| *position < words.len());
+        found
+    }
+
     /// The fewest words that it has, with its name, and whether there may be more.
     pub(super) const fn words(&self) -> (usize, bool) {
         let (mut least, mut more, mut rest) = (1, false, self.args);
@@ -53,6 +85,8 @@ impl CommandSpec {
                 | ArgSpec::OptionalWord { .. }
                 | ArgSpec::OptionalNumber { .. }
                 | ArgSpec::OptionalNamedText { .. }
+                | ArgSpec::OptionalKey { .. }
+                | ArgSpec::OptionalStore { .. }
                 | ArgSpec::OptionalWordOrNumber { .. } => more = true,
             }
             rest = others;
@@ -112,6 +146,77 @@ pub(crate) enum ArgSpec {
     OptionalNamedText { word: &'static CStr, name: &'static CStr },
     /// One of two options, or neither: a word, or a word and a number.
     OptionalWordOrNumber { word: &'static CStr, other: &'static CStr, name: &'static CStr },
+    /// A word and a further key, or neither.
+    OptionalKey { word: &'static CStr, name: &'static CStr },
+    /// A word, a further key to write, its value, and perhaps how long it lives; or nothing of that.
+    OptionalStore { word: &'static CStr, key: &'static CStr },
+}
+
+/// How a command uses a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyAccess {
+    /// Reads and changes it.
+    Update,
+    /// Reads it.
+    Read,
+    /// Replaces it without reading it.
+    Overwrite,
+}
+
+impl ArgSpec {
+    /// The word with which an option begins.
+    pub(super) fn word(&self) -> Option<&'static CStr> {
+        match self {
+            Self::Key
+            | Self::Text(_)
+            | Self::OptionalText(_)
+            | Self::Number(_)
+            | Self::NumberOrWord { .. }
+            | Self::OptionalWordOrNumber { .. } => None,
+            Self::OptionalWord { word, .. }
+            | Self::OptionalNumber { word, .. }
+            | Self::NamedText { word, .. }
+            | Self::OptionalNamedText { word, .. }
+            | Self::OptionalKey { word, .. }
+            | Self::OptionalStore { word, .. } => Some(word),
+        }
+    }
+
+    /// How many words an option has at least, with the one with which it begins.
+    fn width(&self) -> usize {
+        match self {
+            Self::OptionalStore { .. } => 3,
+            Self::OptionalNumber { .. }
+            | Self::NamedText { .. }
+            | Self::OptionalNamedText { .. }
+            | Self::OptionalKey { .. } => 2,
+            Self::Key
+            | Self::Text(_)
+            | Self::OptionalText(_)
+            | Self::Number(_)
+            | Self::NumberOrWord { .. }
+            | Self::OptionalWord { .. }
+            | Self::OptionalWordOrNumber { .. } => 1,
+        }
+    }
+
+    /// How the key is used that an option names.
+    pub(super) fn key_access(&self) -> Option<KeyAccess> {
+        match self {
+            Self::OptionalKey { .. } => Some(KeyAccess::Read),
+            Self::OptionalStore { .. } => Some(KeyAccess::Overwrite),
+            Self::Key
+            | Self::Text(_)
+            | Self::OptionalText(_)
+            | Self::Number(_)
+            | Self::NumberOrWord { .. }
+            | Self::OptionalWord { .. }
+            | Self::OptionalNumber { .. }
+            | Self::NamedText { .. }
+            | Self::OptionalNamedText { .. }
+            | Self::OptionalWordOrNumber { .. } => None,
+        }
+    }
 }
 
 /// The server's own words for this mistake, with our own name for the command: not the caller's
@@ -174,5 +279,43 @@ impl ConfigKind {
                 format!("one of {}", words.join(", "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: CommandSpec = CommandSpec {
+        name: c"lock.try",
+        flags: c"write getkeys-api",
+        summary: c"",
+        complexity: c"",
+        args: &[
+            ArgSpec::Key,
+            ArgSpec::Text(c"owner"),
+            ArgSpec::OptionalWord { word: c"SHARED", name: c"shared" },
+            ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
+            ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
+            ArgSpec::OptionalStore { word: c"STORE", key: c"ready-key" },
+        ],
+    };
+
+    fn positions(words: &[&str]) -> Vec<usize> {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        SPEC.key_positions(&words).into_iter().map(|(position, _)| position).collect()
+    }
+
+    #[test]
+    fn text_that_reads_like_an_option_hides_no_key() {
+        assert_eq!(positions(&["lock.try", "k", "UNLESS"]), [1]);
+        assert_eq!(positions(&["lock.try", "k", "a", "unless", "r"]), [1, 4]);
+        assert_eq!(positions(&["lock.try", "k", "a", "VALUE", "UNLESS", "UNLESS", "r"]), [1, 6]);
+        assert_eq!(
+            positions(&["lock.try", "k", "a", "UNLESS", "UNLESS", "VALUE", "STORE"]),
+            [1, 4]
+        );
+        assert_eq!(positions(&["lock.try", "k", "a", "STORE", "r", "UNLESS", "PX", "9"]), [1, 4]);
+        assert_eq!(positions(&["lock.try", "k", "a", "UNLESS"]), [1]);
     }
 }
