@@ -32,6 +32,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("waiting_keys", count(server.table.waiting_keys().saturating_sub(observed)));
     info.field("timeouts", counted.timeouts);
     info.field("cancelled", counted.cancelled);
+    info.field("told_ready", counted.told_ready);
     info.field("disconnects", counted.disconnects);
     info.field("forced_releases", counted.forced_releases);
     info.field("latches_opened", counted.latches_opened);

@@ -1,8 +1,8 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
 use kvlock_core::{
-    Bug, Cause, Change, HandOff, Holding, KeyRef, Millis, Now, Observed, Sharers, Sharing,
-    Situation, Table, UnixMillis, Untold,
+    Bug, Cause, Change, HandOff, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
+    Sharing, Situation, Table, UnixMillis, Untold,
 };
 
 use crate::clock;
@@ -24,10 +24,17 @@ pub(crate) struct Case<'a> {
     pub(crate) at: Situation<'a>,
 }
 
+impl Keys for Ctx<'_> {
+    fn exists(&self, name: &[u8]) -> bool {
+        self.open_to_read(Text::new(name).lend()).is_some()
+    }
+}
+
 impl<'a> Case<'a> {
     fn new(ctx: &'a Ctx<'a>, db: i32, name: Arg<'a>, now: Now) -> Self {
         let (key, seen) = (KeyRef::lock(db, name.bytes()), Observed::Free { stored: None });
-        Self { ctx, name, at: Situation { key, seen, now, floor: None } }
+        let results = Results::among(ctx);
+        Self { ctx, name, at: Situation { key, seen, now, floor: None, results } }
     }
 
     /// Reads the lock as `asked` sees it.

@@ -17,6 +17,9 @@ use crate::keyspace::Words;
 use crate::redis::{Ctx, Handle, Parked, Reply, Timer};
 use crate::sessions::Outcomes;
 
+/// The reply to a client whose result exists.
+pub(crate) const READY: Reply = Reply::Word("ready");
+
 /// A client in a wait queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -180,8 +183,16 @@ impl Server {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 
+    /// Answers the blocked clients whose result exists.
+    pub(crate) fn answer_ready(&mut self) {
+        while let Some(waiting) = self.table.next_ready_client() {
+            self.answer(waiting, READY, None);
+        }
+    }
+
     /// Tells readers who have something to hear, and sets the timer for what is due next.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
+        self.answer_ready();
         self.tell_readers(now);
         self.wind(ctx, now);
     }

@@ -120,6 +120,7 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
             ]);
         }
         Ending::Open => items.push(Reply::Word("open")),
+        Ending::Ready => items.push(Reply::Word("ready")),
         Ending::TimedOut => items.push(Reply::Word("timeout")),
         Ending::Cancelled => items.push(Reply::Word("cancelled")),
         Ending::Replaced => items.push(Reply::Word("replaced")),

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use kvlock_core::{
-    Bug, Cause, Dismissal, KeyRef, Kind, LockKey, Millis, Now, Observed, Untold, Work,
+    Bug, Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, Untold,
+    Work,
 };
 
 use crate::clock::{self, Instant};
@@ -74,8 +75,17 @@ impl Server {
             Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
             Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
             Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
+            Work::Results(group) => self.look_for_result(ctx, &group),
             Work::TakeBack(_) | Work::Done => {}
         }
+    }
+
+    /// Looks for the result of a group of waiters with `UNLESS`, and answers some of them.
+    fn look_for_result(&mut self, ctx: &Ctx<'_>, group: &Group) {
+        ctx.select(group.key.db);
+        let exists = ctx.exists(&group.ready_key);
+        self.table.looked_at_group(group, exists);
+        self.answer_ready();
     }
 
     /// Says whether a grant may be written that no client asks for just now.

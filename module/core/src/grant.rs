@@ -75,6 +75,10 @@ impl<P> Table<P> {
             return None;
         }
         let queue = self.queues.find(at.key)?;
+        self.look_at_groups(queue);
+        if !self.tell_ready_in_front(at, queue) {
+            return None;
+        }
         let (head, want) = self.front(queue)?;
         self.turns.end(at.key);
         let head = if Bug::Lifo.is_planted() { self.queues.tail(queue)? } else { head };
@@ -137,8 +141,9 @@ impl<P> Table<P> {
         if self.quarantine.is_on(at.now) {
             return joined;
         }
-        while let Some((head, Want::Shared)) =
-            self.queues.find(at.key).and_then(|queue| self.front(queue))
+        while let Some(queue) = self.queues.find(at.key)
+            && self.tell_ready_in_front(at, queue)
+            && let Some((head, Want::Shared)) = self.front(queue)
         {
             if joined.len() == RUN_MAX {
                 self.look_no_later_than(at.key, at.now.unix(), cause);

@@ -32,6 +32,8 @@ pub enum Ending {
     Granted(Granted),
     /// The latch is open.
     Open,
+    /// The result exists for which it waited instead of the lock.
+    Ready,
     /// Its time was over.
     TimedOut,
     /// Somebody withdrew it.

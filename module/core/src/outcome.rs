@@ -228,6 +228,8 @@ pub struct Counters {
     pub handed_off: u64,
     /// Grants to a waiter because a lease ended.
     pub handed_off_by_expiry: u64,
+    /// Acquires and waits that were answered `ready` instead of being granted a lock.
+    pub told_ready: u64,
     /// Waits that ended because their time was over.
     pub timeouts: u64,
     /// Waits that were cancelled.

@@ -20,6 +20,7 @@ use crate::forget::Free as _;
 use crate::key::{KeyRef, LockKey};
 use crate::mode::Want;
 use crate::outcome::Cause;
+use crate::ready::ReadyKeys;
 use crate::session::{SessionId, SessionName, Via};
 use crate::types::{Millis, MonoMillis};
 use crate::value::Value;
@@ -109,6 +110,8 @@ pub(crate) struct Queues<P> {
     places: BTreeSet<(u64, WaiterId)>,
     /// What those who want to say something of themselves as holders will say.
     values: BTreeMap<WaiterId, Rc<[u8]>>,
+    /// The ready-keys of waiters that have one.
+    pub(crate) ready: ReadyKeys,
     /// Those who are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
@@ -130,6 +133,7 @@ impl<P> Default for Queues<P> {
             line: BTreeSet::new(),
             places: BTreeSet::new(),
             values: BTreeMap::new(),
+            ready: ReadyKeys::default(),
             blocked: BTreeSet::new(),
             hashes: RandomState::default(),
             recent: Cell::new(None),
@@ -153,6 +157,7 @@ impl<P> Queues<P> {
             || self.line.free_one()
             || self.places.free_one()
             || self.values.free_one()
+            || self.ready.free_one()
             || self.blocked.free_one()
             || self.queues.free_one()
             || self.by_key.free_one()
@@ -166,7 +171,7 @@ impl<P> Queues<P> {
 
     /// Number of bytes in the names of all keys.
     pub(crate) fn name_bytes(&self) -> usize {
-        self.name_bytes
+        self.name_bytes.saturating_add(self.ready.name_bytes())
     }
 
     /// How many of them are blocked clients.
@@ -313,13 +318,8 @@ impl<P> Queues<P> {
         }
         let id = QueueId(self.next_number());
         self.by_key.insert((self.hash_of(key.db, key.name), id));
-        let queue = Queue {
-            key: key.keep(),
-            len: 0,
-            look: None,
-            cause: Cause::Expiry,
-            is_released: false,
-        };
+        let queue =
+            Queue { key: key.keep(), len: 0, look: None, cause: Cause::Expiry, is_released: false };
         self.queues.insert(id, queue);
         self.name_bytes = self.name_bytes.saturating_add(key.name.len());
         id
@@ -373,6 +373,7 @@ impl<P> Queues<P> {
         let stood_in_front = self.line_of(queue).next().is_some_and(|(_, head)| *head == id);
         let waiter = *self.waiters.remove(&id)?;
         self.blocked.remove(&id);
+        self.ready.remove(id);
         self.places.remove(&(self.hashes.hash_one((queue, &*waiter.owner)), id));
         self.line.remove(&(queue, id));
         let entry = self.queues.get_mut(&queue)?;
@@ -472,7 +473,7 @@ impl<P> Queues<P> {
         let keys = self.queues.len().saturating_add(self.by_key.len());
         let waiters = self.waiters.len().saturating_add(self.line.len());
         let places = self.places.len().saturating_add(self.blocked.len());
-        keys.saturating_add(waiters).saturating_add(places)
+        keys.saturating_add(waiters).saturating_add(places).saturating_add(self.ready.entries())
     }
 }
 

@@ -24,6 +24,7 @@ use crate::planted::Bug;
 use crate::profile::Profile;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
+use crate::ready::Results;
 use crate::sessions::Sessions;
 use crate::sweep::Sweep;
 use crate::token::{Token, TokenSource};
@@ -53,6 +54,8 @@ pub struct Table<P> {
     pub(crate) untold: VecDeque<Untold>,
     /// What is forgotten and not freed yet.
     pub(crate) discarded: VecDeque<Discarded<P>>,
+    /// Blocked clients that have to be answered `ready`.
+    pub(crate) ready_clients: VecDeque<P>,
     /// How many may wait.
     pub limits: Limits,
     /// Look at each lock that is waited for at least this often: for keyspaces that can change
@@ -83,6 +86,8 @@ pub struct Situation<'a> {
     /// Tokens up to this one may have been issued by another server; 0 if none. `None` if that
     /// cannot be known yet: then nothing is granted whose token would be a guess.
     pub floor: Option<u64>,
+    /// Which results exist for which waiters wait.
+    pub results: Results<'a>,
 }
 
 impl Situation<'_> {
@@ -143,6 +148,7 @@ impl<P> Table<P> {
             rotation: Rotation::default(),
             untold: VecDeque::new(),
             discarded: VecDeque::new(),
+            ready_clients: VecDeque::new(),
             limits,
             look_every: None,
             counters: Counters::default(),
@@ -436,6 +442,7 @@ mod tests {
         seen: Observed::Free { stored: None },
         now: Now { unix_us: 1_000_000, mono: crate::MonoMillis(0) },
         floor: None,
+        results: Results::NONE,
     };
     const REQUEST: Acquire<'static> =
         Acquire { owner: b"a", want: Want::Exclusive, lease: Millis(10), holds: None };

@@ -483,7 +483,8 @@ impl<P> Table<P> {
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
         let left = !self.untold.is_empty()
             || !self.discarded.is_empty()
-            || !self.sessions.closed.is_empty();
+            || !self.sessions.closed.is_empty()
+            || self.has_groups_to_look_at();
         if goes_on || left || self.has_released() {
             return Some(Millis(0));
         }

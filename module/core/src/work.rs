@@ -1,7 +1,7 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, ends of leases, releases, take-backs
+//! for live waiters   ends of waits, opened latches, readers, results, ends of leases, releases, take-backs
 //! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
 //! ```
 //!
@@ -15,6 +15,7 @@ use crate::key::LockKey;
 use crate::outbox::Untold;
 use crate::outcome::Cause;
 use crate::reading::Reading;
+use crate::ready::Group;
 use crate::table::Table;
 use crate::types::Now;
 
@@ -37,6 +38,8 @@ pub enum Work<P> {
     TakeBack(Untold),
     /// Look at this binding: see [`Table::next_bound`].
     Bound(Bound),
+    /// Look whether the result of this group exists: see [`Table::looked_at_group`].
+    Results(Group),
     /// Nothing: the piece is done.
     Done,
 }
@@ -47,6 +50,7 @@ enum Kind {
     Timeouts,
     Latches,
     Readers,
+    Results,
     Alarms,
     Moments,
     Looks,
@@ -65,10 +69,11 @@ enum Kind {
 }
 
 /// The kinds that live waiters wait for.
-const URGENT: [Kind; 9] = [
+const URGENT: [Kind; 10] = [
     Kind::Timeouts,
     Kind::Latches,
     Kind::Readers,
+    Kind::Results,
     Kind::Alarms,
     Kind::Moments,
     Kind::Looks,
@@ -155,6 +160,7 @@ impl<P> Table<P> {
             Kind::Latches if !self.has_released() => None,
             Kind::Latches => self.next_released().map(|it| answer(it, Work::Opened)),
             Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
+            Kind::Results => self.next_group().map(Work::Results),
             Kind::Alarms => self.session_due(now).then_some(Work::Done),
             Kind::Moments => self.end_moment(now).then_some(Work::Done),
             Kind::Sweeps => self.is_sweeping().then(|| {

@@ -4,8 +4,8 @@
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
-    Acquire, Bound, Change, Holding, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Situation,
-    Table, Want,
+    Acquire, Bound, Change, Holding, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Results,
+    Situation, Table, Want,
 };
 use kvlock_core_reference::bound::World;
 use kvlock_core_reference::{check, counted};
@@ -17,6 +17,7 @@ const FREE: Situation<'static> = Situation {
     seen: Observed::Free { stored: None },
     now: NOW,
     floor: Some(0),
+    results: Results::NONE,
 };
 
 /// A lock that was bound to a session which is gone, as its key says it, and what is to be released.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use kvlock_core::{
     Acquire, AcquireReply, Cause, Change, GrantId, HandOff, Holding, Join, KeyRef, Limits, Millis,
-    MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply,
+    MonoMillis, Now, Observed, Permits, PermitsChange, Release, ReleaseReply, RenewReply, Results,
     Semaphore, SemaphoreAt, Served, Share, Sharing, Situation, Table, TakeReply, Token, UnixMillis,
     WaitReply, Want,
 };
@@ -20,7 +20,7 @@ fn table() -> Table<u32> {
 }
 
 fn at<'a>(name: &'a [u8], seen: Observed<'a>) -> Situation<'a> {
-    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0) }
+    Situation { key: KeyRef::lock(0, name), seen, now: NOW, floor: Some(0), results: Results::NONE }
 }
 
 fn held(owner: &[u8], shared: u64, token: Token) -> Observed<'_> {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use kvlock_core::{
     Acquire, Cause, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis, Now,
-    Observed, Permits, Semaphore, SemaphoreAt, Situation, Table, Token, UnixMillis, WaitReply,
-    Want,
+    Observed, Permits, Results, Semaphore, SemaphoreAt, Situation, Table, Token, UnixMillis,
+    WaitReply, Want,
 };
 
 const LEASE: Millis = Millis(50);
@@ -20,7 +20,13 @@ fn held(name: &[u8]) -> Situation<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };
     let key = KeyRef::lock(0, name);
-    Situation { key, seen: Observed::Held(holding), now: NOW, floor: Some(0) }
+    Situation {
+        key,
+        seen: Observed::Held(holding),
+        now: NOW,
+        floor: Some(0),
+        results: Results::NONE,
+    }
 }
 
 fn join(owner: &[u8], want: Want) -> Join<'_> {

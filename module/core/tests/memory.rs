@@ -6,7 +6,7 @@
 
 use kvlock_core::{
     Cause, Change, HandOff, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
-    Release, Situation, Table, Token, UnixMillis, WaiterId, Want,
+    Release, Results, Situation, Table, Token, UnixMillis, WaiterId, Want,
 };
 
 /// What may stay behind in an empty table, in entries over all its maps.
@@ -18,7 +18,7 @@ const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 const ORDERS: KeyRef<'static> = KeyRef::lock(0, b"orders");
 
 fn seen<'a>(key: KeyRef<'a>, seen: Observed<'a>) -> Situation<'a> {
-    Situation { key, seen, now: NOW, floor: Some(0) }
+    Situation { key, seen, now: NOW, floor: Some(0), results: Results::NONE }
 }
 
 /// Held until ten seconds from now.

@@ -13,8 +13,8 @@ mod world;
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Gone, KeyRef, Limits, Millis, MonoMillis, Now, Observed,
-    RUN_MAX, Reading, Release, SessionId, Share, Sharing, Situation, Standing, Table, Token,
-    UnixMillis, Want,
+    RUN_MAX, Reading, Release, Results, SessionId, Share, Sharing, Situation, Standing, Table,
+    Token, UnixMillis, Want,
 };
 use kvlock_core_reference::check;
 
@@ -224,7 +224,7 @@ fn why_the_last_one_shares_a_lock_no_more_is_told() {
     ] {
         let (mut table, observer) = observed();
         let seen = Observed::Free { stored: None };
-        let free = Situation { key: KEY, seen, now: NOW, floor: Some(0) };
+        let free = Situation { key: KEY, seen, now: NOW, floor: Some(0), results: Results::NONE };
         let lease = Millis(60_000);
         let request = Acquire { owner: b"a", want: Want::Shared, lease, holds: None };
         let (reply, change) = table.acquire(&free, &request);

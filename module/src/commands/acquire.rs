@@ -1,23 +1,26 @@
-//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [VALUE value]`
+//! `LOCK.ACQUIRE key owner lease-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [HELD] [UNLESS ready-key]
+//! [VALUE value]`
 
 use kvlock_core::arguments;
-use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Kind, SessionId, Want};
+use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Keys as _, Kind, SessionId, Want};
 
+use super::release::READY_KEY;
 use super::{
     Answer, MISMATCH, MOVING, NOT_A_LOCK, Operation, SYNTAX, TOO_MANY_BOUND, TOO_MANY_HOLDS,
     UNBOUND, UPGRADE, full,
 };
 use crate::clock;
+use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
-use crate::server::Server;
+use crate::server::{READY, Server};
 
 pub(crate) struct LockAcquire;
 
 impl Operation for LockAcquire {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.acquire",
-        flags: c"write deny-oom fast",
+        flags: c"write deny-oom fast getkeys-api",
         summary: c"Takes a lock if it is free, or re-enters it. Never waits.",
         complexity: c"O(1)",
         args: &[
@@ -29,6 +32,7 @@ impl Operation for LockAcquire {
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
             ArgSpec::OptionalWord { word: c"HELD", name: c"held" },
+            ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
@@ -36,11 +40,15 @@ impl Operation for LockAcquire {
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, options @ ..] = args else { return Ok(Reply::Nil) };
         let most = server.config.max_lease_ms;
-        let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
+        let ([session, says, unless], options) =
+            arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
         let (held, options) = arguments::held(&options)?;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
+        if is_ready(server, ctx, (*key, request.owner), unless)? {
+            return Ok(READY);
+        }
         let at = (*key, Kind::Lock, request.owner);
         let bound = bound_to(server, ctx, (session, bound), at)?;
         if held {
@@ -69,6 +77,35 @@ pub(super) fn bound_to(
     let room = server.table.room_to_bind(key, owner, session);
     room.map(|()| Some(session)).map_err(|reached| full(reached, TOO_MANY_BOUND))
 }
+
+/// Returns whether the result exists that the caller wants instead of the lock. A place in line of the
+/// same owner is told so, too.
+pub(super) fn is_ready(
+    server: &mut Server,
+    ctx: &Ctx<'_>,
+    (lock, owner): (Arg<'_>, &[u8]),
+    ready_key: Option<Arg<'_>>,
+) -> Result<bool, Reply> {
+    let Some(ready_key) = ready_key else { return Ok(false) };
+    let name = ready_key.bytes();
+    if name == lock.bytes() || name.starts_with(FLOOR_PREFIX) {
+        return Err(READY_KEY);
+    }
+    if name.len() > NAME_MAX {
+        return Err(NAME_TOO_LONG);
+    }
+    if !ctx.exists(name) {
+        return Ok(false);
+    }
+    server.table.is_ready(KeyRef::lock(ctx.db(), lock.bytes()), owner);
+    server.plan(ctx, clock::now());
+    Ok(true)
+}
+
+/// The longest ready-key for which a waiter may wait, in bytes.
+const NAME_MAX: usize = 4_096;
+
+const NAME_TOO_LONG: Reply = Reply::error(c"ERR invalid ready-key: must be at most 4096 bytes");
 
 /// Acquires without waiting.
 pub(super) fn run(

@@ -1,4 +1,5 @@
-//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [VALUE value]`
+//! `LOCK.WAIT key owner lease-ms timeout-ms [SHARED] [HOLDS n] [SESSION id] [BOUND] [UNLESS ready-key]
+//! [VALUE value]`
 
 use kvlock_core::{
     Acquire, Caller, Join, KeyRef, SessionId, Table, Via, WaitReply, WaitedFor, WaiterId, arguments,
@@ -8,7 +9,7 @@ use super::{Answer, Operation, QUEUE_FULL, READ_ONLY, TOO_MANY_BOUND, UNBOUND, a
 use crate::clock;
 use crate::module::DRAINING;
 use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Handle, Reply, Text};
-use crate::server::{Server, Waiting, WaitsFor};
+use crate::server::{READY, Server, Waiting, WaitsFor};
 
 /// What an earlier wait hears when its owner waits again.
 const REPLACED: Reply = Reply::error(c"UNBLOCKED a later wait of this owner took this place over");
@@ -18,7 +19,7 @@ pub(crate) struct LockWait;
 impl Operation for LockWait {
     const SPEC: CommandSpec = CommandSpec {
         name: c"lock.wait",
-        flags: c"write deny-oom blocking",
+        flags: c"write deny-oom blocking getkeys-api",
         summary: c"Takes a lock, or waits in line until it is handed over or the time is up.",
         complexity: c"O(1)",
         args: &[
@@ -30,19 +31,25 @@ impl Operation for LockWait {
             ArgSpec::OptionalNumber { word: c"HOLDS", name: c"n" },
             ArgSpec::OptionalNamedText { word: c"SESSION", name: c"id" },
             ArgSpec::OptionalWord { word: c"BOUND", name: c"bound" },
+            ArgSpec::OptionalKey { word: c"UNLESS", name: c"ready-key" },
             ArgSpec::OptionalNamedText { word: c"VALUE", name: c"value" },
         ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
         let [key, owner, lease, timeout, options @ ..] = args else { return Ok(Reply::Nil) };
-        let ([session, says], options) = arguments::named([b"SESSION", b"VALUE"], options)?;
+        let ([session, says, unless], options) =
+            arguments::named([b"SESSION", b"VALUE", b"UNLESS"], options)?;
         let (bound, options) = arguments::bound(&options)?;
         let most = server.config.max_lease_ms;
         let request = arguments::acquire(owner.bytes(), lease.bytes(), &options, most)?;
         let says = arguments::value(says.as_ref(), request.want)?;
         let timeout = arguments::timeout(timeout.bytes())?;
-        let Some(how) = How::find(server, ctx, *key, session, bound)? else {
+        let how = How::find(server, ctx, *key, session, bound)?;
+        if acquire::is_ready(server, ctx, (*key, request.owner), unless)? {
+            return Ok(READY);
+        }
+        let Some(how) = how else {
             return Ok(acquire::run(server, ctx, *key, *owner, &request, says, None));
         };
         let at = KeyRef::lock(ctx.db(), key.bytes());
@@ -60,6 +67,7 @@ impl Operation for LockWait {
             let enqueue = |via| {
                 let (waiter, replaced) = enqueue(table, at, &join, via, bound);
                 table.will_say(waiter, says);
+                table.set_ready_key(waiter, unless.as_ref().map(|key| key.bytes()));
                 (waiter, replaced)
             };
             (how.settle(ctx, outcome, acquire::reply, enqueue), change)

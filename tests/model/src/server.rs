@@ -8,7 +8,7 @@ use crate::client::Asks;
 use crate::table::Parked;
 use crate::turn::Turn;
 use kvlock_core::{
-    Holding, KeyRef, Millis, MonoMillis, Now, Observed, Share, Sharing, Situation, Token,
+    Holding, KeyRef, Millis, MonoMillis, Now, Observed, Results, Share, Sharing, Situation, Token,
     UnixMillis,
 };
 
@@ -181,7 +181,7 @@ impl Server {
             Some(lock) if lock.shared => Observed::Shared(sharing(asks, lock)),
             Some(lock) => Observed::Held(holding(lock)),
         };
-        Situation { key: KEY, seen, now: at(now), floor: Some(self.floor) }
+        Situation { key: KEY, seen, now: at(now), floor: Some(self.floor), results: Results::NONE }
     }
 }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use kvlock_core::{
-    Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Share, Sharers,
-    Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
+    Cause, Change, KeyRef, MODE_FIELD, Millis, Mode, MonoMillis, Now, Observed, Results, Share,
+    Sharers, Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
 };
 
 /// Where the clock that only goes forward starts. It is far beyond any wall clock, see
@@ -161,7 +161,13 @@ impl Keyspace {
         now: Now,
         floor: Option<u64>,
     ) -> Situation<'a> {
-        Situation { key: key_ref(name), seen: self.observe(name, asked), now, floor }
+        Situation {
+            key: key_ref(name),
+            seen: self.observe(name, asked),
+            now,
+            floor,
+            results: Results::NONE,
+        }
     }
 
     /// Does what the table says to a key, and checks that it can be done to what is there.

@@ -2,7 +2,8 @@
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
-    Observed, Release, SessionId, Situation, Table, Token, UnixMillis, Via, WaitReply, Want,
+    Observed, Release, Results, SessionId, Situation, Table, Token, UnixMillis, Via, WaitReply,
+    Want,
 };
 
 const MANY: usize = 100_000;
@@ -10,7 +11,7 @@ const NOW: Now = Now { unix_us: 1_000_000_000, mono: MonoMillis(1_000_000) };
 const KEY: KeyRef<'static> = KeyRef::lock(0, b"orders");
 
 fn at(seen: Observed<'_>) -> Situation<'_> {
-    Situation { key: KEY, seen, now: NOW, floor: Some(0) }
+    Situation { key: KEY, seen, now: NOW, floor: Some(0), results: Results::NONE }
 }
 
 fn held(owner: &[u8], token: Option<Token>) -> Observed<'_> {

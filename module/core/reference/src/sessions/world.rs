@@ -183,7 +183,7 @@ impl World {
             Ending::TimedOut => What::TimedOut,
             Ending::Cancelled => What::Cancelled,
             Ending::Replaced => What::Replaced,
-            Ending::Open | Ending::Dismissed(_) | Ending::Changed(_) => {
+            Ending::Open | Ending::Ready | Ending::Dismissed(_) | Ending::Changed(_) => {
                 unreachable!("nobody does that")
             }
         };
