@@ -117,6 +117,7 @@ fn line(outcome: &Outcome) -> String {
             format!("granted, token {}, holds {}", granted.token.value(), granted.holds)
         }
         Ending::Open => "open".to_owned(),
+        Ending::Ready => "ready".to_owned(),
         Ending::TimedOut => "timeout".to_owned(),
         Ending::Cancelled => "cancelled".to_owned(),
         Ending::Replaced => "replaced".to_owned(),
