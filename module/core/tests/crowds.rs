@@ -3,7 +3,7 @@
 
 use kvlock_core::{
     Cause, Ending, Holding, Join, KeyRef, Latch, LatchAt, Limits, Millis, MonoMillis, Now,
-    Observed, SessionId, Situation, Standing, Table, UnixMillis, Via, Want, Work,
+    Observed, Results, SessionId, Situation, Standing, Table, UnixMillis, Via, Want, Work,
 };
 
 const MANY: usize = 30_000;
@@ -27,7 +27,7 @@ fn open(table: &mut Table<u32>, number: u8) -> SessionId {
 fn held(key: KeyRef<'_>, until: u64) -> Situation<'_> {
     let until = Some(UnixMillis(NOW.unix_us / 1_000 + until));
     let seen = Observed::Held(Holding { owner: b"h", holds: 1, shared: 0, token: None, until });
-    Situation { key, seen, now: NOW, floor: Some(0) }
+    Situation { key, seen, now: NOW, floor: Some(0), results: Results::NONE }
 }
 
 fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &str, via: Via<u32>, timeout: u64) {
@@ -147,7 +147,7 @@ fn a_grant_that_was_not_sent_does_not_wait_for_what_a_crowd_has_left() {
     let key = KeyRef::lock(0, b"v");
     wait(&mut table, &held(key, 600_000), "dead", Via::Session(session), 0);
     let free = Observed::Free { stored: None };
-    let at = Situation { key, seen: free, now: NOW, floor: Some(0) };
+    let at = Situation { key, seen: free, now: NOW, floor: Some(0), results: Results::NONE };
     drop(table.look(&at, Cause::Outside));
     table.close_session(crowd);
     table.close_session(session);

@@ -98,11 +98,15 @@ fn held(owner: &[u8], token: Token) -> Observed<'_> {
 
 fn granted(change: Change<u32>) -> Vec<String> {
     let name = |owner: &[u8]| String::from_utf8_lossy(owner).into_owned();
-    match change {
+    match &change {
         Change::HandOff(hand_off) => vec![name(&hand_off.owner)],
         Change::Share(sharers) => sharers.joined.iter().map(|one| name(&one.owner)).collect(),
         Change::None | Change::Free => vec![],
-        other => panic!("{other:?}"),
+        Change::Take { .. }
+        | Change::Update { .. }
+        | Change::GiveWay
+        | Change::Leave
+        | Change::Beside { .. } => panic!("{change:?}"),
     }
 }
 

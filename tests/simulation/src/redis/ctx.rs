@@ -112,6 +112,12 @@ impl Ctx<'_> {
         true
     }
 
+    /// A simulated server has memory enough.
+    #[expect(clippy::unused_self, reason = "the context of a real server asks it")]
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        false
+    }
+
     pub(crate) fn may_write_unasked(&self) -> bool {
         here(|host| !host.paused)
     }

@@ -149,6 +149,13 @@ impl Key<'_> {
         self.write(|entry| *entry = Entry::of_string(value.bytes()));
     }
 
+    pub(crate) fn set_string_until(&self, value: Arg<'_>, at: u64) {
+        self.write(|entry| {
+            *entry = Entry::of_string(value.bytes());
+            entry.until = Some(at);
+        });
+    }
+
     pub(crate) fn for_each(&self, visit: &mut dyn FnMut(&[u8], &[u8])) {
         self.scan(&mut Cursor, visit);
     }
