@@ -22,9 +22,9 @@ fn a_lock_that_is_always_shared_keeps_few_of_the_dead(kind: Kind) {
 
 const READERS: i64 = 1_000;
 
-/// How many are let in, at most, between two commands of somebody else: a few turns' worth, since
-/// his commands may not have arrived in every turn.
-const STEP: i64 = 256;
+/// Highest number of readers that may be let in between two commands of another client: some turns'
+/// worth, because its commands may not have arrived in every turn.
+const STEP: i64 = 512;
 
 fn a_crowd_of_readers_is_let_in_a_few_at_a_time(kind: Kind) {
     let server = Server::options().kind(&kind).start();

@@ -23,8 +23,8 @@ const COMMANDS: [(&str, &str, bool); 21] = [
     ("sem.cancel", "write", true),
     ("sem.info", "readonly", true),
     ("latch.set", "write denyoom", true),
-    ("latch.countdown", "write", true),
-    ("latch.wait", "readonly blocking", true),
+    ("latch.countdown", "write denyoom", true),
+    ("latch.wait", "readonly denyoom blocking", true),
     ("latch.cancel", "write", true),
     ("latch.info", "readonly", true),
 ];
