@@ -273,9 +273,9 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// The fault is what happens meanwhile.
+    /// Runs the fault itself. Of several parts the span is from the first to the last.
     pub(crate) fn is<T>(&mut self, what: impl FnOnce() -> T) -> T {
-        let from = self.round.recorder.now();
+        let from = self.span.map_or_else(|| self.round.recorder.now(), |before| before.from);
         let result = what();
         self.span = Some(Span { from, to: self.round.recorder.now() });
         result

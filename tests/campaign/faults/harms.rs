@@ -21,6 +21,9 @@ pub(super) type Time = (u64, u64);
 
 const MOMENT: Time = (50, 500);
 
+/// Half a second to a second: a machine that was suspended, or is short of processor time.
+const STALL: Time = (500, 500);
+
 /// Longer than a quorum waits for one server, and than the leases there.
 const WHILE: Time = (50, 2500);
 
@@ -33,6 +36,7 @@ const SESSIONS: Time = {
 
 pub(super) const FAULTS: &[Fault] = &[
     harm("primary stopped for a moment", 2, not_of_five, STOP, 1, MOMENT),
+    harm("primary stalled for half a second or more", 2, not_of_five, STOP, 1, STALL),
     harm(STOPPED, 2, not_of_five, STOP, 1, SESSIONS),
     harm("primary cut off for a moment", 2, has_proxy, CUT, 1, MOMENT),
     harm("primary cut off for about a session", 3, has_proxy, CUT, 1, SESSIONS),

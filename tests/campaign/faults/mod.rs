@@ -10,7 +10,9 @@ mod data;
 mod harms;
 mod keys;
 mod options;
+mod returns;
 mod stranger;
+mod watcher;
 
 pub(crate) use clocks::{HOUR, JUMP, STEP};
 pub(crate) use commands::RESTARTED;
@@ -34,6 +36,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
         harms::FAULTS,
         keys::FAULTS,
         options::FAULTS,
+        returns::FAULTS,
+        watcher::FAULTS,
     ];
     tables.into_iter().flatten()
 }

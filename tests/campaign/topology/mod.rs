@@ -2,6 +2,7 @@
 //!
 //! What can happen to them is in [`faults`](crate::faults), and asks a topology for what it needs.
 
+mod addresses;
 mod cluster;
 mod five;
 mod pair;

@@ -1,16 +1,21 @@
 //! One server behind a proxy, with a clock of its own.
 
 use super::Topology;
+use super::addresses::{Addresses, Dead};
 use crate::setting::Setting;
 use crate::workload::Way;
 use harness::clock::Clock;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Options, Server, observe};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
+
+/// A name that has two addresses: the first one never answers, the second one is that of the proxy.
+const NAME: &str = "redis://locks.test/";
 
 /// A server that is reached through its proxy, and whose clock can be set.
 pub(crate) struct Behind {
@@ -37,11 +42,13 @@ impl Behind {
 pub(crate) struct Single {
     pub(crate) one: Behind,
     setting: Setting,
+    dead: Dead,
 }
 
 impl Single {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        Box::new(Self { one: Behind::start(setting.options(Duration::ZERO), 0), setting })
+        let one = Behind::start(setting.options(Duration::ZERO), 0);
+        Box::new(Self { one, setting, dead: Dead::new() })
     }
 }
 
@@ -50,11 +57,17 @@ impl Topology for Single {
         vec![&self.one.server]
     }
 
-    /// One of the clients reaches the server whatever happens to the way of the others.
+    /// One of the clients reaches the server whatever happens to the way of the others, and one by a name
+    /// whose first address is dead.
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
-        let urls = [self.one.url(), self.one.url(), self.one.server.url()];
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
-        urls.map(|url| Way::one(runtime, builder(), url)).into()
+        let alive = SocketAddr::from((Ipv4Addr::LOCALHOST, self.one.proxy.port()));
+        let by_name = builder().dns_resolver(Addresses([self.dead.address, alive]));
+        vec![
+            Way::one(runtime, builder(), self.one.url()),
+            Way::one(runtime, by_name, NAME),
+            Way::one(runtime, builder(), self.one.server.url()),
+        ]
     }
 
     fn leases_ms(&self) -> &[u64] {

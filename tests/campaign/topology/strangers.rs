@@ -28,7 +28,13 @@ const WAYS: usize = 5;
 pub(crate) const GUEST: &str = "guest";
 
 /// What there is none of when all clients have gone.
-const LEFT: [&str; 3] = ["kvlock_sessions", "kvlock_session_waits", "kvlock_unread_outcomes"];
+const LEFT: [&str; 5] = [
+    "kvlock_sessions",
+    "kvlock_session_waits",
+    "kvlock_unread_outcomes",
+    "kvlock_observers",
+    "kvlock_observed_keys",
+];
 
 /// The two servers, for clients of the one that is the primary.
 #[derive(Clone, Debug)]

@@ -101,7 +101,7 @@ impl Work {
 /// By which locks are acquired.
 #[derive(Clone)]
 pub(crate) enum Way {
-    One(Client, Again),
+    One(Client, Box<Again>),
     Several(Quorum),
     /// By nothing but connections.
     Wire(Two),
@@ -205,7 +205,7 @@ impl Way {
     pub(crate) fn one(runtime: &Runtime, builder: Builder, url: impl Into<String>) -> Self {
         let again = Again { builder, url: url.into() };
         let client = runtime.block_on(again.connect()).expect("the server answers");
-        Self::One(client, again)
+        Self::One(client, Box::new(again))
     }
 
     /// Waits for that long at most; without a time it does not wait.

@@ -1,0 +1,118 @@
+//! Two failovers in a row, there and back. The first primary may remember what it did before it was a
+//! replica; what it granted then is its holders' until their leases end.
+
+use super::{Fault, fails_over, fault, on};
+use crate::round::{Moment, Round};
+use crate::topology::{Strangers, Topology, cast};
+use crate::workload::CALM;
+use harness::history::{Outcome, Request};
+use harness::random::Random;
+use harness::resp::ReceiveError;
+use harness::{Connection, Value, cmd, observe};
+use std::time::Duration;
+
+pub(super) const FAULTS: &[Fault] = &[
+    fault("failover there and back", 2, fails_over, |at, moment, random| {
+        at.fail_over(moment, random);
+        at.recover();
+        at.fail_over(moment, random);
+    }),
+    fault("failover there and back, grants unread", 3, on::<Strangers>, |at, moment, random| {
+        let _broken = return_to_grants(at, moment, random);
+    }),
+];
+
+/// Number of locks that are granted before the first failover.
+const LOCKS: u64 = 16;
+
+/// Longer than both failovers take.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// Number of times another client tries to get each lock after the second failover, and the pause between:
+/// what the server would take back is taken back in its timer.
+const TRIES: usize = 3;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Locks are granted through a session that is never read. After a failover their owners get them from
+/// the other server, by the same names, and keep them over the failover back.
+fn return_to_grants(
+    at: &dyn Topology,
+    moment: &mut Moment<'_>,
+    random: &mut Random,
+) -> Result<(), ReceiveError> {
+    let Some(pair) = cast::<Strangers>(at) else { return Ok(()) };
+    let (round, series) = (moment.round, random.below(1 << 40));
+    let locks: Vec<String> =
+        (0..LOCKS).map(|number| format!("returns-{series}-{number}")).collect();
+    let connect = || {
+        let mut connection = pair.connect().ok_or(ReceiveError::Closed)?;
+        connection.ask(cmd!["SELECT", CALM]).map(|_| Owners { round, connection })
+    };
+    let mut first = connect()?;
+    let Value::Array(opened) = first.connection.ask(cmd!["SESSION.OPEN", 60_000])? else {
+        return Ok(());
+    };
+    for lock in &locks {
+        first.hand_over(lock, &opened[0].text())?;
+    }
+    at.fail_over(moment, random);
+    let mut there = connect()?;
+    let wants = Request::Acquire { lease: LEASE, timeout: None };
+    let mut held = Vec::new();
+    for lock in &locks {
+        let outcome = there.call(lock, "next", &wants, cmd!["HOLDS", 1])?;
+        held.extend(matches!(outcome, Outcome::Granted { .. }).then_some(lock));
+    }
+    round.notes.add("grants kept over two failovers", held.len() as u64);
+    at.fail_over(moment, random);
+    let mut back = connect()?;
+    let short = Request::Acquire { lease: Duration::from_secs(1), timeout: None };
+    for _ in 0..TRIES {
+        for lock in &held {
+            back.call(lock, "another", &short, Vec::new())?;
+        }
+        observe::let_pass(&mut back.connection, PAUSE);
+    }
+    for lock in held {
+        back.call(lock, "next", &Request::Renew { lease: LEASE }, Vec::new())?;
+        back.call(lock, "next", &Request::Release, Vec::new())?;
+    }
+    Ok(())
+}
+
+/// The owners of these locks, all at one connection.
+struct Owners<'a> {
+    round: &'a Round,
+    connection: Connection,
+}
+
+impl Owners<'_> {
+    /// A holder hands the lock to a waiter, through a session that is not read.
+    fn hand_over(&mut self, lock: &str, session: &str) -> Result<(), ReceiveError> {
+        let wants = Request::Acquire { lease: LEASE, timeout: None };
+        self.call(lock, "first", &wants, Vec::new())?;
+        let waits = Request::Acquire { lease: LEASE, timeout: Some(Duration::ZERO) };
+        let wait = self.round.recorder.sent(lock, "next", waits.clone());
+        let command = [waits.command(lock, "next"), cmd!["SESSION", session]].concat();
+        let reply = self.connection.ask(command);
+        // No client hears of it any more.
+        self.round.recorder.answered(wait, Outcome::Unknown);
+        reply?;
+        self.call(lock, "first", &Request::Release, Vec::new()).map(drop)
+    }
+
+    /// Makes a call, with more words, and records it.
+    fn call(
+        &mut self,
+        lock: &str,
+        owner: &str,
+        request: &Request,
+        words: Vec<Vec<u8>>,
+    ) -> Result<Outcome, ReceiveError> {
+        let call = self.round.recorder.sent(lock, owner, request.clone());
+        let reply = self.connection.ask([request.command(lock, owner), words].concat());
+        let outcome = reply.as_ref().map_or(Outcome::Unknown, |it| Outcome::of(request, it));
+        self.round.recorder.answered(call, outcome);
+        reply.map(|_| outcome)
+    }
+}
