@@ -72,6 +72,12 @@ impl Connection {
         self.send_raw(&encode(command.as_ref()));
     }
 
+    /// Sends commands in one packet, and does not wait.
+    pub fn send_all(&mut self, commands: &[Vec<Vec<u8>>]) {
+        let bytes: Vec<u8> = commands.iter().flat_map(|command| encode(command)).collect();
+        self.send_raw(&bytes);
+    }
+
     /// Sends these bytes, whatever they are. A connection that the server has closed swallows them;
     /// the next [`receive`](Self::receive) tells.
     pub fn send_raw(&mut self, bytes: &[u8]) {

@@ -97,6 +97,8 @@ fn all_that_is_on_the_wire_meets_strangers() {
         "fault: a reader away and back",
         "fault: a reader replaced",
         "fault: SESSION.CLOSE",
+        "fault: SESSION.NEXT and SESSION.CLOSE in one packet",
+        "waits in crowds",
         "lock: grants",
         "shared: shared grants",
         "shared: grants to one alone",

@@ -87,7 +87,7 @@ impl<'a> Worker<'a> {
     fn go_to(&mut self, scene: &Scene<'_>) {
         let lock = loop {
             let lock: &Lock = self.random.pick(&scene.locks);
-            if lock.kind != KeyKind::Quiet {
+            if !matches!(lock.kind, KeyKind::Quiet | KeyKind::Crowd) {
                 break lock;
             }
         };

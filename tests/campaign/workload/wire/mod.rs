@@ -3,6 +3,7 @@
 //! know no line as Redisson's. What the clients saw tells whether the servers kept every rule.
 
 mod client;
+mod crowd;
 mod latches;
 mod locks;
 mod quiet;
@@ -25,13 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What the clients do to themselves, and count as faults.
-pub(crate) const FAULTS: [&str; 6] = [
+pub(crate) const FAULTS: [&str; 7] = [
     locks::RESET_BY_WAITER,
     locks::KILL_IN_HAND_OFF,
     readers::AWAY,
     readers::LATE,
     readers::REPLACED,
     readers::CLOSED,
+    readers::CLOSED_AS_READ,
 ];
 
 pub(crate) const WIRE: Work = Work {
@@ -75,10 +77,13 @@ pub(crate) enum KeyKind {
     Latch,
     /// A lock of two or three clients: no other comes by and wakes those that wait.
     Quiet,
+    /// A lock of a crowd of waits of one session.
+    Crowd,
 }
 
 impl KeyKind {
-    const ALL: [Self; 5] = [Self::Lock, Self::Shared, Self::Semaphore, Self::Latch, Self::Quiet];
+    const ALL: [Self; 6] =
+        [Self::Lock, Self::Shared, Self::Semaphore, Self::Latch, Self::Quiet, Self::Crowd];
 
     fn name(self) -> &'static str {
         match self {
@@ -87,13 +92,14 @@ impl KeyKind {
             Self::Semaphore => "semaphore",
             Self::Latch => "latch",
             Self::Quiet => "quiet",
+            Self::Crowd => "crowd",
         }
     }
 
     /// What its commands begin with.
     fn family(self) -> &'static str {
         match self {
-            Self::Lock | Self::Shared | Self::Quiet => "LOCK",
+            Self::Lock | Self::Shared | Self::Quiet | Self::Crowd => "LOCK",
             Self::Semaphore => "SEM",
             Self::Latch => "LATCH",
         }
@@ -115,7 +121,8 @@ pub(crate) fn keys(round: u64) -> Vec<String> {
         kinds.map(move |(number, kind)| format!("r{round}-{db}-{}-{number}", kind.name()))
     };
     let quiet = (0..quiet::THREADS).map(|number| format!("r{round}-{CALM}-quiet-{number}"));
-    [WILD, CALM].into_iter().flat_map(of).chain(quiet).collect()
+    let crowd = (0..crowd::RECORDED).map(|number| format!("r{round}-{CALM}-crowd-{number}"));
+    [WILD, CALM].into_iter().flat_map(of).chain(quiet).chain(crowd).collect()
 }
 
 impl Lock {
@@ -168,6 +175,7 @@ fn work(round: &Round, pair: Two, number: usize, random: Random) {
     let _at_work = round.lines.at_work.clone();
     match number - (MAILBOXES + SCRIPTS) {
         quiet if quiet < quiet::THREADS => quiet::work(&scene, quiet, &random),
+        quiet::THREADS => crowd::work(&scene, number, random),
         _ => locks::work(&scene, number, random),
     }
 }

@@ -21,6 +21,8 @@ pub(super) const LATE: &str = "a session left to its ttl";
 pub(super) const REPLACED: &str = "a reader replaced";
 /// It is closed, with what it has.
 pub(super) const CLOSED: &str = "SESSION.CLOSE";
+/// The last outcomes are asked for and the session is closed in one packet.
+pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
 
 /// How long a session lives without its reader.
 const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
@@ -30,7 +32,7 @@ const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 
 /// How much longer than its ttl a session may last: longer than any fault keeps the server from its
 /// work.
-const LATE_MS: u64 = 1_200;
+const LATE_MS: u64 = 1_800;
 
 /// How exact the server's milliseconds are.
 const SLACK_MS: u64 = 2;
@@ -175,6 +177,7 @@ impl Reader<'_> {
             }
             24 if self.ttl < 200 => self.go_away(LATE, Duration::from_millis(self.ttl + LATE_MS)),
             25..=26 => self.close(),
+            33..=36 => self.close_as_it_reads(),
             27..=29 => self.let_a_stranger_try(),
             30..=32 => {
                 sleep(Duration::from_millis(self.random.below(self.ttl / 3)));
@@ -233,8 +236,9 @@ impl Reader<'_> {
         if let Value::Error { code, .. } = reply {
             match code.as_str() {
                 "NOSESSION" => return Err(Stop::Gone),
-                // Drained, and nothing left to say; or the primary is another by now.
-                "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" => {}
+                // Drained, and nothing left to say; or the primary is another by now; or the limit of
+                // blocked clients is reached.
+                "TRYAGAIN" | "UNBLOCKED" | "LOADING" | "MASTERDOWN" | "QUEUEFULL" => {}
                 _ => self.surprise(&format!("SESSION.NEXT: {reply}")),
             }
             return Err(Stop::Broken);
@@ -398,6 +402,25 @@ impl Reader<'_> {
             self.surprise(&format!("SESSION.CLOSE: {reply}"));
         }
         self.scene.happened(CLOSED, begun);
+        Err(Stop::Gone)
+    }
+
+    /// Reads and closes in one packet, after a pause in which outcomes collect. What the reply reports as
+    /// granted stays granted.
+    fn close_as_it_reads(&mut self) -> Result<(), Stop> {
+        sleep(Duration::from_millis(self.random.below(self.ttl / 2)));
+        let begun = self.now();
+        let ack = self.acknowledge();
+        let next = cmd!["SESSION.NEXT", self.name, ack, 0];
+        let close = cmd!["SESSION.CLOSE", self.name];
+        self.is_asking = true;
+        self.open()?.it.send_all(&[next, close]);
+        self.receive(ack, begun)?;
+        let reply = self.open()?.it.receive(ANSWER)?;
+        if !matches!(reply, Value::Integer(0 | 1)) {
+            self.surprise(&format!("SESSION.CLOSE: {reply}"));
+        }
+        self.scene.happened(CLOSED_AS_READ, begun);
         Err(Stop::Gone)
     }
 
