@@ -36,7 +36,7 @@ const VALUES: [&str; 11] = [
 
 /// What forgets all that was left at the server.
 const FORGET: [&str; 7] = [
-    "ACL DELUSER guest",
+    "ACL DELUSER guest reader",
     "FLUSHALL",
     "FUNCTION FLUSH",
     "SCRIPT FLUSH",

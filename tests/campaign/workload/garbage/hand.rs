@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Commands that belong together, and how often they come. Of words with bars between one is drawn, and
 /// what is in angle brackets is drawn by [`Hand::words`]. A command after `5*` comes up to four times.
-const SEQUENCES: [(u64, &str); 37] = [
+const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
     (80, "DEL s; SEM.SET s 5; <it>"),
     (390, "RESTORE <its-key> 0|1|30|10000 <payload> REPLACE|REPLACE|REPLACE|ABSTTL; <it>"),
@@ -51,6 +51,20 @@ const SEQUENCES: [(u64, &str); 37] = [
     (3, "ACL SETUSER guest on nopass ~* &* +@all; AUTH guest x"),
     (3, "MULTI; <ours>; 3*<ours>; ACL DELUSER guest; EXEC"),
     (5, "REPLICAOF 127.0.0.1 1; 4*<ours>; REPLICAOF NO ONE"),
+    (
+        3,
+        "REPLICAOF 127.0.0.1 1; REPLICAOF NO ONE; 4*<ours>; REPLICAOF 127.0.0.1 1; REPLICAOF NO ONE",
+    ),
+    // Thousands of waits of one session.
+    (6, "<waits>"),
+    (4, "<waits>; DEL k1 k2 k3"),
+    (4, "<waits>; SESSION.CLOSE <session>"),
+    (15, "SESSION.NEXT <session> 0 0; SESSION.CLOSE <session>"),
+    // A user that may only read and observe.
+    (
+        3,
+        "ACL SETUSER reader on nopass %R~* -@all +lock.observe +session.open +session.next; AUTH reader x; 9*<ours>",
+    ),
     (15, "SELECT 0|1|2"),
 ];
 
@@ -105,6 +119,10 @@ pub(crate) const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
+
+/// Puts many owners in line: how many, for how many milliseconds, and through which session.
+const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
+    redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 
 /// What commands by hand need to know of a server.
 #[derive(Debug)]
@@ -197,6 +215,8 @@ impl Hand {
             b"<any>" if random.percent(80) => return self.ours(random),
             b"<any>" => return self.other(random),
             b"<crowd>" => return crowd(random),
+            b"<waits>" => return waits(random),
+            b"<session>" => words::some_session(random).unwrap_or_else(|| words::anything(random)),
             b"<its-key>" => same.it.get(1).unwrap_or(&same.key).clone(),
             b"<key>" => same.key.clone(),
             b"<option>" => option.as_bytes().to_vec(),
@@ -255,6 +275,13 @@ fn far_end(random: &mut Random) -> u64 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() * 1000);
     let ages_ms = [18_446_744_073_709_552, 9_223_372_036_854_775, 1 << 61, (1 << 62) + 1];
     (now_ms + random.pick(&ages_ms)).saturating_sub(random.below(3))
+}
+
+/// Puts many owners in line for a key, through a session.
+fn waits(random: &mut Random) -> Words {
+    let Some(session) = words::some_session(random) else { return cmd!["PING"] };
+    let (key, count) = (*random.pick(&["k1", "k2", "k3"]), *random.pick(&[100, 1_000, 3_000]));
+    cmd!["EVAL", WAITS, 1, key, count, random.pick(&[1, 20, 300]), session]
 }
 
 /// Makes a key that many hold.

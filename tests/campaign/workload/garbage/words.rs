@@ -90,7 +90,7 @@ pub(super) fn note_session(name: &[u8]) {
     }
 }
 
-fn some_session(random: &mut Random) -> Option<Vec<u8>> {
+pub(super) fn some_session(random: &mut Random) -> Option<Vec<u8>> {
     let sessions = SESSIONS.lock().unwrap();
     let at = random.below(sessions.len().max(1) as u64) as usize;
     sessions.get(at).cloned()
