@@ -11,7 +11,8 @@
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them; `bound=yes`: bound ones |
 //!
-//! With `mode=observe` it sees how `tasks` observers hear of who leads (`observers.rs`).
+//! With `mode=observe` it sees how `tasks` observers hear of who leads (`observers.rs`). With `mode=fleet` all
+//! tasks wait for one lock over a restart of the server (`fleet.rs`).
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
 
 mod commands;
 mod election;
+mod fleet;
 mod observers;
 mod watchdog;
 
@@ -46,8 +48,10 @@ struct ByCrate {
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let args = Args::read();
-    if args.text("mode") == "observe" {
-        observers::run(&args).await;
+    match args.text("mode") {
+        "observe" => observers::run(&args).await,
+        "fleet" => fleet::run(&args).await,
+        _ => {}
     }
     match args.text("proto") {
         "crate" if args.is_no("release") => {

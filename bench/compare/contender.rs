@@ -88,6 +88,20 @@ pub(crate) const ALL: &[Contender] = &[
         ..RAW
     },
     Contender {
+        name: "kvlock, crowd",
+        about: "other clients, beside a crowd of waits of one session",
+        proto: "kvlock",
+        needs: Needs::Module,
+        ..RAW
+    },
+    Contender {
+        name: "kvlock, quiet",
+        about: "the same clients with the server to themselves",
+        proto: "kvlock",
+        needs: Needs::Module,
+        ..RAW
+    },
+    Contender {
         name: "kvlock, silent",
         about: "the same with `kvlock.redisson-channel no`",
         proto: "kvlock",

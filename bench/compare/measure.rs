@@ -25,6 +25,10 @@ pub(crate) enum Mode {
     Keep,
     /// What others hear of two who lead in turn.
     Observe,
+    /// Requests of other clients, beside a crowd of waits.
+    Noisy,
+    /// A lock by each task, over a restart of the server.
+    Fleet,
 }
 
 /// What is measured. All parts contend for the same locks.
@@ -130,6 +134,8 @@ impl Plan {
             Mode::Pairs => "pairs",
             Mode::Keep => "keep",
             Mode::Observe => "observe",
+            Mode::Noisy => "noisy",
+            Mode::Fleet => "fleet",
         };
         let yes = |whether| if whether { "yes" } else { "no" };
         vec![

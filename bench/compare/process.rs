@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Longer than any of them takes to start, and shorter than anybody's patience.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(30);
 
 /// When a task wanted the lock, got it, gave it back, and was done, in nanoseconds; 0 for what did

@@ -4,7 +4,7 @@ use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
 use crate::measure::{Clients, Outcome, Part, Plan};
 use crate::server::{Backend, Setting};
-use crate::{dying, family, holding, waiting};
+use crate::{dying, family, fleet, holding, noisy, waiting};
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +93,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     in_turn(&mut cells, effort);
     dying::elections(&mut cells, effort);
     dying::locks(&mut cells, effort);
+    noisy::add(&mut cells, effort);
+    fleet::add(&mut cells, effort);
     for cell in &mut cells.0 {
         cell.once = takes_long(cell);
     }
@@ -105,7 +107,7 @@ fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
     match cell.scenario {
-        "7" | "11" if cell.name.starts_with("1,000,000") => true,
+        "7" | "11" | "14" if cell.name.starts_with("1,000,000") => true,
         "2" | "4" => library && !["kvlock crate", "PostgreSQL"].contains(&who),
         "3" => library && who != "kvlock crate",
         "5" => cell.name.starts_with("1,000,000") || library,
@@ -113,7 +115,9 @@ fn takes_long(cell: &Cell) -> bool {
         "6" => cell.name.starts_with("1,000,000") || library,
         "7" => library,
         "9" => who == "Redisson",
-        "12" | "13" => false,
+        "12" | "13" | "14" => false,
+        // A server that loads takes twenty seconds.
+        "15" => true,
         // A thousand readers that leave take the scripts seconds.
         "10" => library || (cell.name.starts_with("1,000") && who == "Lua + pub/sub"),
         _ if BEYOND.contains(&who) => true,

@@ -187,6 +187,41 @@ pub(crate) const LAYOUTS: &[Layout] = &[
             ("of the holder's core", "load_share"),
         ],
     },
+    Layout {
+        scenario: "14",
+        ratio: None,
+        columns: &[
+            ("PING p50, us", "ping_p50_us"),
+            ("p99", "ping_p99_us"),
+            ("largest", "ping_max_us"),
+            ("SET p50, us", "set_p50_us"),
+            ("p99", "set_p99_us"),
+            ("largest", "set_max_us"),
+            ("hand-off p50, us", "hand_off_p50_us"),
+            ("p99", "hand_off_p99_us"),
+            ("largest", "hand_off_max_us"),
+            ("timeout late p50, us", "late_p50_us"),
+            ("p99", "late_p99_us"),
+            ("largest", "late_max_us"),
+            ("longest turn of kvlock, us", "longest_turn_us"),
+            ("all done after, ms", "phase_ms"),
+        ],
+    },
+    Layout {
+        scenario: "15",
+        ratio: None,
+        columns: &[
+            ("in line after it served again, ms", "in_line_ms"),
+            ("not in line in all, ms", "without_ms"),
+            ("connects of a process", "connects"),
+            ("most in a second", "connects_per_s"),
+            ("commands per wait", "calls_per_wait"),
+            ("server CPU, ms", "server_cpu_ms"),
+            ("share of its core", "server_share"),
+            ("load's", "load_share"),
+            ("gave up", "gave_up"),
+        ],
+    },
 ];
 
 /// All tables of a scenario, one for each cell.

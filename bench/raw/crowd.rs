@@ -6,6 +6,8 @@
 //! took is the longest that anybody else had to wait. The other turns are without it.
 
 mod line;
+pub(crate) mod noisy;
+mod others;
 pub(crate) mod pairs;
 mod talk;
 

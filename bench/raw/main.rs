@@ -19,7 +19,8 @@
 //! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
 //! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
 //! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`,
-//! observers are told who leads (`poller.rs`).
+//! observers are told who leads (`poller.rs`). With `noisy`, other clients are measured beside a crowd of waits
+//! of one session (`crowd/noisy.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.
 #![allow(
@@ -47,6 +48,7 @@ async fn main() {
     match args.text("mode") {
         "crowd" => return crowd::run(&args),
         "pairs" => return crowd::pairs::run(&args),
+        "noisy" => return crowd::noisy::run(&args),
         "observe" => poller::observe(&args).await,
         _ => {}
     }

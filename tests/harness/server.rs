@@ -158,6 +158,11 @@ impl Server {
         }
     }
 
+    /// Starts it again after it has ended, and does not wait until it answers.
+    pub fn begin_again(&self) {
+        *self.child.lock().unwrap() = begin(&self.options, &self.dir);
+    }
+
     /// Whether the process has not ended; it may still be stuck or stopped.
     pub fn is_running(&self) -> bool {
         matches!(self.child.lock().unwrap().try_wait(), Ok(None))

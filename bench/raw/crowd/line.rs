@@ -29,7 +29,7 @@ impl Line {
     }
 
     /// The next reply, if it is there.
-    fn look(&mut self) -> Option<Reply> {
+    pub(super) fn look(&mut self) -> Option<Reply> {
         let mut bytes = [0; 512];
         match self.stream.read(&mut bytes) {
             Ok(0) => panic!("the server closed the connection"),

@@ -1,0 +1,31 @@
+//! A client process of a fleet: many tasks that wait for one lock, whatever becomes of the server.
+
+use crate::LONG;
+use driver::Args;
+use kvlock::Client;
+use tokio::task::JoinSet;
+
+/// Prints `ready` when it is connected. At the next line of input the tasks begin to wait; at the one after
+/// it prints how many of them have given up.
+pub(crate) async fn run(args: &Args) -> ! {
+    let client = Client::builder().patience(LONG).connect(args.text("url")).await.unwrap();
+    println!("ready {}", env!("CARGO_PKG_VERSION"));
+    line().await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..args.number("tasks") {
+        let lock = client.lock(args.text("key"));
+        waiting.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    line().await;
+    let mut gave_up = 0;
+    while waiting.try_join_next().is_some() {
+        gave_up += 1;
+    }
+    println!("{gave_up}");
+    println!("done");
+    std::process::exit(0);
+}
+
+async fn line() {
+    tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await.unwrap();
+}
