@@ -9,6 +9,10 @@ use crate::history::{Call, Outcome, Request};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// Longest time for which a lock is left free for scripts that ask for it outside of the line: a moment of
+/// 5 ms for each process that listens, which ends late on a busy machine.
+const LEFT_FREE: Duration = Duration::from_millis(50);
+
 /// Nobody waits for what is free; nobody waits to share a lock that others share, if no one
 /// before it wants it alone.
 pub(super) fn check(
@@ -89,14 +93,16 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
         taken.push((call.sent, until));
     }
     let idle = outside(taken);
+    let asks_alone = |call: &&Call| matches!(call.request, Request::Foreign { .. });
+    let left_free = if calls.iter().any(asks_alone) { LEFT_FREE } else { Duration::ZERO };
     // Who has it, and asks for one more, is refused when it is lost.
     let mut has = BTreeSet::new();
     for call in calls {
         match call.answer {
             Some((at, Outcome::Refused)) if is_try(call) && !has.contains(&call.owner) => {
                 let free = idle.get(idle.partition_point(|(_, end)| *end < at));
-                if let Some((since, _)) =
-                    free.filter(|(since, _)| since.saturating_add(limits.slack) < call.sent)
+                if let Some((since, _)) = free
+                    .filter(|(since, _)| since.saturating_add(limits.slack + left_free) < call.sent)
                 {
                     let text = format!("refused though free since {since:?}: {call}");
                     report.add(Rule::Refusal, text);

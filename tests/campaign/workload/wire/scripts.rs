@@ -3,7 +3,7 @@
 
 use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};
-use super::{KeyKind, Lock, Scene};
+use super::{Lock, Scene};
 use harness::history::{Outcome, Request};
 use harness::random::Random;
 use harness::resp::ReceiveError;
@@ -41,12 +41,12 @@ fn channel(key: &str) -> String {
     format!("redisson_lock__channel:{{{key}}}")
 }
 
-/// A connection that hears when a lock is free.
+/// A connection that hears when a lock is free: one of those that scripts take. Others are never left free
+/// for scripts.
 fn listen(scene: &Scene<'_>) -> Option<Connection> {
-    let is_heard = |it: &&Lock| !matches!(it.kind, KeyKind::Semaphore | KeyKind::Latch);
     loop {
         let mut listener = scene.connect()?;
-        let mut heard = scene.locks.iter().filter(is_heard);
+        let mut heard = scene.locks.iter().filter(|it| it.is_lock());
         if heard.all(|lock| listener.ask(cmd!["SUBSCRIBE", channel(&lock.key)]).is_ok()) {
             return Some(listener);
         }
