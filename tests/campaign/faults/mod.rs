@@ -10,6 +10,7 @@ mod data;
 mod harms;
 mod keys;
 mod options;
+mod places;
 mod returns;
 mod stranger;
 mod watcher;
@@ -36,6 +37,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
         harms::FAULTS,
         keys::FAULTS,
         options::FAULTS,
+        places::FAULTS,
         returns::FAULTS,
         watcher::FAULTS,
     ];

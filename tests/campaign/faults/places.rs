@@ -1,0 +1,78 @@
+//! Two sessions of one client take the same places in line from each other, again and again. Each time the
+//! session before gets an outcome. Waits and outcomes together stay below the limit all the same.
+
+use super::stranger::Stranger;
+use super::{Fault, by_stranger};
+use harness::resp::ReceiveError;
+use harness::{cmd, observe};
+
+pub(super) const FAULTS: &[Fault] =
+    &[by_stranger("places taken over again and again", 3, |it| it.take_places_over())];
+
+/// The limit of waiters meanwhile, and outside of this.
+const MOST: i64 = 300;
+const USUAL: i64 = 10_000;
+
+/// Number of waits that are sent: more than the limit.
+const WAITS: usize = 1_000;
+
+/// Commands sent before their replies are read.
+const AT_ONCE: usize = 100;
+
+impl Stranger<'_> {
+    fn take_places_over(&mut self) -> Result<(), ReceiveError> {
+        self.say(cmd!["CONFIG", "SET", "kvlock.max-waiters", MOST])?;
+        let taken = self.take_over();
+        self.say(cmd!["CONFIG", "SET", "kvlock.max-waiters", USUAL])?;
+        taken
+    }
+
+    fn take_over(&mut self) -> Result<(), ReceiveError> {
+        // A limit that is lowered sends no waiter away.
+        let most = self.kept()?.max(MOST);
+        let mut sessions = Vec::new();
+        for _ in 0..2 {
+            let opened = self.ask(cmd!["SESSION.OPEN", 60_000])?;
+            if opened.is_error() {
+                return Ok(());
+            }
+            sessions.push(opened[0].text());
+        }
+        let key = "scratch-places";
+        self.ask(cmd!["LOCK.ACQUIRE", key, "holder", 5_000])?;
+        let wait = |number: usize| {
+            cmd!["LOCK.WAIT", key, "waiter", 1_000, 0, "SESSION", sessions[number % sessions.len()]]
+        };
+        let waits: Vec<_> = (0..WAITS).map(wait).collect();
+        for some in waits.chunks(AT_ONCE) {
+            let connection = self.connection()?;
+            connection.send_all(some);
+            for _ in some {
+                connection.receive(observe::PATIENCE)?;
+            }
+        }
+        let kept = self.kept()?;
+        if kept > most {
+            self.round
+                .notes
+                .surprise(format!("{kept} waits and outcomes are kept, and the limit is {most}"));
+        }
+        for session in &sessions {
+            self.say(cmd!["SESSION.CLOSE", session])?;
+        }
+        self.say(cmd!["DEL", key])
+    }
+
+    /// Number of waits, observers and outcomes that the server keeps.
+    fn kept(&mut self) -> Result<i64, ReceiveError> {
+        let info = self.ask(cmd!["INFO", "everything"])?.text();
+        let number = |field: &str| {
+            let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+            line.and_then(|number| number.trim().parse::<i64>().ok()).unwrap_or(0)
+        };
+        Ok(["kvlock_waiters", "kvlock_observers", "kvlock_unread_outcomes"]
+            .map(number)
+            .iter()
+            .sum())
+    }
+}
