@@ -129,7 +129,9 @@
 //! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
 //! acquire or a renewal that too few replicas have received does not count. It closes the hole as
 //! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
-//! with [`Builder::all_replicas`], and accept that any one that is down stops all locks. The
+//! with [`Builder::all_replicas`], and accept that any one that is down stops all locks. Even then a
+//! primary that dies must not come back without its data before it is replaced: its replicas would
+//! copy the empty data set, and all locks would be free. The
 //! server's `kvlock.quarantine-ms` closes it without replicas, at the price of no new locks for a
 //! while after each failover: an acquire then waits in line for as long.
 //!

@@ -46,7 +46,11 @@ impl Setting {
 
     /// What a server is started with, where leases are that long.
     pub(crate) fn options(self, lease: Duration) -> Options {
-        let options = Server::options();
+        self.extend(Server::options(), lease)
+    }
+
+    /// Adds what the setting needs to those options.
+    pub(crate) fn extend(self, options: Options, lease: Duration) -> Options {
         let few = |options: Options| {
             options.config("min-replicas-to-write", 1).config("min-replicas-max-lag", MAX_LAG)
         };

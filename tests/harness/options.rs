@@ -6,6 +6,7 @@ use crate::server::Server;
 use std::ffi::OsString;
 use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// What to start, before it is started. Made by [`Server::options`].
 #[derive(Clone, Debug)]
@@ -19,6 +20,7 @@ pub struct Options {
     pub(crate) env: Vec<(String, OsString)>,
     pub(crate) port: Option<u16>,
     pub(crate) dir: Option<PathBuf>,
+    in_memory: bool,
 }
 
 impl Options {
@@ -33,6 +35,7 @@ impl Options {
             env: Vec::new(),
             port: None,
             dir: None,
+            in_memory: false,
         }
     }
 
@@ -82,6 +85,23 @@ impl Options {
     /// Keeps an append-only file, flushed as `fsync` says: `always`, `everysec` or `no`.
     pub fn append_only(self, fsync: &str) -> Self {
         self.config("appendonly", "yes").config("appendfsync", fsync)
+    }
+
+    /// Keeps its folder in memory if the machine has such a file system: a sync then takes no time.
+    pub fn in_memory(mut self) -> Self {
+        self.in_memory = true;
+        self
+    }
+
+    /// A new temporary folder for the server.
+    pub(crate) fn temporary_dir(&self) -> TempDir {
+        let memory = Path::new("/dev/shm");
+        let dir = if self.in_memory && memory.is_dir() {
+            TempDir::with_prefix_in("kvlock-", memory)
+        } else {
+            TempDir::with_prefix("kvlock-")
+        };
+        dir.expect("a temporary folder")
     }
 
     /// Follows that server. It has not caught up when it starts: wait for its link.

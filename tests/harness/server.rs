@@ -8,6 +8,7 @@ use crate::{cmd, port, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
@@ -41,10 +42,7 @@ impl Server {
     }
 
     pub(crate) fn launch(options: Options) -> Self {
-        let temporary = options
-            .dir
-            .is_none()
-            .then(|| TempDir::with_prefix("kvlock-").expect("a temporary folder"));
+        let temporary = options.dir.is_none().then(|| options.temporary_dir());
         let dir = options
             .dir
             .clone()
@@ -161,6 +159,21 @@ impl Server {
     /// Starts it again after it has ended, and does not wait until it answers.
     pub fn begin_again(&self) {
         *self.child.lock().unwrap() = begin(&self.options, &self.dir);
+    }
+
+    /// Deletes all data that it has on disk: it starts empty next time. It must not run.
+    pub fn forget(&self) {
+        assert!(!self.is_running(), "{} would write its data again", self.kind());
+        for name in ["dump.rdb", "appendonlydir"] {
+            let path = self.dir.join(name);
+            let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            match gone {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    panic!("{}: {error}", path.display())
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Whether the process has not ended; it may still be stuck or stopped.

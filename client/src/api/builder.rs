@@ -135,6 +135,9 @@ impl Builder {
     ///
     /// With this no grant that you were told of is lost in a failover, whichever replica is
     /// promoted, and a primary that was replaced without knowing it grants and renews nothing. The
+    /// condition: a primary that dies does not come back without its data before it is replaced,
+    /// because its replicas would copy the empty data set. Let servers keep their data
+    /// (`appendfsync always`), do not restart them automatically, or set `kvlock.quarantine-ms`. The
     /// price: while one replica is down or cut off, nobody is granted a lock, and those who hold one
     /// lose it when its lease ends. Also after a failover, until the former primary is back as a
     /// replica.

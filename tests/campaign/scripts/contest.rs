@@ -4,7 +4,7 @@
 use super::Seen;
 use crate::setting::Setting;
 use harness::clock::Clock;
-use harness::observe;
+use harness::{Options, observe};
 use harness::site::Site;
 use kvlock::{Builder, Client, Error, Guard};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,11 @@ impl Stage {
     /// A primary with its replicas, as the setting wants them; with that clock, if there is one, for the
     /// replicas.
     pub(super) fn start(setting: Setting, clock: Option<&Clock>) -> Self {
-        let options = setting.options(LEASE);
+        Self::start_with(setting, setting.options(LEASE), clock)
+    }
+
+    /// The same with servers that are started with these options.
+    pub(super) fn start_with(setting: Setting, options: Options, clock: Option<&Clock>) -> Self {
         let replica = clock.map_or_else(|| options.clone(), |clock| options.clone().clock(clock));
         let last = replica.clone().config("replica-priority", 1);
         let site = Site::start(&[options, replica, last]);

@@ -45,7 +45,7 @@ use Expected::{Any, Each, Never, Untried};
 
 /// The columns are those of [`Setting::ALL`]: nothing, `min_replicas`, `all_replicas`,
 /// `min-replicas-to-write`, quarantine.
-pub(crate) const ALL: [Script; 5] = [
+pub(crate) const ALL: [Script; 7] = [
     Script {
         name: "lost-link",
         evidence: "11, F14",
@@ -76,6 +76,22 @@ pub(crate) const ALL: [Script; 5] = [
         act: steps::partition,
         expected: [Each, Any, Never, Each, Never],
         granted: [2, 1, 1, 1, 1],
+        lost: 0,
+    },
+    Script {
+        name: "back-empty",
+        evidence: "13",
+        act: steps::back_empty,
+        expected: [Each, Each, Each, Each, Never],
+        granted: [1; 5],
+        lost: 1,
+    },
+    Script {
+        name: "back-with-data",
+        evidence: "13",
+        act: steps::back_with_data,
+        expected: [Never; 5],
+        granted: [1; 5],
         lost: 0,
     },
     Script {

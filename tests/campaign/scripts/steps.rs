@@ -6,7 +6,7 @@ use super::Seen;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};
 use crate::setting::Setting;
 use harness::clock::Clock;
-use harness::{Value, observe};
+use harness::{Options, Server, Value, observe};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -54,6 +54,34 @@ fn forgotten(setting: Setting, cut: fn(&Stage)) -> Seen {
     site.server(*before).restart();
     runtime.block_on(lock.clone().acquire(outside));
     Seen { lost: is_lost.into(), ..stage.end(&[lock]) }
+}
+
+/// The primary keeps no data, is killed and comes back at once: before the Sentinels replace it its replicas have
+/// copied the empty data set.
+pub(super) fn back_empty(setting: Setting, _number: u64) -> Seen {
+    comes_back(setting, Server::options().in_memory())
+}
+
+/// The same with an append-only file that is synced before each reply.
+pub(super) fn back_with_data(setting: Setting, _number: u64) -> Seen {
+    comes_back(setting, Server::options().in_memory().append_only("always"))
+}
+
+/// One client holds a lock whose lease nobody renews when the primary is killed and comes back at once, and another
+/// client asks for that lock.
+fn comes_back(setting: Setting, options: Options) -> Seen {
+    let stage = Stage::start_with(setting, setting.extend(options, LEASE), None);
+    let Stage { site, before, runtime, .. } = &stage;
+    let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
+    runtime.block_on(lock.take(&inside));
+    let server = site.server(*before);
+    server.restart();
+    let known = server.connect().run("EXISTS k");
+    site.wait_until_in_order();
+    let note = (site.primary() != *before).then(|| "the Sentinels had replaced it".to_owned());
+    let is_lost = lock.inside.get().is_some() && known == Value::Integer(0);
+    runtime.block_on(lock.clone().acquire(outside));
+    Seen { lost: is_lost.into(), note, ..stage.end(&[lock]) }
 }
 
 /// The primary stands still until another has taken its place, and goes on then. One client asks it

@@ -72,6 +72,8 @@ runs! {
     grants_that_the_promoted_replica_has_not_heard_of: zeros("stale");
     a_primary_that_stood_still_while_it_was_replaced: zeros("paused");
     a_primary_that_is_cut_off_with_some_of_its_clients: zeros("partition");
+    a_primary_that_is_back_at_once_and_empty: zeros("back-empty");
+    a_primary_that_is_back_at_once_with_its_data: zeros("back-with-data");
     a_server_that_is_killed_forgets_no_more_than_it_may: dies("kill");
     a_loss_of_power_costs_no_more_than_it_may: dies("power");
     holders_that_are_killed_leave_their_locks_to_the_first_in_line: holders("killed --times 2");

@@ -197,9 +197,11 @@ impl Sim {
                 self.later(until + 500 * MS, |sim| sim.settles());
             }
             4 => {
-                // It comes back by itself, as the primary.
+                // It comes back as the primary, half of the time at once: before its clients know.
                 self.crash(old);
-                let memory = self.memory();
+                let until = if until.is_multiple_of(2) { until / 20 } else { until };
+                let whole = self.has(Safeguard::ComesBackWhole);
+                let memory = if whole { self.memory() } else { Memory::Nothing };
                 self.later(until, move |sim| sim.comes_back(old, memory));
                 self.later(until + 1_000 * MS, |sim| sim.settles());
             }

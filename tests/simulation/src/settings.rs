@@ -73,6 +73,8 @@ pub enum Safeguard {
     RenewalsConfirm,
     /// All replicas must have it, not only one.
     AllReplicas,
+    /// A primary that replicas confirm for does not come back without its data before it is replaced.
+    ComesBackWhole,
     /// Tokens that are ahead of the clock are reserved a little ahead, not a minute: who takes over
     /// next begins above them by its clock.
     FloorsByClock,
@@ -197,7 +199,8 @@ impl Plan {
         let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
             Scene::Single | Scene::Dates => false,
-            Scene::Crashes | Scene::Failovers => keeping != Keeping::Replicas,
+            Scene::Crashes => keeping != Keeping::Replicas,
+            Scene::Failovers => keeping != Keeping::Replicas || !has(Safeguard::ComesBackWhole),
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
         };
         let kept = keeping == Keeping::Quarantine && has(Safeguard::Quarantine);

@@ -67,6 +67,7 @@ holes! {
     grants_that_no_replica_has_are_granted_again: ReplicasConfirm, Failovers, Replicas, Belief, 1_000;
     renewals_that_no_replica_has_are_granted_over: RenewalsConfirm, Failovers, Replicas, Belief, 1_000;
     grants_that_not_all_replicas_have_are_granted_again: AllReplicas, Failovers, Replicas, Belief, 1_000;
+    a_primary_that_comes_back_empty_grants_again: ComesBackWhole, Failovers, Replicas, Belief, 400;
     tokens_that_are_reserved_far_ahead_go_back: FloorsByClock, Crashes, Nothing, Tokens, 200;
     tokens_that_are_lost_while_ahead_of_the_clock_go_back: DataOutlivesTokens, Crashes, Nothing, Tokens, 200;
     tokens_go_back_without_floors: Core(FloorIgnored), Failovers, Nothing, Tokens, 200;
