@@ -42,15 +42,19 @@ use crate::report::Report;
 use crate::suites::Suite;
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, value_parser};
+use harness::commit::commit;
+use harness::evidence::{self, Record};
+use harness::kind::Kind;
 use harness::random::Seed;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs workloads on real servers under faults, and checks what every client saw
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 #[command(name = "campaign", args_override_self = true)]
 struct Options {
     /// Suites to run: names, or how they begin
@@ -73,9 +77,18 @@ struct Options {
     /// Inject only faults whose names contain these words
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     fault: String,
-    /// Go on until this counter is above zero, for at most five minutes more
+    /// Go on until this counter is above zero, for at most ten minutes more
     #[arg(long, value_name = "WORDS")]
     until: Option<String>,
+    /// Write each run into docs/evidence/, and the tables of the documents
+    #[arg(long)]
+    publish: bool,
+    /// Only write the tables of the documents again, from docs/evidence/
+    #[arg(long)]
+    render: bool,
+    /// Do not demand that each fault of a suite comes: for a run of seconds
+    #[arg(long)]
+    some: bool,
     /// Go on until each fault has met each operation in progress at least N times
     #[arg(long, value_name = "N", default_value_t = 0)]
     pairs: u64,
@@ -110,7 +123,13 @@ impl Options {
         if let Some(name) = self.suites.iter().find(|name| !all.iter().any(|it| begins(it, name))) {
             wrong(&format!("there is no suite {name:?}: see --list"));
         }
-        all.retain(|suite| self.suites.iter().any(|name| begins(suite, name)));
+        let is_named = |suite: &Suite| self.suites.contains(&suite.name);
+        // In a few seconds, or with one fault, a control may find nothing.
+        let brief = self.some || !self.fault.is_empty();
+        all.retain(|suite| {
+            self.suites.iter().any(|name| begins(suite, name))
+                && (is_named(suite) || !brief || !suite.is_control())
+        });
         if all.is_empty() && !self.list {
             wrong("which suites? See --list");
         }
@@ -127,6 +146,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let options = Options::parse();
+    if options.render {
+        render();
+        return ExitCode::SUCCESS;
+    }
     let suites = options.suites();
     if options.list {
         for Suite { name, evidence, what, .. } in suites {
@@ -136,9 +159,22 @@ fn main() -> ExitCode {
     }
     println!("seed {}", options.seed.number);
     let rows = run(&options, &suites);
+    if options.publish {
+        render();
+    }
     println!("\n| what | commit, server, seed | figure | again with |\n|---|---|---|---|");
     rows.iter().for_each(|(row, _)| println!("{row}"));
     if rows.iter().all(|(_, right)| *right) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes the tables of the documents.
+fn render() {
+    for (path, text, rendered) in evidence::pages() {
+        if text != rendered {
+            std::fs::write(&path, rendered).expect("write a page");
+            println!("wrote {}", path.display());
+        }
+    }
 }
 
 /// The row of each, and whether all was as it is promised.
@@ -148,7 +184,9 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     let work = || {
         while let Some((number, suite)) = { todo.lock().unwrap().next() } {
             let report = Arc::new(Report::default());
-            let played = catch_unwind(AssertUnwindSafe(|| (suite.play)(options, &report)));
+            let begun = Instant::now();
+            let own = Options { seed: options.seed.of_part(suite.seeded_by()), ..options.clone() };
+            let played = catch_unwind(AssertUnwindSafe(|| (suite.play)(&own, &report)));
             if played.is_err() {
                 report.violation("Panic: it gave up, see above");
             }
@@ -156,6 +194,13 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
             println!("\n{}", suite.name);
             report.print();
             let again = options.again(&suite.name);
+            let mut record = options.record(suite, &again, begun.elapsed());
+            report.fill(&mut record);
+            if options.publish
+                && let Err(why) = record.publish()
+            {
+                println!("{why}");
+            }
             let row = report.row(&suite.what, &options.seed.origin(), &again);
             done.push((number, row, report.is_right()));
         }
@@ -171,6 +216,25 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
 }
 
 impl Options {
+    /// A record of that suite, without what it saw.
+    fn record(&self, suite: &Suite, again: &str, wall: Duration) -> Record {
+        Record {
+            suite: suite.name.clone(),
+            rows: suite.evidence.to_owned(),
+            commit: commit(),
+            server: format!("{} {}", Kind::chosen(), Kind::chosen().version()),
+            seed: self.seed.number,
+            again: again.to_owned(),
+            wall_s: wall.as_secs(),
+            complete: !self.some && self.fault.is_empty(),
+            figure: String::new(),
+            counts: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            times_us: BTreeMap::new(),
+            violations: Vec::new(),
+        }
+    }
+
     /// The command line for that suite alone, with the seed.
     fn again(&self, suite: &str) -> String {
         let quoted = |word: String| if word.contains(' ') { format!("'{word}'") } else { word };

@@ -87,7 +87,7 @@ impl Notes {
 
     /// Notes what nothing explains.
     pub(crate) fn surprise(&self, what: String) {
-        self.open().violations.push((Promises::Tokens, format!("Surprise: {what}")));
+        self.open().violations.push((Promises::Nothing, format!("Surprise: {what}")));
     }
 
     /// Notes an error: one that passes by itself is to be expected here.

@@ -1,5 +1,6 @@
 //! What a suite did and saw: how often, how long it took, and what must not have been.
 
+use harness::evidence::Record;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -37,6 +38,11 @@ impl Report {
     /// How many of that there were.
     pub(crate) fn count(&self, what: &str) -> u64 {
         self.seen().counts.get(what).copied().unwrap_or(0)
+    }
+
+    /// Number of kinds of faults that came.
+    pub(crate) fn kinds(&self) -> usize {
+        self.seen().counts.keys().filter(|what| what.starts_with("fault: ")).count()
     }
 
     /// Notes a time in microseconds.
@@ -122,6 +128,24 @@ impl Report {
         format!("| {what} | {origin} | {figure}{colon}{count} violations | `{again}` |")
     }
 
+    /// Fills a record of the run with what was seen.
+    pub(crate) fn fill(&self, record: &mut Record) {
+        let seen = self.seen();
+        for (what, count) in &seen.counts {
+            match what.strip_prefix("fault: ") {
+                Some(fault) => record.faults.insert(fault.to_owned(), *count),
+                None => record.counts.insert(what.clone(), *count),
+            };
+        }
+        for (what, times) in &seen.times {
+            let mut times = times.clone();
+            times.sort_unstable();
+            record.times_us.insert(what.clone(), [0, 50, 99, 100].map(|it| percentile(&times, it)));
+        }
+        record.figure.clone_from(&seen.figure);
+        record.violations.clone_from(&seen.violations);
+    }
+
     /// All of it, a line for each.
     pub(crate) fn print(&self) {
         let mut seen = self.seen();
@@ -144,10 +168,14 @@ impl Report {
     }
 }
 
+fn percentile(sorted: &[i64], percent: usize) -> i64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0)
+}
+
 /// Where the smallest, the middle, 99 of a hundred and the largest of sorted times are.
 fn spread(sorted: &[i64]) -> String {
-    let last = sorted.len().saturating_sub(1);
-    let at = |percent: usize| sorted.get((last * percent).div_ceil(100)).copied().unwrap_or(0);
+    let at = |percent| percentile(sorted, percent);
     let ms = |us: i64| format!("{}.{:03} ms", us / 1000, us.unsigned_abs() % 1000);
     let names = ["least", "p50", "p99", "max"].into_iter().zip([0, 50, 99, 100]);
     names

@@ -1,7 +1,7 @@
 //! Rounds of load on one topology: tasks on fresh locks, some faults, and what came of it.
 
 use crate::Options;
-use crate::faults::{self, Fault};
+use crate::faults::{self, BESIDE, Beside, Fault};
 use crate::judge::{diary, judge};
 use crate::memory::Memory;
 use crate::notes::Notes;
@@ -14,11 +14,12 @@ use harness::coverage::{Coverage, Span};
 use harness::history::{Call, Recorder};
 use harness::random::Random;
 use harness::{Server, wait};
+use std::cell::RefCell;
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -27,7 +28,16 @@ use tokio::task::JoinSet;
 const STUCK: Duration = Duration::from_secs(90);
 
 /// How much longer a suite goes on for what was not seen yet.
-const AWAITED: Duration = Duration::from_secs(300);
+const AWAITED: Duration = Duration::from_secs(600);
+
+/// How often another fault overlaps with one, in percent.
+const BESIDE_PERCENT: u64 = 30;
+
+/// Counts faults that began while another was going on.
+const AT_ONCE: &str = "faults that overlapped with another";
+
+/// Counts moments at which two clients believed to hold the same lock.
+pub(crate) const OVERLAPS: &str = "two believed to hold a lock";
 
 /// How many tasks share each way.
 const TASKS: usize = 6;
@@ -41,8 +51,10 @@ pub(crate) struct Round {
     pub(crate) store: Store,
     pub(crate) notes: Notes,
     pub(crate) lines: Lines,
-    /// How often each task had its turn.
+    /// Number of turns of each task.
     pub(crate) turns: Vec<AtomicU64>,
+    /// Number of grants on each way.
+    grants: Vec<AtomicU64>,
     over: AtomicBool,
 }
 
@@ -61,6 +73,7 @@ impl Round {
             notes: Notes::new(report),
             lines: Lines::default(),
             turns: (0..tasks).map(|_| AtomicU64::new(0)).collect(),
+            grants: (0..tasks / TASKS).map(|_| AtomicU64::new(0)).collect(),
             over: AtomicBool::new(false),
         }
     }
@@ -69,60 +82,89 @@ impl Round {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Every single task has its turn from now on, and locks are granted. All servers are there.
-    fn wait_for_progress(&self, servers: &[&Server]) {
-        let now = || self.turns.iter().map(|turns| turns.load(Ordering::SeqCst));
+    /// Counts a grant to an owner. Its name begins with the number of its task.
+    pub(crate) fn granted(&self, owner: &str) {
+        self.notes.add("grants", 1);
+        let task = owner.split(':').next().and_then(|number| number.parse::<usize>().ok());
+        if let Some(task) = task.filter(|_| !self.grants.is_empty()) {
+            self.grants[task % self.grants.len()].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until each task has had a turn, and a task on each of these ways a grant. All servers run.
+    fn wait_for_progress(&self, servers: &[&Server], follows: impl Fn(usize) -> bool) {
+        let of = |all: &[AtomicU64]| -> Vec<u64> {
+            all.iter().map(|count| count.load(Ordering::SeqCst)).collect()
+        };
+        let now = || of(&self.turns).into_iter();
         let before: Vec<u64> = now().collect();
         let granted = self.notes.report.count("grants");
+        let granted_on = of(&self.grants);
+        let without_grant = || -> Vec<usize> {
+            let now = of(&self.grants);
+            (0..now.len()).filter(|way| follows(*way) && now[*way] == granted_on[*way]).collect()
+        };
         wait::until("every task gets on", STUCK, || {
             assert!(servers.iter().all(|server| server.is_running()), "a server is gone");
             let behind = |(_, (now, before)): &(usize, (u64, &u64))| now <= before;
             let stuck: Vec<usize> =
                 now().zip(&before).enumerate().filter(behind).map(|(task, _)| task).collect();
             let grants = self.notes.report.count("grants") - granted;
-            if stuck.is_empty() && grants > 10 {
+            let idle =
+                if granted_on.iter().any(|grants| *grants > 0) { without_grant() } else { vec![] };
+            if stuck.is_empty() && idle.is_empty() && grants > 10 {
                 Ok(())
             } else {
-                Err(format!("tasks {stuck:?} have not, {grants} grants"))
+                Err(format!("tasks {stuck:?} have not, {grants} grants, none on ways {idle:?}"))
             }
         });
     }
 }
 
-/// Round after round on that topology, for as long as the options say. What is not promised is counted.
+/// Round after round on that topology, for as long as the options say and until each fault that is wanted
+/// has come. What is not promised is counted.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
-    let random = Random::new(options.seed.number);
+    let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);
     let end = Instant::now() + options.time(300);
-    let happens = |fault: &&Fault| {
-        let wanted = fault.name.contains(&options.fault) && !rounds.without.contains(&fault.name);
-        wanted && (fault.on)(&*topology)
-    };
-    let faults: Vec<&'static Fault> = faults::all().filter(happens).collect();
+    let faults: Vec<&'static Fault> =
+        faults::all().filter(|fault| rounds.has(fault, options, &*topology)).collect();
     assert!(!faults.is_empty(), "no fault has {:?} in its name", options.fault);
+    let beside: Vec<&Beside> = BESIDE
+        .iter()
+        .filter(|it| rounds.pace.settles && options.fault.is_empty() && (it.on)(&*topology))
+        .collect();
+    let wanted = if options.some { Vec::new() } else { rounds.wanted(&faults) };
+    let due = RefCell::new(wanted.clone());
+    random.shuffle(&mut due.borrow_mut());
     let of_clients = if cast::<Strangers>(&*topology).is_some() { &WIRE_FAULTS[..] } else { &[] };
     let names = faults.iter().map(|fault| fault.name).chain(of_clients.iter().copied());
-    let mut coverage = Coverage::of(names);
+    let mut coverage = Coverage::of(names.chain(beside.iter().map(|it| it.name)));
     let mut memory = Memory::default();
-    let is_awaited = |what: &String| report.count(what) == 0 && Instant::now() < end + AWAITED;
+    let is_awaited = |what: &str| report.count(what) == 0 && Instant::now() < end + AWAITED;
     let mut number = 0;
     loop {
         let wants_pairs = coverage.least() < options.pairs;
-        let wants_more = wants_pairs || options.until.as_ref().is_some_and(is_awaited);
+        let awaited = options.until.as_deref().into_iter().chain(rounds.finds);
+        let wants_more = wants_pairs
+            || awaited.clone().any(is_awaited)
+            || !due.borrow().is_empty() && Instant::now() < end + AWAITED;
         let left = end.saturating_duration_since(Instant::now());
         if !report.is_right() || (left.is_zero() && !wants_more) {
             break;
         }
         number += 1;
         let longest = rounds.pace.round;
-        let time = if wants_pairs { longest } else { longest.min(left) };
-        let mut wanted = faults.clone();
-        wanted.retain(|fault| coverage.least_of(fault.name) < options.pairs);
+        let time = if left.is_zero() { longest } else { longest.min(left) };
+        let mut drawn = faults.clone();
+        drawn.retain(|fault| coverage.least_of(fault.name) < options.pairs);
         let one = One {
             suite,
             rounds,
             topology: &*topology,
-            faults: if wanted.is_empty() { &faults } else { &wanted },
+            faults: if drawn.is_empty() { &faults } else { &drawn },
+            beside: &beside,
+            due: &due,
             random: random.part(number),
         };
         one.run(number, time, report, &mut coverage);
@@ -134,22 +176,48 @@ pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc
     if number == 0 {
         report.violation("Little: no round was played");
     }
+    demand(rounds, options, report, &wanted, !beside.is_empty());
     print!("{coverage}");
     println!("{memory}");
+    report.figure(topology.sum_up(report).unwrap_or_else(|| figure(report)));
+}
+
+/// Notes what had to come, or had to be found, and did not.
+fn demand(
+    rounds: &Rounds,
+    options: &Options,
+    report: &Report,
+    wanted: &[&Fault],
+    can_overlap: bool,
+) {
+    // A run ends at the first violation.
+    if !report.is_right() {
+        return;
+    }
+    for fault in wanted {
+        report.wants(&format!("fault: {}", fault.name), 1);
+    }
+    report.wants("failovers", wanted.iter().map(|fault| fault.failovers).sum());
+    if !options.some {
+        report.wants(AT_ONCE, u64::from(can_overlap));
+        rounds.work.floors().iter().for_each(|(what, least)| report.wants(what, *least));
+    }
+    rounds.finds.into_iter().for_each(|what| report.wants(what, 1));
+}
+
+/// What the locks of clients were granted, and under what.
+fn figure(report: &Report) -> String {
     let count = |what| report.count(what);
-    let figure = topology.sum_up(report);
-    report.figure(figure.unwrap_or_else(|| {
-        format!(
-            "{number} rounds, {} calls, {} grants under {} faults, {} overlaps, {} tokens out of \
-         order, {} stale writes",
-            count("calls"),
-            count("grants"),
-            count("faults"),
-            count("two believed to hold a lock"),
-            count("a later grant had the smaller token"),
-            count("stale writes accepted"),
-        )
-    }));
+    format!(
+        "{} grants, {} faults of {} kinds, {} failovers, {} overlaps, {} tokens out of order, {} stale writes",
+        count("grants"),
+        count("faults"),
+        report.kinds(),
+        count("failovers"),
+        count(OVERLAPS),
+        count("a later grant had the smaller token"),
+        count("stale writes accepted"),
+    )
 }
 
 /// A round on that topology, with these faults.
@@ -158,6 +226,10 @@ struct One<'a> {
     rounds: &'a Rounds,
     topology: &'a dyn Topology,
     faults: &'a [&'static Fault],
+    /// What can overlap with them.
+    beside: &'a [&'static Beside],
+    /// Faults that have to come: the last is next.
+    due: &'a RefCell<Vec<&'static Fault>>,
     random: Random,
 }
 
@@ -211,23 +283,29 @@ impl One<'_> {
         let (end, pace) = (Instant::now() + time, self.rounds.pace);
         let mut known = (round.recorder.now(), topology.primaries());
         if pace.settles {
-            round.wait_for_progress(&topology.servers());
+            self.wait_for_progress(round);
         }
         for number in 0..pace.faults {
             // On a busy machine the time may be over before anything happened.
             if number > 0 && Instant::now() >= end {
                 break;
             }
-            let fault = random.weighted(self.faults, |fault| fault.weight);
+            let due = self.due.borrow_mut().pop();
+            let fault = due.unwrap_or_else(|| *random.weighted(self.faults, |fault| fault.weight));
             let mut moment = Moment { round, span: None, apart: false };
             let from = round.recorder.now();
-            fault.happens(topology, &mut moment, &mut random);
+            thread::scope(|scope| {
+                if let Some(beside) = self.beside(round, &mut random) {
+                    scope.spawn(beside);
+                }
+                fault.happens(topology, &mut moment, &mut random);
+            });
             let whole = Span { from, to: round.recorder.now() };
             let Moment { span, apart, .. } = moment;
             round.notes.fault(fault.name, span.unwrap_or(whole));
             if pace.settles {
                 topology.recover();
-                round.wait_for_progress(&topology.servers());
+                self.wait_for_progress(round);
             }
             if apart {
                 round.notes.apart(Span { from, to: round.recorder.now() });
@@ -237,6 +315,30 @@ impl One<'_> {
         }
         topology.recover();
         note_replaced(round, topology, &mut known);
+    }
+
+    /// Sometimes, and the first time: what happens beside the next fault.
+    fn beside<'r>(
+        &'r self,
+        round: &'r Round,
+        random: &mut Random,
+    ) -> Option<impl FnOnce() + Send + use<'r>> {
+        let never = round.notes.report.count(AT_ONCE) == 0;
+        if self.beside.is_empty() || !(random.percent(BESIDE_PERCENT) || never) {
+            return None;
+        }
+        let Beside { name, prepare, .. } = random.pick(self.beside);
+        let act = prepare(self.topology, random);
+        Some(move || {
+            let from = round.recorder.now();
+            act();
+            round.notes.fault(name, Span { from, to: round.recorder.now() });
+            round.notes.add(AT_ONCE, 1);
+        })
+    }
+
+    fn wait_for_progress(&self, round: &Round) {
+        round.wait_for_progress(&self.topology.servers(), |way| self.topology.follows(way));
     }
 
     /// What is still there when all have gone and the last lease is over.
@@ -322,12 +424,12 @@ fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
+    use std::sync::Mutex;
 
     /// The second server is the primary, and once they have been in order the third.
     struct Replaced {
         round: Arc<Round>,
-        in_order: RefCell<Vec<Duration>>,
+        in_order: Mutex<Vec<Duration>>,
     }
 
     impl Topology for Replaced {
@@ -348,23 +450,23 @@ mod tests {
         }
 
         fn primaries(&self) -> Vec<u16> {
-            vec![if self.in_order.borrow().is_empty() { 2 } else { 3 }]
+            vec![if self.in_order.lock().unwrap().is_empty() { 2 } else { 3 }]
         }
 
         fn recover(&self) {
-            self.in_order.borrow_mut().push(self.round.recorder.now());
+            self.in_order.lock().unwrap().push(self.round.recorder.now());
         }
     }
 
     #[test]
     fn servers_that_are_replaced_are_apart_until_they_are_in_order() {
         let round = Round::new(Vec::new(), Vec::new(), 0, Arc::<Report>::default());
-        let topology = Replaced { round: Arc::new(round), in_order: RefCell::default() };
+        let topology = Replaced { round: Arc::new(round), in_order: Mutex::default() };
         let round = &topology.round;
         let mut known = (round.recorder.now(), vec![1]);
         note_replaced(round, &topology, &mut known);
         let apart = &round.notes.seen().apart;
-        let in_order = topology.in_order.borrow();
+        let in_order = topology.in_order.lock().unwrap();
         assert_eq!((apart.len(), in_order.len()), (2, 2));
         for (span, at) in apart.iter().zip(&*in_order) {
             assert!(span.meets(Span { from: *at, to: *at }), "{span:?}, in order at {at:?}");

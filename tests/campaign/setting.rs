@@ -1,8 +1,8 @@
 //! The settings against lost grants that are compared.
 
 use harness::{Options, Server};
-use kvlock::{Builder, Client};
-use std::time::Duration;
+use kvlock::{Builder, Client, Clock};
+use std::time::{Duration, Instant};
 
 /// For how long a primary without replicas goes on under `min-replicas-to-write`, in seconds: less
 /// is often refused for nothing, because replicas report once a second.
@@ -11,11 +11,16 @@ const MAX_LAG: u64 = 2;
 /// How long replicas may take to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
 
-/// How long a session that binds locks is kept of which nobody reads: shorter than Sentinels need to
-/// give a server up.
+/// Time to live of sessions that bind locks: shorter than Sentinels need to give a server up.
 pub(crate) const SESSION: Duration = Duration::from_millis(600);
 
-/// What somebody does against lost grants.
+/// Leases with a quarantine: longer than one and a half times [`MAX_LAG`] and two seconds.
+const LONG_LEASES_MS: [u64; 2] = [5200, 6000];
+
+/// The time to live of such a session with a quarantine: as long as leases have to be there.
+const LONG_SESSION: Duration = Duration::from_millis(5500);
+
+/// What is done against lost grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     Default,
@@ -23,6 +28,21 @@ pub(crate) enum Setting {
     AllReplicas,
     MinReplicasToWrite,
     Quarantine,
+    /// Nothing, and the clocks of clients run at half their speed: each believes in its lease too long.
+    SlowClock,
+    /// Nothing, and servers read and write with several threads.
+    IoThreads,
+}
+
+/// A clock that runs at half the speed of time.
+#[derive(Debug)]
+struct Slow(Instant);
+
+impl Clock for Slow {
+    fn now(&self) -> Duration {
+        // Far from the start, where a client may take a moment for long ago.
+        Duration::from_secs(1000) + self.0.elapsed() / 2
+    }
 }
 
 impl Setting {
@@ -41,25 +61,37 @@ impl Setting {
             Self::AllReplicas => "all_replicas",
             Self::MinReplicasToWrite => "min-replicas-to-write",
             Self::Quarantine => "quarantine",
+            Self::SlowClock => "slow-clock",
+            Self::IoThreads => "io-threads",
         }
     }
 
-    /// What a server is started with, where leases are that long.
-    pub(crate) fn options(self, lease: Duration) -> Options {
-        self.extend(Server::options(), lease)
+    /// The leases that are asked for where they are usually these, in milliseconds.
+    pub(crate) fn leases_ms(self, usual: &'static [u64]) -> &'static [u64] {
+        if self == Self::Quarantine { &LONG_LEASES_MS } else { usual }
+    }
+
+    /// What a server is started with, where leases are at most that long and a primary has that
+    /// many replicas.
+    pub(crate) fn options(self, lease: Duration, replicas: u32) -> Options {
+        self.extend(Server::options(), lease, replicas)
     }
 
     /// Adds what the setting needs to those options.
-    pub(crate) fn extend(self, options: Options, lease: Duration) -> Options {
-        let few = |options: Options| {
-            options.config("min-replicas-to-write", 1).config("min-replicas-max-lag", MAX_LAG)
+    pub(crate) fn extend(self, options: Options, lease: Duration, replicas: u32) -> Options {
+        let few = |options: Options, replicas: u32| {
+            options
+                .config("min-replicas-to-write", replicas)
+                .config("min-replicas-max-lag", MAX_LAG)
         };
         match self {
-            Self::Default | Self::MinReplicas | Self::AllReplicas => options,
-            Self::MinReplicasToWrite => few(options),
+            Self::Default | Self::MinReplicas | Self::AllReplicas | Self::SlowClock => options,
+            Self::MinReplicasToWrite => few(options, 1),
+            Self::IoThreads => options.config("io-threads", 3).config("io-threads-do-reads", "yes"),
+            // As docs/guarantees.md demands: all replicas, and the longest lease, the lag and two seconds.
             Self::Quarantine => {
-                let length = lease + Duration::from_secs(MAX_LAG + 1);
-                few(options).module_config("quarantine-ms", length.as_millis())
+                let length = lease + Duration::from_secs(MAX_LAG + 2);
+                few(options, replicas).module_config("quarantine-ms", length.as_millis())
             }
         }
     }
@@ -68,7 +100,10 @@ impl Setting {
     pub(crate) fn builder(self, replicas: u32) -> Builder {
         let builder = Client::builder().session_ttl(SESSION);
         match self {
-            Self::Default | Self::MinReplicasToWrite | Self::Quarantine => builder,
+            Self::Default | Self::MinReplicasToWrite | Self::IoThreads => builder,
+            Self::Quarantine if replicas > 0 => builder.confirm(true).session_ttl(LONG_SESSION),
+            Self::Quarantine => builder,
+            Self::SlowClock => builder.clock(Slow(Instant::now())),
             Self::MinReplicas => builder.min_replicas(1, CONFIRM),
             Self::AllReplicas => builder.all_replicas(replicas, CONFIRM),
         }

@@ -4,9 +4,10 @@
 //! the report of a suite is a row again.
 
 use crate::crashes::Durability;
-use crate::faults::{HOUR, JUMP, KILLS, RESTARTED, STEP, STOPPED};
+use crate::faults::{Class, Fault, HOUR, JUMP, KILLS, STEP, STOPPED};
 use crate::processes::{self, Scenario};
 use crate::report::Report;
+use crate::round::OVERLAPS;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
 use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
@@ -18,17 +19,22 @@ use std::time::Duration;
 /// What holds whatever happens, each with those before it.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Promises {
+    /// Each call is answered, clients acquire locks again after each fault, and no server crashes.
+    Nothing,
+    /// No two clients believe to hold the same lock. Tokens may go back.
+    Beliefs,
     /// Nothing stale is written, and none but a primary that was deposed gives a smaller token later.
+    /// Beliefs may overlap.
     Tokens,
     /// No two believe to hold the same lock, and a later grant has the larger token.
     NoOverlap,
-    /// Nobody is told of a loss before the lease is over.
+    /// No client is told of a loss before the lease is over.
     NoLoss,
     /// Clients see each rule kept that a server has: waiters are served in order, and soon.
     EveryRule,
 }
 
-use Promises::{EveryRule, NoLoss, NoOverlap, Tokens};
+use Promises::{Beliefs, EveryRule, NoLoss, NoOverlap, Nothing, Tokens};
 
 /// Tasks on a topology, and faults that are drawn.
 pub(crate) struct Rounds {
@@ -39,18 +45,52 @@ pub(crate) struct Rounds {
     pub(crate) pace: Pace,
     /// Faults that can happen there and are not drawn.
     pub(crate) without: &'static [&'static str],
+    /// Faults of that class are drawn besides the usual ones.
+    pub(crate) also: Class,
+    pub(crate) wants: Wants,
+    /// What has to be counted at least once: the suite shows that the judge sees it.
+    pub(crate) finds: Option<&'static str>,
+}
+
+/// Faults that have to come at least once in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wants {
+    /// Each that is drawn.
+    All,
+    /// Those that replace a primary, and those of the class that the suite is for.
+    Failovers,
+    /// None.
+    None,
+}
+
+impl Rounds {
+    pub(crate) fn has(&self, fault: &Fault, options: &Options, at: &dyn Topology) -> bool {
+        let class = fault.class == Class::Usual || fault.class == self.also;
+        let named = fault.name.contains(&options.fault) && !self.without.contains(&fault.name);
+        class && named && (fault.on)(at)
+    }
+
+    /// Those of these faults that have to come.
+    pub(crate) fn wanted(&self, faults: &[&'static Fault]) -> Vec<&'static Fault> {
+        let is_wanted = |fault: &&&'static Fault| match self.wants {
+            Wants::All => true,
+            Wants::Failovers => fault.failovers > 0 || fault.class != Class::Usual,
+            Wants::None => false,
+        };
+        faults.iter().filter(is_wanted).copied().collect()
+    }
 }
 
 /// How faults follow each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How long a round may begin new ones.
+    /// Time after which a round begins no other fault.
     pub(crate) round: Duration,
-    /// How many a round has, at most.
+    /// Number of faults in a round, at most.
     pub(crate) faults: usize,
-    /// The servers are in order and everybody gets on before the next one.
+    /// The servers are in order and each task goes on before the next fault.
     pub(crate) settles: bool,
-    /// How long there is none, at most.
+    /// Longest pause between two faults.
     pub(crate) rest: Duration,
 }
 
@@ -69,8 +109,8 @@ const STORM: Pace = Pace {
     rest: Duration::from_millis(50),
 };
 
-/// What makes a server of a quorum forget, or take leases for over.
-const FORGETS: [&str; 4] = [JUMP, HOUR, KILLS[0], KILLS[1]];
+/// Faults after which a server of a quorum has lost its leases, or takes them to be over.
+const FORGETS: [&str; 5] = [JUMP, HOUR, KILLS[0], KILLS[1], KILLS[2]];
 
 type Start = fn(Setting) -> Box<dyn Topology>;
 
@@ -82,9 +122,23 @@ pub(crate) struct Suite {
     pub(crate) name: String,
     /// The rows of the scoreboard.
     pub(crate) evidence: &'static str,
-    /// What it tries, for people.
+    /// Description for `--list`.
     pub(crate) what: String,
     pub(crate) play: Play,
+}
+
+/// How the name of a control ends: the same suite without its safeguard.
+const CONTROL: &str = "/control";
+
+impl Suite {
+    pub(crate) fn is_control(&self) -> bool {
+        self.name.ends_with(CONTROL)
+    }
+
+    /// The name that decides the faults: a control has those of its suite.
+    pub(crate) fn seeded_by(&self) -> &str {
+        self.name.strip_suffix(CONTROL).unwrap_or(&self.name)
+    }
 }
 
 /// All suites.
@@ -95,6 +149,19 @@ pub(crate) fn all() -> Vec<Suite> {
         .collect()
 }
 
+/// What most suites have in common.
+const USUAL: Rounds = Rounds {
+    on: Single::start,
+    setting: Setting::Default,
+    work: LOCKS,
+    promises: NoOverlap,
+    pace: ONE_BY_ONE,
+    without: &[],
+    also: Class::Usual,
+    wants: Wants::None,
+    finds: None,
+};
+
 /// Whatever there is on the wire, under whatever can be done to keys, clients and servers.
 fn chaos() -> Suite {
     let rounds = Rounds {
@@ -103,8 +170,9 @@ fn chaos() -> Suite {
         work: WIRE,
         promises: EveryRule,
         pace: STORM,
-        // In that time there could be twenty others.
+        // It takes as long as twenty other faults.
         without: &[STOPPED],
+        ..USUAL
     };
     suite("chaos/pair", "1, 3, 24, F4, F8, F20, F21", rounds)
 }
@@ -117,49 +185,89 @@ fn fuzz() -> Suite {
         work: GARBAGE,
         promises: EveryRule,
         pace: Pace { round: Duration::from_secs(5), rest: Duration::from_secs(2), ..STORM },
-        without: &[],
+        ..USUAL
     };
     suite("fuzz/single", "20", rounds)
 }
 
+/// Locks that are held alone, and the control of each suite that promises that beliefs do not overlap.
 fn rounds() -> Vec<Suite> {
-    use Setting::{AllReplicas, Default, MinReplicas, MinReplicasToWrite, Quarantine};
-    type Row = (&'static str, &'static str, Start, Setting, Promises, &'static [&'static str]);
-    // name, rows of the scoreboard, topology, setting, promises, without these faults
-    #[rustfmt::skip]
-    let table: [Row; 15] = [
-        ("single/default", "2, F6, F8", Single::start, Default, NoOverlap, &[STEP]),
-        ("pair/default", "15, F18", Pair::start, Default, NoOverlap, &[]),
-        ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NoOverlap, &[]),
-        ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NoOverlap, &[]),
-        ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NoOverlap, &[]),
-        ("pair/quarantine", "15, F18", Pair::start, Quarantine, NoOverlap, &[]),
-        ("sentinel/all_replicas", "2", Watched::start, AllReplicas, NoLoss, &[]),
-        // A grant may be lost; but nobody else has it while the quarantine lasts. One replica of two is
-        // enough for a primary to go on, and Sentinels may leave one there that was just restarted.
-        ("sentinel/quarantine", "2", Watched::start, Quarantine, NoOverlap, &[RESTARTED]),
-        ("sentinel/default", "2, F16", Watched::start, Default, Tokens, &[]),
-        ("cluster/all_replicas", "2", Nodes::start, AllReplicas, NoLoss, &[]),
-        ("cluster/default", "2", Nodes::start, Default, Tokens, &[]),
-        ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP]),
-        ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS),
-        // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
-        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1]]),
-        ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP]),
-    ];
-    let of = |(name, evidence, on, setting, promises, without): Row| {
-        suite(
-            name,
-            evidence,
-            Rounds { on, setting, work: LOCKS, promises, pace: ONE_BY_ONE, without },
-        )
+    use Setting::{
+        AllReplicas, Default, IoThreads, MinReplicas, MinReplicasToWrite, Quarantine, SlowClock,
     };
-    table.map(of).into()
+    type Row = (
+        &'static str,
+        &'static str,
+        Start,
+        Setting,
+        Promises,
+        &'static [&'static str],
+        Option<Setting>,
+    );
+    // name, rows of the scoreboard, topology, setting, promises, without these faults, setting of the control
+    #[rustfmt::skip]
+    let table: [Row; 16] = [
+        ("single/default", "2, F6, F8", Single::start, Default, NoOverlap, &[STEP], Some(SlowClock)),
+        ("single/io-threads", "2", Single::start, IoThreads, NoOverlap, &[STEP], None),
+        ("pair/default", "15, F18", Pair::start, Default, NoOverlap, &[], Some(SlowClock)),
+        ("pair/min_replicas", "15, F18", Pair::start, MinReplicas, NoOverlap, &[], None),
+        ("pair/all_replicas", "15, F18", Pair::start, AllReplicas, NoOverlap, &[], None),
+        ("pair/min-replicas-to-write", "15, F18", Pair::start, MinReplicasToWrite, NoOverlap, &[], None),
+        ("pair/quarantine", "15, F18", Pair::start, Quarantine, NoOverlap, &[], None),
+        ("sentinel/all_replicas", "2", Watched::start, AllReplicas, NoLoss, &[], Some(Default)),
+        // A grant may be lost; but it is not granted again while the quarantine lasts.
+        ("sentinel/quarantine", "2", Watched::start, Quarantine, NoOverlap, &[], Some(Default)),
+        ("sentinel/default", "2, F16", Watched::start, Default, Tokens, &[], None),
+        ("cluster/all_replicas", "2", Nodes::start, AllReplicas, NoLoss, &[], Some(Default)),
+        ("cluster/default", "2", Nodes::start, Default, Tokens, &[], None),
+        ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
+        ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
+        // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
+        ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
+        ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP, KILLS[2]], None),
+    ];
+    let of = |(name, evidence, on, setting, promises, without, control): Row| {
+        let rounds = move || Rounds { on, setting, promises, without, wants: Wants::All, ..USUAL };
+        let control = control.map(|setting| {
+            let promises = Nothing;
+            let rounds = Rounds { setting, promises, finds: Some(OVERLAPS), ..rounds() };
+            suite(&format!("{name}{CONTROL}"), evidence, rounds)
+        });
+        [suite(name, evidence, rounds())].into_iter().chain(control)
+    };
+    table.into_iter().flat_map(of).chain(emptied()).chain([strangers()]).collect()
+}
+
+/// A primary that is killed and comes back at once and empty. Only a quarantine helps.
+fn emptied() -> impl Iterator<Item = Suite> {
+    use Setting::{AllReplicas, Quarantine};
+    let places: [(&str, Start); 3] = [
+        ("pair", Pair::start_forgetful),
+        ("sentinel", Watched::start_forgetful),
+        ("cluster", Nodes::start_forgetful),
+    ];
+    places.into_iter().flat_map(|(place, on)| {
+        let rounds = move |setting, promises, finds| {
+            let (also, wants) = (Class::Empty, Wants::Failovers);
+            Rounds { on, setting, promises, also, wants, finds, ..USUAL }
+        };
+        let name = format!("empty/{place}");
+        let control = rounds(AllReplicas, Nothing, Some(OVERLAPS));
+        let control = suite(&format!("{name}{CONTROL}"), "13", control);
+        [suite(&name, "13", rounds(Quarantine, Beliefs, None)), control]
+    })
+}
+
+/// Locks that administrators delete, flush and evict: two clients may hold one, and nothing stale is written.
+fn strangers() -> Suite {
+    let (also, wants, finds) = (Class::Stranger, Wants::All, Some(OVERLAPS));
+    let rounds = Rounds { promises: Tokens, without: &[STEP], also, wants, finds, ..USUAL };
+    suite("strangers/single", "F20", rounds)
 }
 
 /// All that is not a lock held alone, on each sort of servers.
 fn others() -> Vec<Suite> {
-    use Setting::{AllReplicas, Default};
+    use Setting::{AllReplicas, Default, Quarantine};
     type Row = (&'static str, Work, Promises);
     type On = (&'static str, Start, Setting, &'static [&'static str]);
     // name, workload, what is promised if all replicas confirm
@@ -171,10 +279,11 @@ fn others() -> Vec<Suite> {
         // A session that is gone is a loss before the lease is over.
         ("bound", BOUND, NoOverlap),
     ];
-    let places: [On; 5] = [
+    let places: [On; 6] = [
         ("single/default", Single::start, Default, &[STEP]),
         ("pair/default", Pair::start, Default, &[]),
         ("sentinel/all_replicas", Watched::start, AllReplicas, &[]),
+        ("sentinel/quarantine", Watched::start, Quarantine, &[]),
         ("sentinel/default", Watched::start, Default, &[]),
         ("cluster/all_replicas", Nodes::start, AllReplicas, &[]),
     ];
@@ -182,12 +291,14 @@ fn others() -> Vec<Suite> {
         places.into_iter().map(move |(place, on, setting, without)| {
             let promises = match (place, setting) {
                 ("sentinel/default", _) => Tokens,
-                (_, Default) => NoOverlap,
+                (_, Default | Quarantine) => NoOverlap,
                 _ => promises,
             };
             // Their leases are longer than all steps.
             let without = if what == "bound" { &[] } else { without };
-            let rounds = Rounds { on, setting, work, promises, pace: ONE_BY_ONE, without };
+            // What happens to one server: all of it; else what replaces a primary.
+            let wants = if place == "single/default" { Wants::All } else { Wants::Failovers };
+            let rounds = Rounds { on, setting, work, promises, without, wants, ..USUAL };
             suite(&format!("{what}/{place}"), "2", rounds)
         })
     };

@@ -3,16 +3,24 @@
 use std::path::Path;
 use std::process::Command;
 
-/// As short as git makes it, and whether the files are other ones.
-pub(crate) fn commit() -> String {
+fn git(words: &[&str]) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let git = |words: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(root).args(words).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
+    let output = Command::new("git").arg("-C").arg(root).args(words).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// As short as git makes it, and whether files other than documents differ from it.
+pub fn commit() -> String {
     let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else {
         return "no commit".to_owned();
     };
-    let changed = git(&["status", "--porcelain"]).is_none_or(|changes| !changes.is_empty());
-    format!("commit {commit}{}", if changed { " with changes" } else { "" })
+    let files = ["status", "--porcelain", "--", ":/", ":(top,exclude)docs"];
+    let changed = git(&files).is_none_or(|changes| !changes.is_empty());
+    format!("{commit}{}", if changed { " with changes" } else { "" })
+}
+
+/// Says whether the project has that commit.
+#[allow(dead_code, reason = "the simulation has this file, too, and publishes nothing")]
+pub fn exists(commit: &str) -> bool {
+    git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some()
 }

@@ -12,11 +12,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than a primary waits for its replicas as it shuts down.
+const ASK_AGAIN: Duration = Duration::from_secs(11);
 const PORTS_TO_TRY: usize = 20;
 
 /// A running server with a folder and a port of its own, killed when this is dropped. When a test
@@ -135,12 +137,19 @@ impl Server {
 
     /// Asks it to shut down in order (SIGTERM), and returns when it is gone.
     pub fn shut_down(&self) {
-        self.signal(Signal::SIGTERM);
+        let mut asked: Option<Instant> = None;
         wait::until("the server has shut down", START, || {
             match self.child.lock().unwrap().try_wait() {
-                Ok(Some(_)) => Ok(()),
-                other => Err(format!("{other:?}")),
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => {}
+                Err(error) => return Err(error.to_string()),
             }
+            // Refused while a replica that has just synchronized writes its first append-only file.
+            if asked.is_none_or(|at| at.elapsed() > ASK_AGAIN) {
+                self.signal(Signal::SIGTERM);
+                asked = Some(Instant::now());
+            }
+            Err("it runs".to_owned())
         });
     }
 
@@ -166,7 +175,8 @@ impl Server {
         assert!(!self.is_running(), "{} would write its data again", self.kind());
         for name in ["dump.rdb", "appendonlydir"] {
             let path = self.dir.join(name);
-            let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let gone =
+                if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     panic!("{}: {error}", path.display())

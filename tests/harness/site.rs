@@ -93,13 +93,14 @@ impl Site {
     /// The server that the first Sentinel takes for the primary.
     pub fn primary(&self) -> usize {
         let port = primary_port(&self.sentinels[0]);
-        self.proxies.iter().position(|proxy| proxy.port() == port).expect("it is one of ours")
+        let is_it = |proxy: &Proxy| Some(proxy.port()) == port;
+        self.proxies.iter().position(is_it).expect("it is one of ours")
     }
 
     /// Another server than that one, if any Sentinel takes it for the primary.
     pub fn successor_of(&self, before: usize) -> Option<usize> {
         let given_up = self.proxies[before].port();
-        let port = self.sentinels.iter().map(primary_port).find(|port| *port != given_up)?;
+        let port = self.sentinels.iter().filter_map(primary_port).find(|port| *port != given_up)?;
         self.proxies.iter().position(|proxy| proxy.port() == port)
     }
 
@@ -128,8 +129,8 @@ impl Site {
         let given_up = self.proxies[before].port();
         wait::until("the Sentinels agree on another primary", AGREEMENT, || {
             let ports: Vec<_> = self.sentinels.iter().map(primary_port).collect();
-            let agreed = ports[0] != given_up && ports.iter().all(|port| *port == ports[0]);
-            if agreed { Ok(()) } else { Err(format!("{ports:?}")) }
+            let agreed = ports.iter().all(|port| port.is_some() && *port == ports[0]);
+            if agreed && ports[0] != Some(given_up) { Ok(()) } else { Err(format!("{ports:?}")) }
         });
         let primary = self.primary();
         self.wait_for_role(primary, "master");
@@ -212,8 +213,10 @@ fn sentinel_at(kind: &Kind, port: u16) -> Options {
         .config("sentinel failover-timeout", format_args!("{NAME} 6000"))
 }
 
-/// At what port that Sentinel says that the primary is.
-fn primary_port(sentinel: &Server) -> u16 {
-    let answer = sentinel.connect().call(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
-    answer[1].text().parse().expect("a port")
+/// The port at which that Sentinel takes the primary to be; none if the Sentinel is down.
+fn primary_port(sentinel: &Server) -> Option<u16> {
+    let mut connection = Connection::open(sentinel.port()).ok()?;
+    connection.send(cmd!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME]);
+    let answer = connection.receive(AGREEMENT).ok()?;
+    Some(answer[1].text().parse().expect("a port"))
 }

@@ -8,7 +8,7 @@ use harness::random::Random;
 use harness::{Server, cmd};
 use std::time::Duration;
 
-pub(crate) const RESTARTED: &str = "all restarted in turn";
+const RESTARTED: &str = "all restarted in turn";
 
 pub(super) const FAULTS: &[Fault] = &[
     fault("CLIENT KILL", 2, anywhere, |at, moment, random| {
@@ -31,7 +31,8 @@ pub(super) const FAULTS: &[Fault] = &[
     }),
     fault("failover on demand", 3, fails_over, |at, moment, random| {
         at.fail_over(moment, random);
-    }),
+    })
+    .replaces(1),
     fault("slots moved there and back", 2, on::<Nodes>, |at, moment, _| {
         let Some(nodes) = cast::<Nodes>(at) else { return };
         let home = nodes.home();
@@ -56,7 +57,8 @@ pub(super) const FAULTS: &[Fault] = &[
         let deposed = deposed.expect("it is one of them");
         deposed.shut_down();
         deposed.restart();
-    }),
+    })
+    .replaces(1),
 ];
 
 fn kill_clients(servers: &[&Server], moment: &mut Moment<'_>) {

@@ -1,7 +1,10 @@
 //! What is done to servers, or to the links before them, and mended after a while. Meanwhile clients
 //! wait, or another server takes the place of the primary.
 
-use super::{Act, Fault, On, anywhere, fault, has_proxy, is_replaced, not_of_five, on};
+use super::{
+    Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_replaced, keeps_data, new,
+    not_of_five, on,
+};
 use crate::round::Moment;
 use crate::setting::SESSION;
 use crate::topology::{Five, SERVERS, Topology, Watched};
@@ -12,11 +15,15 @@ use nix::sys::signal::Signal;
 use std::thread::sleep;
 use std::time::Duration;
 
-pub(crate) const KILLS: [&str; 2] = ["kill -9 of one, empty again", "kill -9 of two, empty again"];
+pub(crate) const KILLS: [&str; 3] =
+    ["kill -9 of one, empty again", "kill -9 of two, empty again", "kill -9 of three, empty again"];
+
+/// No time at all: what is harmed is mended at once.
+const AT_ONCE: Time = (0, 1);
 
 pub(crate) const STOPPED: &str = "primary stopped for about a session";
 
-/// How long it takes, in milliseconds: at least, and by so much more.
+/// Duration in milliseconds: the minimum, and the limit of what is added at random.
 pub(super) type Time = (u64, u64);
 
 const MOMENT: Time = (50, 500);
@@ -51,6 +58,9 @@ pub(super) const FAULTS: &[Fault] = &[
     harm("connections to one closed", 2, on::<Five>, HANG_UP, 1, MOMENT),
     harm(KILLS[0], 2, on::<Five>, KILL, 1, MOMENT),
     harm(KILLS[1], 2, on::<Five>, KILL, 2, MOMENT),
+    harm(KILLS[2], 2, on::<Five>, KILL, 3, MOMENT),
+    harm("primary killed, back at once with its data", 3, keeps_data, KILL, 1, AT_ONCE),
+    harm("primary killed, back at once and empty", 6, forgets, FORGET, 1, AT_ONCE).of(Class::Empty),
     replaced("primary killed with -9, replaced", is_replaced, KILL),
     replaced("primary stopped, replaced, continued", is_replaced, STOP),
     replaced("primary cut off, replaced, healed", |it| has_proxy(it) && is_replaced(it), CUT),
@@ -81,6 +91,14 @@ const STOP: Harm = Harm {
 };
 
 const KILL: Harm = Harm { harm: |_, server| server.kill9(), mend: Topology::restart };
+
+const FORGET: Harm = Harm {
+    harm: |_, server| {
+        server.kill9();
+        server.forget();
+    },
+    mend: Topology::restart,
+};
 
 const FILL: Harm = Harm { harm: |_, server| limit(server, 1), mend: |_, server| limit(server, 0) };
 
@@ -113,11 +131,11 @@ const fn harm(
     servers: usize,
     time: Time,
 ) -> Fault {
-    Fault { name, weight, on, act: Act::Harm(harm, servers, time) }
+    new(name, weight, on, Act::Harm(harm, servers, time))
 }
 
 const fn replaced(name: &'static str, on: On, harm: Harm) -> Fault {
-    Fault { name, weight: 3, on, act: Act::Replaced(harm) }
+    new(name, 3, on, Act::Replaced(harm)).replaces(1)
 }
 
 impl Harm {

@@ -3,27 +3,30 @@
 //! A fault says on which topologies it can happen, and does it there. One that is new is a line in
 //! the table of its file; then every suite of rounds whose topology it can happen on draws it.
 
+mod beside;
 mod clients;
 mod clocks;
 mod commands;
 mod data;
 mod harms;
+mod intruders;
 mod keys;
 mod options;
 mod places;
 mod returns;
 mod stranger;
+mod twice;
 mod watcher;
 
+pub(crate) use beside::{BESIDE, Beside};
 pub(crate) use clocks::{HOUR, JUMP, STEP};
-pub(crate) use commands::RESTARTED;
 pub(crate) use harms::{KILLS, STOPPED};
 pub(crate) use options::settle;
 
 use self::harms::Harm;
 use self::stranger::Stranger;
 use crate::round::Moment;
-use crate::topology::{Five, Single, Strangers, Target, Topology, cast};
+use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched, cast};
 use harness::random::Random;
 use harness::resp::ReceiveError;
 
@@ -35,11 +38,13 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
         commands::FAULTS,
         data::FAULTS,
         harms::FAULTS,
+        intruders::FAULTS,
         keys::FAULTS,
         options::FAULTS,
         places::FAULTS,
         returns::FAULTS,
         watcher::FAULTS,
+        twice::FAULTS,
     ];
     tables.into_iter().flatten()
 }
@@ -47,18 +52,32 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fault> {
 /// Something that can happen to servers.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
-    /// How often it comes, beside the others.
+    /// Relative frequency.
     pub(crate) weight: u64,
-    /// Whether it can happen there.
+    /// Says whether it can happen on a topology.
     pub(crate) on: On,
+    pub(crate) class: Class,
+    /// Number of times that another server becomes the primary.
+    pub(crate) failovers: u64,
     act: Act,
+}
+
+/// Whether a suite has to ask for a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Happens in each suite on whose topology it can.
+    Usual,
+    /// A primary comes back without its data. No confirmation by replicas helps against that.
+    Empty,
+    /// Somebody deletes or evicts locks.
+    Stranger,
 }
 
 type On = fn(&dyn Topology) -> bool;
 
 /// What happens.
 enum Act {
-    /// So many servers are harmed, and mended after a time.
+    /// That many servers are harmed, and mended after a time.
     Harm(Harm, usize, harms::Time),
     /// A primary is harmed, and mended when another has taken its place.
     Replaced(Harm),
@@ -74,7 +93,11 @@ const fn fault(
     on: On,
     act: fn(&dyn Topology, &mut Moment<'_>, &mut Random),
 ) -> Fault {
-    Fault { name, weight, on, act: Act::Once(act) }
+    new(name, weight, on, Act::Once(act))
+}
+
+const fn new(name: &'static str, weight: u64, on: On, act: Act) -> Fault {
+    Fault { name, weight, on, class: Class::Usual, failovers: 0, act }
 }
 
 const fn by_stranger(
@@ -82,10 +105,20 @@ const fn by_stranger(
     weight: u64,
     act: fn(&mut Stranger<'_>) -> Result<(), ReceiveError>,
 ) -> Fault {
-    Fault { name, weight, on: on::<Strangers>, act: Act::Stranger(act) }
+    new(name, weight, on::<Strangers>, Act::Stranger(act))
 }
 
 impl Fault {
+    const fn of(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    const fn replaces(mut self, failovers: u64) -> Self {
+        self.failovers = failovers;
+        self
+    }
+
     pub(crate) fn happens(&self, at: &dyn Topology, moment: &mut Moment<'_>, random: &mut Random) {
         match self.act {
             Act::Harm(harm, servers, time) => harm.for_a_while(servers, time, at, moment, random),
@@ -93,6 +126,7 @@ impl Fault {
             Act::Stranger(act) => Stranger::acts(at, moment, random, act),
             Act::Once(act) => act(at, moment, random),
         }
+        moment.round.notes.add("failovers", self.failovers);
     }
 }
 
@@ -116,6 +150,18 @@ fn has_proxy(at: &dyn Topology) -> bool {
 
 fn is_replaced(at: &dyn Topology) -> bool {
     at.replacement(at.primary(&mut Random::new(0))).is_some()
+}
+
+fn is_replicated(at: &dyn Topology) -> bool {
+    on::<Pair>(at) || on::<Watched>(at) || on::<Nodes>(at)
+}
+
+fn keeps_data(at: &dyn Topology) -> bool {
+    is_replicated(at) && at.keeps_data()
+}
+
+fn forgets(at: &dyn Topology) -> bool {
+    is_replicated(at) && !at.keeps_data()
 }
 
 fn fails_over(at: &dyn Topology) -> bool {

@@ -4,8 +4,8 @@
 use super::Seen;
 use crate::setting::Setting;
 use harness::clock::Clock;
-use harness::{Options, observe};
 use harness::site::Site;
+use harness::{Options, observe};
 use kvlock::{Builder, Client, Error, Guard};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -36,7 +36,7 @@ impl Stage {
     /// A primary with its replicas, as the setting wants them; with that clock, if there is one, for the
     /// replicas.
     pub(super) fn start(setting: Setting, clock: Option<&Clock>) -> Self {
-        Self::start_with(setting, setting.options(LEASE), clock)
+        Self::start_with(setting, setting.options(LEASE, REPLICAS as u32), clock)
     }
 
     /// The same with servers that are started with these options.

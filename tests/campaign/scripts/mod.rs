@@ -9,6 +9,7 @@ mod steps;
 use crate::Options;
 use crate::report::Report;
 use crate::setting::Setting;
+use harness::evidence::{DOUBLED, PROMISED, TRIES};
 use std::collections::BTreeSet;
 
 /// In how many tries two clients may both believe that they hold a lock.
@@ -146,6 +147,9 @@ impl Script {
         // Otherwise no overlap is to be seen because nothing was tried.
         let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
+        report.add(TRIES, tries);
+        report.add(DOUBLED, doubled);
+        report.add(PROMISED, u64::from(self.expected(setting) == Never));
         let seen = format!("two believed in {doubled} of {tries} tries");
         let is_expected = match self.expected(setting) {
             Never => doubled == 0,

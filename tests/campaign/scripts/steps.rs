@@ -70,7 +70,7 @@ pub(super) fn back_with_data(setting: Setting, _number: u64) -> Seen {
 /// One client holds a lock whose lease nobody renews when the primary is killed and comes back at once, and another
 /// client asks for that lock.
 fn comes_back(setting: Setting, options: Options) -> Seen {
-    let stage = Stage::start_with(setting, setting.extend(options, LEASE), None);
+    let stage = Stage::start_with(setting, setting.extend(options, LEASE, REPLICAS as u32), None);
     let Stage { site, before, runtime, .. } = &stage;
     let (inside, outside, lock) = (stage.inside(), stage.outside(), Contest::of("k"));
     runtime.block_on(lock.take(&inside));

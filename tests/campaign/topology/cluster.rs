@@ -1,6 +1,6 @@
 //! A cluster of three masters with a replica each. Some of the locks are in slots that move.
 
-use super::Topology;
+use super::{Topology, kept, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::Way;
@@ -20,11 +20,23 @@ pub(crate) struct Nodes {
     setting: Setting,
     /// Hash tags: of slots that move, and of one at each master after the start.
     tags: Vec<String>,
+    keeps_data: bool,
 }
 
 impl Nodes {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let cluster = Cluster::start_with(&setting.options(Duration::ZERO), 3, 1);
+        Self::with(setting, true)
+    }
+
+    /// Without files.
+    pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
+        Self::with(setting, false)
+    }
+
+    fn with(setting: Setting, keeps_data: bool) -> Box<dyn Topology> {
+        let options = setting.options(longest(setting.leases_ms(&LEASES_MS)), 1);
+        let options = if keeps_data { kept(options) } else { options.in_memory() };
+        let cluster = Cluster::start_with(&options, 3, 1);
         for node in cluster.nodes() {
             node.connect().call(cmd!["CONFIG", "SET", "cluster-node-timeout", 1000]);
         }
@@ -34,7 +46,7 @@ impl Nodes {
             names().find(|tag| slots.contains(&cluster.slot_of(tag))).expect("there are many")
         });
         let tags = moved.chain(staying).collect();
-        Box::new(Self { cluster, setting, tags })
+        Box::new(Self { cluster, setting, tags, keeps_data })
     }
 
     /// The master that has the slots which move.
@@ -58,11 +70,19 @@ impl Topology for Nodes {
     }
 
     fn leases_ms(&self) -> &[u64] {
-        &LEASES_MS
+        self.setting.leases_ms(&LEASES_MS)
     }
 
     fn primary(&self, random: &mut Random) -> &Server {
         self.cluster.node_for(random.pick(&self.tags))
+    }
+
+    fn keeps_data(&self) -> bool {
+        self.keeps_data
+    }
+
+    fn replicas(&self) -> Vec<&Server> {
+        self.servers().into_iter().filter(|node| node.is_running() && !is_master(node)).collect()
     }
 
     fn primaries(&self) -> Vec<u16> {

@@ -8,7 +8,6 @@ use crate::workload::Way;
 use harness::proxy::Proxy;
 use harness::random::Random;
 use harness::{Server, observe};
-use kvlock::Client;
 use kvlock_quorum::Quorum;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -32,6 +31,7 @@ pub(crate) struct Five {
     /// How far each clock is ahead when nothing is done to it.
     apart_ms: [i64; SERVERS],
     ahead_ms: [AtomicI64; SERVERS],
+    setting: Setting,
 }
 
 impl Five {
@@ -52,7 +52,7 @@ impl Five {
             options = options.module_config("quarantine-ms", QUARANTINE_MS);
         }
         let nodes = apart_ms.map(|ahead_ms| Behind::start(options.clone(), ahead_ms));
-        Box::new(Self { nodes, apart_ms, ahead_ms: Default::default() })
+        Box::new(Self { nodes, apart_ms, ahead_ms: Default::default(), setting })
     }
 
     pub(crate) fn set_clock(&self, server: usize, ahead_ms: i64) {
@@ -80,7 +80,7 @@ impl Topology for Five {
         let connect = async || {
             let mut clients = Vec::new();
             for node in &self.nodes {
-                let builder = Client::builder().reply_timeout(2 * PATIENCE);
+                let builder = self.setting.builder(0).reply_timeout(2 * PATIENCE);
                 clients.push(builder.connect(node.url()).await.expect("the server answers"));
             }
             let quorum = Quorum::of(clients).await.expect("all are there");

@@ -24,13 +24,13 @@ use crate::round::Moment;
 use crate::workload::Way;
 use harness::proxy::Proxy;
 use harness::random::Random;
-use harness::{Server, observe};
+use harness::{Options, Server, observe};
 use std::any::Any;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Servers under load.
-pub(crate) trait Topology: Any {
+pub(crate) trait Topology: Any + Sync {
     /// All servers.
     fn servers(&self) -> Vec<&Server>;
 
@@ -47,6 +47,21 @@ pub(crate) trait Topology: Any {
 
     /// The primary of some lock.
     fn primary(&self, random: &mut Random) -> &Server;
+
+    /// The replicas that run; none where no server has one.
+    fn replicas(&self) -> Vec<&Server> {
+        Vec::new()
+    }
+
+    /// Says whether a server that is killed knows all that it has answered when it is back.
+    fn keeps_data(&self) -> bool {
+        false
+    }
+
+    /// Says whether clients on that way reach whichever server is the primary.
+    fn follows(&self, _way: usize) -> bool {
+        true
+    }
 
     /// The ports of those that are the primary of something; none if nobody is ever replaced.
     fn primaries(&self) -> Vec<u16> {
@@ -97,6 +112,15 @@ pub(crate) trait Topology: Any {
     fn sum_up(&self, _report: &Report) -> Option<String> {
         None
     }
+}
+
+fn longest(leases_ms: &[u64]) -> Duration {
+    Duration::from_millis(leases_ms.iter().copied().max().unwrap_or_default())
+}
+
+/// A server that keeps its data: all that it has answered is on disk, in memory as it is.
+fn kept(options: Options) -> Options {
+    options.in_memory().append_only("always")
 }
 
 /// The topology, if it is of that sort.

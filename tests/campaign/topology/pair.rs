@@ -1,6 +1,6 @@
 //! A primary and its replica. The clients reach whichever is the primary at one address.
 
-use super::Topology;
+use super::{Topology, kept, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::Way;
@@ -15,6 +15,9 @@ use tokio::runtime::Runtime;
 /// Shorter than some pauses of writes.
 const LEASES_MS: [u64; 1] = [100];
 
+/// Longer than a restart takes.
+const LONG_LEASES_MS: [u64; 3] = [1000, 2000, 3000];
+
 const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) struct Pair {
@@ -22,23 +25,42 @@ pub(crate) struct Pair {
     primary: AtomicUsize,
     address: Proxy,
     setting: Setting,
+    leases_ms: &'static [u64],
+    keeps_data: bool,
 }
 
 impl Pair {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        Box::new(Self::with(setting, |options, _| options))
+        Box::new(Self::with(setting, &LEASES_MS, |options, _| kept(options)))
+    }
+
+    /// Without files, and with leases that outlast the restart of a server.
+    pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
+        let pair = Self::with(setting, &LONG_LEASES_MS, |options, _| options.in_memory());
+        Box::new(Self { keeps_data: false, ..pair })
     }
 
     /// One whose servers are started so.
-    pub(super) fn with(setting: Setting, how: impl Fn(Options, usize) -> Options) -> Self {
-        let options = || setting.options(Duration::from_millis(LEASES_MS[0]));
+    pub(super) fn with(
+        setting: Setting,
+        leases_ms: &'static [u64],
+        how: impl Fn(Options, usize) -> Options,
+    ) -> Self {
+        let options = || setting.options(longest(leases_ms), 1);
         let first = how(options(), 0).start();
         let second = how(options(), 1).replica_of(&first).start();
         observe::wait_for_replica(&mut first.connect(), &mut second.connect());
         observe::end_quarantine(&mut first.connect());
         let address = Proxy::before(&first);
         let servers = Arc::new([first, second]);
-        Self { servers, primary: AtomicUsize::default(), address, setting }
+        Self {
+            servers,
+            primary: AtomicUsize::default(),
+            address,
+            setting,
+            leases_ms,
+            keeps_data: true,
+        }
     }
 
     /// Which is the primary, and which is not.
@@ -60,7 +82,15 @@ impl Topology for Pair {
     }
 
     fn leases_ms(&self) -> &[u64] {
-        &LEASES_MS
+        self.leases_ms
+    }
+
+    fn keeps_data(&self) -> bool {
+        self.keeps_data
+    }
+
+    fn replicas(&self) -> Vec<&Server> {
+        vec![self.roles().1]
     }
 
     fn primary(&self, _random: &mut Random) -> &Server {
@@ -93,6 +123,10 @@ impl Topology for Pair {
                 if changed { Ok(()) } else { Err(format!("{roles:?}")) }
             });
         });
+        // One that is killed has the same role when it is back.
+        for server in self.servers() {
+            server.connect().call(cmd!["CONFIG", "REWRITE"]);
+        }
         self.primary.fetch_xor(1, Ordering::SeqCst);
         self.address.lead_to(after);
         observe::wait_for_replica_link(&mut before.connect());

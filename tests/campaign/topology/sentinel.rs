@@ -1,7 +1,7 @@
 //! A primary, two replicas and three Sentinels, each server behind a proxy. Most clients ask the
 //! Sentinels; some stay at one server, whatever becomes of it.
 
-use super::Topology;
+use super::{Topology, kept, longest};
 use crate::round::Moment;
 use crate::setting::Setting;
 use crate::workload::Way;
@@ -17,20 +17,28 @@ const REPLICAS: u32 = 2;
 
 const LEASES_MS: [u64; 8] = [50, 100, 100, 100, 200, 300, 1000, 3000];
 
-/// With a quarantine: nothing is granted for longer than these, after each failover.
-const SHORT_LEASES_MS: [u64; 5] = [50, 100, 100, 300, 1000];
-
-/// The longest lease, and two seconds until one that stood still goes on.
-const QUARANTINED: Duration = Duration::from_secs(1 + 2);
+/// Number of ways on which clients ask the Sentinels.
+const ASKING: usize = 3;
 
 pub(crate) struct Watched {
     pub(crate) site: Site,
     setting: Setting,
+    keeps_data: bool,
 }
 
 impl Watched {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let options = setting.options(QUARANTINED);
+        Self::with(setting, true)
+    }
+
+    /// Without files.
+    pub(crate) fn start_forgetful(setting: Setting) -> Box<dyn Topology> {
+        Self::with(setting, false)
+    }
+
+    fn with(setting: Setting, keeps_data: bool) -> Box<dyn Topology> {
+        let options = setting.options(longest(setting.leases_ms(&LEASES_MS)), REPLICAS);
+        let options = if keeps_data { kept(options) } else { options.in_memory() };
         let site = Site::start(&[options.clone(), options.clone(), options]);
         for sentinel in site.sentinels() {
             // Another failover may begin after twice that.
@@ -39,7 +47,7 @@ impl Watched {
         if setting == Setting::Quarantine {
             observe::end_quarantine(&mut site.server(site.primary()).connect());
         }
-        Box::new(Self { site, setting })
+        Box::new(Self { site, setting, keeps_data })
     }
 
     fn builder(&self) -> Builder {
@@ -58,13 +66,28 @@ impl Topology for Watched {
     }
 
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
-        let watched = (0..3).map(|_| self.site.url());
+        let watched = (0..ASKING).map(|_| self.site.url());
         let urls = watched.chain(self.servers().into_iter().map(Server::url));
         urls.map(|url| Way::one(runtime, self.builder(), url)).collect()
     }
 
     fn leases_ms(&self) -> &[u64] {
-        if self.setting == Setting::Quarantine { &SHORT_LEASES_MS } else { &LEASES_MS }
+        self.setting.leases_ms(&LEASES_MS)
+    }
+
+    fn keeps_data(&self) -> bool {
+        self.keeps_data
+    }
+
+    fn replicas(&self) -> Vec<&Server> {
+        let primary = self.site.primary();
+        let others = (0..self.site.size()).filter(|number| *number != primary);
+        others.map(|number| self.site.server(number)).collect()
+    }
+
+    /// The first three ask the Sentinels.
+    fn follows(&self, way: usize) -> bool {
+        way < ASKING
     }
 
     fn primary(&self, _random: &mut Random) -> &Server {
@@ -99,8 +122,8 @@ impl Topology for Watched {
     }
 
     fn apart(&self) -> Duration {
-        // The quarantine is no longer.
-        Duration::from_millis(if self.setting == Setting::Quarantine { 500 } else { 3000 })
+        // The quarantine covers that, and not more.
+        Duration::from_millis(if self.setting == Setting::Quarantine { 1500 } else { 3000 })
     }
 
     fn fail_over(&self, moment: &mut Moment<'_>, _random: &mut Random) {

@@ -47,7 +47,7 @@ pub(crate) struct Single {
 
 impl Single {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
-        let one = Behind::start(setting.options(Duration::ZERO), 0);
+        let one = Behind::start(setting.options(Duration::ZERO, 0), 0);
         Box::new(Self { one, setting, dead: Dead::new() })
     }
 }

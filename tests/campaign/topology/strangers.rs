@@ -79,7 +79,7 @@ pub(crate) struct Strangers {
 impl Strangers {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let dirs = [in_memory(), in_memory()];
-        let pair = Pair::with(setting, |options, number| {
+        let pair = Pair::with(setting, &[100], |options, number| {
             // A crash is to be quick.
             let options = options.config("crash-memcheck-enabled", "no");
             options.dir(dirs[number].path())

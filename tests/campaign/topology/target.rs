@@ -55,7 +55,7 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let server = setting
-            .options(Duration::ZERO)
+            .options(Duration::ZERO, 0)
             .config("sanitize-dump-payload", "yes")
             .config("crash-memcheck-enabled", "no")
             .config("repl-backlog-size", "16kb")

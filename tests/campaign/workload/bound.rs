@@ -53,7 +53,7 @@ fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) 
     };
     let token = held.token().unwrap_or_default();
     round.recorder.answered(call, Outcome::Granted { token, holds: 1 });
-    round.notes.add("grants", 1);
+    round.granted(owner);
     let end = round.recorder.now() + time;
     while round.recorder.now() < end && believes(round, &held, call) {
         runtime.block_on(async { sleep(Duration::from_millis(2)).await });

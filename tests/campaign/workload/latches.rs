@@ -30,7 +30,7 @@ impl Turn<'_> {
                 self.count(&key).await;
             }
         } else {
-            let timeout = Duration::from_millis(20 + self.random.below(1500));
+            let timeout = Duration::from_millis(20 + self.random.below(3000));
             self.wait(&key, timeout).await;
         }
     }
@@ -65,7 +65,7 @@ impl Turn<'_> {
         let call = self.round.recorder.sent(key, &self.owner, Request::AwaitLatch { timeout });
         let outcome = match latch.wait_within(timeout).await {
             Ok(true) => {
-                self.round.notes.add("grants", 1);
+                self.round.granted(&self.owner);
                 Outcome::Done
             }
             Ok(false) => Outcome::Refused,

@@ -74,6 +74,16 @@ pub(crate) const SEMAPHORES: Work = Work {
 };
 
 impl Work {
+    /// What a run must have judged at least.
+    pub(crate) fn floors(self) -> &'static [(&'static str, u64)] {
+        match self.name {
+            "latches" => &[("latches judged", 10), ("waits for latches that had to open", 5)],
+            "bound locks" => &[("clients that were gone with a bound lock", 1)],
+            "elections" => &[("leaders observed", 10)],
+            _ => &[],
+        }
+    }
+
     /// The task with that number.
     pub(crate) async fn start(self, round: Arc<Round>, way: Way, number: usize, random: Random) {
         if let Tasks::Thread(work) = self.tasks {
@@ -139,7 +149,7 @@ const PERMITS: u32 = 3;
 
 /// Much longer than sessions and what may happen meanwhile: a lock that is bound is free because its
 /// session is gone.
-const BOUND_LEASE: Duration = Duration::from_secs(60);
+pub(crate) const BOUND_LEASE: Duration = Duration::from_secs(60);
 
 impl Sort {
     /// Nobody else holds it.

@@ -1,6 +1,8 @@
 //! What the documents say is what the server does: each example is played, each command, option
 //! and `INFO` field is described.
 
+use harness::commit::exists;
+use harness::evidence::{self, Record};
 use harness::kind::workspace;
 use harness::transcript::{Transcript, play, server_for};
 use harness::{Server, Value, cmd, docs};
@@ -190,4 +192,17 @@ fn every_option_and_every_field_is_described() {
 fn the_changelog_knows_this_version() {
     let changelog = read(&workspace().join("CHANGELOG.md"));
     assert!(changelog.contains(&format!("[{}]", env!("CARGO_PKG_VERSION"))), "{changelog}");
+}
+
+/// `scripts/campaign --render` writes these tables from the runs under `docs/evidence/`.
+#[test]
+fn the_tables_of_runs_are_rendered_and_of_commits_that_there_are() {
+    for (path, text, rendered) in evidence::pages() {
+        assert!(text == rendered, "{}: run `scripts/campaign --render`", path.display());
+    }
+    for record in evidence::records() {
+        let Record { suite, commit, violations, .. } = record;
+        assert!(exists(&commit), "{suite}: {commit} is no commit here");
+        assert!(violations.is_empty(), "{suite}: {violations:?}");
+    }
 }

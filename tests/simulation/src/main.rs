@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     println!("{counts:?}");
     let (commit, time) = (commit::commit(), begun.elapsed());
     println!(
-        "{commit}: {seeds} seeds from {from} of {steps} steps in {time:.0?}: {bad} violations"
+        "commit {commit}: {seeds} seeds from {from} of {steps} steps in {time:.0?}: {bad} violations"
     );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

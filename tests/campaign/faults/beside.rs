@@ -1,0 +1,83 @@
+//! What happens to replicas, Sentinels and links while another fault is going on.
+//!
+//! The servers are chosen before the other fault begins: during it nobody may be there to ask.
+
+use super::{On, has_proxy, is_replicated, on};
+use crate::topology::{Topology, Watched, cast};
+use harness::Server;
+use harness::random::Random;
+use nix::sys::signal::Signal;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Harms a server, and mends it.
+pub(crate) type Act<'a> = Box<dyn FnOnce() + Send + 'a>;
+
+/// A fault that can overlap with any other on its topology.
+pub(crate) struct Beside {
+    pub(crate) name: &'static str,
+    /// Says whether it can happen on a topology.
+    pub(crate) on: On,
+    /// Chooses the server.
+    pub(crate) prepare: for<'a> fn(&'a dyn Topology, &mut Random) -> Act<'a>,
+}
+
+/// Time in milliseconds until it begins, and until it is over: below these.
+const BEGINS_MS: u64 = 1500;
+const LASTS_MS: u64 = 2000;
+
+pub(crate) const BESIDE: &[Beside] = &[
+    Beside {
+        name: "beside another fault: a replica stopped",
+        on: is_replicated,
+        prepare: |at, random| {
+            let replica = one(&at.replicas(), random);
+            let (begins, lasts) = times(random);
+            Box::new(move || {
+                sleep(begins);
+                replica.signal(Signal::SIGSTOP);
+                sleep(lasts);
+                replica.signal(Signal::SIGCONT);
+            })
+        },
+    },
+    Beside {
+        name: "beside another fault: a Sentinel killed and back",
+        on: on::<Watched>,
+        prepare: |at, random| {
+            let Watched { site, .. } = cast(at).expect("it has Sentinels");
+            // The first is asked for the primary.
+            let sentinel = random.pick(&site.sentinels()[1..]);
+            let (begins, lasts) = times(random);
+            Box::new(move || {
+                sleep(begins);
+                sentinel.kill9();
+                sleep(lasts);
+                sentinel.restart();
+            })
+        },
+    },
+    Beside {
+        name: "beside another fault: links of the primary take 1 to 100 ms",
+        on: has_proxy,
+        prepare: |at, random| {
+            let link = at.proxy(at.primary(random)).expect("it has one");
+            let (begins, lasts) = times(random);
+            Box::new(move || {
+                sleep(begins);
+                link.delay(Duration::from_millis(1), Duration::from_millis(100));
+                sleep(lasts);
+                link.delay(Duration::ZERO, Duration::ZERO);
+            })
+        },
+    },
+];
+
+fn one<'a>(servers: &[&'a Server], random: &mut Random) -> &'a Server {
+    random.pick::<&'a Server>(servers)
+}
+
+fn times(random: &mut Random) -> (Duration, Duration) {
+    let [begins, lasts] = [BEGINS_MS, LASTS_MS].map(|most| random.below(most));
+    (Duration::from_millis(begins), Duration::from_millis(lasts))
+}

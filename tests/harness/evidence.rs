@@ -1,0 +1,270 @@
+//! What campaigns saw: a file for each run under `docs/evidence/`, and the tables of the documents that are
+//! rendered from these files.
+//!
+//! A table stands between two lines of its page, `<!-- campaign NAME -->` and `<!-- end -->`. Nothing there is typed:
+//! `scripts/campaign --render` writes it, and a test compares.
+
+use crate::commit::exists;
+use crate::kind::workspace;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+/// The pages that have tables of runs.
+const PAGES: [&str; 2] = ["docs/evidence.md", "docs/guarantees.md"];
+
+/// One run of a suite on one server.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Record {
+    /// Name of the suite.
+    pub suite: String,
+    /// Rows of the scoreboard that it is evidence of.
+    pub rows: String,
+    /// Commit of the project, as short as git makes it.
+    pub commit: String,
+    /// Name and version of the server.
+    pub server: String,
+    /// Seed of the run. That of the suite is a hash of it.
+    pub seed: u64,
+    /// Command that repeats it.
+    pub again: String,
+    /// How long it took, in seconds.
+    pub wall_s: u64,
+    /// Whether each fault of the suite's list had to come.
+    pub complete: bool,
+    /// The figure of its row.
+    pub figure: String,
+    /// Number of grants, calls and whatever else was counted.
+    pub counts: BTreeMap<String, u64>,
+    /// Number of times that each fault came.
+    pub faults: BTreeMap<String, u64>,
+    /// Minimum, median, 99th percentile and maximum of what was timed, in microseconds.
+    pub times_us: BTreeMap<String, [i64; 4]>,
+    /// What was found and is not as promised.
+    pub violations: Vec<String>,
+}
+
+impl Record {
+    fn count(&self, what: &str) -> u64 {
+        self.counts.get(what).copied().unwrap_or_default()
+    }
+
+    fn file(&self) -> PathBuf {
+        let server = self.server.split(' ').next().unwrap_or_default();
+        folder().join(format!("{}.{server}.json", self.suite.replace('/', "-")))
+    }
+
+    /// Writes it in the place of the last run of that suite on that server.
+    ///
+    /// # Errors
+    ///
+    /// If it is no evidence: something was wrong, or no commit has the code that ran.
+    pub fn publish(&self) -> Result<(), String> {
+        if !self.violations.is_empty() {
+            return Err(format!("{}: not published, for it has violations", self.suite));
+        }
+        if !exists(&self.commit) {
+            return Err(format!("{}: not published, for {} is no commit", self.suite, self.commit));
+        }
+        let text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())? + "\n";
+        fs::create_dir_all(folder()).map_err(|error| error.to_string())?;
+        fs::write(self.file(), text).map_err(|error| error.to_string())
+    }
+}
+
+fn folder() -> PathBuf {
+    workspace().join("docs/evidence")
+}
+
+/// All runs that are published, by suite and server.
+///
+/// # Panics
+///
+/// If a file is none.
+#[must_use]
+pub fn records() -> Vec<Record> {
+    let Ok(entries) = fs::read_dir(folder()) else { return Vec::new() };
+    let mut records: Vec<Record> = entries
+        .map(|entry| entry.expect("an entry of docs/evidence").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .map(|path| {
+            let text = fs::read_to_string(&path).expect("read a run");
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        })
+        .collect();
+    records.sort_by(|a, b| (&a.suite, &a.server).cmp(&(&b.suite, &b.server)));
+    records
+}
+
+/// Each page as it is, and as it should be.
+///
+/// # Panics
+///
+/// If a page is not there, or names a table that there is not.
+#[must_use]
+pub fn pages() -> Vec<(PathBuf, String, String)> {
+    let records = records();
+    let page = |name: &&str| {
+        let path = workspace().join(name);
+        let text = fs::read_to_string(&path).expect("read a page");
+        let rendered = rendered(&text, &records);
+        (path, text, rendered)
+    };
+    PAGES.iter().map(page).collect()
+}
+
+/// That page with the tables of these runs.
+fn rendered(page: &str, records: &[Record]) -> String {
+    let (mut text, mut inside) = (String::new(), false);
+    for line in page.lines() {
+        let name = line.strip_prefix("<!-- campaign ").and_then(|it| it.strip_suffix(" -->"));
+        if line == "<!-- end -->" {
+            inside = false;
+        }
+        if !inside {
+            text += line;
+            text.push('\n');
+        }
+        if let Some(name) = name {
+            inside = true;
+            text += &match name {
+                "suites" => suites(records),
+                "failovers" => failovers(records),
+                other => panic!("there is no table {other:?}"),
+            };
+        }
+    }
+    text
+}
+
+/// Runs with their faults, each with what its control found.
+fn suites(records: &[Record]) -> String {
+    let mut text = "| suite | server | commit, seed | figure | faults | control | seconds |\n|---|---|---|---|---|---|---|\n".to_owned();
+    let control_of = |record: &Record| {
+        let name = format!("{}/control", record.suite);
+        records.iter().find(|it| it.suite == name && it.server == record.server)
+    };
+    let is_row = |record: &&Record| !record.suite.ends_with("/control");
+    for record in records.iter().filter(is_row) {
+        let Record { suite, server, commit, seed, figure, wall_s, faults, .. } = record;
+        let control = control_of(record).map_or_else(|| "–".to_owned(), |it| it.figure.clone());
+        let faults: Vec<_> = faults.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        let faults = if faults.is_empty() { "–".to_owned() } else { faults.join(", ") };
+        let some = if record.complete { "" } else { " (some)" };
+        writeln!(
+            text,
+            "| `{suite}` | {server} | {commit}, {seed} | {figure} | {faults}{some} | {control} | {wall_s} |"
+        )
+        .expect("it is text");
+    }
+    if records.is_empty() {
+        text += "| no run is published | | | | | | |\n";
+    }
+    text
+}
+
+/// Scripts of failovers, by what happens in them.
+const SCRIPTS: [(&str, &str); 7] = [
+    ("lost-link", "The links to the replicas are cut; the primary grants once more and dies"),
+    (
+        "stale",
+        "The link to one replica is cut; the primary grants once more and dies; that replica is promoted",
+    ),
+    ("paused", "The primary stands still, is replaced, and goes on, with a request in its buffer"),
+    ("partition", "The primary is cut off, with a client that holds one lock and takes another"),
+    ("back-empty", "The primary is killed and comes back at once, empty"),
+    ("back-with-data", "The primary is killed and comes back at once, with `appendfsync always`"),
+    ("clocks", "The clock of the next primary is 5 s ahead, or behind"),
+];
+
+/// Settings, by the names of suites, and as the table says them.
+const SETTINGS: [(&str, &str); 5] = [
+    ("default", "nothing"),
+    ("min_replicas", "`min_replicas(1)`"),
+    ("all_replicas", "`all_replicas(2)`"),
+    ("min-replicas-to-write", "`min-replicas-to-write`"),
+    ("quarantine", "quarantine"),
+];
+
+/// What is counted in a run of a script.
+pub const TRIES: &str = "tries";
+/// The same: those in which two clients believed at once to hold the same lock.
+pub const DOUBLED: &str = "tries in which two believed";
+/// The same: 1 where that is promised never to be.
+pub const PROMISED: &str = "promised to be none";
+
+/// In how many of how many tries, on all servers together, two clients believed.
+fn failovers(records: &[Record]) -> String {
+    let names = SETTINGS.map(|(_, name)| name).join(" | ");
+    let mut text = format!("| what happens | {names} |\n|---|---|---|---|---|---|\n");
+    for (script, what) in SCRIPTS {
+        let cells = SETTINGS.map(|(setting, _)| {
+            let name = format!("{script}/{setting}");
+            let runs: Vec<_> = records.iter().filter(|it| it.suite == name).collect();
+            let sum = |what| runs.iter().map(|it| it.count(what)).sum::<u64>();
+            let (tries, doubled) = (sum(TRIES), sum(DOUBLED));
+            match (tries, sum(PROMISED)) {
+                (0, _) => "–".to_owned(),
+                (_, 0) => format!("{doubled} of {tries}"),
+                _ => format!("**{doubled}** of {tries}"),
+            }
+        });
+        writeln!(text, "| {what} | {} |", cells.join(" | ")).expect("it is text");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(suite: &str, count: &[(&str, u64)]) -> Record {
+        Record {
+            suite: suite.to_owned(),
+            rows: "2".to_owned(),
+            commit: "1234567".to_owned(),
+            server: "redis-7.0 7.0.15".to_owned(),
+            seed: 7,
+            again: String::new(),
+            wall_s: 20,
+            complete: true,
+            figure: format!("figure of {suite}"),
+            counts: count.iter().map(|(what, count)| ((*what).to_owned(), *count)).collect(),
+            faults: BTreeMap::from([("CLIENT KILL".to_owned(), 3)]),
+            times_us: BTreeMap::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_row_has_its_control_beside_it_and_all_else_of_a_page_stays() {
+        let records = [record("pair/default", &[]), record("pair/default/control", &[])];
+        let page = "before\n<!-- campaign suites -->\nold\n<!-- end -->\nafter\n";
+        let text = rendered(page, &records);
+        assert!(text.starts_with("before\n") && text.ends_with("<!-- end -->\nafter\n"), "{text}");
+        let row = "figure of pair/default | CLIENT KILL 3 | figure of pair/default/control | 20 |";
+        assert!(text.contains(row) && !text.contains("old"), "{text}");
+        assert_eq!(rendered(&text, &records), text);
+    }
+
+    #[test]
+    fn what_is_promised_is_bold() {
+        let counts = [(TRIES, 3), (DOUBLED, 0), (PROMISED, 1)];
+        let records = [
+            record("stale/all_replicas", &counts),
+            record("stale/default", &[(TRIES, 3), (DOUBLED, 3)]),
+        ];
+        let text = failovers(&records);
+        assert!(text.contains("is promoted | 3 of 3 | – | **0** of 3 | – | – |"), "{text}");
+    }
+
+    #[test]
+    fn what_has_violations_or_no_commit_is_not_published() {
+        let wrong = Record { violations: vec!["Belief: two".to_owned()], ..record("a", &[]) };
+        assert!(wrong.publish().is_err());
+        let changed = Record { commit: "1234567 with changes".to_owned(), ..record("a", &[]) };
+        assert!(changed.publish().is_err());
+    }
+}
