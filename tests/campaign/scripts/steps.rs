@@ -153,6 +153,8 @@ pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     }
     site.server(*before).kill9();
     site.wait_for_successor(*before);
+    // The next primary may need all replicas.
+    site.server(*before).restart();
     runtime.block_on(fixed.clone().acquire(waiter.clone()));
     let (taken, end) = (asked.elapsed(), LEASE);
     // What is renewed after the failover is counted by the next primary's own clock.
