@@ -91,6 +91,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             notes.report.took("from a client that is gone to the next grant of its lock", next);
         }
         violations.extend(kept(calls, &seen, key, *at));
+        violations.extend(outlived(calls, &seen, (key, *at), round));
     }
     let promised = seen.violations.into_iter().filter(|(least, _)| promises >= *least);
     violations.extend(promised.map(|(_, violation)| violation));
@@ -197,6 +198,33 @@ fn kept(calls: &[Call], seen: &Seen, key: &str, at: Duration) -> Option<String> 
         seen.faults.iter().filter(takes_over).map(|(_, span)| span).chain(&seen.apart);
     let is_wrong = until > at + BEYOND && !excuses.any(|excuse| excuse.meets(span));
     is_wrong.then(|| format!("Kept: {key} at {until:?}, and its client was gone at {at:?}"))
+}
+
+/// A bound lock that was not free soon after its session could be over, though a client waited for it all the time
+/// and no fault was near.
+fn outlived(
+    calls: &[Call],
+    seen: &Seen,
+    (key, at): (&str, Duration),
+    round: &Round,
+) -> Option<String> {
+    let over = at + round.session;
+    let span = Span { from: at.saturating_sub(round.session), to: over + PROMPT };
+    let is_near = |fault: &Span| fault.meets(span);
+    let waits = |call: &&Call| {
+        let answered = call.answer.map_or(Duration::MAX, |(answered, _)| answered);
+        let asks = call.request.asks() && call.request.timeout().is_some();
+        asks && call.key == key && (at..over).contains(&call.sent) && answered > over
+    };
+    let wait = calls.iter().find(waits)?;
+    if seen.faults.iter().any(|(_, fault)| is_near(fault)) || seen.apart.iter().any(is_near) {
+        return None;
+    }
+    round.notes.add("bound locks judged by the time to live of their session", 1);
+    let free = next_grant(calls, key, at).map_or(Duration::MAX, |next| at + next);
+    let answered = wait.answer.map_or(Duration::MAX, |(answered, _)| answered);
+    (free.min(answered) > over + PROMPT)
+        .then(|| format!("Kept: {key}, whose client was gone at {at:?}, not free for {wait}"))
 }
 
 /// How long after that moment that lock was granted.

@@ -6,6 +6,7 @@ use crate::judge::{diary, judge};
 use crate::memory::Memory;
 use crate::notes::Notes;
 use crate::report::Report;
+use crate::setting::SESSION;
 use crate::store::Store;
 use crate::suites::Rounds;
 use crate::topology::{Strangers, Topology, cast, crash};
@@ -47,6 +48,8 @@ const TASKS: usize = 6;
 pub(crate) struct Round {
     pub(crate) keys: Vec<String>,
     pub(crate) leases_ms: Vec<u64>,
+    /// Time to live of sessions that bind locks.
+    pub(crate) session: Duration,
     pub(crate) recorder: Recorder,
     pub(crate) store: Store,
     pub(crate) notes: Notes,
@@ -68,6 +71,7 @@ impl Round {
         Self {
             keys,
             leases_ms,
+            session: SESSION,
             recorder: Recorder::new(),
             store: Store::default(),
             notes: Notes::new(report),
@@ -241,7 +245,7 @@ impl One<'_> {
         let leases_ms = self.topology.leases_ms().to_vec();
         let tasks = ways.len() * TASKS;
         let round = Round::new(self.topology.keys(number), leases_ms, tasks, report.clone());
-        let round = Arc::new(round);
+        let round = Arc::new(Round { session: self.rounds.setting.session(), ..round });
         let mut tasks = JoinSet::new();
         for task in 0..ways.len() * TASKS {
             let way = ways[task % ways.len()].clone();

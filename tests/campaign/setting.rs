@@ -71,6 +71,11 @@ impl Setting {
         if self == Self::Quarantine { &LONG_LEASES_MS } else { usual }
     }
 
+    /// Time to live of sessions that bind locks, where there are replicas.
+    pub(crate) fn session(self) -> Duration {
+        if self == Self::Quarantine { LONG_SESSION } else { SESSION }
+    }
+
     /// What a server is started with, where leases are at most that long and a primary has that
     /// many replicas.
     pub(crate) fn options(self, lease: Duration, replicas: u32) -> Options {
