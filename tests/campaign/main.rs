@@ -45,6 +45,7 @@ use clap::{CommandFactory as _, Parser, value_parser};
 use harness::commit::commit;
 use harness::evidence::{self, Record};
 use harness::kind::Kind;
+use harness::options::chosen_io_threads;
 use harness::random::Seed;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -215,6 +216,13 @@ fn run(options: &Options, suites: &[Suite]) -> Vec<(String, bool)> {
     done.into_iter().map(|(_, row, right)| (row, right)).collect()
 }
 
+/// The name and version of the server that the runs are on.
+fn server() -> String {
+    let (kind, threads) = (Kind::chosen(), chosen_io_threads());
+    let threads = threads.map(|number| format!(" with {number} I/O threads")).unwrap_or_default();
+    format!("{kind} {}{threads}", kind.version())
+}
+
 impl Options {
     /// A record of that suite, without what it saw.
     fn record(&self, suite: &Suite, again: &str, wall: Duration) -> Record {
@@ -222,7 +230,7 @@ impl Options {
             suite: suite.name.clone(),
             rows: suite.evidence.to_owned(),
             commit: commit(),
-            server: format!("{} {}", Kind::chosen(), Kind::chosen().version()),
+            server: server(),
             seed: self.seed.number,
             again: again.to_owned(),
             wall_s: wall.as_secs(),

@@ -92,7 +92,7 @@ impl Setting {
         match self {
             Self::Default | Self::MinReplicas | Self::AllReplicas | Self::SlowClock => options,
             Self::MinReplicasToWrite => few(options, 1),
-            Self::IoThreads => options.config("io-threads", 3).config("io-threads-do-reads", "yes"),
+            Self::IoThreads => options.io_threads(3),
             // As docs/guarantees.md demands: all replicas, and the longest lease, the lag and two seconds.
             Self::Quarantine => {
                 let length = lease + Duration::from_secs(MAX_LAG + 2);

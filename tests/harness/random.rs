@@ -84,13 +84,9 @@ impl Seed {
     /// Where the figures of a run come from.
     pub fn origin(&self) -> String {
         let kind = Kind::chosen();
-<<<<<<< HEAD
         let threads = chosen_io_threads().map(|n| format!(" with {n} I/O threads"));
         let threads = threads.unwrap_or_default();
-        format!("{}, {kind} {}{threads}, seed {}", commit(), kind.version(), self.number)
-=======
-        format!("commit {}, {kind} {}, seed {}", commit(), kind.version(), self.number)
->>>>>>> 476f9f5 (Give each suite of the campaign faults of its own, a control beside each zero, and tables that are rendered from what runs saw)
+        format!("commit {}, {kind} {}{threads}, seed {}", commit(), kind.version(), self.number)
     }
 }
 
