@@ -159,6 +159,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("seed {}", options.seed.number);
+    // That of the code that runs: another one may be made meanwhile.
+    commit();
     let rows = run(&options, &suites);
     if options.publish {
         render();
@@ -229,7 +231,7 @@ impl Options {
         Record {
             suite: suite.name.clone(),
             rows: suite.evidence.to_owned(),
-            commit: commit(),
+            commit: commit().to_owned(),
             server: server(),
             seed: self.seed.number,
             again: again.to_owned(),

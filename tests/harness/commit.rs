@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 fn git(words: &[&str]) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -9,8 +10,13 @@ fn git(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// As short as git makes it, and whether files other than documents differ from it.
-pub fn commit() -> String {
+/// As short as git makes it, and whether files other than documents differ from it. The first call looks.
+pub fn commit() -> &'static str {
+    static FIRST: OnceLock<String> = OnceLock::new();
+    FIRST.get_or_init(look)
+}
+
+fn look() -> String {
     let Some(commit) = git(&["rev-parse", "--short", "HEAD"]) else {
         return "no commit".to_owned();
     };
