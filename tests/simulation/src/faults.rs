@@ -173,11 +173,16 @@ impl Sim {
         }
     }
 
-    /// A change of primaries of one kind or another. One at a time.
+    /// A change of primaries of one kind or another. At most two at a time: the second begins before the first
+    /// is over.
     fn fail_over(&self) {
-        if self.changing.replace(true) {
+        if self.changing.get() > 1 || self.changing.get() == 1 && !self.percent(30) {
             return;
         }
+        if self.changing.get() == 1 {
+            self.judge.borrow_mut().counts.overlapping += 1;
+        }
+        self.changing.set(self.changing.get() + 1);
         let old = self.latest.get();
         let until = self.below(1_500 * MS);
         match self.below(6) {
@@ -278,8 +283,10 @@ impl Sim {
     }
 
     fn settles(&self) {
-        self.changing.set(false);
-        self.relink();
+        self.changing.set(self.changing.get().saturating_sub(1));
+        if self.changing.get() == 0 {
+            self.relink();
+        }
     }
 
     fn bring_back(&self, server: ServerId, memory: Memory) {

@@ -69,7 +69,7 @@ macro_rules! counts {
 
 counts! {
     steps faults promotions crashes granted handed_off taken_back believed reentered renewed lost writes
-    writes_refused quorums cancelled outcomes bound bound_released
+    writes_refused quorums cancelled outcomes bound bound_released overlapping
 }
 
 /// Somebody who may believe to hold a lock.

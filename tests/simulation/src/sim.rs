@@ -44,8 +44,8 @@ pub(crate) struct Sim {
     pub(crate) calm: Cell<bool>,
     /// When a server began to grant last: it was started, or took over.
     pub(crate) began: Cell<u64>,
-    /// A change of primaries is going on.
-    pub(crate) changing: Cell<bool>,
+    /// Number of changes of primaries that are going on.
+    pub(crate) changing: Cell<u32>,
     random: RefCell<Rng>,
     agenda: RefCell<Agenda>,
     /// What is stopped, and what waits for it.
@@ -71,7 +71,7 @@ impl Sim {
             generations: Cell::new(0),
             calm: Cell::new(false),
             began: Cell::new(0),
-            changing: Cell::new(false),
+            changing: Cell::new(0),
             random: RefCell::new(random),
             agenda: RefCell::default(),
             stopped: RefCell::default(),
