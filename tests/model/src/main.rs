@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout, reason = "it is run by hand")]
 
 #[path = "../../harness/commit.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the harness publishes it, and uses more of it")]
 mod commit;
 
 use kvlock_model::worlds::{LARGE, SMALL};
