@@ -180,23 +180,6 @@ impl<P> Table<P> {
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
-    /// Returns which limit is reached if no reader of this session may be blocked.
-    ///
-    /// # Errors
-    ///
-    /// The limit.
-    pub fn room_to_read(&self, session: SessionId) -> Result<(), Full> {
-        let by_user =
-            self.sessions.get(session).map_or(0, |session| session.account.count(Kept::Blocked));
-        if self.blocked_in_all() >= self.limits.blocked {
-            Err(Full::Server)
-        } else if by_user >= self.limits.of_user(self.limits.blocked) {
-            Err(Full::User)
-        } else {
-            Ok(())
-        }
-    }
-
     /// Number of clients that are blocked: waiters, and readers of sessions.
     #[must_use]
     pub fn blocked_in_all(&self) -> usize {

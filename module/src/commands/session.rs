@@ -4,8 +4,7 @@ use kvlock_core::{AckAhead, Millis, NotOpened, Reading, arguments};
 
 use super::info::number;
 use super::{
-    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, QUEUE_FULL, READ_ONLY, SHOWN,
-    TOO_MANY_SESSIONS, full,
+    ACK_AHEAD, Answer, NO_SESSION, NO_USER, Operation, READ_ONLY, SHOWN, TOO_MANY_SESSIONS, full,
 };
 use crate::clock;
 use crate::module::DRAINING;
@@ -106,9 +105,6 @@ fn block(
     timeout: Millis,
     most: usize,
 ) -> Reply {
-    if let Err(reached) = server.table.room_to_read(reading.session) {
-        return full(reached, QUEUE_FULL);
-    }
     let account = server.table.account_of_session(reading.session).unwrap_or_default();
     let Some(client) = ctx.park() else {
         return tell(server, reading, most);
