@@ -1,4 +1,4 @@
-//! How a lock gets to those who wait for it, and what becomes of a grant whose client was gone
+//! Hand-offs: how a lock gets to its waiters, and what happens to a grant whose client disconnected
 //! before it was answered.
 
 use std::rc::Rc;
@@ -15,15 +15,15 @@ use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::{Millis, Now, UnixMillis};
 
-/// How many are let in to share a lock in one go: each is a field to write and a client to
-/// answer, 15 us of the server's time or so, most of it for the reply. So many take about half a
-/// millisecond. The others follow in the next turn of the event loop.
+/// Number of waiters that are let in to share a lock in one batch. Each takes a field to write and
+/// a client to answer, about 15 us of the server's time, most of it for the reply. So a batch takes
+/// about half a millisecond. The others follow in the next turn of the event loop.
 pub const RUN_MAX: usize = 32;
 
 /// What a waiter for a lock gets: one hold, and no permits.
 const ONE_HOLD: (u64, u64) = (1, 0);
 
-/// Names a grant to a waiter; never used twice.
+/// Identifies a grant to a waiter; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GrantId(pub(crate) u64);
 
@@ -35,14 +35,14 @@ impl<P> Table<P> {
         self.front(queue).map(|(_, want)| want)
     }
 
-    /// Says whether it must be found out if anybody who shares this lock still lives, before a
-    /// look at it: it is wanted alone.
+    /// Whether the caller must find out, before a look at this lock, if any of its sharers is
+    /// alive: the first waiter wants it exclusively.
     #[must_use]
     pub fn must_find_the_living(&self, at: &Situation<'_>) -> bool {
         matches!(at.seen, Observed::Shared(_)) && self.head_wants(at) == Some(Want::Exclusive)
     }
 
-    /// The lock leaves its holder: to the first waiter, else to nobody.
+    /// Takes the lock from its holder. It goes to the first waiter, or becomes free.
     pub(crate) fn pass_on(
         &mut self,
         at: &Situation<'_>,
@@ -60,9 +60,9 @@ impl<P> Table<P> {
         self.hand_to_head(at, stored, cause).unwrap_or(Change::Free)
     }
 
-    /// Gives a lock that nobody holds to the first waiter, if there is one: to hold it alone, or
-    /// to share it with those behind that want the same. Those who are away were passed over.
-    /// `stored` is the token in the hash.
+    /// Gives a free lock to the first waiter, if there is one. If that waiter wants to share it,
+    /// those right behind that want the same get it too. Waiters that are away must have been
+    /// passed over before. `stored` is the token in the hash.
     pub(crate) fn hand_to_head(
         &mut self,
         at: &Situation<'_>,
@@ -95,8 +95,8 @@ impl<P> Table<P> {
         Some(Change::HandOff(hand_off))
     }
 
-    /// Begins a shared period: for the holder that goes on sharing, if there is one, and for the
-    /// run of waiters at the head.
+    /// Begins a shared period for the waiters at the head that want to share, and for the holder
+    /// `own` if it keeps a share.
     pub(crate) fn begin_sharing(
         &mut self,
         at: &Situation<'_>,
@@ -117,7 +117,7 @@ impl<P> Table<P> {
         Change::Share(Sharers { begins: true, token: Some(token), own, joined, until })
     }
 
-    /// Lets those at the head of the queue share a lock that is shared already.
+    /// Lets the waiters at the head share a lock that is already shared.
     pub(crate) fn let_more_in(
         &mut self,
         at: &Situation<'_>,
@@ -134,8 +134,8 @@ impl<P> Table<P> {
         Some(Change::Share(Sharers { begins: false, token: given, own: None, joined, until }))
     }
 
-    /// Takes the run of those who want to share out of the queue, up to a batch, and plans a look
-    /// for the one behind them.
+    /// Removes the waiters at the head that want to share, up to one batch, and plans a look for
+    /// the next one.
     fn let_in(&mut self, at: &Situation<'_>, token: Token, cause: Cause) -> Vec<HandOff<P>> {
         let mut joined = Vec::new();
         if self.quarantine.is_on(at.now) {
@@ -157,7 +157,8 @@ impl<P> Table<P> {
                 break;
             }
         }
-        // Whoever lives longest of these is alive until then, unless it releases the lock.
+        // The last of these leases to end keeps the lock shared until then, unless its owner
+        // releases it.
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         if let Some((due, cause)) = self.next_look_at(longest, at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -165,7 +166,8 @@ impl<P> Table<P> {
         joined
     }
 
-    /// Gives something to a waiter: so many holds in all, and by this so many permits.
+    /// Grants to a waiter. `holds` is the total that the owner has then, `permits` the number that
+    /// this grant adds.
     pub(crate) fn hand_off(
         &mut self,
         now: Now,
@@ -199,13 +201,13 @@ impl<P> Table<P> {
         HandOff { id, owner, token, until: now.unix().plus(lease), value, client }
     }
 
-    /// Records that a hand-off was sent to its client: from here on only its lease ends it.
+    /// Records that a hand-off was sent to its client. From now on only the lease ends it.
     pub fn delivered(&mut self, key: KeyRef<'_>, id: GrantId, owner: &[u8], token: Token) {
         self.land(key, Some(id), owner, token);
     }
 
-    /// Takes a hand-off off the list of those under way: that one, or whichever its owner has.
-    /// Says whether it was on it.
+    /// Removes a hand-off from those in flight: the one with this `id`, or with `None` any of this
+    /// owner and token. Returns whether it was in flight.
     pub(crate) fn land(
         &mut self,
         key: KeyRef<'_>,
@@ -220,7 +222,7 @@ impl<P> Table<P> {
         self.in_flight.remove(flight)
     }
 
-    /// The owner of a grant did something with it, so it must have learned of it.
+    /// Records that the owner of a grant has used it, so it must have received it.
     pub(crate) fn touched(&mut self, key: KeyRef<'_>, owner: &[u8], token: Option<Token>) {
         self.relied_on(key, owner);
         if let Some(token) = token {
@@ -228,8 +230,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes back a hand-off whose client was gone before it was answered, and passes the lock
-    /// on; unless its owner has shown since that it is alive, or the lock is no longer that grant.
+    /// Takes back a hand-off whose client disconnected before it was answered, and passes the lock
+    /// on. Does nothing if the owner has used the grant since, or if the lock no longer has this
+    /// grant's token.
     pub fn take_back(
         &mut self,
         at: &Situation<'_>,
@@ -263,7 +266,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Sees to it that this lock, if somebody waits for it, is looked at by then.
+    /// Plans a look at this lock at `due`, if it has waiters and no earlier look is planned.
     pub(crate) fn look_no_later_than(&mut self, key: KeyRef<'_>, due: UnixMillis, cause: Cause) {
         if let Some(id) = self.queues.find(key) {
             let planned = self.queues.queue(id).and_then(|queue| queue.look);
@@ -274,7 +277,7 @@ impl<P> Table<P> {
     }
 }
 
-/// The first moment at which the server takes a key that expires at `until` for expired.
+/// The first moment at which the server treats a key with this deadline as expired.
 pub(crate) fn after(until: UnixMillis) -> UnixMillis {
     until.plus(Millis(1))
 }

@@ -1,13 +1,13 @@
-//! The decision logic of kvlock: what a command does to a lock and to those who wait for it.
+//! The decision logic of kvlock: what a command does to a lock and to the waiters for it.
 //!
-//! Nothing in here talks to a server, reads a clock or draws a random number. The caller says what
-//! the keyspace holds ([`Observed`]), what time it is ([`Now`]) and what is asked; the answer is a
-//! value that says what to write, whom to answer and when to look again.
+//! This crate never talks to a server, reads a clock or draws a random number. The caller passes
+//! the content of the key ([`Observed`]), the time ([`Now`]) and the request. The result is a
+//! value: what to write, which client to answer and when to look at the key again.
 //!
 //! ```text
-//!                    what the key says ── Observed ──┐
-//!                    what time it is ──── Now ───────┤
-//!                    what is asked ────── Acquire, … ┤
+//!                    content of the key ─ Observed ──┐
+//!                    time ──────────────── Now ──────┤
+//!                    request ───────────── Acquire, …┤
 //!                                                    ▼
 //!   ┌───────────────────────────────── Table ─────────────────────────────────┐
 //!   │ queues   (db 0, "orders:42")  →  bob ⇄ carol ⇄ dave    (head is next)   │
@@ -17,48 +17,52 @@
 //!                                                    │
 //!                    reply to the caller ────────────┤
 //!                    Change: what to write, and ─────┘
-//!                    the waiter that is handed the lock
+//!                    the waiter that gets the lock
 //! ```
 //!
 //! # The keyspace is the truth
 //!
-//! The table remembers who waits, never who holds. Anybody may delete, overwrite or expire the
-//! key, a server may restart and a replica may be promoted: who holds is read from the key each
-//! time, and nothing in here can disagree with it.
+//! The table remembers the waiters, never the holder. Any client may delete, overwrite or expire
+//! the key, a server may restart, and a replica may be promoted. So the holder is read from the key
+//! each time, and the table cannot disagree with it.
 //!
 //! # Invariants
 //!
-//! They hold after every call and are checked by [`Table::check`]; tests quote them by number.
+//! They hold after every call and are checked by [`Table::check`]. Tests quote them by number.
 //!
-//! - **I1** A waiter stands in exactly one queue, and a queue that exists has at least one waiter.
+//! - **I1** A waiter is in exactly one queue, and each queue has at least one waiter.
 //! - **I2** An owner has at most one place in a queue.
-//! - **I3** The head of a queue is its longest waiter: order of arrival is order of service.
+//! - **I3** The head of a queue is its longest waiter: waiters are served in order of arrival.
 //! - **I4** A waiter leaves exactly once, and its client value leaves with it.
-//! - **I5** Every timed wait is on the agenda at its end, every queue at most once, and nothing else.
-//! - **I6** Each new grant has a larger token than every grant before it.
+//! - **I5** The agenda has every wait with a timeout at its end, every queue at most once, and no
+//!   other entry.
+//! - **I6** Each new grant has a larger token than every earlier grant.
 //! - **I7** The number of waiters never exceeds the limits, in total or per key.
-//! - **I8** A lock that can be had is never given to a newcomer while somebody waits for it.
-//! - **I9** A lock is given to be held alone only if nobody shares it, and to be shared only if
-//!   nobody holds it alone.
-//! - **I10** A shared period has one token: larger than each before it, smaller than each after.
-//! - **I11** Whoever waits for a latch when it opens is released, whatever its key is by then.
-//! - **I12** Permits are granted only out of those that are free.
-//! - **I13** During a quarantine only who holds something already is granted it again.
-//! - **I14** A waiter of a session is on that session's list, until its session is gone, and nobody
-//!   else is: so each place has one outcome.
-//! - **I15** Nobody is granted anything through a session that is away or gone, and whoever is passed
-//!   over keeps its place.
-//! - **I16** Each outcome of a session is kept until it is acknowledged or, of an observed lock, a newer one
-//!   has come; and those that are acknowledged were sent before.
-//! - **I17** Every session is on the agenda once: at the end of its reader's time, or at its own.
-//! - **I18** A lock that is left free for Redisson is on the list of these moments, and the turns of a limited
-//!   number of locks are remembered.
-//! - **I19** What an owner has of a key is bound to one session at most; that is on the session's list,
-//!   or on that of what is to be released when it is gone, and will be looked at.
-//! - **I20** An observer hears of nothing older than what it knows, at most one change is kept for it, and
-//!   unless observers are being told just now, each knows the newest.
+//! - **I8** A lock that is free, or that can be shared, is never given to a newcomer while another
+//!   waiter is in line for it.
+//! - **I9** An exclusive grant requires that the lock has no holder; a shared grant, that it has no
+//!   exclusive holder.
+//! - **I10** A shared period has one token. It is larger than each earlier token and smaller than
+//!   each later one.
+//! - **I11** All clients that wait for a latch when it opens are released, even if its key has
+//!   changed since.
+//! - **I12** Only free permits are granted.
+//! - **I13** During a quarantine only an owner that already holds something is granted it again.
+//! - **I14** A session lists exactly its own waiters until it ends. So each place has one outcome.
+//! - **I15** Nothing is granted through a session that is away or has ended. A waiter that is
+//!   passed over keeps its place.
+//! - **I16** A session keeps each outcome until it is acknowledged or, for an observed lock, until
+//!   a newer one replaces it. Only outcomes that were sent can be acknowledged.
+//! - **I17** Every session is on the agenda once: at the end of its reader's timeout, or at its own
+//!   end.
+//! - **I18** Each lock that is left free for Redisson is on the list of open moments. Turns are
+//!   remembered for a limited number of locks.
+//! - **I19** What an owner holds of one key is bound to one session at most. The binding is on the
+//!   session's list or, after the session has ended, on the list of releases to do.
+//! - **I20** An observer never gets a state older than the one it knows. At most one change is kept
+//!   for it. Unless observers are being informed at the moment, each knows the newest state.
 #![forbid(unsafe_code)]
-// What overflows in here would be a wrong token or a wrong count.
+// An overflow in here would be a wrong token or a wrong count.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod account;

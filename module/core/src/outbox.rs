@@ -1,4 +1,4 @@
-//! What has become of waits through a session, until its client says that it knows.
+//! The outcomes of a session's waits, kept until the client acknowledges them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,97 +14,97 @@ use crate::queue::WaiterId;
 use crate::token::Token;
 use crate::types::MonoMillis;
 
-/// What has become of one place in line.
+/// Outcome of one wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was waited for.
+    /// Key that was waited for.
     pub key: LockKey,
-    /// For whom.
+    /// Owner that waited.
     pub owner: Rc<[u8]>,
-    /// How it ended.
+    /// How the wait ended.
     pub ending: Ending,
 }
 
 /// How a wait ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner has it.
+    /// The owner has been granted it.
     Granted(Granted),
     /// The latch is open.
     Open,
     /// The result exists for which it waited instead of the lock.
     Ready,
-    /// Its time was over.
+    /// The timeout passed.
     TimedOut,
-    /// Somebody withdrew it.
+    /// The wait was cancelled.
     Cancelled,
-    /// A later wait of its owner, through somebody else, has its place.
+    /// A later wait of its owner, from another caller, took its place.
     Replaced,
     /// It cannot be served here, or not now.
     Dismissed(Dismissal),
-    /// The lock that is observed stands otherwise.
+    /// The state of an observed lock has changed.
     Changed(Changed),
 }
 
 impl Ending {
-    /// What is news of an observed lock, if it is that.
+    /// The change of an observed lock, if the outcome is one.
     fn changed(&self) -> Option<&Changed> {
         if let Self::Changed(changed) = self { Some(changed) } else { None }
     }
 }
 
-/// What an observer hears.
+/// A change of an observed lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub(crate) observer: WaiterId,
-    /// How the lock stands now.
+    /// State of the lock now.
     pub news: Rc<News>,
-    /// How the latest holder went since what the observer has acknowledged.
+    /// How the latest holder lost the lock since the change that the observer acknowledged last.
     pub why: Option<Gone>,
 }
 
-/// A grant that a session hears of.
+/// A grant through a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Which grant.
+    /// The grant.
     pub id: GrantId,
-    /// Its token; of a semaphore it says nothing.
+    /// Its token; without meaning for a semaphore.
     pub token: Token,
-    /// How many holds or permits the owner has by it.
+    /// Number of holds or permits that the owner has then.
     pub holds: u64,
-    /// How many permits of a semaphore it was.
+    /// Number of permits granted by a semaphore.
     pub permits: u64,
-    /// When it was given.
+    /// When it was granted.
     pub at: MonoMillis,
 }
 
-/// Why a waiter is sent away.
+/// Why a waiter is removed without being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dismissal {
     /// The module is being drained.
     Draining,
     /// The slot of the key is moving.
     Moving,
-    /// The semaphore has fewer permits than that.
+    /// The semaphore has fewer permits than requested.
     TooMany,
-    /// The semaphore is not set any more.
+    /// The semaphore is no longer set.
     Unset,
-    /// The server takes no writes, and this is what it says of that.
+    /// The server takes no writes; contains its error message.
     Server(Rc<[u8]>),
 }
 
-/// A grant that was never sent to its client, and is to be taken back.
+/// A grant that was never sent to its client and must be taken back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untold {
     /// What was granted.
     pub key: LockKey,
-    /// To whom.
+    /// Its owner.
     pub owner: Rc<[u8]>,
     /// The grant.
     pub id: GrantId,
-    /// Its token; of a semaphore it says nothing.
+    /// Its token; without meaning for a semaphore.
     pub token: Token,
-    /// How many permits of a semaphore it was.
+    /// Number of permits granted by a semaphore.
     pub permits: u64,
 }
 
@@ -114,13 +114,14 @@ pub(crate) struct Outbox {
     /// The account of the session's user.
     account: Account,
     kept: BTreeMap<u64, Charged<Outcome>>,
-    /// The change that is kept for each observer.
+    /// Number of the change that is kept for each observer.
     changes: BTreeMap<WaiterId, u64>,
-    /// The number of the latest.
+    /// Number of the latest outcome.
     last: u64,
-    /// The latest that was sent in a reply: the client may rely on it.
+    /// Number of the latest outcome that was sent in a reply: the client may rely on it.
     pub(crate) sent: u64,
-    /// The latest that the client has acknowledged; it and those before are as good as gone.
+    /// Number of the latest outcome that the client has acknowledged. It and all earlier ones will
+    /// be dropped.
     acked: u64,
 }
 
@@ -134,7 +135,7 @@ impl Outcome {
 }
 
 impl Outbox {
-    /// An empty one, whose outcomes are counted for this user.
+    /// An empty outbox. Its outcomes are charged to this account.
     pub(crate) fn of(account: Account) -> Self {
         Self { account, ..Self::default() }
     }
@@ -159,15 +160,16 @@ impl Outbox {
         outcome.ending.changed().map(|changed| &*changed.news)
     }
 
-    /// Drops the change that is kept for an observer. Says whether there was one.
+    /// Drops the change that is kept for an observer. Returns whether there was one.
     pub(crate) fn forget_change(&mut self, observer: WaiterId) -> bool {
         let Some(number) = self.changes.remove(&observer) else { return false };
         self.kept.remove(&number).is_some()
     }
 
-    /// Keeps a change. One before that was not sent yet gives it its place, so that it waits no longer
-    /// for its turn; one that was sent goes, since its number is taken for heard. So there is one at
-    /// most, and how a holder went is said until it is acknowledged.
+    /// Adds a change and keeps at most one per observer. An earlier change that was not sent yet is
+    /// replaced in place, so that its position in the order is kept. One that was sent is dropped
+    /// and the new one gets a new number, because the client may already have read the old number.
+    /// The reason for the loss is kept until the client acknowledges it.
     pub(crate) fn push_change(&mut self, key: LockKey, owner: Rc<[u8]>, mut changed: Changed) {
         let observer = changed.observer;
         let before = self.changes.get(&observer).copied();
@@ -190,17 +192,17 @@ impl Outbox {
         self.changes.insert(observer, self.last);
     }
 
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
         self.kept.free_one() || self.changes.free_one()
     }
 
-    /// How many are kept.
+    /// Number of outcomes kept.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// The number of the latest.
+    /// Number of the latest outcome.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
@@ -209,7 +211,7 @@ impl Outbox {
         self.acked = self.acked.max(ack);
     }
 
-    /// Drops some of those that are acknowledged; says how many.
+    /// Drops up to `most` acknowledged outcomes. Returns how many.
     pub(crate) fn prune(&mut self, most: usize) -> usize {
         let before = self.kept.len();
         for _ in 0..most {
@@ -223,18 +225,18 @@ impl Outbox {
         before.saturating_sub(self.kept.len())
     }
 
-    /// Says whether there are more to be dropped.
+    /// Whether there are acknowledged outcomes left to drop.
     pub(crate) fn has_acknowledged(&self) -> bool {
         self.kept.first_key_value().is_some_and(|(first, _)| *first <= self.acked)
     }
 
-    /// Those after a number, oldest first.
+    /// Outcomes with a larger number, oldest first.
     pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Outcome)> {
         let range = (Bound::Excluded(number.max(self.acked)), Bound::Unbounded);
         self.kept.range(range).map(|(number, outcome)| (*number, &**outcome))
     }
 
-    /// Takes out the oldest outcome; with its grant if that was never sent.
+    /// Removes the oldest outcome. Returns its grant if that was never sent.
     pub(crate) fn take_first(&mut self) -> Option<Option<Untold>> {
         let (number, outcome) = self.kept.pop_first()?;
         self.is_kept_no_more(number, &outcome);

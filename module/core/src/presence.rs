@@ -1,8 +1,9 @@
 //! Sessions that are away: their waiters keep their places and are passed over.
 //!
-//! A session may have any number of waiters, so they step out of their lines, in again, or leave
-//! some at a time. Until all have followed, whoever is served looks: a waiter in front whose
-//! session is away steps out then.
+//! A waiter that is passed over is taken out of the line; its number keeps its place. A session may
+//! have any number of waiters, so they are moved out of line, back, or removed in small steps.
+//! Until all have been moved, a hand-off checks the waiter at the head: if its session is away, it
+//! is taken out of the line then.
 
 use std::ops::Bound;
 
@@ -19,17 +20,18 @@ use crate::table::Table;
 const STEPS: usize = 16;
 
 impl<P> Table<P> {
-    /// The first in line whose session is not away, if nobody else is before it.
+    /// The head of the line, unless its session is away.
     pub(crate) fn front(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
         self.queues.head(queue).filter(|(id, _)| !self.is_passed_over(*id))
     }
 
-    /// Whether the first in line is one who must be passed over, and was not yet.
+    /// Whether the head of the line belongs to a session that is away, and has not been taken out
+    /// yet.
     pub(crate) fn front_is_away(&self, queue: QueueId) -> bool {
         self.queues.head(queue).is_some_and(|(id, _)| self.is_passed_over(id))
     }
 
-    /// Whether somebody is in line for a key: not only who is away.
+    /// Whether a key has waiters that are not passed over.
     #[must_use]
     pub fn is_in_line(&self, key: KeyRef<'_>) -> bool {
         self.queues.find(key).is_some_and(|queue| self.queues.head(queue).is_some())
@@ -44,8 +46,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Some of those in front of this line who are away step out of it. If others of them are in
-    /// front then, the lock is looked at again at once.
+    /// Takes waiters of away sessions at the head out of the line, up to a limit. If there are
+    /// more, plans another look at once.
     pub fn pass_over(&mut self, key: KeyRef<'_>) {
         let Some(queue) = self.queues.find(key) else { return };
         for _ in 0..STEPS {
@@ -60,7 +62,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// A waiter takes its place in line, or steps out of it, as its session is there or away.
+    /// Moves a waiter in or out of line, depending on whether its session is away.
     pub(crate) fn settle_one(&mut self, id: WaiterId) {
         let Some(waiter) = self.queues.waiter(id) else { return };
         let (queue, want) = (waiter.queue, waiter.want);
@@ -71,7 +73,7 @@ impl<P> Table<P> {
             self.queues.step_in(id);
         }
         let after = self.queues.head(queue);
-        // What the one that stands in front now wants may be there to be had.
+        // The new head may be able to get at once what it wants.
         if let Some((front, wants)) = after.filter(|_| before != after)
             && (front == id || wants != want)
         {
@@ -79,12 +81,12 @@ impl<P> Table<P> {
         }
     }
 
-    /// The session is away from now on.
+    /// Marks the session away.
     pub(crate) fn go_away(&mut self, id: SessionId) {
         self.turn(id, true);
     }
 
-    /// The session is there again, as if it had never been away.
+    /// Marks the session present again. Its waiters get back their places.
     pub(crate) fn come_back(&mut self, id: SessionId) {
         if !Bug::PlaceLost.is_planted() {
             self.turn(id, false);
@@ -107,7 +109,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Some of a session's waiters follow it. Says whether there is more to do.
+    /// Moves some waiters of a session in or out of line. Returns whether there are more.
     fn follow(&mut self, id: SessionId) -> bool {
         let Some(session) = self.sessions.get_mut(id) else { return false };
         let Some(so_far) = session.settling else { return false };
@@ -119,8 +121,8 @@ impl<P> Table<P> {
         !is_last
     }
 
-    /// Some waiters of a session follow it, and some outcomes that it has acknowledged are dropped.
-    /// Sessions take turns. Returns false if there is none with such work.
+    /// Moves some waiters of a session in or out of line, and drops some outcomes that it has
+    /// acknowledged. Sessions take turns. Returns false if there is no such work.
     pub(crate) fn settle_on(&mut self) -> bool {
         let Some(id) = self.sessions.next_listed() else { return false };
         if self.follow(id) {
@@ -130,7 +132,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Does a piece of each kind of what sessions have left to be done. Returns whether there is more.
+    /// Does one piece of each kind of session work. Returns whether there is more.
     pub fn work_on_sessions(&mut self) -> bool {
         self.settle_on();
         self.clear_remains();
@@ -139,7 +141,7 @@ impl<P> Table<P> {
         self.sessions_have_work()
     }
 
-    /// Says whether sessions have left something to be done.
+    /// Whether there is session work to do.
     #[must_use]
     pub fn sessions_have_work(&self) -> bool {
         let sessions = &self.sessions;
@@ -148,8 +150,8 @@ impl<P> Table<P> {
         drains || left || self.watches.is_telling() || self.has_forgotten()
     }
 
-    /// Some waiters of a session that has ended leave, and some of its outcomes are dropped. Sessions
-    /// take turns. Returns false if there is none.
+    /// Removes some waiters and outcomes of a session that has ended. Sessions take turns. Returns
+    /// false if there are none.
     pub(crate) fn clear_remains(&mut self) -> bool {
         let Some((mut waits, mut outbox)) = self.sessions.remains.pop_front() else {
             return false;
@@ -168,22 +170,22 @@ impl<P> Table<P> {
         true
     }
 
-    /// Takes a grant off those that are to be taken back.
+    /// Takes the next grant to take back.
     pub fn next_untold(&mut self) -> Option<Untold> {
         self.untold.pop_front()
     }
 
-    /// A grant was not sent: it is to be taken back as soon as something may be written.
+    /// Marks a grant as never sent. It is taken back as soon as writing is allowed.
     pub fn was_not_sent(&mut self, grant: Untold) {
         self.untold.push_back(grant);
     }
 
-    /// The grants that are to be taken back.
+    /// The grants to take back.
     pub fn untold(&self) -> impl Iterator<Item = &Untold> {
         self.untold.iter()
     }
 
-    /// Sends away one waiter because the module is being drained.
+    /// Removes one waiter because the module is being drained.
     pub fn drain_one(&mut self) -> Option<Option<P>> {
         if !self.limits.draining {
             return None;
@@ -193,8 +195,8 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Dismissed(Dismissal::Draining)))
     }
 
-    /// Tells what became of a waiter that has left: a client is given back to be answered, a
-    /// session keeps it.
+    /// Delivers the outcome of a waiter that has left. Returns the client to answer; for a session,
+    /// keeps the outcome.
     pub(crate) fn tell(&mut self, leaver: Leaver<P>, ending: Ending) -> Option<P> {
         match leaver.waiter.via {
             Via::Client(client) => Some(client),

@@ -1,10 +1,10 @@
-//! The wait queues: strict first in, first out, one place per owner, O(log n) to join and to leave
-//! from anywhere.
+//! The wait queues: first in, first out, one place per owner. Joining, and leaving from anywhere in
+//! the queue, take O(log n).
 //!
-//! Waiters are numbered in order of arrival, and never is a number given out again, so a number of
-//! someone who left finds nobody. The line of a queue is an ordered set of numbers: whoever steps
-//! aside and comes back stands where its number says. All is kept in ordered maps: they grow and
-//! shrink by a node at a time, so no single wait pays for a table that has become too small.
+//! Waiters are numbered in order of arrival. A number is never reused, so a number of a waiter that
+//! has left finds nothing. The line of a queue is an ordered set of these numbers: a waiter that
+//! leaves the line and returns has its old place again. All sets and maps are ordered trees. They
+//! grow and shrink by one node at a time, so no single wait pays for copying a large table.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,11 +25,11 @@ use crate::session::{SessionId, SessionName, Via};
 use crate::types::{Millis, MonoMillis};
 use crate::value::Value;
 
-/// Names a waiter; never used twice.
+/// Identifies a waiter; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
 
-/// Names a queue; never used twice.
+/// Identifies a queue; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueId(u64);
 
@@ -37,90 +37,90 @@ impl WaiterId {
     const ALL: RangeInclusive<Self> = Self(0)..=Self(u64::MAX);
 }
 
-/// A waiter, and the client to answer when its wait ends.
+/// A waiter, and the client or session to answer when its wait ends.
 #[derive(Debug)]
 pub(crate) struct Waiter<P> {
     pub(crate) queue: QueueId,
     pub(crate) owner: Rc<[u8]>,
     pub(crate) want: Want,
     pub(crate) lease: Millis,
-    /// When it came.
+    /// When it arrived.
     pub(crate) since: MonoMillis,
-    /// When its wait ends; none if it waits for as long as it takes.
+    /// When its timeout passes; `None` without a timeout.
     pub(crate) end: Option<MonoMillis>,
-    /// Whether what it is granted is bound to its session.
+    /// Whether its grant will be bound to its session.
     pub(crate) bound: bool,
     pub(crate) via: Via<P>,
-    /// Counts a wait through a session. A client that is blocked brings its own.
+    /// Charge of a wait through a session. A blocked client has its own.
     pub(crate) charge: Option<Charge>,
 }
 
-/// A waiter that has left, and for what it waited.
+/// A waiter that has left, and its key.
 #[derive(Debug)]
 pub(crate) struct Leaver<P> {
     pub(crate) waiter: Waiter<P>,
     pub(crate) key: LockKey,
-    /// Whether it stood in front of all who are in line.
+    /// Whether it was first in line.
     pub(crate) stood_in_front: bool,
-    /// What it would have said of itself as the holder.
+    /// The value that it would have published as the holder.
     pub(crate) value: Value,
-    /// If it was the last of its queue, which is gone: the look that was planned.
+    /// The look that was planned, if this was the last waiter and its queue is gone.
     pub(crate) planned: Option<Look>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) key: LockKey,
-    /// How many wait, in line or not.
+    /// Number of waiters, including those that are passed over.
     pub(crate) len: usize,
-    /// When the lock is looked at next; it is on the agenda then.
+    /// The next look at the lock; it is on the agenda.
     pub(crate) look: Option<Look>,
-    /// What will have freed the lock, should that look find it free.
+    /// The cause to report if that look finds the lock free.
     pub(crate) cause: Cause,
-    /// Whether its latch has opened: all who wait here are to be answered.
+    /// Whether its latch has opened, so that all waiters in it must be answered.
     pub(crate) is_released: bool,
 }
 
-/// What others may see of a waiter.
+/// What commands show of a waiter.
 #[derive(Clone, Copy, Debug)]
 pub struct WaiterView<'a, P> {
-    /// For whom it waits.
+    /// Owner that it waits for.
     pub owner: &'a [u8],
     /// What it waits for.
     pub want: Want,
-    /// When it came.
+    /// When it arrived.
     pub since: MonoMillis,
-    /// The client that will be answered, if it is one.
+    /// The client to answer, if it is a blocked client.
     pub client: Option<&'a P>,
-    /// The session that will be told, if it is one and not gone.
+    /// The session to inform, if it waits through one that has not ended.
     pub session: Option<&'a SessionName>,
 }
 
-/// All queues.
 #[derive(Debug)]
 pub(crate) struct Queues<P> {
     queues: BTreeMap<QueueId, Queue>,
-    /// Each queue under the hash of its key's name, unless it was released.
+    /// Each queue that was not released, under the hash of its key's name.
     by_key: BTreeSet<(u64, QueueId)>,
     /// Boxed, because the nodes of a map that grows at its end are half empty.
     waiters: BTreeMap<WaiterId, Box<Waiter<P>>>,
-    /// Who is in line in each queue, the next one first.
+    /// The waiters in line of each queue, in order.
     line: BTreeSet<(QueueId, WaiterId)>,
     /// Each waiter under the hash of its queue and owner (I2).
     places: BTreeSet<(u64, WaiterId)>,
-    /// What those who want to say something of themselves as holders will say.
+    /// The values that waiters will publish as holders, if any.
     values: BTreeMap<WaiterId, Rc<[u8]>>,
     /// The ready-keys of waiters that have one.
     pub(crate) ready: ReadyKeys,
-    /// Those who are blocked clients.
+    /// Waiters that are blocked clients.
     blocked: BTreeSet<WaiterId>,
     hashes: RandomState,
-    /// The queue that was asked for last, which most often is the next one too.
+    /// The queue found by the last search. The next search is most often for the same one.
     recent: Cell<Option<QueueId>>,
-    /// Queues that are no key's any more: all who stand in them are to be answered.
+    /// Queues whose latch has opened: they no longer belong to a key, and all their waiters must be
+    /// answered.
     released: VecDeque<QueueId>,
     last_number: u64,
-    /// Number of bytes in the names of all keys.
+    /// Total length of all key names, in bytes.
     name_bytes: usize,
 }
 
@@ -145,13 +145,13 @@ impl<P> Default for Queues<P> {
 }
 
 impl<P> Queues<P> {
-    /// Begins anew without queues and waiters; returns what there was. Numbers continue.
+    /// Removes all queues and waiters and returns them. Numbering continues.
     pub(crate) fn begin_anew(&mut self) -> Self {
         let anew = Self { last_number: self.last_number, ..Self::default() };
         std::mem::replace(self, anew)
     }
 
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
         self.waiters.free_one()
             || self.line.free_one()
@@ -164,42 +164,42 @@ impl<P> Queues<P> {
             || self.released.free_one()
     }
 
-    /// How many wait, over all queues.
+    /// Number of waiters in all queues.
     pub(crate) fn waiters(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Number of bytes in the names of all keys.
+    /// Total length of all key names, in bytes.
     pub(crate) fn name_bytes(&self) -> usize {
         self.name_bytes.saturating_add(self.ready.name_bytes())
     }
 
-    /// How many of them are blocked clients.
+    /// Number of waiters that are blocked clients.
     pub(crate) fn blocked(&self) -> usize {
         self.blocked.len()
     }
 
-    /// Whether that one is a blocked client.
+    /// Whether a waiter is a blocked client.
     pub(crate) fn is_blocked(&self, id: WaiterId) -> bool {
         self.blocked.contains(&id)
     }
 
-    /// The blocked client that came first.
+    /// The blocked client that arrived first.
     pub(crate) fn first_blocked(&self) -> Option<WaiterId> {
         self.blocked.first().copied()
     }
 
-    /// Whoever came first, over all queues.
+    /// The waiter that arrived first, over all queues.
     pub(crate) fn first(&self) -> Option<WaiterId> {
         self.waiters.first_key_value().map(|(id, _)| *id)
     }
 
-    /// How many locks are waited for.
+    /// Number of queues.
     pub(crate) fn count(&self) -> usize {
         self.queues.len()
     }
 
-    /// The queue of a key, if somebody waits for it.
+    /// The queue of a key, if it has waiters.
     #[inline]
     pub(crate) fn find(&self, key: KeyRef<'_>) -> Option<QueueId> {
         if self.queues.is_empty() { None } else { self.find_among(key) }
@@ -217,7 +217,7 @@ impl<P> Queues<P> {
         found
     }
 
-    /// The hash of a key's name. All kinds of queues of one key have the same.
+    /// Hash of a key's name. All kinds of queues of one key have the same hash.
     fn hash_of(&self, db: i32, name: &[u8]) -> u64 {
         self.hashes.hash_one((db, name))
     }
@@ -251,7 +251,7 @@ impl<P> Queues<P> {
         self.waiters.get_mut(&id).map(Box::as_mut)
     }
 
-    /// The first in line in a queue, and what it wants.
+    /// The first waiter in line, and what it wants.
     pub(crate) fn head(&self, queue: QueueId) -> Option<(WaiterId, Want)> {
         let (_, head) = self.line_of(queue).next()?;
         self.waiters.get(head).map(|waiter| (*head, waiter.want))
@@ -264,7 +264,7 @@ impl<P> Queues<P> {
         self.line.range((queue, *WaiterId::ALL.start())..=(queue, *WaiterId::ALL.end()))
     }
 
-    /// The next in line in a queue from there on.
+    /// The next waiter in line, starting at `from`.
     pub(crate) fn next_in_line(&self, queue: QueueId, from: Bound<WaiterId>) -> Option<WaiterId> {
         let from = from.map(|id| (queue, id));
         let from = if from == Bound::Unbounded {
@@ -276,26 +276,26 @@ impl<P> Queues<P> {
         self.line.range((from, to)).next().map(|(_, id)| *id)
     }
 
-    /// What an observer knows, and through which session.
+    /// The version that an observer knows, and its session.
     pub(crate) fn observer(&self, id: WaiterId) -> Option<(u64, SessionId)> {
         let waiter = self.waiter(id)?;
         let Want::Changes(knows) = waiter.want else { return None };
         Some((knows, waiter.via.session()?))
     }
 
-    /// An observer is told of this version.
+    /// Records that an observer knows this version.
     pub(crate) fn now_knows(&mut self, id: WaiterId, version: u64) {
         if let Some(waiter) = self.waiter_mut(id) {
             waiter.want = Want::Changes(version);
         }
     }
 
-    /// The last in line in a queue.
+    /// The last waiter in line.
     pub(crate) fn tail(&self, queue: QueueId) -> Option<WaiterId> {
         self.line_of(queue).next_back().map(|(_, id)| *id)
     }
 
-    /// The owner's place in a queue.
+    /// The place of an owner in a queue.
     pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
         let hash = self.hashes.hash_one((queue, owner));
         let found =
@@ -311,7 +311,8 @@ impl<P> Queues<P> {
         self.last_number
     }
 
-    /// The queue of a key, made if nobody waits yet. It must get a waiter at once (I1).
+    /// Returns the queue of a key, creating it if needed. A new queue must get a waiter at once
+    /// (I1).
     fn open(&mut self, key: KeyRef<'_>) -> QueueId {
         if let Some(id) = self.find(key) {
             return id;
@@ -349,7 +350,7 @@ impl<P> Queues<P> {
         };
     }
 
-    /// Keeps what a waiter will say of itself as the holder.
+    /// Sets the value that a waiter will publish as the holder.
     pub(crate) fn set_value(&mut self, id: WaiterId, value: Value) {
         self.values.remove(&id);
         if let Some(waiter) = self.waiters.get_mut(&id) {
@@ -361,13 +362,13 @@ impl<P> Queues<P> {
         }
     }
 
-    /// From now on somebody else is told of the end of a wait; gives back who was until now.
+    /// Changes the client or session that gets the outcome of a wait. Returns the previous one.
     pub(crate) fn replace_via(&mut self, id: WaiterId, via: Via<P>) -> Option<Via<P>> {
         self.note_blocked(id, &via);
         self.waiter_mut(id).map(|waiter| std::mem::replace(&mut waiter.via, via))
     }
 
-    /// Takes a waiter out, wherever it stands. A queue without waiters is gone (I1).
+    /// Removes a waiter from anywhere in its queue. A queue without waiters is removed too (I1).
     pub(crate) fn remove(&mut self, id: WaiterId) -> Option<Leaver<P>> {
         let queue = self.waiter(id)?.queue;
         let stood_in_front = self.line_of(queue).next().is_some_and(|(_, head)| *head == id);
@@ -382,7 +383,7 @@ impl<P> Queues<P> {
         let mut planned = None;
         if entry.len == 0 {
             planned = entry.look;
-            // If its waiters were released, it is not there.
+            // The entry is missing if the queue was released.
             self.by_key.remove(&(self.hash_of(key.db, &key.name), queue));
             self.queues.remove(&queue);
             self.name_bytes = self.name_bytes.saturating_sub(key.name.len());
@@ -391,22 +392,22 @@ impl<P> Queues<P> {
         Some(Leaver { waiter, key, stood_in_front, value, planned })
     }
 
-    /// A waiter keeps its place and is passed over. Says whether it was in line.
+    /// Takes a waiter out of the line; it keeps its place. Returns whether it was in line.
     pub(crate) fn step_out(&mut self, id: WaiterId) -> bool {
         self.waiter(id)
             .map(|waiter| waiter.queue)
             .is_some_and(|queue| self.line.remove(&(queue, id)))
     }
 
-    /// A waiter takes its place in line. Says whether it was not in line.
+    /// Puts a waiter back at its place in the line. Returns whether it was out of line.
     pub(crate) fn step_in(&mut self, id: WaiterId) -> bool {
         self.waiter(id)
             .map(|waiter| waiter.queue)
             .is_some_and(|queue| self.line.insert((queue, id)))
     }
 
-    /// Releases all who wait for a key: whoever comes from now on stands in a new queue. Takes no
-    /// longer for many than for one. Returns the look that was planned.
+    /// Releases all waiters of a key; later waiters get a new queue. Takes the same time for any
+    /// number of waiters. Returns the look that was planned.
     pub(crate) fn release(&mut self, id: QueueId) -> Option<Look> {
         let queue = self.queues.get_mut(&id)?;
         let hash = self.hashes.hash_one((queue.key.db, &*queue.key.name));
@@ -417,7 +418,7 @@ impl<P> Queues<P> {
         queue.look.take()
     }
 
-    /// One of those who were released and are not answered yet. Latches take turns.
+    /// A waiter that was released and not answered yet. Latches take turns.
     pub(crate) fn first_released(&mut self) -> Option<WaiterId> {
         while let Some(id) = self.released.pop_front() {
             if let Some((head, _)) = self.head(id) {
@@ -428,12 +429,12 @@ impl<P> Queues<P> {
         None
     }
 
-    /// Says whether there may be some who were released and are not answered yet.
+    /// Whether released waiters may be left to answer.
     pub(crate) fn has_released(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// Those in line in a queue from the head on.
+    /// The waiters in line of a queue, in order.
     pub(crate) fn walk(&self, queue: QueueId) -> impl Iterator<Item = (WaiterId, &Waiter<P>)> {
         let line = self.line_of(queue).map(|(_, id)| *id);
         line.filter_map(|id| self.waiter(id).map(|waiter| (id, waiter)))
@@ -454,12 +455,12 @@ impl<P> Queues<P> {
         self.queues.iter().map(|(id, queue)| (*id, queue))
     }
 
-    /// The queue that was made last.
+    /// The queue that was created last.
     pub(crate) fn last(&self) -> Option<QueueId> {
         self.queues.last_key_value().map(|(id, _)| *id)
     }
 
-    /// Queues in the order in which they were made.
+    /// Queues between two bounds, in order of creation.
     pub(crate) fn between(
         &self,
         from: Bound<QueueId>,
@@ -468,7 +469,7 @@ impl<P> Queues<P> {
         self.queues.range((from, to)).map(|(id, queue)| (*id, queue))
     }
 
-    /// How many entries are kept.
+    /// Number of entries in all maps and sets.
     pub(crate) fn entries(&self) -> usize {
         let keys = self.queues.len().saturating_add(self.by_key.len());
         let waiters = self.waiters.len().saturating_add(self.line.len());
@@ -482,7 +483,7 @@ pub(crate) fn wait_bytes(owner: &[u8]) -> usize {
     WAIT_BYTES.saturating_add(owner.len())
 }
 
-/// Somebody who comes to wait.
+/// A waiter that joins a queue.
 pub(crate) struct Newcomer<'a, P> {
     pub(crate) owner: &'a [u8],
     pub(crate) want: Want,
@@ -578,7 +579,7 @@ mod tests {
         let second = wait(&mut table, b"a");
         let new = table.queues.find(KEY).expect("somebody waits");
         assert_eq!(table.queues.head(new), Some((second, Want::Exclusive)));
-        // The last of the released takes nothing of the others with it.
+        // Removing the last released waiter leaves the new queue alone.
         assert_eq!(table.queues.first_released(), Some(first));
         assert!(table.queues.remove(first).is_some());
         assert_eq!(table.queues.find(KEY), Some(new));

@@ -1,8 +1,9 @@
-//! `SESSION.NEXT`: one call reads at a time. It is numbered, and a later one takes over.
+//! `SESSION.NEXT`: each session has one reader at a time. Calls are numbered, and a later call
+//! replaces an earlier one.
 //!
 //! ```text
 //! SESSION.NEXT id 6 ──begin_reading──► blocked ──next_reader──► reply ──► sent
-//!                                         └─ connection lost: reader_gone ─┘
+//!                                         └─ connection closed: reader_gone ─┘
 //! ```
 
 use std::rc::Rc;
@@ -16,39 +17,40 @@ use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
 
-/// Names one call of `SESSION.NEXT`.
+/// Identifies one call of `SESSION.NEXT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Of which session.
+    /// The session that it reads.
     pub session: SessionId,
     pub(crate) number: u64,
 }
 
-/// An acknowledgement of an outcome that was never sent.
+/// Error: the client acknowledged an outcome that was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckAhead;
 
-/// A later call reads.
+/// Error: a later call has replaced this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaterReader;
 
-/// How many acknowledged outcomes one call drops; the others are dropped some at a time.
+/// Number of acknowledged outcomes that one call drops. The rest is dropped later.
 const PRUNED: usize = 100;
 
-/// How many readers a command answers; the others follow.
+/// Number of readers that are answered within a command. The others are answered from the timer.
 const READERS: usize = RUN_MAX;
 
-/// How many sessions are away at once when their connection is closed; the others follow.
+/// Number of sessions marked away at once when their connection closes. The others follow.
 const AWAY_AT_ONCE: usize = 16;
 
 impl<P> Table<P> {
-    /// A client reads: what it acknowledges is dropped, and what comes after is for it. A client
-    /// that is still blocked in an earlier call is given back. On the same connection a call goes
-    /// on where the one before ended; `None` is no connection that it could be the same as.
+    /// Begins a call of `SESSION.NEXT`. Drops the outcomes that it acknowledges, and returns the
+    /// client that is still blocked in an earlier call. On the same connection the call continues
+    /// after the last outcome sent; otherwise after `ack`. `connection` is `None` if the caller has
+    /// none to continue on.
     ///
     /// # Errors
     ///
-    /// If it acknowledges what was never sent.
+    /// If it acknowledges an outcome that was never sent.
     pub fn begin_reading(
         &mut self,
         id: SessionId,
@@ -78,7 +80,7 @@ impl<P> Table<P> {
         Ok((Some(reading), replaced))
     }
 
-    /// Blocks a reader, until there is something to read or its time is over.
+    /// Blocks a reader until there is an outcome to read or its timeout passes.
     pub fn block_reader(&mut self, reading: Reading, client: P, timeout: Millis, now: Now) {
         if let Some(session) = self.sessions.get_mut(reading.session) {
             session.reader = Some(client);
@@ -86,8 +88,8 @@ impl<P> Table<P> {
         self.alarm(reading.session, now.mono.plus(timeout));
     }
 
-    /// What there is to read, oldest first; `None` if the session is gone. Nothing if a later call
-    /// reads now.
+    /// The outcomes to read, oldest first. `None` if the session has ended, [`LaterReader`] if a
+    /// later call has replaced this one.
     #[must_use]
     pub fn news(
         &self,
@@ -100,8 +102,8 @@ impl<P> Table<P> {
         Some(Ok(session.outbox.after(session.cursor)))
     }
 
-    /// A reply is sent, with the outcomes up to this one: on this connection the next call goes on
-    /// behind it, and from here on only their leases end the grants in it.
+    /// Records that a reply with the outcomes up to `up_to` is sent. The next call on this
+    /// connection continues after them. From now on only their leases end the grants among them.
     pub fn sent(&mut self, reading: Reading, up_to: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(reading.session) else { return };
         if session.reading != reading.number || session.reader.is_some() {
@@ -120,16 +122,17 @@ impl<P> Table<P> {
         self.was_answered(reading.session, now);
     }
 
-    /// Its client relies on the session, and on what is bound to it, from when it sent what is
-    /// answered now: so the session must last from now on.
+    /// Restarts the time to live when a reader is answered. The client counts on the session, and
+    /// on what is bound to it, for the ttl from when it sent the answered call; so the ttl must not
+    /// end earlier than one that starts now.
     fn was_answered(&mut self, id: SessionId, now: Now) {
         if !Bug::TtlTooEarly.is_planted() {
             self.live_on(id, now);
         }
     }
 
-    /// A blocked reader that has something to hear, or whose time is over. It reads when its reply
-    /// is written: whatever has come until then.
+    /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has
+    /// passed. Its reply will contain everything that has arrived by the time it is written.
     pub fn next_reader(&mut self, now: Now) -> Option<(Reading, P)> {
         while let Some(id) = self.sessions.ready.pop_front() {
             let Some(session) = self.sessions.get_mut(id) else { continue };
@@ -144,19 +147,19 @@ impl<P> Table<P> {
         None
     }
 
-    /// Some of those; if there are more, they follow as pieces of work.
+    /// Takes some of the readers to answer. If there are more, they are answered as pieces of work.
     pub fn next_readers(&mut self, now: Now) -> Vec<(Reading, P)> {
         std::iter::from_fn(|| self.next_reader(now)).take(READERS).collect()
     }
 
-    /// Whether there are blocked readers to be answered.
+    /// Whether there are blocked readers to answer.
     #[must_use]
     pub fn has_readers_to_tell(&self) -> bool {
         !self.sessions.ready.is_empty()
     }
 
-    /// The connection of a reader is lost: the session is away, unless somebody else reads. A
-    /// client that is still blocked is given back.
+    /// Marks the session away because its reader's connection closed, unless a later call reads it.
+    /// Returns the client if it is still blocked.
     pub fn reader_gone(&mut self, reading: Reading, now: Now) -> Option<P> {
         let session = self.sessions.get_mut(reading.session)?;
         if session.reading != reading.number {
@@ -169,8 +172,8 @@ impl<P> Table<P> {
         client
     }
 
-    /// A connection is closed: sessions that were read through it last, by a client that is not
-    /// blocked any more, are away. If there are many, the others follow some at a time.
+    /// Marks sessions away that were last read over this closed connection. If there are many, the
+    /// others follow in small steps.
     pub fn connection_closed(&mut self, connection: u64, now: Now) {
         for _ in 0..AWAY_AT_ONCE {
             if !self.one_is_away(connection, now) {
@@ -180,7 +183,8 @@ impl<P> Table<P> {
         self.sessions.closed.push_back(connection);
     }
 
-    /// One more session of a closed connection is away. Returns false if there is none.
+    /// Marks one more session of a closed connection away. Returns false if there was no such
+    /// connection.
     pub(crate) fn close_on(&mut self, now: Now) -> bool {
         let Some(connection) = self.sessions.closed.pop_front() else { return false };
         if self.one_is_away(connection, now) {
@@ -196,13 +200,13 @@ impl<P> Table<P> {
         let session = self.sessions.get(id).filter(|session| session.reader.is_none());
         match session.map(|session| session.reading) {
             Some(number) => drop(self.reader_gone(Reading { session: id, number }, now)),
-            // A blocked reader is reported by itself.
+            // The server reports the disconnection of a blocked reader separately.
             None => drop(self.sessions.connections.remove(&(connection, id))),
         }
         true
     }
 
-    /// All readers that are blocked are told how things stand.
+    /// Wakes all blocked readers, so that each is answered.
     pub fn wake_readers(&mut self) {
         let all: Vec<_> = self.sessions.iter().map(|(id, _)| id).collect();
         all.into_iter().for_each(|id| self.sessions.wake(id));

@@ -1,13 +1,13 @@
-//! Sessions: any number of waits of one client, told over one connection.
+//! Sessions: any number of waits of one client, with all outcomes sent over one connection.
 //!
 //! ```text
 //! LOCK.WAIT … SESSION id ─► queue ──ends──► outbox  7 granted …   8 timeout …   9 granted …
-//!                                             acknowledged ▲   written ▲
-//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── whatever has come when the reply is written
+//!                                             acknowledged ▲      sent ▲
+//! SESSION.NEXT id 6 … ◄── 7 8 9 … ◄── all outcomes there are when the reply is written
 //! ```
 //!
-//! A wait through a session is a waiter like any other, but nobody's connection: how it ended goes
-//! to the session's outbox, and from there to whoever reads (`reading.rs`).
+//! A wait through a session is a waiter like any other, but has no connection of its own. Its
+//! outcome goes to the session's outbox, and from there to the reader (`reading.rs`).
 
 use std::collections::BTreeSet;
 
@@ -22,19 +22,19 @@ use crate::types::{Millis, MonoMillis, Now};
 /// Estimated memory of a session.
 const SESSION_BYTES: usize = 600;
 
-/// Names a session within this server; never used twice.
+/// Identifies a session within this server; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(crate) u64);
 
-/// What clients call a session: 32 hex digits that nobody can guess.
+/// Name of a session in commands: 32 hex digits that cannot be guessed.
 pub type SessionName = [u8; 32];
 
-/// How a waiter is told what became of it.
+/// Where the outcome of a wait goes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Via<P> {
-    /// A blocked client is answered.
+    /// To a blocked client, as its reply.
     Client(P),
-    /// A session keeps it for its reader.
+    /// To a session, which keeps it for its reader.
     Session(SessionId),
 }
 
@@ -60,7 +60,7 @@ impl<P> From<P> for Via<P> {
     }
 }
 
-/// Why no session is opened.
+/// Why a session is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpened {
     /// A limit of sessions is reached.
@@ -69,24 +69,24 @@ pub enum NotOpened {
     Draining,
 }
 
-/// What operators may see of a session.
+/// What `SESSION.LIST` shows of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionView<'a, P> {
-    /// What clients call it.
+    /// Its name.
     pub name: &'a SessionName,
-    /// To whom it belongs.
+    /// Its user.
     pub user: &'a [u8],
     /// The client that is blocked in `SESSION.NEXT`.
     pub reader: Option<&'a P>,
-    /// How many waits it has.
+    /// Number of waits.
     pub waits: usize,
-    /// How many outcomes are kept for it.
+    /// Number of outcomes that are kept.
     pub outcomes: usize,
-    /// How many locks and permits are bound to it.
+    /// Number of locks and permits that are bound to it.
     pub bound: usize,
     /// When it was opened.
     pub since: MonoMillis,
-    /// Whether its reader's connection was lost.
+    /// Whether its reader's connection was closed.
     pub away: bool,
 }
 
@@ -98,25 +98,25 @@ pub(crate) struct Session<P> {
     pub(crate) _charge: Charge,
     pub(crate) ttl: Millis,
     pub(crate) since: MonoMillis,
-    /// The number of the latest call that reads.
+    /// Number of the latest `SESSION.NEXT` call.
     pub(crate) reading: u64,
-    /// Its client, while it is blocked.
+    /// The client of that call, while it is blocked.
     pub(crate) reader: Option<P>,
-    /// Whether the reader has something to hear and is on the list of those.
+    /// Whether the reader is on the list of readers to answer.
     pub(crate) ready: bool,
-    /// The connection of the latest call, and the last outcome that it was sent.
+    /// The connection of the latest call, and the last outcome that was sent to it.
     pub(crate) connection: Option<u64>,
     pub(crate) cursor: u64,
-    /// When the blocked reader's time is over; or, without one, when the session is gone.
+    /// When the blocked reader's timeout passes; without a blocked reader, when the session ends.
     pub(crate) due: MonoMillis,
     pub(crate) away: bool,
     pub(crate) waits: BTreeSet<WaiterId>,
-    /// What is bound to it.
+    /// The bindings: locks and permits that are released when it ends.
     pub(crate) bound: BTreeSet<(u64, u64)>,
-    /// Up to here its waiters stand where they should since it went away or came back; `None` if
-    /// all do.
+    /// Last waiter already moved in or out of line after the session went away or came back. `None`
+    /// when all have been moved.
     pub(crate) settling: Option<Option<WaiterId>>,
-    /// Whether it is on the list of those with work to do.
+    /// Whether it is on the list of sessions with work to do.
     pub(crate) listed: bool,
     pub(crate) outbox: Outbox,
 }
@@ -126,7 +126,7 @@ impl<P> Table<P> {
     ///
     /// # Errors
     ///
-    /// If there are as many as there may be, or the module is being drained.
+    /// If a limit of sessions is reached, or the module is being drained.
     pub fn open_session(
         &mut self,
         name: SessionName,
@@ -172,7 +172,7 @@ impl<P> Table<P> {
         Ok(id)
     }
 
-    /// The session of that name, if it is this user's.
+    /// The session of that name, if it belongs to this user.
     #[must_use]
     pub fn session(&self, name: &[u8], user: &[u8]) -> Option<SessionId> {
         let id = *self.sessions.names.get(name)?;
@@ -180,8 +180,7 @@ impl<P> Table<P> {
         (*session.account.user() == *user || Bug::ForeignSession.is_planted()).then_some(id)
     }
 
-    /// Ends a session, and what is bound to it is to be released; gives back the reader that is
-    /// blocked.
+    /// Ends a session and marks what is bound to it for release. Returns the blocked reader.
     pub fn close_session(&mut self, id: SessionId) -> Option<P> {
         let mut session = self.sessions.all.remove(&id)?;
         self.sessions.names.remove(&session.name);
@@ -201,7 +200,8 @@ impl<P> Table<P> {
         reader
     }
 
-    /// A session is due: its reader's time is over, or its own is. Says whether there was one.
+    /// Handles one session that is due: answers its reader, or ends it. Returns whether one was
+    /// due.
     pub fn session_due(&mut self, now: Now) -> bool {
         let Some(id) = self.agenda.first_alarm(now) else { return false };
         let Some(session) = self.sessions.get(id) else { return false };
@@ -223,7 +223,7 @@ impl<P> Table<P> {
         self.sessions.get(id).is_some_and(|session| !session.waits.is_empty())
     }
 
-    /// All sessions, the one that was opened first first.
+    /// All sessions, the oldest first.
     pub fn sessions(&self) -> impl Iterator<Item = SessionView<'_, P>> {
         self.sessions.all.values().map(Session::view)
     }
@@ -234,7 +234,7 @@ impl<P> Table<P> {
         self.sessions.get(id).map(Session::view)
     }
 
-    /// The session has its time to live from now on.
+    /// Restarts the session's time to live.
     pub(crate) fn live_on(&mut self, id: SessionId, now: Now) {
         if let Some(ttl) = self.sessions.get(id).map(|session| session.ttl) {
             self.alarm(id, now.mono.plus(ttl));

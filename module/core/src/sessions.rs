@@ -1,4 +1,4 @@
-//! All sessions, and the lists of those of which something is to be done.
+//! All sessions, and the lists of those with work to do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -10,26 +10,25 @@ use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::session::{Session, SessionId, SessionName};
 
-/// All sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions<P> {
     pub(crate) all: BTreeMap<SessionId, Session<P>>,
     pub(crate) names: BTreeMap<SessionName, SessionId>,
-    /// Those that were read last through a connection that is still there.
+    /// Sessions by the open connection over which they were last read.
     pub(crate) connections: BTreeSet<(u64, SessionId)>,
-    /// Closed connections whose sessions are not all away yet.
+    /// Closed connections some of whose sessions are not marked away yet.
     pub(crate) closed: VecDeque<u64>,
-    /// Those whose blocked reader has something to hear.
+    /// Sessions whose blocked reader must be answered.
     pub(crate) ready: VecDeque<SessionId>,
-    /// Those that went away or came back, and whose waiters have not all followed; and those with
-    /// outcomes to drop.
+    /// Sessions that went away or came back and whose waiters have not all been moved, and sessions
+    /// with acknowledged outcomes to drop.
     pub(crate) unsettled: VecDeque<SessionId>,
-    /// What sessions that are gone have left behind.
+    /// Waits and outcomes of sessions that have ended, still to be cleaned up.
     pub(crate) remains: VecDeque<(BTreeSet<WaiterId>, Outbox)>,
     pub(crate) last_number: u64,
     pub(crate) waits: usize,
     pub(crate) away: usize,
-    /// How many outcomes are kept, with those of sessions that are gone.
+    /// Number of outcomes kept, including those in `remains`.
     pub(crate) outcomes: usize,
 }
 
@@ -52,13 +51,14 @@ impl<P> Default for Sessions<P> {
 }
 
 impl<P> Sessions<P> {
-    /// Begins anew without sessions; returns what there was. Numbers continue.
+    /// Removes all sessions and returns them. Numbering continues.
     pub(crate) fn begin_anew(&mut self) -> Self {
         let anew = Self { last_number: self.last_number, ..Self::default() };
         std::mem::replace(self, anew)
     }
 
-    /// Frees an entry; returns the client if that was a blocked reader. `None` if nothing is left.
+    /// Frees one entry. Returns the client if the entry was a blocked reader, and `None` if nothing
+    /// is left.
     pub(crate) fn free_one(&mut self) -> Option<Option<P>> {
         if let Some((waits, outbox)) = self.remains.front_mut() {
             if !waits.free_one() && !outbox.free_one() {
@@ -102,32 +102,32 @@ impl<P> Sessions<P> {
         self.all.iter().map(|(id, session)| (*id, session))
     }
 
-    /// Says whether it is gone, though what it has left may be there yet.
+    /// Whether the session has ended. Its waits may not have been cleaned up yet.
     pub(crate) fn is_gone(&self, id: SessionId) -> bool {
         self.get(id).is_none()
     }
 
-    /// Says whether nobody can be given anything through it: it is away, or gone.
+    /// Whether nothing may be granted through the session: it is away, or has ended.
     pub(crate) fn is_away(&self, id: SessionId) -> bool {
         let away = self.get(id).is_some_and(|session| session.away);
         (away || self.is_gone(id)) && !Bug::AwayGranted.is_planted()
     }
 
-    /// A waiter belongs to it from now on.
+    /// Adds a waiter to the session.
     pub(crate) fn join(&mut self, id: SessionId, waiter: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.waits.insert(waiter)) {
             self.waits = self.waits.saturating_add(1);
         }
     }
 
-    /// A waiter belongs to it no more.
+    /// Removes a waiter from the session.
     pub(crate) fn leave(&mut self, id: SessionId, waiter: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.waits.remove(&waiter)) {
             self.waits = self.waits.saturating_sub(1);
         }
     }
 
-    /// Keeps an outcome for whoever reads; of a session that is gone nobody does.
+    /// Adds an outcome for the session's reader. Dropped if the session has ended.
     pub(crate) fn post(&mut self, id: SessionId, outcome: Outcome) {
         let Some(session) = self.all.get_mut(&id) else { return };
         if Bug::OutcomeTwice.is_planted() {
@@ -139,7 +139,7 @@ impl<P> Sessions<P> {
         self.wake(id);
     }
 
-    /// Keeps a change for an observer.
+    /// Adds a change of an observed lock.
     pub(crate) fn post_change(&mut self, id: SessionId, key: LockKey, changed: Changed) {
         let Some(session) = self.all.get_mut(&id) else { return };
         let before = session.outbox.len();
@@ -149,14 +149,14 @@ impl<P> Sessions<P> {
         self.wake(id);
     }
 
-    /// Drops what is kept for an observer.
+    /// Drops the change that is kept for an observer.
     pub(crate) fn forget_change(&mut self, id: SessionId, observer: WaiterId) {
         if self.all.get_mut(&id).is_some_and(|session| session.outbox.forget_change(observer)) {
             self.outcomes = self.outcomes.saturating_sub(1);
         }
     }
 
-    /// The blocked reader has something to hear.
+    /// Puts the session on the list of readers to answer, if its reader is blocked.
     pub(crate) fn wake(&mut self, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id)
             && session.reader.is_some()
@@ -166,7 +166,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// It is read through this connection from now on.
+    /// Records the connection over which the session is read.
     pub(crate) fn connect(&mut self, id: SessionId, connection: Option<u64>) {
         let Some(session) = self.all.get_mut(&id) else { return };
         let before = std::mem::replace(&mut session.connection, connection);
@@ -176,7 +176,7 @@ impl<P> Sessions<P> {
         self.connections.extend(connection.map(|connection| (connection, id)));
     }
 
-    /// Drops some outcomes that are acknowledged; if there are more, they are dropped later.
+    /// Drops some acknowledged outcomes. The rest is dropped later.
     pub(crate) fn prune(&mut self, id: SessionId, most: usize) {
         if let Some(session) = self.all.get_mut(&id) {
             self.outcomes = self.outcomes.saturating_sub(session.outbox.prune(most));
@@ -186,7 +186,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// There is work to do for it.
+    /// Puts the session on the list of those with work to do.
     pub(crate) fn list(&mut self, id: SessionId) {
         if let Some(session) = self.all.get_mut(&id)
             && !std::mem::replace(&mut session.listed, true)
@@ -195,7 +195,7 @@ impl<P> Sessions<P> {
         }
     }
 
-    /// A session with work to do, taken off the list.
+    /// Takes the next session off the list of those with work to do.
     pub(crate) fn next_listed(&mut self) -> Option<SessionId> {
         let id = self.unsettled.pop_front()?;
         if let Some(session) = self.all.get_mut(&id) {

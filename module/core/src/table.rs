@@ -1,8 +1,8 @@
 //! The lock table: what a command does to a lock and its holder.
 //!
-//! Each operation is given what the key holds and returns what to answer and what to write. It
-//! validates first and changes the table last, so that nothing is half done. What concerns those
-//! who wait is in `waiting.rs`.
+//! Each operation takes the content of the key and returns the reply and what to write. It
+//! validates first and changes the table last, so that no change is half done. Operations on
+//! waiters are in `waiting.rs`.
 
 use std::collections::VecDeque;
 
@@ -32,66 +32,66 @@ use crate::turn::Turns;
 use crate::types::{Millis, Now};
 use crate::work::Rotation;
 
-/// All queues, what is due when, and the tokens. `P` is a client to answer.
+/// All queues, the agenda and the tokens. `P` is a client to answer.
 #[derive(Debug)]
 pub struct Table<P> {
     pub(crate) queues: Queues<P>,
     pub(crate) sessions: Sessions<P>,
-    /// What is kept for each user.
+    /// Counts what is kept for each user.
     pub(crate) accounts: Accounts,
     pub(crate) bindings: Bindings,
     pub(crate) agenda: Agenda,
     pub(crate) tokens: TokenSource,
     pub(crate) in_flight: Flights,
-    /// Queues that are to be looked at because anything may have befallen their keys.
+    /// Queues to look at because their keys may have changed unnoticed.
     pub(crate) sweeps: VecDeque<Sweep>,
     pub(crate) last_grant: u64,
     pub(crate) quarantine: Quarantine,
     pub(crate) turns: Turns,
     pub(crate) watches: Watches,
     pub(crate) rotation: Rotation,
-    /// Grants that were never sent, to be taken back as soon as something may be written.
+    /// Grants that were never sent. They are taken back as soon as writing is allowed.
     pub(crate) untold: VecDeque<Untold>,
-    /// What is forgotten and not freed yet.
+    /// Data that no decision uses any more, freed in small steps.
     pub(crate) discarded: VecDeque<Discarded<P>>,
-    /// Blocked clients that have to be answered `ready`.
+    /// Blocked clients to answer with `ready`.
     pub(crate) ready_clients: VecDeque<P>,
-    /// How many may wait.
+    /// Limits of waiters and sessions.
     pub limits: Limits,
-    /// Look at each lock that is waited for at least this often: for keyspaces that can change
-    /// without anybody telling.
+    /// Longest time between two looks at a lock that has waiters. Needed where keys can change
+    /// without an event.
     pub look_every: Option<Millis>,
     pub(crate) counters: Counters,
-    /// How long those had waited who were handed something.
+    /// Waiting times of the waiters that were granted something.
     pub(crate) wait_times: Histogram,
-    /// How long locks were held alone that their owners released.
+    /// Hold times of exclusive locks that were released by their owners.
     pub(crate) hold_times: Histogram,
     pub(crate) profile: Profile,
-    /// Numbers by chance, for [`Self::samples_this_release`].
+    /// State of the random numbers for [`Self::samples_this_release`].
     samples: u64,
 }
 
-/// Of so many releases that nobody waits for, one says how long the lock was held.
+/// One in this many releases is sampled for the hold time while there are no waiters.
 const SAMPLED: u64 = 8;
 
 /// Everything known about one lock at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
-    /// Which lock.
+    /// The lock.
     pub key: KeyRef<'a>,
-    /// What its key holds.
+    /// Content of its key.
     pub seen: Observed<'a>,
-    /// What time it is.
+    /// The time.
     pub now: Now,
-    /// Tokens up to this one may have been issued by another server; 0 if none. `None` if that
-    /// cannot be known yet: then nothing is granted whose token would be a guess.
+    /// Highest token that another server may have issued; 0 if none. `None` while that is unknown:
+    /// then nothing is granted that would need a guessed token.
     pub floor: Option<u64>,
-    /// Which results exist for which waiters wait.
+    /// The ready-keys that exist now.
     pub results: Results<'a>,
 }
 
 impl Situation<'_> {
-    /// How many holds of the wanted kind the owner has, if it has any.
+    /// Number of holds of the wanted kind that the owner has. `None` if it holds nothing.
     pub(crate) fn held_by(&self, request: &Acquire<'_>) -> Option<u64> {
         match (&self.seen, request.want) {
             (Observed::Held(holding), _) if holding.owner != request.owner => None,
@@ -104,7 +104,7 @@ impl Situation<'_> {
         }
     }
 
-    /// Returns how many holds of a kind an owner has left after a release; `None` if the release is
+    /// Number of holds of a kind that an owner has left after a release; `None` if the release is
     /// refused.
     #[must_use]
     pub fn left_after(&self, owner: &[u8], want: Want, release: Release) -> Option<u64> {
@@ -122,14 +122,14 @@ impl Situation<'_> {
         left_after(release, holds).filter(|_| holds > 0)
     }
 
-    /// Whether a token for this lock would be a guess, where `stored` is the believed one.
+    /// Whether a new token for this lock would be a guess. `stored` is the token in the hash, if it
+    /// is believed.
     pub(crate) fn must_guess(&self, stored: Option<Token>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
 }
 
 impl<P> Table<P> {
-    /// An empty table.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -159,10 +159,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether the head of the queue must be served before anything else is done with this
-    /// lock: it is free although somebody waits, or it is shared and that is what the head wants
-    /// (I8). During a quarantine nothing is owed, nor while the lock is
-    /// left to Redisson (I18).
+    /// Whether the head of the queue must be served before any other request: the lock is free
+    /// although it has a waiter, or it is shared and the head wants to share it (I8). False during
+    /// a quarantine, and while the lock is left free for Redisson (I18).
     #[must_use]
     pub fn owes_a_grant(&self, at: &Situation<'_>) -> bool {
         if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
@@ -176,14 +175,14 @@ impl<P> Table<P> {
         owes && !Bug::Overtaking.is_planted()
     }
 
-    /// Says whether nobody waits for anything, and no grant is under way: then a release needs to
-    /// know no more of a lock than how often its owner holds it.
+    /// Whether there are no waiters and no grants in flight. Then a release only needs the owner's
+    /// number of holds.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.queues.waiters() == 0 && self.in_flight.is_empty()
     }
 
-    /// Takes the lock if it is free and nobody waits for it, or counts a reentry.
+    /// Takes the lock if it is free and has no waiters, or counts a reentry.
     pub fn acquire(
         &mut self,
         at: &Situation<'_>,
@@ -196,7 +195,7 @@ impl<P> Table<P> {
         outcome
     }
 
-    /// As [`Self::acquire`], without counting a refusal.
+    /// The same as [`Self::acquire`], but does not count a refusal.
     pub(crate) fn try_acquire(
         &mut self,
         at: &Situation<'_>,
@@ -250,7 +249,8 @@ impl<P> Table<P> {
         Ok((AcquireReply::Granted { token, holds }, change.or_none()))
     }
 
-    /// The token of a lock that is held already, or the one that it gets, which must be written.
+    /// Returns the token of a lock that is already held. If it has none, issues one; the second
+    /// value is the token to write then.
     pub(crate) fn token_of(
         &mut self,
         at: &Situation<'_>,
@@ -266,8 +266,8 @@ impl<P> Table<P> {
         Ok((token, Some(token)))
     }
 
-    /// Gives back one, some or all holds of a kind. The last one hands the lock to the first
-    /// waiter, or leaves it to the owner's own shared holds.
+    /// Releases one, some or all holds of a kind. The last one hands the lock to the first waiter,
+    /// or leaves it to the owner's own shared holds.
     pub fn release(
         &mut self,
         at: &Situation<'_>,
@@ -313,8 +313,9 @@ impl<P> Table<P> {
         (ReleaseReply::Left(left), change)
     }
 
-    /// Notes how long a lock was held that is about to be released. Its token says since when: it is
-    /// the moment of the grant, unless tokens are ahead of the clock. Those of the future say nothing.
+    /// Records how long a lock was held, just before it is released. The token is the time of the
+    /// grant in microseconds, unless tokens run ahead of the clock; a token from the future is
+    /// ignored.
     fn note_held(&mut self, at: &Situation<'_>, token: Option<Token>) {
         let held = token.and_then(|token| at.now.unix_us.checked_sub(token.value()));
         let Some(held) = held else { return };
@@ -324,9 +325,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Says whether a release while [nobody waits](Self::is_quiet) is to tell since when the lock was
-    /// held. To read its token costs a fiftieth of acquiring and releasing: one in eight does, and
-    /// counts for eight. They are picked by chance, so that no lock is always among them or never.
+    /// Decides whether a release without [waiters](Self::is_quiet) records the hold time. Reading
+    /// the token for it costs a fiftieth of acquiring and releasing, so one release in eight does
+    /// and counts eight times. The choice is random, so that no lock is always sampled or never.
     pub fn samples_this_release(&mut self) -> bool {
         // The constants of Knuth's MMIX.
         let next = self.samples.wrapping_mul(6_364_136_223_846_793_005);
@@ -334,9 +335,9 @@ impl<P> Table<P> {
         self.samples >> 61 == 0
     }
 
-    /// Sets the lease of an owner to start anew, in whatever mode it holds the lock. Unlike a
-    /// reentry it may shorten it. With `at_least`, the token of a lock that is held alone becomes
-    /// that, unless it is larger already.
+    /// Restarts the lease of an owner, in either mode. Unlike a reentry it may shorten the lease.
+    /// `at_least` raises the token of an exclusive lock to that value, unless the token is larger
+    /// already.
     pub fn renew(
         &mut self,
         at: &Situation<'_>,
@@ -375,7 +376,8 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), change)
     }
 
-    /// The token that a lock has to get so that it has this one at least; none if it has.
+    /// Returns the token to write so that the lock's token is at least `at_least`; `None` if it
+    /// already is.
     fn raise(
         &mut self,
         at: &Situation<'_>,
@@ -392,7 +394,8 @@ impl<P> Table<P> {
             return Err(RenewReply::TooFarAhead(most));
         }
         if at.floor.is_none() {
-            // The key may be deleted before its slot has moved, and with it the only trace of the token.
+            // The key may be deleted before its slot has moved, and the token would leave no other
+            // trace.
             return Err(RenewReply::TryAgain);
         }
         if held.is_none() {
@@ -405,8 +408,8 @@ impl<P> Table<P> {
         Ok(Some(at_least))
     }
 
-    /// Takes the lock from whoever holds or shares it and hands it on. `None` if the key is not a lock,
-    /// otherwise whether somebody held it.
+    /// Takes the lock from its holder or sharers and hands it on. Returns `None` if the key is not
+    /// a lock, otherwise whether it was held.
     pub fn force_release(&mut self, at: &Situation<'_>) -> (Option<bool>, Change<P>) {
         match &at.seen {
             Observed::NotALock { .. } => (None, Change::None),
@@ -418,15 +421,15 @@ impl<P> Table<P> {
         }
     }
 
-    /// All tokens from now on are above the one in a hash, which is about to go; none if it is not
-    /// believed.
+    /// Makes all later tokens larger than the one in a hash that is about to be deleted. Returns
+    /// that token, or `None` if it is not believed.
     pub fn go_on_above(&mut self, stored: Option<Token>) -> Option<Token> {
         let token = self.believe(stored)?;
         self.tokens.raise(token);
         Some(token)
     }
 
-    /// The token in a hash, unless it cannot be one that a server of ours has written.
+    /// Returns the token in a hash, or `None` if no kvlock server can have written it.
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         self.tokens.believe(stored)

@@ -1,5 +1,5 @@
-//! The lock table: those who wait. How they join, how each of the ways out works, and how the
-//! lock is looked at for the first of them.
+//! The lock table: waiters. How they join and leave, and how a lock is looked at for the first of
+//! them.
 
 use std::rc::Rc;
 
@@ -18,30 +18,30 @@ use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
 use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 
-/// Who is put in line, and for how long.
+/// A request to wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Join<'a> {
-    /// For whom.
+    /// Owner that the grant is for.
     pub owner: &'a [u8],
-    /// To hold the lock alone, or to share it.
+    /// Exclusive or shared.
     pub want: Want,
-    /// How long the grant will last.
+    /// Lease of the grant.
     pub lease: Millis,
-    /// How long the wait may last; none is without limit.
+    /// Timeout of the wait; `None` is unlimited.
     pub timeout: Option<Millis>,
 }
 
-/// What asks to wait.
+/// The caller that asks to wait.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// A session.
     Session(SessionId),
-    /// A client that will be blocked, of this user.
+    /// A client that will be blocked, with the account of its user.
     Client(Account),
 }
 
 impl Caller {
-    /// The session, if it is one.
+    /// The session, if the caller is one.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         match self {
@@ -52,7 +52,7 @@ impl Caller {
 }
 
 impl From<Option<SessionId>> for Caller {
-    /// Without a session, a client of no user.
+    /// Without a session: a client without a user.
     fn from(session: Option<SessionId>) -> Self {
         session.map_or_else(|| Self::Client(Account::default()), Self::Session)
     }
@@ -61,17 +61,17 @@ impl From<Option<SessionId>> for Caller {
 /// Everything known about a latch or a semaphore at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a, S> {
-    /// Which key.
+    /// The key.
     pub key: KeyRef<'a>,
-    /// What is there.
+    /// Its content.
     pub seen: S,
-    /// What time it is.
+    /// The time.
     pub now: Now,
 }
 
-/// What can be waited for, as it is at a moment.
+/// A lock, semaphore or latch at a moment, for which a waiter can be queued.
 pub trait WaitedFor {
-    /// Its key, the moment, and when it is to be looked at next if nobody says otherwise.
+    /// Returns the key, the time, and when the key expires if it does.
     fn moment(&self) -> (KeyRef<'_>, Now, Option<UnixMillis>);
 }
 
@@ -81,12 +81,12 @@ impl WaitedFor for Situation<'_> {
     }
 }
 
-/// A moment that is always over: as soon as it is the turn of what was due before.
+/// A time in the past: due at once, after everything that is already due.
 pub(crate) const AT_ONCE: UnixMillis = UnixMillis(0);
 
 impl<P> Table<P> {
-    /// Takes the lock if it can be had, else says whether the client may wait for it: blocked, or
-    /// through a session.
+    /// Takes the lock if possible. Otherwise decides whether the caller may wait, as a blocked
+    /// client or through a session.
     pub fn wait(
         &mut self,
         at: &Situation<'_>,
@@ -113,8 +113,8 @@ impl<P> Table<P> {
         (self.room_for(at.key, request.owner, &caller), Change::None)
     }
 
-    /// Whether the owner has a place in this queue and is passed over: it gets its turn by waiting
-    /// again, and no second one.
+    /// Whether the owner has a place in this queue that is passed over. Such an owner waits again
+    /// to get its turn; it gets no second place.
     pub(crate) fn has_place_aside(&self, key: KeyRef<'_>, owner: &[u8]) -> bool {
         self.place_aside(key, owner).is_some()
     }
@@ -129,13 +129,14 @@ impl<P> Table<P> {
         self.queues.find(key).and_then(|queue| self.queues.place(queue, owner))
     }
 
-    /// Whether a place is about to go because its session is gone.
+    /// Whether a waiter belongs to a session that has ended, and will be removed.
     fn is_left_behind(&self, id: WaiterId) -> bool {
         let session = self.queues.waiter(id).and_then(|waiter| waiter.via.session());
         session.is_some_and(|session| self.sessions.is_gone(session))
     }
 
-    /// An owner that has the lock waits for it no more: its place aside goes, and its session hears that.
+    /// Removes a place that is passed over, because its owner has the lock now. The session gets
+    /// the outcome `replaced`.
     pub(crate) fn leave_place_aside(&mut self, key: KeyRef<'_>, owner: &[u8]) {
         if self.sessions.waits > 0
             && let Some(id) = self.place_aside(key, owner)
@@ -145,8 +146,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Returns whether a caller may wait for an owner. The limit of waiters counts places in line and
-    /// outcomes. A wait that takes over a place needs no room, unless the session before gets an outcome by that.
+    /// Decides whether a caller may wait for an owner. The limit of waiters counts places and
+    /// unread outcomes. Taking over an existing place needs no room, unless it produces an outcome
+    /// for the session that had the place.
     pub(crate) fn room_for<R>(
         &self,
         key: KeyRef<'_>,
@@ -180,13 +182,13 @@ impl<P> Table<P> {
         if by_user { WaitReply::QueueFull(Full::User) } else { WaitReply::Block }
     }
 
-    /// Number of clients that are blocked: waiters, and readers of sessions.
+    /// Number of blocked clients: waiters, and readers of sessions.
     #[must_use]
     pub fn blocked_in_all(&self) -> usize {
         self.accounts.count(Kept::Blocked).max(self.queues.blocked())
     }
 
-    /// The account of a user, which counts what is kept for it.
+    /// The account of a user. It counts what is kept for that user.
     pub fn account(&mut self, user: &[u8]) -> Account {
         self.accounts.of(user)
     }
@@ -197,7 +199,7 @@ impl<P> Table<P> {
         self.sessions.get(session).map(|session| session.account.clone())
     }
 
-    /// Estimated memory of all that is kept for clients, in bytes.
+    /// Estimated memory of everything kept for clients, in bytes.
     #[must_use]
     pub fn bytes_kept(&self) -> usize {
         self.accounts.bytes().saturating_add(self.queues.name_bytes())
@@ -210,15 +212,16 @@ impl<P> Table<P> {
         }
     }
 
-    /// The charge of a wait through a session.
+    /// Charges a wait to the session's user.
     fn charge_wait(&self, session: Option<SessionId>, owner: &[u8]) -> Option<Charge> {
         let session = self.sessions.get(session?)?;
         Some(session.account.charge(Kept::Waits, wait_bytes(owner)))
     }
 
-    /// Puts a client or a session in line, after [`Self::wait`] said [`WaitReply::Block`]. If its
-    /// owner has a place in this queue, it takes that over: a client before it is given back, a
-    /// session is told, and for the same session it is still one place.
+    /// Queues a client or a session after [`Self::wait`] returned [`WaitReply::Block`]. If the
+    /// owner already has a place in this queue, the new caller takes it over. A blocked client that
+    /// had the place is returned, another session gets the outcome `replaced`, and the same session
+    /// keeps its one place.
     pub fn enqueue(
         &mut self,
         at: &impl WaitedFor,
@@ -229,7 +232,7 @@ impl<P> Table<P> {
         self.enqueue_at(key, now, until, join, via.into())
     }
 
-    /// The same for a key that goes away by itself at `until`.
+    /// The same, for a key that expires at `until`.
     pub(crate) fn enqueue_at(
         &mut self,
         key: KeyRef<'_>,
@@ -261,7 +264,7 @@ impl<P> Table<P> {
         (id, None)
     }
 
-    /// Somebody else waits at a place from now on.
+    /// Gives an existing place to another caller.
     fn take_over(
         &mut self,
         id: WaiterId,
@@ -283,7 +286,7 @@ impl<P> Table<P> {
         self.agenda.drop_wait(before.session(), old_end, id);
         self.agenda.add_wait(session, end, id);
         if other {
-            // If it stands in front, what it wants now may be there to be had.
+            // If this waiter is first in line, it may be able to get at once what it wants now.
             self.plan_look(queue, Some(AT_ONCE), Cause::Outside);
         }
         let old_session = before.session().filter(|old| session != Some(*old));
@@ -298,7 +301,8 @@ impl<P> Table<P> {
         before.client()
     }
 
-    /// Withdraws an owner's waiter; gives it back if it is a client to answer.
+    /// Withdraws the waiter of an owner. Returns `None` if there is none, otherwise the client to
+    /// answer, if it is a client.
     pub fn cancel(&mut self, key: KeyRef<'_>, owner: &[u8]) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let id = self.queues.place(queue, owner)?;
@@ -307,7 +311,7 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Cancelled))
     }
 
-    /// Takes out a waiter whose client is gone.
+    /// Removes a waiter whose client has disconnected.
     pub fn disconnected(&mut self, id: WaiterId) -> Option<P> {
         if Bug::GhostWaiter.is_planted() {
             return None;
@@ -317,7 +321,7 @@ impl<P> Table<P> {
         leaver.waiter.via.client()
     }
 
-    /// Takes out all blocked clients, in order of arrival.
+    /// Removes all blocked clients, in order of arrival.
     pub fn dismiss_all(&mut self) -> Vec<P> {
         let first = |table: &mut Self| {
             let id = table.queues.first_blocked()?;
@@ -326,8 +330,8 @@ impl<P> Table<P> {
         std::iter::from_fn(|| first(self)).collect()
     }
 
-    /// Takes out the first waiter of one lock, and gives it back if it is a client to answer: for
-    /// when all of them must go. Who is away hears of it when it is back.
+    /// Removes the first waiter of one lock and returns it if it is a client to answer. Called
+    /// repeatedly to remove all. A session that is away reads the outcome when it is back.
     pub fn dismiss_one_of(&mut self, key: KeyRef<'_>, why: Dismissal) -> Option<Option<P>> {
         let queue = self.queues.find(key)?;
         let (head, _) = self.queues.head(queue)?;
@@ -335,9 +339,9 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Dismissed(why)))
     }
 
-    /// Takes out one waiter whose time is over, and gives it back if it is a client to answer. Sessions
-    /// and the blocked clients take turns; of each the one that is longest over is first. A waiter
-    /// whose latch has opened before is not timed out: it is answered as released.
+    /// Removes one waiter whose timeout has passed, and returns it if it is a client to answer.
+    /// Sessions and blocked clients take turns, each in the order of their timeouts. A waiter whose
+    /// latch has opened is not timed out: it is answered as released.
     pub fn time_out_one(&mut self, now: Now) -> Option<Option<P>> {
         let id = self.agenda.waits.next(now.mono)?;
         let waiter = self.queues.waiter(id)?;
@@ -353,8 +357,9 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::TimedOut))
     }
 
-    /// A lock that is due to be looked at, and what will have freed it if it is free. Show it to
-    /// [`Self::look`] next. Of looks that only check there is one when no other is due.
+    /// Returns a lock that is due for a look, and the cause to report if it is found free. The
+    /// caller passes the lock to [`Self::look`] next. Looks that only check for unnoticed changes
+    /// come when no other look is due.
     pub fn next_look(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         self.agenda.asked = now.unix();
         self.sweep_on(now);
@@ -367,7 +372,7 @@ impl<P> Table<P> {
         self.take_look(id)
     }
 
-    /// The same, only of looks that check.
+    /// The same, with only looks that check.
     pub(crate) fn next_check(&mut self, now: Now) -> Option<(LockKey, Cause)> {
         let id = self.agenda.checks.next(now.unix())?;
         self.take_look(id)
@@ -380,7 +385,7 @@ impl<P> Table<P> {
         Some(due)
     }
 
-    /// Looks at a lock: grants it to the first waiter if it can be had, else plans the next look.
+    /// Looks at a lock: grants it to the first waiter if possible, otherwise plans the next look.
     pub fn look(&mut self, at: &Situation<'_>, cause: Cause) -> Change<P> {
         let Some(id) = self.queues.find(at.key) else {
             return Change::None;
@@ -414,14 +419,14 @@ impl<P> Table<P> {
         }
     }
 
-    /// When a lock whose key expires at `until` should be looked at next, and what will have freed
-    /// it if it is free then.
+    /// Time of the next look at a lock whose key expires at `until`, and the cause to report if it
+    /// is free then.
     pub(crate) fn next_look_at(
         &self,
         until: Option<UnixMillis>,
         now: Now,
     ) -> Option<(UnixMillis, Cause)> {
-        // The server may see a key for a moment longer than its deadline: look again then.
+        // The server may keep a key for a moment after its deadline: look again then.
         let end = until.map(|until| after(until.max(now.unix())));
         let end = end.filter(|_| !Bug::LookForgotten.is_planted());
         let regular = self.look_every.map(|every| now.unix().plus(self.stretched(every)));
@@ -432,20 +437,20 @@ impl<P> Table<P> {
         }
     }
 
-    /// What will have freed this lock, if it is free although somebody waits for it.
+    /// The cause to report if this lock is found free although it has waiters.
     #[must_use]
     pub fn cause_of_freedom(&self, key: KeyRef<'_>) -> Cause {
         let queue = self.queues.find(key).and_then(|id| self.queues.queue(id));
         queue.map_or(Cause::Outside, |queue| queue.cause)
     }
 
-    /// Returns whether a key of this name is waited for or observed.
+    /// Whether a key of this name has waiters or observers.
     #[must_use]
     pub fn is_waited_for(&self, db: i32, name: &[u8]) -> bool {
         self.queues.of_name(db, name).next().is_some()
     }
 
-    /// Plans a look right now at a key that is waited for or observed, because of what happened to it.
+    /// Plans an immediate look at a key that has waiters or observers, because it was changed.
     pub fn look_soon_at_all_of(&mut self, db: i32, name: &[u8], cause: Cause, now: Now) {
         self.use_moment(KeyRef::lock(db, name));
         for kind in Kind::ALL {
@@ -453,14 +458,14 @@ impl<P> Table<P> {
         }
     }
 
-    /// Plans a look at a lock right now, if somebody waits for it, because of what befell its key.
+    /// Plans an immediate look at a lock with waiters, because its key was changed.
     pub fn look_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         if let Some(id) = self.queues.find(key) {
             self.plan_look(id, Some(now.unix()), cause);
         }
     }
 
-    /// How long it is until something is due; none if nothing ever is.
+    /// Time until the next work is due; `None` if no work is planned.
     #[must_use]
     pub fn next_due(&self, now: Now) -> Option<Millis> {
         let goes_on = self.sessions_have_work() || self.is_sweeping() || self.has_readers_to_tell();
@@ -491,8 +496,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// A waiter leaves without having got the lock. If it stood in front, what the next one wants
-    /// may be there to be had.
+    /// Removes a waiter that did not get the lock. If it was first in line, the next waiter may be
+    /// able to get what it wants at once.
     pub(crate) fn withdraw(&mut self, id: WaiterId) -> Option<Leaver<P>> {
         let leaver = self.take_out(id)?;
         let queue = leaver.waiter.queue;
