@@ -1,12 +1,11 @@
-//! What each user (ACL) makes the server remember: places in line and outcomes, blocked clients, sessions,
-//! bindings.
+//! What is kept for each ACL user: places and outcomes, blocked clients, sessions, bindings.
 //!
 //! ```text
 //! Accounts ─user─► Account: 3 waits, 1 session … ◄── Charge: one wait, 380 bytes ── Waiter
 //! ```
 //!
-//! Whatever is kept for a user holds a [`Charge`] and is counted until it is dropped, by whatever path. So no
-//! path can forget to count something, or count it twice.
+//! Everything kept for a user holds a [`Charge`] and is counted until the charge is dropped. So no
+//! code path can forget to count something, or count it twice.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -108,13 +107,13 @@ impl Drop for Charge {
 }
 
 impl Charge {
-    /// The thing takes about this much memory from now on.
+    /// Changes the estimated memory of the thing.
     pub(crate) fn resize(&mut self, bytes: usize) {
         *self = self.account.clone().charge(self.kept, bytes);
     }
 }
 
-/// Something with its charge.
+/// A value with its charge.
 #[derive(Debug)]
 pub(crate) struct Charged<T> {
     it: T,

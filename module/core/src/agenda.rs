@@ -1,8 +1,7 @@
-//! What is due when: the ends of timed waits and of sessions, and the moments at which a waited-for lock should be
-//! looked at because its lease ends.
+//! The agenda: when each wait and each session ends, and when each key with waiters is looked at.
 //!
-//! They are ordered sets without tombstones: what is taken off is gone, and its memory with it. An
-//! entry costs O(log n) of the entries; everything else about a waiter is O(1).
+//! The entries are in ordered sets without tombstones: removing one frees its memory. An entry
+//! costs O(log n); everything else about a waiter is O(1).
 
 use std::collections::BTreeSet;
 
@@ -16,29 +15,29 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) due: UnixMillis,
-    /// Whose look it is: that of the first in line when it was planned.
+    /// The account of the waiter that was first in line when it was planned.
     pub(crate) account: Account,
-    /// Whether it only checks what no event may have reported.
+    /// Whether it only checks for a change that no event may have reported.
     pub(crate) checks: bool,
 }
 
 /// The ends of waits, leases and sessions.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    /// By a clock that only goes forward: a wait is as long as the client asked.
+    /// By the monotonic clock: a wait is as long as the client asked.
     pub(crate) waits: Fair<MonoMillis, WaiterId>,
-    /// By the wall clock, because that is what a TTL counts in.
+    /// By the wall clock, in which TTLs are counted.
     pub(crate) looks: Fair<UnixMillis, QueueId>,
-    /// Looks that only check.
+    /// Looks that only check for unnoticed changes.
     pub(crate) checks: Fair<UnixMillis, QueueId>,
-    /// When a reader's time is over, or a session's.
+    /// When the timeout of a session's reader passes, or the session ends.
     alarms: BTreeSet<(MonoMillis, SessionId)>,
     /// The time of the latest piece of work: a look that is due at once is planned at it.
     pub(crate) asked: UnixMillis,
 }
 
 impl Agenda {
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
         self.waits.free_one()
             || self.looks.free_one()
@@ -63,7 +62,7 @@ impl Agenda {
         }
     }
 
-    /// Moves the look at a queue from one plan to another; `None` is never.
+    /// Moves the look at a queue from one plan to another; `None` is no plan.
     pub(crate) fn move_look(&mut self, queue: QueueId, from: Option<Look>, to: Option<Look>) {
         if from == to {
             return;
@@ -93,7 +92,7 @@ impl Agenda {
         (*due <= now.mono).then_some(*session)
     }
 
-    /// How long it is until something is due; `None` if nothing ever is.
+    /// Time until the next entry is due; `None` if there is no entry.
     pub(crate) fn next_due(&self, now: Now) -> Option<Millis> {
         let wait = self.waits.first(now.mono).map(|end| end.since(now.mono));
         let look = self.looks.first(now.unix()).map(|due| due.since(now.unix()));
@@ -106,7 +105,7 @@ impl Agenda {
         self.alarms.contains(&(due, session))
     }
 
-    /// How many alarms are on it.
+    /// Number of alarms.
     pub(crate) fn alarms(&self) -> usize {
         self.alarms.len()
     }
@@ -120,7 +119,7 @@ impl Agenda {
         looks.contains(look.account, (look.due, queue))
     }
 
-    /// How many waits and how many looks are on it.
+    /// Number of waits and number of looks.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.waits.len(), self.looks.len().saturating_add(self.checks.len()))
     }

@@ -1,24 +1,24 @@
-//! Moments at which something is due, in turn by account.
+//! Entries that become due at some time, served in turn by account.
 //!
-//! An account is a session, or all blocked clients together. Accounts with something due are served
-//! in a ring, so 100,000 entries of one session do not stand before another account's only one.
+//! An account is a session, or all blocked clients together. Accounts with a due entry are served
+//! in a ring, so that 100,000 entries of one session do not delay another account's only one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::forget::Free as _;
 use crate::session::SessionId;
 
-/// Whose work it is: a session's, or that of the blocked clients.
+/// A session, or `None` for all blocked clients.
 pub(crate) type Account = Option<SessionId>;
 
-/// Entries, each with a moment and an account.
+/// Entries, each with a time and an account.
 #[derive(Debug)]
 pub(crate) struct Fair<M, T> {
     /// The entries of each account, the earliest first.
     accounts: BTreeMap<Account, BTreeSet<(M, T)>>,
-    /// Accounts outside the ring, by their earliest moment.
+    /// Accounts outside the ring, by their earliest time.
     firsts: BTreeSet<(M, Account)>,
-    /// Accounts that have something due, the next to be served first.
+    /// Accounts that have a due entry; the first is served next.
     ring: VecDeque<Account>,
     in_ring: BTreeSet<Account>,
     len: usize,
@@ -69,7 +69,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// Moves an account outside the ring to its earliest moment.
+    /// Updates the time of an account outside the ring.
     fn place(&mut self, account: Account, was: Option<(M, T)>) {
         if self.in_ring.contains(&account) {
             return;
@@ -81,11 +81,12 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// The earliest entry of the account whose turn it is, if one is due by `now`. That account goes
-    /// to the end of the ring; the entry stays.
+    /// The earliest entry of the next account in the ring, if one is due by `now`. That account
+    /// moves to the end of the ring. The entry stays.
     pub(crate) fn next(&mut self, now: M) -> Option<T> {
         loop {
-            // Two for one that is served: the ring is complete soon, and no call is linear.
+            // Two accounts join the ring for each one served: so all due accounts join soon, and no
+            // call is linear.
             for _ in 0..2 {
                 if self.firsts.first().is_some_and(|(moment, _)| *moment <= now)
                     && let Some((_, account)) = self.firsts.pop_first()
@@ -108,7 +109,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         }
     }
 
-    /// The earliest moment; `now` if an account may have something due.
+    /// The earliest time; `now` if an account may have a due entry.
     pub(crate) fn first(&self, now: M) -> Option<M> {
         if self.len == 0 || !self.ring.is_empty() {
             return (self.len > 0).then_some(now);
@@ -116,7 +117,7 @@ impl<M: Ord + Copy, T: Ord + Copy> Fair<M, T> {
         self.firsts.first().map(|(moment, _)| *moment)
     }
 
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
         if let Some(mut first) = self.accounts.first_entry() {
             if !first.get_mut().free_one() {

@@ -1,6 +1,7 @@
-//! Grants to waiters that were not sent to their clients yet.
+//! Grants in flight: granted to waiters, but not sent to their clients yet.
 //!
-//! A session may have a million of them, so they are kept in a map that grows by a node at a time.
+//! A session may have a million of them, so they are kept in a tree, which grows by one node at a
+//! time.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hash};
@@ -13,8 +14,8 @@ use crate::grant::GrantId;
 use crate::key::{KeyRef, LockKey};
 use crate::token::Token;
 
-/// What was granted to whom. Those who share a lock have one token, and so have all grants of
-/// semaphores.
+/// A grant of a key to an owner. The sharers of a lock have the same token, and so have all grants
+/// of semaphores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Flight<'a> {
     pub(crate) key: KeyRef<'a>,
@@ -29,16 +30,16 @@ struct Kept {
     owner: Rc<[u8]>,
 }
 
-/// Hand-offs that were not sent yet, and whose owner did nothing since.
+/// Hand-offs that were not sent yet, and whose owner has not used them either.
 #[derive(Debug, Default)]
 pub(crate) struct Flights {
-    /// Each under the hash of what was granted to whom.
+    /// Each grant under the hash of its [`Flight`].
     all: BTreeMap<(u64, GrantId), Kept>,
     hashes: RandomState,
 }
 
 impl Flights {
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     pub(crate) fn free_one(&mut self) -> bool {
         self.all.free_one()
     }
@@ -51,7 +52,7 @@ impl Flights {
         self.all.is_empty()
     }
 
-    /// The grant of that to that owner, if it is there.
+    /// The grant in flight with this key, token and owner.
     pub(crate) fn find(&self, flight: Flight<'_>) -> Option<GrantId> {
         self.place(flight).map(|(_, id)| id)
     }
@@ -70,7 +71,7 @@ impl Flights {
         found.filter(|(_, kept)| is_it(kept)).map(|(place, _)| *place).next()
     }
 
-    /// A later grant of the same to the same owner takes the place of the one before.
+    /// Adds a grant. It replaces an earlier one with the same key, token and owner.
     pub(crate) fn insert(&mut self, key: LockKey, token: Token, owner: Rc<[u8]>, id: GrantId) {
         let flight = Flight { key: key.borrow(), token, owner: &owner };
         self.remove(flight);
@@ -78,7 +79,7 @@ impl Flights {
         self.all.insert((hash, id), Kept { key, token, owner });
     }
 
-    /// Says whether it was there.
+    /// Removes a grant. Returns whether it was in flight.
     pub(crate) fn remove(&mut self, flight: Flight<'_>) -> bool {
         self.place(flight).is_some_and(|place| self.all.remove(&place).is_some())
     }

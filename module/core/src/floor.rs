@@ -1,9 +1,9 @@
-//! The token floor: what keeps fencing tokens growing over a restart or a failover, when the
-//! clock of the next server is behind and the lock itself is gone.
+//! The token floor. It keeps fencing tokens growing over a restart or a failover, even if the next
+//! server's clock is behind and the lock itself is gone.
 //!
-//! A floor is a number that is stored with the data: a reservation. The server that wrote it issues
-//! tokens below it only; any other server that finds it starts above it. It is raised a minute ahead
-//! of the clock when less than half a minute is left, so it costs one small write in half a minute,
+//! A floor is a number stored with the data: a reservation. The server that wrote it issues only
+//! tokens below it; any other server that finds it starts above it. It is raised to a minute ahead
+//! of the clock when less than half a minute is left. So it costs one small write per half minute,
 //! and losing the last half minute of a replication stream cannot lower a token.
 
 use crate::planted::Bug;
@@ -13,19 +13,18 @@ use crate::types::{MonoMillis, Now};
 /// How far ahead of the clock a floor is written, in microseconds.
 const AHEAD_US: u64 = 60_000_000;
 
-/// How much must be left of it, in microseconds.
+/// Least part of the reservation that must be left, in microseconds.
 const LEFT_US: u64 = 30_000_000;
 
-/// The same for tokens that are ahead of the clock, and grow by one with each grant. No more than a
-/// moment of the clock: a floor that is further ahead of it than [`AHEAD_US`] tells who finds it
-/// nothing of those who have found it before. See [`above`].
+/// The same for tokens that are ahead of the clock and grow by one with each grant. Small against
+/// [`AHEAD_US`]: [`above`] relies on reservations being about that far ahead of the clock.
 const AHEAD_TOKENS: u64 = 20_000;
 const LEFT_TOKENS: u64 = 10_000;
 
-/// How often a floor is looked at again, in milliseconds: others may set it without an event.
+/// Milliseconds between two reads of a stored floor: other programs may set it without an event.
 const CHECK_MS: u64 = 100;
 
-/// When a server became one that grants, and how.
+/// Since when a server has been a primary, and how it became one.
 #[derive(Clone, Copy, Debug)]
 pub struct Reign {
     since_us: u64,
@@ -33,52 +32,52 @@ pub struct Reign {
 }
 
 impl Reign {
-    /// It was started.
+    /// The server was started.
     #[must_use]
     pub fn started(now: Now) -> Self {
         Self { since_us: now.unix_us, promoted: false }
     }
 
-    /// It took over from another, which may not know it yet and go on granting.
+    /// The server took over from another, which may not know that yet and may still grant.
     #[must_use]
     pub fn promoted(now: Now) -> Self {
         Self { since_us: now.unix_us, promoted: true }
     }
 }
 
-/// What a server knows of one floor.
+/// What a server knows about one floor.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
-    /// What somebody else had reserved when we first looked; 0 is nothing.
+    /// Reservation of another server, as found by the first read; 0 if none.
     found: u64,
-    /// Our tokens are above it. See [`above`].
+    /// Largest token that another server may have issued, see [`above`]. Our tokens are larger.
     others: u64,
-    /// What we have reserved: our tokens are below it. 0 is nothing yet.
+    /// Our own reservation: our tokens are below it. 0 if none yet.
     ours: u64,
-    /// When the stored number was looked at last.
+    /// When the stored number was read last.
     checked: MonoMillis,
 }
 
 impl Floor {
-    /// A floor as it is found: 0 where nothing is stored, or nothing that makes sense.
+    /// A floor after its first read. `found` is 0 if there is no valid number.
     #[must_use]
     pub fn found(found: u64, now: Now, reign: Reign) -> Self {
         Self { found, others: above(found, reign), ours: 0, checked: now.mono }
     }
 
-    /// What should be stored.
+    /// The number that should be stored.
     #[must_use]
     pub fn expected(&self) -> u64 {
         if self.ours > 0 { self.ours } else { self.found }
     }
 
-    /// What tokens must be above.
+    /// The number that tokens must be larger than.
     #[must_use]
     pub fn others(&self) -> u64 {
         self.others
     }
 
-    /// Says whether it is time to look at the stored number again, and counts as having looked.
+    /// Whether it is time to read the stored number again. If so, counts it as read.
     pub fn is_to_be_checked(&mut self, now: Now) -> bool {
         let due = now.mono.since(self.checked).0 >= CHECK_MS;
         if due {
@@ -87,8 +86,8 @@ impl Floor {
         due
     }
 
-    /// The number to store before this token is issued; `None` if the reservation suffices, with room to
-    /// spare. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is read.
+    /// The number to store before this token is issued; `None` if enough of the reservation is
+    /// left. Never above [`TOKEN_STORED_MAX`]: a larger number is ignored when it is read.
     #[must_use]
     pub fn reservation(&self, token: Token, now: Now) -> Option<u64> {
         let (token, clock) = (token.value(), now.unix_us.min(TOKEN_STORED_MAX));
@@ -99,24 +98,24 @@ impl Floor {
         (self.ours < least(LEFT_US, LEFT_TOKENS)).then(|| least(AHEAD_US, AHEAD_TOKENS))
     }
 
-    /// That number was stored.
+    /// Records that the number was stored.
     pub fn reserved(&mut self, number: u64) {
         self.ours = number;
     }
 }
 
-/// Where to begin when somebody else has reserved tokens up to `found`.
+/// Returns the number that tokens must be larger than after a reservation `found` of another
+/// server.
 ///
-/// The reservation alone would not do. Two servers that take over one after the other, of which the
-/// second has not heard of the first, find the same one and would begin at the same token. So each
-/// begins at least as far ahead of its clock as anybody reserves: the one that comes later begins
-/// higher, as long as their clocks agree, and does so for as long as the one before was ahead. What
-/// the one before has reserved is not much more than that, however many took over before it.
+/// The reservation alone is not enough. Suppose two servers are promoted one after the other, and
+/// the second has not heard of the first. Both find the same reservation and would start at the
+/// same token. So each starts at least [`AHEAD_US`] ahead of the time of its own promotion. The
+/// later one starts higher, as long as their clocks agree. Reservations do not add up this way,
+/// however many servers are promoted in turn.
 ///
-/// What counts is when it took over, not when it grants here for the first time: that it may do
-/// after it was deposed itself, and after the next one has granted. Whoever was promoted does that
-/// also where nothing was reserved yet: the server before may still be about to grant its first
-/// lock there.
+/// The time of the promotion counts, not the time of the first grant here: a server may grant for
+/// the first time after it was deposed, and after its successor has granted. A promoted server does
+/// this even without a reservation, because its predecessor may be about to grant its first lock.
 fn above(found: u64, reign: Reign) -> u64 {
     if (found == 0 && !reign.promoted) || Bug::FloorAlone.is_planted() {
         return found;

@@ -1,8 +1,8 @@
 //! What a table forgets when its server becomes a replica.
 //!
-//! Everything that is remembered of waits, sessions, grants under way and observers is moved to a
-//! heap in one step. No decision looks at that heap, and it is freed an entry at a time. Numbers
-//! continue, so no number of the time before names anything of the time after.
+//! All waits, sessions, grants in flight and observers are moved aside in one step. No decision
+//! uses them after that, and they are freed one entry at a time. Numbering continues, so that an
+//! old number never matches anything new.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::sessions::Sessions;
 use crate::sweep::Sweep;
 use crate::table::Table;
 
-/// What one role change left to be freed.
+/// Data discarded at one role change, still to be freed.
 #[derive(Debug)]
 pub(crate) struct Discarded<P> {
     queues: Queues<P>,
@@ -27,9 +27,9 @@ pub(crate) struct Discarded<P> {
     untold: VecDeque<Untold>,
 }
 
-/// A collection that can be freed an entry at a time.
+/// A collection that can be freed one entry at a time.
 pub(crate) trait Free {
-    /// Frees an entry. Returns false if there was none.
+    /// Frees one entry. Returns false if there was none.
     fn free_one(&mut self) -> bool;
 }
 
@@ -52,7 +52,8 @@ impl<T> Free for VecDeque<T> {
 }
 
 impl<P> Discarded<P> {
-    /// Frees an entry; returns the client if that was a blocked one. `None` if nothing is left.
+    /// Frees one entry. Returns the client if the entry was a blocked one, and `None` if nothing is
+    /// left.
     fn free_one(&mut self) -> Option<Option<P>> {
         if let Some(freed) = self.sessions.free_one() {
             return Some(freed);
@@ -68,10 +69,10 @@ impl<P> Discarded<P> {
 }
 
 impl<P> Table<P> {
-    /// Forgets all waits, sessions, bindings, observers and grants under way. Returns the blocked
+    /// Forgets all waits, sessions, bindings, observers and grants in flight. Returns the blocked
     /// waiters, in order of arrival. Blocked readers follow from [`Self::free_one`].
     ///
-    /// The numbers given so far, the token source, the limits and the counters stay.
+    /// Numbering, the token source, the limits and the counters stay.
     pub fn forget(&mut self) -> Vec<P> {
         let blocked = self.dismiss_all();
         self.turns.begin_anew();
@@ -88,8 +89,8 @@ impl<P> Table<P> {
         blocked
     }
 
-    /// Frees an entry of what was forgotten; returns the client if that was a blocked reader.
-    /// `None` if nothing is left.
+    /// Frees one discarded entry. Returns the client if the entry was a blocked reader, and `None`
+    /// if nothing is left.
     pub fn free_one(&mut self) -> Option<Option<P>> {
         let discarded = self.discarded.front_mut()?;
         let freed = discarded.free_one();

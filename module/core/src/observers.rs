@@ -1,14 +1,15 @@
-//! Observers: sessions that are told whenever the holder of a lock changes.
+//! Observers: sessions that get an outcome whenever the holder of a lock changes.
 //!
 //! ```text
 //! LOCK.OBSERVE k SESSION id ─► state now, version 7
 //!        k changes ─► notice: version 8 ─► each observer's outbox, some at a time
-//!                                          8 not sent yet, 9 comes: 9 takes its place
+//!                                          8 not sent yet, 9 comes: 9 replaces it
 //! ```
 //!
-//! An observer stands in a queue of its own kind as one who waits for a latch does: it is passed over
-//! by nobody, and told where its session is. But it stays. What there is to tell is found by comparing
-//! what the key says with what it said before, so whoever changed it, and however, it is noticed.
+//! An observer is in a queue of a kind of its own, like a waiter for a latch: it is never passed
+//! over, even while its session is away. Unlike a waiter it stays after an outcome. Changes are
+//! found by comparing the content of the key with its last known state, so every change is noticed,
+//! whatever made it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -28,109 +29,110 @@ use crate::types::{Millis, Now, UnixMillis};
 use crate::value::Value;
 use crate::waiting::{Caller, Join};
 
-/// Who holds a lock, as observers are told.
+/// State of a lock, as sent to observers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nobody.
+    /// The lock is free.
     Vacant,
-    /// Those who share it; who they are is not told.
+    /// It is shared; the sharers are not named.
     Shared {
         /// The token of the period.
         token: Option<Token>,
     },
-    /// One holds it alone.
+    /// One owner holds it exclusively.
     Held {
-        /// Who.
+        /// The owner.
         owner: Rc<[u8]>,
-        /// The token of the grant; none if somebody else's script took the lock.
+        /// The token of the grant; `None` if a foreign script took the lock.
         token: Option<Token>,
-        /// What the holder says of itself.
+        /// The value that the holder has published.
         value: Value,
     },
 }
 
-/// How a lock stands since when.
+/// State of a lock, and its version.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
-    /// Who holds it.
+    /// The state.
     pub standing: Standing,
-    /// Larger for what is newer, of any lock.
+    /// Version of this state. Newer states have larger versions, across all locks.
     pub version: u64,
 }
 
 impl News {
-    /// Number of bytes that the holder has said of itself, with its name.
+    /// Length of the holder's name and value, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let Standing::Held { owner, value, .. } = &self.standing else { return 0 };
         owner.len().saturating_add(value.as_ref().map_or(0, |value| value.len()))
     }
 }
 
-/// How the last holder of a lock went.
+/// How the last holder lost a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
     /// It released the lock.
     Released,
     /// Its lease ended.
     Expired,
-    /// Somebody released the lock for it.
+    /// It was released by force.
     Forced,
-    /// Somebody deleted or overwrote the key.
+    /// The key was deleted or overwritten.
     Deleted,
-    /// The database was emptied.
+    /// The database was flushed.
     Flushed,
-    /// Its client was gone before it heard of the grant.
+    /// Its client disconnected before the grant was sent.
     TakenBack,
-    /// It had bound the lock to its session, which is gone.
+    /// The lock was bound to a session that has ended.
     Gone,
 }
 
-/// Why nobody may observe.
+/// Why a lock cannot be observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotObserved {
-    /// A limit of waiters is reached: observers count as such.
+    /// A limit of waiters is reached; observers count as waiters.
     Full(Full),
     /// The module is being drained.
     Draining,
 }
 
-/// A lock that somebody observes.
+/// A lock with observers.
 #[derive(Debug)]
 struct Watched {
     news: Rc<News>,
-    /// When it ends by itself, as was seen last.
+    /// When its key expires, as last seen.
     until: Option<UnixMillis>,
-    /// How a holder went last, and by which version.
+    /// How a holder last lost the lock, and the version of that change.
     gone: Option<(u64, Gone)>,
     round: Option<Round>,
 }
 
-/// Observers are being told. Those up to `after` know the newest, unless they must be told `again`.
+/// A round of informing the observers of a lock. Those up to `after` have the newest state. With
+/// `again`, the state has changed during this round and another round follows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     after: Option<WaiterId>,
     again: bool,
 }
 
-/// All locks that somebody observes.
+/// All locks with observers.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     all: BTreeMap<QueueId, Watched>,
-    /// Those whose observers are being told.
+    /// Locks whose observers are being informed.
     telling: VecDeque<QueueId>,
     observers: usize,
     last_version: u64,
 }
 
-/// How often a lock is looked at for its observers though nothing was heard of it: no event tells
-/// that a string took the place of a hash, or that a slot has left.
+/// Longest time between two looks at an observed lock: no event reports that a string replaced a
+/// hash, or that a slot has left.
 const REGULARLY: Millis = Millis(1_000);
 
-/// How many observers are told by the command or look that notices a change. The others follow.
+/// Number of observers informed by the command or look that notices a change. The others follow.
 const TOLD_AT_ONCE: usize = 16;
 
 impl Standing {
-    /// Whether this holder went, if so the lock stands from now on.
+    /// Whether the holder in `self` no longer holds the lock in `now`.
     fn went(&self, now: &Self) -> bool {
         match (self, now) {
             (Self::Vacant, _) => false,
@@ -144,7 +146,7 @@ impl Standing {
 }
 
 impl Watches {
-    /// Begins anew without observers. Versions continue.
+    /// Removes all observers. Versions continue.
     pub(crate) fn begin_anew(&mut self) {
         *self = Self { last_version: self.last_version, ..Self::default() };
     }
@@ -154,7 +156,7 @@ impl Watches {
         self.last_version
     }
 
-    /// Somebody has left a queue; `is_last` if it is gone.
+    /// Updates the counts after a waiter has left; `is_last` if its queue is gone.
     pub(crate) fn left<P>(&mut self, leaver: &Leaver<P>, is_last: bool) {
         if leaver.key.kind == Kind::Changes {
             self.observers = self.observers.saturating_sub(1);
@@ -170,30 +172,30 @@ impl Watches {
 }
 
 impl<P> Table<P> {
-    /// How many observers there are, and of how many locks.
+    /// Number of observers, and number of locks that they observe.
     #[must_use]
     pub fn observers(&self) -> (usize, usize) {
         (self.watches.observers, self.watches.all.len())
     }
 
-    /// How many observe one lock.
+    /// Number of observers of one lock.
     #[must_use]
     pub fn observers_of(&self, key: KeyRef<'_>) -> usize {
         self.waiters_of(key.of_kind(Kind::Changes))
     }
 
-    /// Whether somebody observes a lock.
+    /// Whether a lock has observers.
     #[must_use]
     pub fn is_observed(&self, key: KeyRef<'_>) -> bool {
         !self.watches.all.is_empty() && self.queues.find(key.of_kind(Kind::Changes)).is_some()
     }
 
-    /// A session observes a lock that stands so, until `until` at most if nobody changes it. If it
-    /// does already, what was not read yet is dropped: it is told all of it now.
+    /// Makes a session an observer of a lock, whose state and key expiry are given. If it already
+    /// is one, its unread change is dropped, because the reply contains the state.
     ///
     /// # Errors
     ///
-    /// If there is no room, or the module is being drained.
+    /// If a limit is reached, or the module is being drained.
     pub fn observe(
         &mut self,
         key: KeyRef<'_>,
@@ -229,7 +231,8 @@ impl<P> Table<P> {
         Ok(news)
     }
 
-    /// A session observes a lock no more, and is told nothing from now on. Says whether it did.
+    /// Ends the observation of a lock by a session and drops its unread change. Returns whether it
+    /// was an observer.
     pub fn unobserve(&mut self, key: KeyRef<'_>, session: SessionId) -> bool {
         let place = self.place_of(key.of_kind(Kind::Changes), &session.0.to_be_bytes());
         let Some(id) = place else { return false };
@@ -238,7 +241,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// The holder of a lock goes, and why: what its key says is noticed next.
+    /// Sets the reason for the change of holder that [`Self::notice`] will find next.
     pub fn goes(&mut self, key: KeyRef<'_>, cause: Cause) {
         if self.watches.all.is_empty() {
             return;
@@ -249,9 +252,9 @@ impl<P> Table<P> {
         }
     }
 
-    /// Compares how a lock stands now with how it stood, and tells some of those who observe it if
-    /// that differs; the others follow. Plans the next look. `cause` is what a planned look said; without
-    /// one, a command has seen or done it.
+    /// Compares the state of a lock with its last known state. If it differs, informs some
+    /// observers; the others follow. Plans the next look. `cause` comes from a planned look; `None`
+    /// means that a command has seen or made the change.
     pub fn notice(
         &mut self,
         key: KeyRef<'_>,
@@ -296,7 +299,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Tells some observers what they do not know yet.
+    /// Informs some observers of the newest states.
     fn tell_observers(&mut self) {
         for _ in 0..TOLD_AT_ONCE {
             if !self.tell_next() {
@@ -305,7 +308,8 @@ impl<P> Table<P> {
         }
     }
 
-    /// Tells one observer; locks with observers to be told take turns. Returns false if all know.
+    /// Informs one observer. Locks with observers to inform take turns. Returns false if all know
+    /// the newest state.
     pub(crate) fn tell_next(&mut self) -> bool {
         let Some(queue) = self.watches.telling.pop_front() else { return false };
         if self.tell_next_of(queue) {
@@ -314,7 +318,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Continues with the observers of one lock. Returns false if all know.
+    /// Informs the next observer of one lock. Returns false if all know the newest state.
     fn tell_next_of(&mut self, queue: QueueId) -> bool {
         let Some(watched) = self.watches.all.get_mut(&queue) else { return false };
         let Some(round) = &mut watched.round else { return false };
@@ -339,7 +343,7 @@ impl<P> Table<P> {
         true
     }
 
-    /// Checks what is known to observers (I20).
+    /// Checks what observers know (I20).
     pub(crate) fn check_observers(&self) -> Result<(), String> {
         let mut observers = 0_usize;
         for (queue, watched) in &self.watches.all {
@@ -375,7 +379,7 @@ impl<P> Table<P> {
 }
 
 impl Gone {
-    /// What is told of a holder that went by this cause; its lease may have been over by then.
+    /// The reason to report for a cause. `was_over` if the lease had ended by then.
     fn by(cause: Cause, was_over: bool) -> Self {
         match cause {
             Cause::Release => Self::Released,
