@@ -130,6 +130,7 @@ impl Situation<'_> {
 }
 
 impl<P> Table<P> {
+    /// Returns an empty table.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
