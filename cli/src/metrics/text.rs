@@ -4,7 +4,7 @@ use crate::monitor::{Entry, Figures, Histogram};
 use std::fmt::Write as _;
 
 /// Counters. Their names end with `_total`.
-const COUNTERS: [(&str, &str); 28] = [
+const COUNTERS: [(&str, &str); 29] = [
     ("granted", "New grants, hand-offs included"),
     ("granted_shared", "Grants that share a lock"),
     ("downgraded", "Exclusive locks that became shared locks of their holder"),
@@ -19,6 +19,7 @@ const COUNTERS: [(&str, &str); 28] = [
     ("handed_off_by_expiry", "Hand-offs after a lease ended: its holder died or stalled"),
     ("timeouts", "Waits that ended because their timeout passed"),
     ("cancelled", "Waits that were cancelled"),
+    ("told_ready", "Acquires and waits with UNLESS that were answered ready"),
     ("disconnects", "Waits whose connection closed"),
     ("forced_releases", "Locks released by force"),
     ("latches_opened", "Latches that opened"),
@@ -38,7 +39,7 @@ const COUNTERS: [(&str, &str); 28] = [
 /// Gauges.
 const GAUGES: [(&str, &str); 12] = [
     ("waiters", "Waiters, blocked or through sessions"),
-    ("blocked", "Waiters that are blocked clients"),
+    ("blocked", "Blocked clients: waiters, and readers of sessions"),
     ("waiters_peak", "Largest number of waiters since the module was loaded"),
     ("waiting_keys", "Locks with waiters"),
     ("sessions", "Sessions"),
