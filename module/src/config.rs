@@ -1,7 +1,7 @@
 //! The options of the module, `kvlock.*`.
 
+use kvlock_core::Millis;
 use kvlock_core::arguments::TEN_YEARS_MS;
-use kvlock_core::{Bug, Millis};
 
 use crate::clock;
 use crate::module::DRAINING;
@@ -95,7 +95,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         get: |server| i64::from(server.table.limits.draining),
         set: |server, value| {
             server.table.limits.draining = value != 0;
-            if value != 0 && !Bug::DrainKeepsWaiters.is_planted() {
+            if value != 0 {
                 let blocked = server.table.dismiss_all();
                 server.answer_all(blocked, &DRAINING);
                 server.table.wake_readers();

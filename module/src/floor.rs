@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use kvlock_core::{
-    Bug, Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal,
-};
+use kvlock_core::{Floor, Millis, MonoMillis, Now, Reign, TOKEN_STORED_MAX, Token, strict_decimal};
 
 use crate::redis::{Ctx, KeyKind, Text};
 use crate::slot;
@@ -135,7 +133,7 @@ fn read(ctx: &Ctx<'_>, place: Place) -> u64 {
     let name = Text::new(&place.key());
     let key = ctx.open_to_read(name.lend()).filter(|key| key.kind() == KeyKind::String);
     let number = key.and_then(|key| strict_decimal(&key.string()));
-    number.filter(|n| *n <= TOKEN_STORED_MAX && !Bug::FloorIgnored.is_planted()).unwrap_or(0)
+    number.filter(|n| *n <= TOKEN_STORED_MAX).unwrap_or(0)
 }
 
 /// Writes a floor. Not while its slot is being imported: the source's floor is still to come, and

@@ -46,7 +46,7 @@ pub(crate) fn write(server: &Server, info: &InfoWriter) {
     info.field("quarantines", counted.quarantines);
     let left = server.table.quarantine_left(clock::now());
     info.field("quarantine_left_ms", left.map_or(0, |left| left.0));
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "provoke")]
     info.field("refused_opens", crate::redis::refused_opens());
     info.field("not_replicated", not_replicated());
     info.field("sessions", count(sessions));

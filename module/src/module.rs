@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use kvlock_core::{Bug, Cause, Now};
+use kvlock_core::{Cause, Now};
 
 use crate::config;
 use crate::floor::{FLOOR_PREFIX, Place};
@@ -98,9 +98,6 @@ impl Module {
                 let now = clock::now();
                 let cause = if event.expired { Cause::Expiry } else { Cause::Outside };
                 server.table.look_soon_at_all_of(event.db, event.key, cause, now);
-                if Bug::WriteInNotification.is_planted() {
-                    server.run_due(ctx);
-                }
                 server.plan(ctx, now);
             }
         });

@@ -1,7 +1,7 @@
 //! How the lock table is asked about a lock, and how what it decides is carried out.
 
 use kvlock_core::{
-    Bug, Cause, Change, HandOff, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
+    Cause, Change, HandOff, Holding, KeyRef, Keys, Millis, Now, Observed, Results, Sharers,
     Sharing, Situation, Table, UnixMillis, Untold,
 };
 
@@ -314,7 +314,7 @@ fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
         Observed::Free { .. } | Observed::NotALock { .. } => return false,
     };
     let sooner = |until: UnixMillis| before.is_none_or(|before| is_sooner(until, before));
-    change.until().is_some_and(sooner) && !Bug::SoonerUntold.is_planted()
+    change.until().is_some_and(sooner)
 }
 
 /// Says whether the longest of the leases in a shared lock goes by this change, or gets shorter.
@@ -325,5 +325,5 @@ fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let is_shorter = |sharers: &Sharers<P>| sharers.own.is_some_and(|now| now.until < own.until);
     let gives_way = matches!(change, Change::Leave)
         || matches!(change, Change::Share(sharers) if is_shorter(sharers));
-    gives_way && own.until >= *until && !Bug::LongestOutlivesItself.is_planted()
+    gives_way && own.until >= *until
 }

@@ -2,7 +2,7 @@
 //! hold, and serves those who wait.
 
 use kvlock_core::{
-    Bug, Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
+    Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
     SemaphoreAt, Served, Share, UnixMillis, Untold, Wanted,
 };
 
@@ -170,7 +170,7 @@ impl Server {
         let (at, now, unasked) = (open.at, open.now, open.unasked);
         let (Ok((limit, used)), Some(key)) = (open.counts, &open.key) else { return };
         open.earliest = self.holders.rest(at, key, unasked, now);
-        if open.earliest.is_some() || Bug::DeadKeepPermits.is_planted() {
+        if open.earliest.is_some() {
             return;
         }
         let go = Go { wanted: Wanted::TheDead, fields: key.fields(), removes: true, unasked };

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use kvlock_core::{
-    Account, Bug, Charge, Kept, Limits, Millis, Now, Reading, Table, Untold, WaiterId,
-};
+use kvlock_core::{Account, Charge, Kept, Limits, Millis, Now, Reading, Table, Untold, WaiterId};
 
 use crate::clock;
 use crate::config::Config;
@@ -154,7 +152,7 @@ impl Server {
 
     /// Says whether commands may write: on a replica they may not, even if it is writable.
     pub(crate) fn may_serve(&self) -> bool {
-        self.primary || Bug::NoRoleCheck.is_planted()
+        self.primary
     }
 
     /// Answers a waiter that has left the table, if it is a client: a session was told.
@@ -172,7 +170,7 @@ impl Server {
 
     /// The client of a grant was gone before the grant was sent.
     pub(crate) fn never_arrived(&mut self, ctx: &Ctx<'_>, grant: Untold) {
-        if self.primary && !Bug::GrantToTheDead.is_planted() {
+        if self.primary {
             self.table.was_not_sent(grant);
             self.timer.arm(ctx, Duration::ZERO);
         }

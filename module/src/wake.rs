@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use kvlock_core::{
-    Bug, Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, Untold,
-    Work,
+    Cause, Dismissal, Group, KeyRef, Keys as _, Kind, LockKey, Millis, Now, Observed, Untold, Work,
 };
 
 use crate::clock::{self, Instant};
@@ -90,18 +89,14 @@ impl Server {
 
     /// Says whether a grant may be written that no client asks for just now.
     fn may_write_unasked(&self, ctx: &Ctx<'_>) -> bool {
-        (self.primary || Bug::NoRoleCheck.is_planted())
-            && (ctx.may_write_unasked() || Bug::NoPauseGuard.is_planted())
+        self.primary && ctx.may_write_unasked()
     }
 
     /// Serves those who wait at a key, if something may be granted here.
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
-        if self.in_cluster
-            && !ctx.serves_slot_of(key.db, name.lend())
-            && !Bug::NoSlotProbe.is_planted()
-        {
+        if self.in_cluster && !ctx.serves_slot_of(key.db, name.lend()) {
             return self.turn_away(key.borrow(), &Dismissal::Moving, now);
         }
         if key.kind == Kind::Changes {
@@ -115,9 +110,7 @@ impl Server {
             if self.permits_are_due(ctx, key.borrow(), name.lend())
                 && let Some(refusal) = ctx.refusal_to_write(name.lend())
             {
-                if !Bug::RefusedForNothing.is_planted()
-                    && self.permits_are_out(ctx, key.borrow(), name.lend(), cause)
-                {
+                if self.permits_are_out(ctx, key.borrow(), name.lend(), cause) {
                     return;
                 }
                 return self.turn_away(key.borrow(), &refused(&refusal), now);
@@ -127,11 +120,9 @@ impl Server {
         let mut case = self.case(ctx, key.db, name.lend(), now);
         case.read(ctx.open_to_read(name.lend()).as_ref(), &self.words, None);
         if (self.table.owes_a_grant(&case.at) || self.table.must_find_the_living(&case.at))
-            && !Bug::NoReplicasCheck.is_planted()
-            && !Bug::NoSlotProbe.is_planted()
             && let Some(refusal) = ctx.refusal_to_write(name.lend())
         {
-            if !Bug::RefusedForNothing.is_planted() && self.is_shared_by_the_living(&mut case) {
+            if self.is_shared_by_the_living(&mut case) {
                 // They could be given nothing if the server took writes, either: the next look.
                 let change = self.table.look(&case.at, cause);
                 return self.carry_out(&case, None, name.lend(), change);

@@ -17,12 +17,12 @@ pub fn path() -> PathBuf {
     named("KVLOCK_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
-/// The same with the feature `planted`, for tests of what happens when the module has a bug: what
-/// `KVLOCK_PLANTED_MODULE` names, else what `scripts/build --planted` left.
-pub fn planted_path() -> PathBuf {
+/// Returns the module with the feature `provoke`, which panics and refuses on request: the file that
+/// `KVLOCK_PROVOKE_MODULE` names, else the one that `scripts/build --provoke` left.
+pub fn provoke_path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
-        LazyLock::new(|| built(&target(), "kvlock-planted.so", "scripts/build --planted"));
-    named("KVLOCK_PLANTED_MODULE").unwrap_or_else(|| BUILT.clone())
+        LazyLock::new(|| built(&target(), "kvlock-provoke.so", "scripts/build --provoke"));
+    named("KVLOCK_PROVOKE_MODULE").unwrap_or_else(|| BUILT.clone())
 }
 
 /// A file that is named by the environment is not checked.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub struct Options {
     kind: Kind,
     module: Option<Vec<String>>,
-    planted: bool,
+    provoke: bool,
     config: Vec<(String, String)>,
     io_threads: Option<u32>,
     pub(crate) sentinel: bool,
@@ -28,7 +28,7 @@ impl Options {
         Self {
             kind: Kind::chosen(),
             module: Some(Vec::new()),
-            planted: false,
+            provoke: false,
             config: Vec::new(),
             io_threads: chosen_io_threads(),
             sentinel: false,
@@ -51,10 +51,9 @@ impl Options {
         self
     }
 
-    /// Loads the build that can be told to panic, and to have a bug: see
-    /// [`module_file::planted_path`].
-    pub fn planted(mut self) -> Self {
-        self.planted = true;
+    /// Loads the build that panics and refuses on request: see [`module_file::provoke_path`].
+    pub fn provoke(mut self) -> Self {
+        self.provoke = true;
         self
     }
 
@@ -159,7 +158,7 @@ impl Options {
         }
         if let Some(arguments) = &self.module {
             let module =
-                if self.planted { module_file::planted_path() } else { module_file::path() };
+                if self.provoke { module_file::provoke_path() } else { module_file::path() };
             writeln!(file, "loadmodule {} {}", module.display(), arguments.join(" ")).unwrap();
         }
         file

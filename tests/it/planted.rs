@@ -1,65 +1,108 @@
-//! `tests/planted.txt` names every bug that can be planted, and no other; `tests/kills.txt` says which
-//! parts of the tests find it.
+//! The patches in `tests/planted` apply to the sources, and each names the tests that find its bug.
+//! `tests/kills.txt` says which parts of the tests find which.
 
 use harness::kind::workspace;
 use harness::{Server, Value, cmd, module_file};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
-/// The names between the quotes of the list of bugs.
-fn bugs() -> BTreeSet<String> {
-    let source = fs::read_to_string(workspace().join("module/core/src/planted.rs")).unwrap();
-    let list = source.split("\nbugs! {\n").nth(1).expect("the list of bugs");
-    let lines = list.lines().take_while(|line| *line != "}");
-    lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
+/// The parts of the tests that a patch can name. `scripts/test planted` runs them.
+const PARTS: [&str; 7] = ["core", "crate", "quorum", "it", "client", "simulation", "campaign"];
+
+/// The columns of `tests/kills.txt`.
+const COLUMNS: [&str; 11] = [
+    "core",
+    "crate",
+    "it",
+    "client",
+    "simulation",
+    "chaos",
+    "rounds",
+    "scripts",
+    "crashes",
+    "holders",
+    "fuzz",
+];
+
+/// Every patch by its name.
+fn patches() -> BTreeMap<String, PathBuf> {
+    let folders = ["client", "module"].map(|folder| workspace().join("tests/planted").join(folder));
+    let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let named = files.map(|file| {
+        let path = file.unwrap().path();
+        assert!(path.extension().is_some_and(|it| it == "patch"), "no patch: {path:?}");
+        (path.file_stem().unwrap().to_str().unwrap().to_owned(), path)
+    });
+    named.collect()
 }
 
-/// The rows of a table, each cut into words.
-fn rows_of(table: &str) -> Vec<Vec<String>> {
-    let table = fs::read_to_string(workspace().join(table)).unwrap();
-    let rows = table.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    rows.map(|row| row.split_whitespace().map(str::to_owned).collect()).collect()
+/// The lines before the difference itself.
+fn header(patch: &str) -> Vec<&str> {
+    patch.lines().take_while(|line| !line.starts_with("diff ")).collect()
 }
-
-fn rows() -> Vec<Vec<String>> {
-    rows_of("tests/planted.txt")
-}
-
-/// The parts of the tests, in the order of the columns of `tests/kills.txt`.
-const PARTS: [&str; 9] =
-    ["core", "it", "simulation", "chaos", "rounds", "scripts", "crashes", "holders", "fuzz"];
 
 #[test]
-fn every_bug_has_a_test_that_finds_it_and_every_row_a_bug() {
-    let bugs = bugs();
-    assert!(!bugs.is_empty());
-    let named: BTreeSet<String> = rows().into_iter().map(|row| row[0].clone()).collect();
-    assert_eq!(named, bugs);
-    for row in rows() {
-        assert!(["kvlock-core", "kvlock-tests"].contains(&row[1].as_str()), "{row:?}");
-        assert!(row.len() >= 3, "no test: {row:?}");
+fn every_patch_applies_to_the_product_code() {
+    let patches = patches();
+    assert!(patches.len() > 80, "{}", patches.len());
+    let bad = patches.values().filter(|path| {
+        let mut check = Command::new("git");
+        check.args(["apply", "--check"]).arg(path).current_dir(workspace());
+        let output = check.output().unwrap();
+        if !output.status.success() {
+            println!("{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+        }
+        !output.status.success()
+    });
+    let bad: Vec<_> = bad.collect();
+    assert!(bad.is_empty(), "make these patches again, so that they plant the same bug: {bad:?}");
+    for (name, path) in patches {
+        let patch = fs::read_to_string(path).unwrap();
+        let files = patch.lines().filter_map(|line| line.strip_prefix("+++ b/"));
+        for file in files {
+            let is_product =
+                ["module/core/src/", "module/src/", "client/src/", "client/quorum/src/"];
+            assert!(is_product.iter().any(|of| file.starts_with(of)), "{name} changes {file}");
+        }
     }
 }
 
 #[test]
-fn the_matrix_says_what_finds_a_bug() {
-    let matrix = rows_of("tests/kills.txt");
-    // A bug that is new has no row until the script has tried it.
-    let known: BTreeSet<_> = matrix.iter().map(|row| row[0].clone()).collect();
-    assert!(known.is_subset(&bugs()), "not bugs: {:?}", known.difference(&bugs()));
-    for row in &matrix {
-        assert_eq!(row.len(), 1 + PARTS.len(), "{row:?}");
-        assert!(row[1..3].contains(&"+".to_owned()), "found by luck alone: {row:?}");
+fn every_patch_says_what_its_bug_is_and_which_tests_find_it() {
+    for (name, path) in patches() {
+        let patch = fs::read_to_string(path).unwrap();
+        let header = header(&patch);
+        let sentences: Vec<_> = header.iter().take_while(|line| !line.is_empty()).collect();
+        let ends = sentences.last().is_some_and(|line| line.ends_with('.'));
+        assert!(ends, "{name}: no sentence says what it is");
+        let found: Vec<_> =
+            header.iter().filter_map(|line| line.strip_prefix("Found by ")).collect();
+        assert!(!found.is_empty(), "{name}: found by no test");
+        for line in found {
+            let (test, words) = line.split_once(": ").expect("the words of the failure");
+            let (part, what) = test.split_once(' ').expect("a part and a test");
+            assert!(PARTS.contains(&part), "{name}: {line}");
+            assert!(!what.is_empty() && words.len() > 4, "{name}: {line}");
+        }
     }
-    for named in rows() {
-        let part = match (&*named[1], named[2].starts_with("campaign::")) {
-            ("kvlock-core", _) => "core",
-            (_, true) => "scripts",
-            (_, false) => "it",
-        };
-        let column = PARTS.iter().position(|it| *it == part).unwrap();
-        let Some(row) = matrix.iter().find(|row| row[0] == named[0]) else { continue };
-        assert_ne!(row[1 + column], "-", "{named:?} finds it, but the matrix does not say so");
+}
+
+#[test]
+fn the_matrix_has_a_row_for_every_patch() {
+    let matrix = fs::read_to_string(workspace().join("tests/kills.txt")).unwrap();
+    let rows = matrix.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split_whitespace().collect()).collect();
+    let names: Vec<_> = rows.iter().map(|row| row[0]).collect();
+    let patches = patches();
+    let mut wanted: Vec<_> = patches.keys().map(String::as_str).collect();
+    wanted.sort_by_key(|name| (patches[*name].parent().map(PathBuf::from), *name));
+    assert_eq!(names, wanted);
+    for row in &rows {
+        assert_eq!(row.len(), 1 + COLUMNS.len(), "{row:?}");
+        assert!(row[1..].iter().all(|cell| ["+", "-", "?"].contains(cell)), "{row:?}");
+        assert!(row[1..].iter().any(|cell| *cell != "-"), "found by nothing: {row:?}");
     }
 }
 

@@ -336,3 +336,23 @@ async fn says_it_is_primary(connection: &Connection) -> Result<bool, Error> {
 fn passing(what: &'static str) -> Error {
     Error::Connection(RedisError::from((ErrorKind::Io, what)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo;
+
+    #[test]
+    fn a_decision_that_is_older_than_the_one_that_is_known_is_not_followed() {
+        let server = || "redis://127.0.0.1:1/".into_connection_info().unwrap();
+        let transport = Transport::default();
+        let sentinels =
+            Sentinels::new(&[server()], "m".to_owned(), server(), PATIENCE, &transport).unwrap();
+        let at = |port| ("127.0.0.1".to_owned(), port);
+        assert!(sentinels.primary_is(&at(1), 5).is_some());
+        assert!(sentinels.primary_is(&at(2), 6).is_some());
+        assert!(sentinels.primary_is(&at(1), 5).is_none(), "an older decision was followed");
+        assert_eq!(sentinels.known().map(|(at, _)| at), Some(at(2)));
+        assert!(sentinels.primary_is(&at(1), 7).is_some());
+    }
+}

@@ -18,9 +18,9 @@ use std::hash::BuildHasher as _;
 use std::rc::Rc;
 
 // What simulates many clients must do the same again, so nothing may depend on chance.
-#[cfg(feature = "planted")]
+#[cfg(feature = "deterministic")]
 use foldhash::quality::FixedState as RandomState;
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "deterministic"))]
 use foldhash::quality::RandomState;
 
 use crate::account::{Charge, Kept};
@@ -31,7 +31,6 @@ use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outcome::{Cause, Change, Full, count};
 use crate::permits::without;
-use crate::planted::Bug;
 use crate::queue::WaiterId;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, TakeReply};
 use crate::session::{SessionId, SessionName};
@@ -153,7 +152,7 @@ impl Bindings {
 
     /// They are released from now on.
     pub(crate) fn orphan(&mut self, places: BTreeSet<Place>) {
-        if !places.is_empty() && !Bug::BoundStays.is_planted() {
+        if !places.is_empty() {
             self.orphans.push_back(places);
         }
     }
@@ -192,9 +191,7 @@ impl<P> Table<P> {
         session: SessionId,
         now: Now,
     ) {
-        if !Bug::BoundTwice.is_planted() {
-            self.unbind(key, owner);
-        }
+        self.unbind(key, owner);
         let bindings = &mut self.bindings;
         bindings.last_number = bindings.last_number.saturating_add(1);
         let place = (bindings.hashes.hash_one((key, owner)), bindings.last_number);
@@ -427,9 +424,7 @@ impl<P> Table<P> {
     /// Until when the owner has the grant that is bound; none if it has it no more.
     #[must_use]
     pub fn is_still_bound(&self, at: &Situation<'_>, bound: &Bound) -> Option<UnixMillis> {
-        let is_it = |token: Option<Token>| {
-            token == Some(bound.token) || Bug::BoundTokenIgnored.is_planted()
-        };
+        let is_it = |token: Option<Token>| token == Some(bound.token);
         match &at.seen {
             Observed::Held(holding) if *holding.owner == *bound.owner && is_it(holding.token) => {
                 Some(holding.until.unwrap_or(UnixMillis(u64::MAX)))

@@ -6,7 +6,6 @@
 //! of the clock when less than half a minute is left. So it costs one small write per half minute,
 //! and losing the last half minute of a replication stream cannot lower a token.
 
-use crate::planted::Bug;
 use crate::token::{TOKEN_STORED_MAX, Token};
 use crate::types::{MonoMillis, Now};
 
@@ -117,7 +116,7 @@ impl Floor {
 /// the first time after it was deposed, and after its successor has granted. A promoted server does
 /// this even without a reservation, because its predecessor may be about to grant its first lock.
 fn above(found: u64, reign: Reign) -> u64 {
-    if (found == 0 && !reign.promoted) || Bug::FloorAlone.is_planted() {
+    if found == 0 && !reign.promoted {
         return found;
     }
     found.max(reign.since_us.saturating_add(AHEAD_US)).min(TOKEN_STORED_MAX)

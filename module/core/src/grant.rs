@@ -9,7 +9,6 @@ use crate::mode::{Share, Sharing, Want};
 use crate::observed::Observed;
 use crate::outbox::{Ending, Granted};
 use crate::outcome::{Cause, Change, HandOff, Sharers, count};
-use crate::planted::Bug;
 use crate::queue::Leaver;
 use crate::table::{Situation, Table};
 use crate::token::Token;
@@ -81,13 +80,11 @@ impl<P> Table<P> {
         }
         let (head, want) = self.front(queue)?;
         self.turns.end(at.key);
-        let head = if Bug::Lifo.is_planted() { self.queues.tail(queue)? } else { head };
         if want == Want::Shared {
             return Some(self.begin_sharing(at, stored, cause, None));
         }
         let waiter = self.take_out(head)?;
-        let kept = stored.filter(|_| Bug::TokenNotRaised.is_planted());
-        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
+        let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
         let hand_off = self.hand_off(at.now, waiter, token, cause, ONE_HOLD);
         if let Some((due, cause)) = self.next_look_at(Some(hand_off.until), at.now) {
             self.look_no_later_than(at.key, due, cause);
@@ -104,8 +101,7 @@ impl<P> Table<P> {
         cause: Cause,
         own: Option<(Share, Option<UnixMillis>)>,
     ) -> Change<P> {
-        let kept = stored.filter(|_| own.is_some() && Bug::DowngradeKeepsToken.is_planted());
-        let token = kept.unwrap_or_else(|| self.tokens.issue(stored, at.floor, at.now.unix_us));
+        let token = self.tokens.issue(stored, at.floor, at.now.unix_us);
         let joined = self.let_in(at, token, cause);
         let longest = joined.iter().map(|hand_off| hand_off.until).max();
         let until = match own {
@@ -153,9 +149,6 @@ impl<P> Table<P> {
             joined.push(self.hand_off(at.now, waiter, token, cause, ONE_HOLD));
             self.pass_over(at.key);
             count(&mut self.counters.granted_shared);
-            if Bug::OneReaderOnly.is_planted() {
-                break;
-            }
         }
         // The last of these leases to end keeps the lock shared until then, unless its owner
         // releases it.

@@ -11,7 +11,6 @@ use crate::key::KeyRef;
 use crate::outbox::Ending;
 use crate::outcome::{Cause, WaitReply, count};
 use crate::parse::strict_decimal;
-use crate::planted::Bug;
 use crate::table::Table;
 use crate::types::{Now, UnixMillis};
 use crate::waiting::{At, Caller, WaitedFor};
@@ -144,7 +143,7 @@ impl<P> Table<P> {
         match at.seen {
             Latch::NotALatch { .. } => (CountDownReply::NotALatch, LatchChange::None),
             Latch::Open => (CountDownReply::Open, LatchChange::None),
-            Latch::Counting { left, counted: true, .. } if !Bug::CountsTwice.is_planted() => {
+            Latch::Counting { left, counted: true, .. } => {
                 count(&mut self.counters.repeated);
                 (CountDownReply::Left(left), LatchChange::None)
             }
@@ -216,7 +215,7 @@ impl<P> Table<P> {
     /// Says whether there are waiters of a latch that has opened, who are not answered yet.
     #[must_use]
     pub fn has_released(&self) -> bool {
-        self.queues.has_released() && !Bug::LatchForgetsTheRest.is_planted()
+        self.queues.has_released()
     }
 }
 

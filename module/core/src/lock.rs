@@ -2,7 +2,6 @@
 
 use crate::mode::{MODE_FIELD, Want};
 use crate::observed::Holding;
-use crate::planted::Bug;
 use crate::session::SessionId;
 use crate::token::Token;
 use crate::types::{HOLDS_MAX, Millis, UnixMillis};
@@ -117,7 +116,6 @@ impl Holding<'_> {
         let more = self.holds.saturating_add(1);
         let holds = match request.holds {
             None => more,
-            Some(n) if n == self.holds && Bug::RepeatCounts.is_planted() => more,
             Some(n) if n == self.holds || n == more => n,
             Some(_) => return Err(AcquireReply::Mismatch),
         };
@@ -125,10 +123,7 @@ impl Holding<'_> {
             return Err(AcquireReply::TooManyHolds);
         }
         let end = now.plus(request.lease);
-        let until = self
-            .until
-            .filter(|until| *until < end || Bug::ReentryShortens.is_planted())
-            .map(|_| end);
+        let until = self.until.filter(|until| *until < end).map(|_| end);
         Ok((holds, until))
     }
 }

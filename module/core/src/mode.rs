@@ -12,7 +12,6 @@
 
 use crate::lock::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
-use crate::planted::Bug;
 use crate::types::{HOLDS_MAX, UnixMillis};
 
 /// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
@@ -109,7 +108,7 @@ impl Share {
     /// Says whether the lease still runs. It ends when the server would take a key for expired.
     #[must_use]
     pub fn is_live(&self, now: UnixMillis) -> bool {
-        self.until >= now || Bug::DeadReaderBlocks.is_planted()
+        self.until >= now
     }
 }
 
@@ -141,8 +140,7 @@ impl Sharing<'_> {
 
     /// When the key must expire if a share ends at `until`; none if it need not move.
     pub(crate) fn extended_to(&self, until: UnixMillis) -> Option<UnixMillis> {
-        let shortens = Bug::ReaderShortens.is_planted();
-        self.until.filter(|end| *end < until || shortens).map(|_| until)
+        self.until.filter(|end| *end < until).map(|_| until)
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::lock::TOKEN_FIELD;
 use crate::mode::{MODE_FIELD, Mode, Share, Sharing};
 use crate::parse::{OWNER_BYTES_MAX, strict_decimal};
-use crate::planted::Bug;
 use crate::token::Token;
 use crate::types::UnixMillis;
 use crate::value::VALUE_FIELD;
@@ -66,9 +65,6 @@ impl<'a> Observed<'a> {
             if read.is_some() {
                 mode = read;
             } else if holder.is_some() || field == MODE_FIELD {
-                if Bug::TakesOverHashes.is_planted() {
-                    return Self::Free { stored: None };
-                }
                 return Self::NotALock { until };
             } else {
                 holder = Some((field, value));

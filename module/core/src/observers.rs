@@ -20,7 +20,6 @@ use crate::key::{KeyRef, Kind};
 use crate::mode::Want;
 use crate::outbox::Changed;
 use crate::outcome::{Cause, Full, WaitReply, count};
-use crate::planted::Bug;
 use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
@@ -267,8 +266,7 @@ impl<P> Table<P> {
         let cause = cause.unwrap_or(planned);
         let Some(watched) = self.watches.all.get_mut(&id) else { return };
         let was_until = std::mem::replace(&mut watched.until, until);
-        let untold = standing == Standing::Vacant && Bug::VacantUntold.is_planted();
-        if watched.news.standing != standing && !untold {
+        if watched.news.standing != standing {
             self.watches.last_version = self.watches.last_version.saturating_add(1);
             let version = self.watches.last_version;
             if watched.news.standing.went(&standing) {

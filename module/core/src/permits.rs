@@ -6,7 +6,6 @@ use crate::lock::{Acquire, Release, ReleaseReply, RenewReply};
 use crate::mode::{Share, Want};
 use crate::outbox::{Dismissal, Ending};
 use crate::outcome::{Cause, WaitReply, count};
-use crate::planted::Bug;
 use crate::semaphore::{Permits, PermitsChange, Semaphore, SemaphoreAt, Served, TakeReply};
 use crate::table::Table;
 use crate::token::Token;
@@ -69,7 +68,7 @@ impl<P> Table<P> {
         let Semaphore::Set(seen) = at.seen else { return self.take_permits(at, 1, request) };
         let (held, free) = (seen.held(), seen.free());
         match request.holds {
-            Some(n) if n <= held && !Bug::DrainTakesTwice.is_planted() => {
+            Some(n) if n <= held => {
                 let again = Acquire { holds: Some(held), ..*request };
                 return self.take_permits(at, 0, &again);
             }
@@ -102,7 +101,7 @@ impl<P> Table<P> {
         let more = held.saturating_add(permits);
         let until = seen.own.map_or(end, |own| own.until.max(end));
         match request.holds {
-            Some(n) if n == held && !Bug::PermitsCountTwice.is_planted() => {
+            Some(n) if n == held => {
                 count(&mut self.counters.repeated);
                 self.touched(at.key, request.owner, Some(Token::NONE));
                 let share = Share { holds: held, until };
@@ -110,7 +109,7 @@ impl<P> Table<P> {
                 let same = seen.own == Some(share);
                 return (TakeReply::Holds(held), if same { PermitsChange::None } else { change });
             }
-            Some(n) if n != more && !Bug::PermitsCountTwice.is_planted() => {
+            Some(n) if n != more => {
                 return (TakeReply::Mismatch, PermitsChange::None);
             }
             Some(_) | None => {}
@@ -118,10 +117,9 @@ impl<P> Table<P> {
         if more > seen.limit {
             return (TakeReply::TooMany, PermitsChange::None);
         }
-        let in_line = self.is_in_line(at.key) && !Bug::PermitsOvertake.is_planted();
-        let spare = u64::from(Bug::OnePermitTooMany.is_planted());
+        let in_line = self.is_in_line(at.key);
         let refused = in_line || self.quarantine.is_on(at.now);
-        if refused || seen.free().saturating_add(spare) < permits {
+        if refused || seen.free() < permits {
             return (TakeReply::Refused, PermitsChange::None);
         }
         count(&mut self.counters.granted);

@@ -11,7 +11,6 @@ use crate::key::KeyRef;
 use crate::mode::Want;
 use crate::outbox::{Dismissal, Ending, Outcome, Untold};
 use crate::outcome::Cause;
-use crate::planted::Bug;
 use crate::queue::{Leaver, QueueId, WaiterId};
 use crate::session::{SessionId, Via};
 use crate::table::Table;
@@ -88,11 +87,7 @@ impl<P> Table<P> {
 
     /// Marks the session present again. Its waiters get back their places.
     pub(crate) fn come_back(&mut self, id: SessionId) {
-        if !Bug::PlaceLost.is_planted() {
-            self.turn(id, false);
-        } else if let Some(session) = self.sessions.get_mut(id) {
-            session.away = false;
-        }
+        self.turn(id, false);
     }
 
     fn turn(&mut self, id: SessionId, away: bool) {

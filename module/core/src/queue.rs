@@ -290,11 +290,6 @@ impl<P> Queues<P> {
         }
     }
 
-    /// The last waiter in line.
-    pub(crate) fn tail(&self, queue: QueueId) -> Option<WaiterId> {
-        self.line_of(queue).next_back().map(|(_, id)| *id)
-    }
-
     /// The place of an owner in a queue.
     pub(crate) fn place(&self, queue: QueueId, owner: &[u8]) -> Option<WaiterId> {
         let hash = self.hashes.hash_one((queue, owner));

@@ -12,7 +12,6 @@ use crate::grant::RUN_MAX;
 use crate::key::LockKey;
 use crate::outbox::{Ending, Granted, Outcome};
 use crate::outcome::count;
-use crate::planted::Bug;
 use crate::session::SessionId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
@@ -63,7 +62,7 @@ impl<P> Table<P> {
             return Err(AckAhead);
         }
         let goes_on = connection.is_some() && session.connection == connection;
-        let from = if goes_on || Bug::LostAtTakeover.is_planted() { session.cursor } else { 0 };
+        let from = if goes_on { session.cursor } else { 0 };
         session.cursor = ack.max(from);
         session.outbox.acknowledge(ack);
         session.reading = session.reading.saturating_add(1);
@@ -115,9 +114,7 @@ impl<P> Table<P> {
         let granted: Vec<_> = new.filter_map(|(_, outcome)| grant_of(outcome)).collect();
         outbox.sent = outbox.sent.max(up_to.min(outbox.last()));
         for (key, owner, granted) in granted {
-            if !Bug::WrittenTakenBack.is_planted() {
-                self.delivered(key.borrow(), granted.id, &owner, granted.token);
-            }
+            self.delivered(key.borrow(), granted.id, &owner, granted.token);
         }
         self.was_answered(reading.session, now);
     }
@@ -126,9 +123,7 @@ impl<P> Table<P> {
     /// on what is bound to it, for the ttl from when it sent the answered call; so the ttl must not
     /// end earlier than one that starts now.
     fn was_answered(&mut self, id: SessionId, now: Now) {
-        if !Bug::TtlTooEarly.is_planted() {
-            self.live_on(id, now);
-        }
+        self.live_on(id, now);
     }
 
     /// Takes the next blocked reader to answer: it has an outcome to read, or its timeout has

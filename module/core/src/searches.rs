@@ -15,7 +15,6 @@ use foldhash::quality::RandomState;
 
 use crate::key::KeyRef;
 use crate::mode::Share;
-use crate::planted::Bug;
 use crate::types::{Millis, MonoMillis, Now, UnixMillis};
 
 /// How many steps one go takes at most that finds nothing. A step is a field that is shown, or a
@@ -195,7 +194,7 @@ impl<C: Default> Searches<C> {
 
     /// Where a key is remembered: one place for each name, since a key holds one thing at a time.
     fn id(&self, key: KeyRef<'_>) -> u64 {
-        if Bug::OnePlaceForAll.is_planted() { 0 } else { self.names.hash_one((key.db, key.name)) }
+        self.names.hash_one((key.db, key.name))
     }
 
     fn of(&mut self, key: KeyRef<'_>) -> Option<&mut Place<C>> {
@@ -207,9 +206,6 @@ impl<C: Default> Searches<C> {
 
     /// Something befell a key; nobody knows what it holds by now.
     pub fn changed(&mut self, db: i32, name: &[u8]) {
-        if Bug::RemembersForEver.is_planted() {
-            return;
-        }
         if let Some(place) = self.of(KeyRef::lock(db, name)) {
             place.known = None;
             place.pass.is_spoilt = true;
@@ -223,9 +219,7 @@ impl<C: Default> Searches<C> {
 
     /// Any key may be another.
     pub fn forget(&mut self) {
-        if !Bug::RemembersForEver.is_planted() {
-            self.places.clear();
-        }
+        self.places.clear();
     }
 
     /// An owner of the key had a share, dead or alive, or none, and now has this.
@@ -255,9 +249,7 @@ impl<C: Default> Searches<C> {
         let place = self.of(key)?;
         place.used = Some(now.mono);
         let known = place.known.as_ref()?;
-        let is_current = known.unheard == unheard
-            || now.mono.since(known.since) <= BELIEVED
-            || Bug::RemembersForEver.is_planted();
+        let is_current = known.unheard == unheard || now.mono.since(known.since) <= BELIEVED;
         let fits = known.fields == fields && (known.whole || fields > SMALL);
         (is_current && fits && known.end >= now.unix()).then_some(known.end)
     }

@@ -5,7 +5,6 @@ use crate::lock::{Acquire, AcquireReply, Release, ReleaseReply, RenewReply, left
 use crate::mode::{Share, Sharing, Want};
 use crate::observed::Holding;
 use crate::outcome::{Cause, Change, Sharers, count};
-use crate::planted::Bug;
 use crate::table::{Situation, Table};
 use crate::token::Token;
 use crate::types::Millis;
@@ -23,17 +22,11 @@ impl<P> Table<P> {
         let in_line = self.is_in_line(at.key);
         let alone = request.want != Want::Shared;
         let joins = match (own, alone) {
-            (Some(_), true) if Bug::UpgradeWaits.is_planted() => Err(AcquireReply::Refused),
             (Some(_), true) => Err(AcquireReply::Upgrade),
             (Some(share), false) => self.reenter_share(at, sharing, share, request),
             (None, _) if must_hold_more => Err(AcquireReply::Mismatch),
             (None, _) if self.quarantine.is_on(at.now) => Err(AcquireReply::Refused),
-            (None, false) if !in_line || Bug::ReaderOvertakes.is_planted() => {
-                self.join(at, sharing, request)
-            }
-            (None, true) if Bug::WriterAmongReaders.is_planted() => {
-                Ok(self.take(at, sharing.token, request))
-            }
+            (None, false) if !in_line => self.join(at, sharing, request),
             (None, _) => Err(AcquireReply::Refused),
         };
         joins.unwrap_or_else(|refusal| (refusal, Change::None))

@@ -7,7 +7,6 @@ use std::ops::Bound;
 
 use crate::key::Kind;
 use crate::outcome::Cause;
-use crate::planted::Bug;
 use crate::queue::QueueId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
@@ -47,9 +46,6 @@ impl<P> Table<P> {
     }
 
     fn sweep(&mut self, db: Option<i32>, cause: Cause, now: Now) {
-        if Bug::FlushIgnored.is_planted() {
-            return;
-        }
         self.agenda.asked = now.unix();
         let Some(last) = self.queues.last() else { return };
         let sweep = Sweep { db, after: None, last, cause };

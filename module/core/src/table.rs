@@ -20,7 +20,6 @@ use crate::observed::{Holding, Observed};
 use crate::observers::Watches;
 use crate::outbox::Untold;
 use crate::outcome::{Cause, Change, Counters, Limits, count};
-use crate::planted::Bug;
 use crate::profile::Profile;
 use crate::quarantine::Quarantine;
 use crate::queue::Queues;
@@ -168,12 +167,11 @@ impl<P> Table<P> {
         if self.quarantine.is_on(at.now) || self.gives_way(at.key, at.now) {
             return false;
         }
-        let owes = match at.seen {
+        match at.seen {
             Observed::Free { .. } => self.is_in_line(at.key),
             Observed::Shared(_) => self.head_wants(at) == Some(Want::Shared),
             Observed::Held(_) | Observed::NotALock { .. } => false,
-        };
-        owes && !Bug::Overtaking.is_planted()
+        }
     }
 
     /// Whether there are no waiters and no grants in flight. Then a release only needs the owner's
@@ -237,11 +235,7 @@ impl<P> Table<P> {
         request: &Acquire<'_>,
     ) -> Result<(AcquireReply, Change<P>), AcquireReply> {
         let (holds, until) = holding.reenter(request, at.now.unix())?;
-        let (mut token, mut given) = self.token_of(at, holding.token)?;
-        if Bug::TokenOnReentry.is_planted() {
-            token = self.tokens.issue(holding.token, at.floor, at.now.unix_us);
-            given = Some(token);
-        }
+        let (token, given) = self.token_of(at, holding.token)?;
         let more = holds != holding.holds;
         self.count_reentry(more);
         self.touched(at.key, request.owner, holding.token);
@@ -276,20 +270,15 @@ impl<P> Table<P> {
         want: Want,
         release: Release,
     ) -> (ReleaseReply, Change<P>) {
-        let crosses = Bug::ReleaseCrossesModes.is_planted();
         let holding = match (&at.seen, want) {
             (Observed::NotALock { .. }, _) => return (ReleaseReply::NotALock, Change::None),
-            (Observed::Shared(sharing), _) if want == Want::Shared || crosses => {
+            (Observed::Shared(sharing), Want::Shared) => {
                 return self.release_share(at, sharing, owner, release);
             }
-            (Observed::Held(holding), Want::Shared) if holding.owner == owner && !crosses => {
+            (Observed::Held(holding), Want::Shared) if holding.owner == owner => {
                 return self.release_beside(at, holding, release);
             }
-            (Observed::Held(holding), _)
-                if holding.owner == owner || Bug::ReleaseAnyOwner.is_planted() =>
-            {
-                holding
-            }
+            (Observed::Held(holding), _) if holding.owner == owner => holding,
             (Observed::Held(_) | Observed::Shared(_) | Observed::Free { .. }, _) => {
                 return (ReleaseReply::NotHeld, Change::None);
             }
@@ -354,11 +343,7 @@ impl<P> Table<P> {
                 return (reply, Change::None);
             }
             Observed::Shared(sharing) => return self.renew_share(at, sharing, owner, lease),
-            Observed::Held(holding)
-                if holding.owner == owner || Bug::RenewAnyOwner.is_planted() =>
-            {
-                holding
-            }
+            Observed::Held(holding) if holding.owner == owner => holding,
             Observed::Held(_) | Observed::Free { .. } => {
                 return (RenewReply::NotHeld, Change::None);
             }
@@ -391,7 +376,7 @@ impl<P> Table<P> {
             return Ok(None);
         };
         let most = self.tokens.most(at.floor, at.now.unix_us);
-        if at_least.value() > most && !Bug::RaiseUnbounded.is_planted() {
+        if at_least.value() > most {
             return Err(RenewReply::TooFarAhead(most));
         }
         if at.floor.is_none() {
@@ -403,9 +388,7 @@ impl<P> Table<P> {
             let below = Token::from_stored(at_least.value().saturating_sub(1));
             return Ok(Some(self.tokens.issue(below, at.floor, at.now.unix_us)));
         }
-        if !Bug::RaiseForgotten.is_planted() {
-            self.tokens.raise(at_least);
-        }
+        self.tokens.raise(at_least);
         Ok(Some(at_least))
     }
 

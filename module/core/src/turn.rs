@@ -27,7 +27,6 @@ use crate::key::{KeyRef, LockKey};
 use crate::mode::Sharing;
 use crate::observed::{Holding, Observed};
 use crate::outcome::{Cause, Change, count};
-use crate::planted::Bug;
 use crate::table::{Situation, Table};
 use crate::types::{Millis, MonoMillis, Now};
 
@@ -85,7 +84,7 @@ impl Turn {
     fn end(&mut self, is_waited_for: bool) {
         self.left = 0;
         let was_unused = self.until.take().is_some() && is_waited_for;
-        if was_unused && !Bug::UnusedMomentsGoOn.is_planted() {
+        if was_unused {
             self.rounds = self.rounds.saturating_mul(2).min(ROUNDS_MAX);
         }
     }
@@ -158,8 +157,7 @@ impl Turns {
     fn leave_free(&mut self, key: KeyRef<'_>, now: MonoMillis) -> bool {
         let until = now.plus(MOMENT);
         let Some(turn) = self.lock_mut(key).filter(|turn| turn.left > 0) else { return false };
-        let one_for_all = Bug::OneMomentForAll.is_planted();
-        turn.left = if one_for_all { 0 } else { turn.left.saturating_sub(1) };
+        turn.left = turn.left.saturating_sub(1);
         turn.until = Some(until);
         self.moments.push_back((until, key.keep()));
         true
@@ -290,9 +288,7 @@ impl<P> Table<P> {
         let current = self.turns.lock_mut(key.borrow());
         if let Some(turn) = current.filter(|turn| turn.until == Some(until)) {
             turn.end(is_waited_for);
-            if !Bug::MomentNeverEnds.is_planted() {
-                self.look_soon(key.borrow(), Cause::Release, now);
-            }
+            self.look_soon(key.borrow(), Cause::Release, now);
         }
         true
     }

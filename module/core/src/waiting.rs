@@ -12,7 +12,6 @@ use crate::mode::Want;
 use crate::observed::Observed;
 use crate::outbox::{Dismissal, Ending, Outcome};
 use crate::outcome::{Cause, Change, Full, WaitReply, count};
-use crate::planted::Bug;
 use crate::queue::{Leaver, Newcomer, QueueId, WaiterId, wait_bytes};
 use crate::session::{SessionId, Via};
 use crate::table::{Situation, Table};
@@ -165,14 +164,13 @@ impl<P> Table<P> {
         let replaced = before.filter(|session| caller.session() != Some(*session));
         let adds =
             place.is_none() || replaced.is_some_and(|session| !self.sessions.is_gone(session));
-        let spare = usize::from(Bug::LimitOffByOne.is_planted());
         let kept = self.queues.waiters().saturating_add(self.sessions.outcomes);
         let (waiters, blocked) = (self.limits.waiters, self.limits.blocked);
-        let full = adds && kept >= waiters.saturating_add(spare)
-            || place.is_none() && in_line >= self.limits.waiters_per_key.saturating_add(spare);
+        let full =
+            adds && kept >= waiters || place.is_none() && in_line >= self.limits.waiters_per_key;
         let blocks =
             caller.session().is_none() && !place.is_some_and(|id| self.queues.is_blocked(id));
-        if full || blocks && self.blocked_in_all() >= blocked.saturating_add(spare) {
+        if full || blocks && self.blocked_in_all() >= blocked {
             return WaitReply::QueueFull(Full::Server);
         }
         let account = self.account_of(caller);
@@ -242,7 +240,7 @@ impl<P> Table<P> {
         via: Via<P>,
     ) -> (WaiterId, Option<P>) {
         let end = join.timeout.map(|timeout| now.mono.plus(timeout));
-        let place = self.place_of(key, join.owner).filter(|_| !Bug::SecondPlace.is_planted());
+        let place = self.place_of(key, join.owner);
         if let Some(id) = place.filter(|id| self.is_left_behind(*id)) {
             drop(self.withdraw(id));
         } else if let Some(id) = place {
@@ -313,9 +311,6 @@ impl<P> Table<P> {
 
     /// Removes a waiter whose client has disconnected.
     pub fn disconnected(&mut self, id: WaiterId) -> Option<P> {
-        if Bug::GhostWaiter.is_planted() {
-            return None;
-        }
         let leaver = self.withdraw(id)?;
         count(&mut self.counters.disconnects);
         leaver.waiter.via.client()
@@ -346,11 +341,11 @@ impl<P> Table<P> {
         let id = self.agenda.waits.next(now.mono)?;
         let waiter = self.queues.waiter(id)?;
         let is_released = self.queues.queue(waiter.queue).is_some_and(|queue| queue.is_released);
-        if is_released || Bug::TimeoutStays.is_planted() {
+        if is_released {
             let (session, end) = (waiter.via.session(), waiter.end);
             self.queues.waiter_mut(id)?.end = None;
             self.agenda.drop_wait(session, end, id);
-            return is_released.then_some(None);
+            return Some(None);
         }
         let leaver = self.withdraw(id)?;
         count(&mut self.counters.timeouts);
@@ -428,7 +423,6 @@ impl<P> Table<P> {
     ) -> Option<(UnixMillis, Cause)> {
         // The server may keep a key for a moment after its deadline: look again then.
         let end = until.map(|until| after(until.max(now.unix())));
-        let end = end.filter(|_| !Bug::LookForgotten.is_planted());
         let regular = self.look_every.map(|every| now.unix().plus(self.stretched(every)));
         match (end, regular) {
             (Some(end), Some(regular)) if regular < end => Some((regular, Cause::Check)),

@@ -2,7 +2,7 @@
 //! [VALUE value]`
 
 use kvlock_core::arguments;
-use kvlock_core::{Acquire, AcquireReply, Bug, KeyRef, Keys as _, Kind, SessionId, Want};
+use kvlock_core::{Acquire, AcquireReply, KeyRef, Keys as _, Kind, SessionId, Want};
 
 use super::release::READY_KEY;
 use super::{
@@ -12,7 +12,7 @@ use super::{
 use crate::clock;
 use crate::floor::FLOOR_PREFIX;
 use crate::operate::Need;
-use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Key, Reply};
+use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::{READY, Server};
 
 pub(crate) struct LockAcquire;
@@ -117,19 +117,12 @@ pub(super) fn run(
     says: Option<&[u8]>,
     bound: Option<SessionId>,
 ) -> Reply {
-    let first = request.holds.is_none_or(|holds| holds == 1);
-    if Bug::RefusesFree.is_planted() && first && clock::now().unix_us.is_multiple_of(3) {
-        return Reply::Nil;
-    }
     let need = need(request);
     let outcome = server.on_lock(ctx, key, Some(owner), need, |table, at| {
         let (reply, change) = table.acquire(at, request);
         table.bind_granted(at, request, reply, bound);
         (reply, change.saying(says.filter(|_| is_granted(reply))))
     });
-    if outcome == AcquireReply::Refused && Bug::RefusedTouches.is_planted() {
-        ctx.open_to_write(key).iter().for_each(Key::touch);
-    }
     reply(outcome)
 }
 

@@ -7,7 +7,7 @@ mod info;
 mod latch;
 mod list;
 mod observe;
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 mod panic;
 mod release;
 mod renew;
@@ -92,7 +92,7 @@ pub(crate) fn register(registry: &mut Registry<'_>) {
     registry.add::<session::SessionNext>();
     registry.add::<session::SessionClose>();
     registry.add::<session::SessionList>();
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "provoke")]
     registry.add::<panic::LockPanic>();
 }
 

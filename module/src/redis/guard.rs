@@ -56,25 +56,25 @@ pub(super) fn guard<R>(entry: Entry, otherwise: R, body: impl FnOnce() -> R) -> 
 pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payload> {
     catch_unwind(AssertUnwindSafe(|| {
         provoke(entry);
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "provoke")]
         super::refusal::enter(entry);
         body()
     }))
 }
 
 /// Where a panic is to be provoked next, in builds for tests of this guard.
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 static PROVOKED: std::sync::Mutex<Option<Entry>> = std::sync::Mutex::new(None);
 
 /// Provokes a panic at the next call of this kind.
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 pub(crate) fn provoke_at(entry: Entry) {
     if let Ok(mut provoked) = PROVOKED.lock() {
         *provoked = Some(entry);
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 #[expect(clippy::panic, reason = "this is what it is for")]
 pub(super) fn provoke(entry: Entry) {
     let wanted = PROVOKED.lock().is_ok_and(|mut wanted| wanted.take_if(|e| *e == entry).is_some());
@@ -83,12 +83,12 @@ pub(super) fn provoke(entry: Entry) {
     }
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "provoke"))]
 pub(super) fn provoke(_entry: Entry) {}
 
 /// Takes `provoke load` or `provoke loaded` out of what the module is loaded with, and provokes a
 /// panic there: no command can ask for these.
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
     let [first, entry, rest @ ..] = args else { return args };
     if first.bytes() != b"provoke" {
@@ -98,7 +98,7 @@ pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
     rest
 }
 
-#[cfg(not(feature = "planted"))]
+#[cfg(not(feature = "provoke"))]
 pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
     args
 }

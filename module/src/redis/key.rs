@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
-use kvlock_core::Bug;
 use redis_module::raw;
 
 use super::api::{KEYTYPE_EMPTY, KEYTYPE_HASH, KEYTYPE_STRING, required};
@@ -68,7 +67,7 @@ impl Ctx<'_> {
     /// `None` if the server cannot let it be written just now: Valkey 9.2 while it saves that key without a
     /// fork. Then nothing is known of the key, and it is to be tried again in a later turn.
     pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "provoke")]
         if super::refusal::is_refused(name.bytes()) {
             return None;
         }
@@ -197,9 +196,7 @@ impl Key<'_> {
     /// Sets when the key expires, in milliseconds since 1970.
     pub(crate) fn set_expires(&self, at: u64) {
         self.write_end(at);
-        if !Bug::LeaseNotReplicated.is_planted() {
-            self.ctx.replicate_number(c"PEXPIREAT", self.name, at);
-        }
+        self.ctx.replicate_number(c"PEXPIREAT", self.name, at);
     }
 
     fn write_end(&self, at: u64) {
@@ -239,7 +236,6 @@ impl Key<'_> {
         };
         self.write(&fields);
         self.write_end(at);
-        let at = if Bug::LeaseNotReplicated.is_planted() { 0 } else { at };
         self.ctx.replicate_value(self.name, at, dump.bytes(), words);
     }
 
@@ -260,11 +256,6 @@ impl Key<'_> {
         };
         // SAFETY: the key is open for writing.
         unsafe { delete(self.raw) };
-    }
-
-    /// Counts it as changed.
-    pub(crate) fn touch(&self) {
-        self.changed.set(true);
     }
 
     /// The bytes of a string.

@@ -37,10 +37,10 @@ mod load;
 #[cfg(not(feature = "system-alloc"))]
 mod memory;
 mod message;
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 mod overrun;
 mod parked;
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 mod refusal;
 mod reply;
 mod scan;
@@ -49,7 +49,7 @@ mod text;
 mod timer;
 
 pub(crate) use ctx::{Ctx, not_replicated};
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 pub(crate) use guard::{Entry, provoke_at};
 pub(crate) use guard::{caught_panics, log_line};
 pub(crate) use info::InfoWriter;
@@ -58,10 +58,10 @@ pub(crate) use load::Registry;
 #[cfg(not(any(test, feature = "system-alloc")))]
 pub(crate) use memory::ServerMemory;
 pub(crate) use message::{KeyEvent, KeyKind, Reply, ServerEvent};
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 pub(crate) use overrun::read_past_the_end;
 pub(crate) use parked::{Handle, Parked};
-#[cfg(feature = "planted")]
+#[cfg(feature = "provoke")]
 pub(crate) use refusal::refused_opens;
 pub(crate) use scan::Cursor;
 pub(crate) use spec::{ArgSpec, Command, CommandSpec, ConfigKind, ConfigSpec};

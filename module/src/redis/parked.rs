@@ -85,9 +85,6 @@ impl Parked {
         let answer = Box::new(Answer { reply, note, written: Cell::new(false) });
         let this = std::mem::ManuallyDrop::new(self);
         unblock(this.raw, Box::into_raw(answer).cast());
-        if kvlock_core::Bug::DoubleUnblock.is_planted() {
-            unblock(this.raw, null_mut());
-        }
     }
 }
 

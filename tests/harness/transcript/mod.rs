@@ -15,7 +15,7 @@
 //! | `!> proto 2`, `3` | the only protocol in which it is played; else it is both |
 //! | `!> config name value` | a line of configuration of the server |
 //! | `!> module name value` | an argument of the module |
-//! | `!> planted` | the module is the build that can be told to panic |
+//! | `!> provoke` | the module is the build that panics on request |
 //! | `!> replica`, `!> twin` | a replica without the module, or with it, whose clients are called `replica…`; at the end both have the same data. And when a wait is granted, the key says the same |
 //! | `!> twins` | two replicas with the module, whose clients are called `replica…` and `second…`; their data may differ |
 //! | `!> cluster` | three nodes: that of slot 0, and another, whose clients are called `away…` |
@@ -60,7 +60,7 @@
 //! too (`<`, `>=`, `<=`, with a name or a number); `{_}` is any number, `{900..1000}` one between, `{...}` anything,
 //! `{hex s}` the name of a session, a node or a thread of Redisson's and `{hex8 s}` its first digits, `{id a}` the server's number for client
 //! `a`. Braces in the middle of a word stay as they are. In a command these names are put in, and `{port}`, `{replica}`,
-//! `{away}`, the servers' ports, and `{module}` and `{planted}`, the files of the module and of the build that can be told
+//! `{away}`, the servers' ports, and `{module}` and `{provoke}`, the files of the module and of the build that can be told
 //! to panic; `{1000 x}` is a word of so many letters, and `{1000 words}` are so many words.
 //!
 //! At the end the server must be alive and unharmed, nobody blocked, and nothing unread on any connection.
@@ -155,12 +155,12 @@ fn options(transcript: &Transcript, plain: &Options) -> Options {
     let options =
         with(options, &transcript.module, |it, name, value| it.module_config(name, value));
     let options = if transcript.has("caller") { options.caller("") } else { options };
-    if transcript.has("planted") { options.planted() } else { options }
+    if transcript.has("provoke") { options.provoke() } else { options }
 }
 
 /// Nothing went wrong inside.
 fn check_the_end(transcript: &Transcript, server: &Server) {
-    if transcript.has("planted") {
+    if transcript.has("provoke") {
         return;
     }
     let mut control = server.connect();

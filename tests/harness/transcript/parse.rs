@@ -86,7 +86,7 @@ impl Transcript {
         Ok(scene)
     }
 
-    /// Whether it wants that: `replica`, `planted`, ….
+    /// Whether it wants that: `replica`, `provoke`, ….
     pub(super) fn has(&self, word: &str) -> bool {
         self.with.contains(word) || self.steps.iter().any(|step| step.word == word)
     }
@@ -233,7 +233,7 @@ impl Transcript {
                 let (name, value) = pair(text, " = ")?;
                 self.lets.push((name, value));
             }
-            "replica" | "twin" | "twins" | "cluster" | "planted" | "caller" | "redisson" => {
+            "replica" | "twin" | "twins" | "cluster" | "provoke" | "caller" | "redisson" => {
                 self.with.insert(word.to_owned());
             }
             "finally" => self.finally.push((number, text.to_owned())),

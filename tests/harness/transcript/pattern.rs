@@ -127,7 +127,7 @@ pub(super) fn fill_in(command: &str, names: &Names) -> String {
         LazyLock::new(|| Regex::new(r"\{([^{}]*)\}").expect("it is one"));
     let known = |braces: &Captures<'_>| match &braces[1] {
         "module" => module_file::path().display().to_string(),
-        "planted" => module_file::planted_path().display().to_string(),
+        "provoke" => module_file::provoke_path().display().to_string(),
         name => match name.split_once(' ').map(|(count, of)| (count.parse(), of)) {
             Some((Ok(count), "x")) => "x".repeat(count),
             Some((Ok(count), "words")) => "x ".repeat(count),

@@ -2,7 +2,6 @@
 //! finds what is not promised; and that its table is the one that the documents speak of.
 
 use harness::kind::workspace;
-use harness::module_file;
 use harness::resp::split;
 use std::fs;
 use std::process::{Command, Output};
@@ -90,12 +89,6 @@ runs! {
     holders_without_processor_time_do_not_overlap: holders("starved --seconds 2");
     holders_whose_runtime_is_blocked_do_not_overlap: holders("blocked --seconds 2");
     clients_that_are_killed_stopped_and_cut_off_do_not_overlap: holders("mixture --seconds 4 --grants 500");
-    the_last_waiter_being_served_first_is_found: sees_planted("lifo", "chaos", "Fifo: ");
-    a_server_that_crashes_is_found: sees_planted("dies-of-hashes", "fuzz", "the server on port");
-    a_writer_among_readers_is_found: sees_planted("writer-among-readers", "readers/single", "Belief: ");
-    one_permit_too_many_is_found: sees_planted("one-permit-too-many", "semaphores/single", "Belief: ");
-    a_participant_that_counts_twice_is_found: sees_planted("counts-twice", "latches/single", "Latch: ");
-    a_term_that_is_not_raised_is_found: sees_planted("token-not-raised", "elections/single", "TokenOrder: ");
 }
 
 #[test]
@@ -177,11 +170,6 @@ fn holders(scenario: &str) -> String {
     text
 }
 
-/// It ends at the first violation. `scripts/test planted --matrix` tries all bugs.
-fn sees_planted(bug: &str, suite: &str, violation: &str) {
-    sees(planted(campaign(&[suite, "--seconds", "90"]), bug), violation);
-}
-
 /// A renewal that lies in the socket of a server that sleeps for longer than the lease comes too late.
 #[test]
 fn a_server_that_sleeps_past_leases() {
@@ -238,23 +226,11 @@ fn sees(mut command: Command, violation: &str) -> String {
     text
 }
 
-/// The same with a bug in the module.
-fn planted(mut command: Command, bug: &str) -> Command {
-    command.env("KVLOCK_MODULE", module_file::planted_path()).env("KVLOCK_PLANTED", bug);
-    command
-}
-
 #[test]
 fn clients_that_count_validity_wrongly_are_found() {
     let short = ["--seconds", "2", "--grants", "400", "--seed", "1", "--wrong-clock"];
     let text = sees(campaign(&[&["holders/mixture"], &short[..]].concat()), "Belief: ");
     assert!(text.contains(" --wrong-clock`"), "{text}");
-}
-
-#[test]
-fn the_last_in_line_being_served_first_is_found() {
-    let command = campaign(&["holders/killed", "--times", "1", "--seed", "1"]);
-    sees(planted(command, "lifo"), "Fifo: ");
 }
 
 #[test]

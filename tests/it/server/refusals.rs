@@ -17,7 +17,7 @@ const WAITERS: usize = 12;
 const LEASE_MS: i64 = 40;
 
 fn start(kind: &Kind) -> Server {
-    Server::options().kind(kind).planted().env("KVLOCK_REFUSE_OPEN", REFUSED).start()
+    Server::options().kind(kind).provoke().env("KVLOCK_REFUSE_OPEN", REFUSED).start()
 }
 
 fn expect_refusals(server: &Server) {

@@ -4,7 +4,7 @@
 //! cargo run --release -p kvlock-simulation -- --seeds 10000 --steps 1000
 //! cargo run --release -p kvlock-simulation -- --seed 17 --steps 1000         one run, with its log
 //! cargo run --release -p kvlock-simulation -- --scene failovers --from 5000 --seeds 1000
-//! cargo run --release -p kvlock-simulation -- --scene single --off bound-stays
+//! cargo run --release -p kvlock-simulation -- --scene single --off fence
 //! ```
 
 #![allow(clippy::print_stdout, reason = "it is run by hand")]
@@ -13,8 +13,7 @@
 #[allow(dead_code, unreachable_pub, reason = "the harness publishes it, and uses more of it")]
 mod commit;
 
-use clap::{Parser, ValueEnum};
-use kvlock_core::Bug;
+use clap::Parser;
 use kvlock_simulation::{Counts, Keeping, Safeguard, Scene, Settings, run, shrink};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -31,6 +30,9 @@ struct Options {
     /// Number of steps of each
     #[arg(long, value_name = "N", default_value_t = 1000)]
     steps: u64,
+    /// End with the first violation
+    #[arg(long)]
+    first: bool,
     /// Only this seed, with its log
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -40,26 +42,23 @@ struct Options {
     /// What keeps grants in failovers
     #[arg(long)]
     keeping: Option<Keeping>,
-    /// Safeguard to switch off, or bug of the core to plant
-    #[arg(long, value_parser = safeguard)]
+    /// Safeguard to switch off
+    #[arg(long)]
     off: Option<Safeguard>,
+    /// Judge only what is seen from outside, not what the lock table says of itself
+    #[arg(long)]
+    outside: bool,
 }
 
 impl Options {
     fn settings(&self) -> Settings {
-        Settings { scene: self.scene, keeping: self.keeping, off: self.off }
+        Settings { scene: self.scene, keeping: self.keeping, off: self.off, outside: self.outside }
     }
-}
-
-/// A safeguard, or the one that a planted bug of the core switches off.
-fn safeguard(name: &str) -> Result<Safeguard, String> {
-    let planted = Bug::ALL.iter().find(|(_, named)| *named == name);
-    planted.map_or_else(|| Safeguard::from_str(name, true), |(bug, _)| Ok(Safeguard::Core(*bug)))
 }
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    let Options { from, seeds, steps, seed, .. } = options;
+    let Options { from, seeds, steps, seed, first, .. } = options;
     let settings = options.settings();
     if let Some(seed) = seed {
         return show(seed, steps, &settings);
@@ -73,6 +72,9 @@ fn main() -> ExitCode {
             println!("seed {seed}: {violation}");
             if bad == 1 {
                 tell(seed, steps, &settings);
+            }
+            if first {
+                break;
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use clap::ValueEnum;
 use fastrand::Rng;
-use kvlock_core::Bug;
 
 /// Which faults there are, and between which servers. Clients wait through sessions, and bind some of
 /// what they hold to them.
@@ -89,16 +88,6 @@ pub enum Safeguard {
     WriteBack,
     /// A session lasts as long as its client asked for.
     WholeTtl,
-    /// What the module does right unless this bug of its own is planted.
-    #[value(skip)]
-    Core(Bug),
-}
-
-impl Safeguard {
-    /// The bug of the core that is planted when it is off.
-    pub(crate) fn planted(self) -> Option<Bug> {
-        if let Self::Core(bug) = self { Some(bug) } else { None }
-    }
 }
 
 /// Everything that decides a run, but the seed.
@@ -110,6 +99,8 @@ pub struct Settings {
     pub keeping: Option<Keeping>,
     /// What is switched off.
     pub off: Option<Safeguard>,
+    /// The invariants of the lock table are not checked: a bug must be seen from outside.
+    pub outside: bool,
 }
 
 /// The settings of one run.
@@ -118,6 +109,7 @@ pub(crate) struct Plan {
     pub(crate) scene: Scene,
     pub(crate) keeping: Keeping,
     pub(crate) off: Option<Safeguard>,
+    pub(crate) outside: bool,
     pub(crate) clients: usize,
     pub(crate) servers: usize,
     pub(crate) keys: usize,
@@ -216,6 +208,7 @@ impl Plan {
             scene,
             keeping,
             off,
+            outside: settings.outside,
             clients: random.usize(2..=4),
             servers,
             keys: if random.bool() { 1 } else { 2 },

@@ -23,7 +23,6 @@ use crate::sim::{Sim, Who};
 use crate::wire::{ClientId, Owner, Request, ServerId};
 use kvlock::Clock;
 use kvlock::simulation::{Stream, dial_with};
-use kvlock_core::Bug;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -95,7 +94,6 @@ impl Clock for Shared {
 /// If there is no runtime to be had.
 pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     fastrand::seed(seed);
-    Bug::plant(sim.plan.off.and_then(Safeguard::planted));
     let mut builder = Builder::new_current_thread();
     // Else any branch of a `select!` that is ready is taken.
     #[cfg(tokio_unstable)]
@@ -112,7 +110,6 @@ pub(crate) fn run(sim: &Rc<Sim>, seed: u64, whole: impl AsyncFnOnce(&Rc<Sim>)) {
     sim.end();
     sim.clients.take();
     drop((local, runtime, dialling));
-    Bug::plant(None);
 }
 
 /// What a client calls a server: which client that is, in which life, and which server if it is not
