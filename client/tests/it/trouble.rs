@@ -276,8 +276,10 @@ async fn a_wait_that_is_cut_now_and_then_outlasts_the_patience() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resets_all_the_time_leak_nothing_and_never_count_twice() {
-    // On a slow machine it may take long until a wait comes between two resets.
-    let mut stage = Stage::with(Client::builder().patience(Duration::from_secs(600))).await;
+    // On a slow machine it may take long until a command gets through between two resets: longer than
+    // the two seconds of a lease that is not confirmed.
+    let patient = Client::builder().patience(Duration::from_secs(600)).confirm(true);
+    let mut stage = Stage::with(patient).await;
     let mut tasks = JoinSet::new();
     for task in 0..8 {
         let client = stage.client.clone();
