@@ -1,5 +1,5 @@
-//! Releases what is bound to sessions that are gone, some at a time; and finds out what of the rest is
-//! still there.
+//! Releases the bindings of ended sessions, a few in each turn, and drops bindings of locks that are no
+//! longer held.
 
 use kvlock_core::{Bound, Kind, Now, UnixMillis};
 
@@ -8,7 +8,8 @@ use crate::semaphore;
 use crate::server::Server;
 
 impl Server {
-    /// Releases a binding whose session has ended; finds out of another whether it is still there.
+    /// Releases the lock or permits if the session of this binding has ended. Otherwise drops the binding if
+    /// the owner holds them no longer.
     pub(crate) fn look_at_bound(&mut self, ctx: &Ctx<'_>, bound: &Bound, now: Now) {
         ctx.select(bound.key.db);
         let (name, owner) = (Text::new(&bound.key.name), Text::new(&bound.owner));

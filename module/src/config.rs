@@ -7,13 +7,13 @@ use crate::clock;
 use crate::module::DRAINING;
 use crate::redis::{ConfigKind, ConfigSpec};
 
-/// A day in milliseconds: the longest quarantine. Longer than that nobody should hold up all locks.
+/// A day in milliseconds. The longest quarantine: no grant is possible during one.
 const DAY_MS: i64 = 86_400_000;
 
 /// The most waiters, and bound locks: some gigabytes of them.
 const MANY: i64 = 10_000_000;
 
-/// When to tell those who wait with Redisson that a lock is free.
+/// How to announce a free lock to waiters of Redisson.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedissonChannel {
     /// By `PUBLISH`; in a cluster by `SPUBLISH`, because there `PUBLISH` goes to every node.
@@ -29,7 +29,7 @@ pub(crate) enum RedissonChannel {
 pub(crate) struct Config {
     /// The longest lease that a client may ask for, in milliseconds.
     pub(crate) max_lease_ms: u64,
-    /// When to tell those who wait with Redisson that a lock is free.
+    /// How to announce a free lock to waiters of Redisson.
     pub(crate) redisson_channel: RedissonChannel,
     /// Whether the server is told that it may save without a fork while this module is loaded.
     pub(crate) forkless_saves: bool,
@@ -60,7 +60,7 @@ macro_rules! limit {
     };
 }
 
-/// The options. What is set is in its range.
+/// The options. The server has checked that each value is in its range.
 pub(crate) const SPECS: &[ConfigSpec] = &[
     ConfigSpec {
         name: c"max-lease-ms",
@@ -108,7 +108,7 @@ pub(crate) const SPECS: &[ConfigSpec] = &[
         kind: ConfigKind::Number(0, DAY_MS),
         default: 0,
         get: |server| server.table.quarantine().0.cast_signed(),
-        // Whoever is to be served now is so in the server's next round.
+        // Waiters that can be served because of this are served in the server's next round.
         set: |server, value| {
             server.table.set_quarantine(Millis(value.unsigned_abs()), clock::now());
         },

@@ -27,7 +27,7 @@ impl Place {
         Self { db, slot: in_cluster.then(|| slot::of(key)) }
     }
 
-    /// Says whether this server serves it, rather than importing its slot.
+    /// Returns whether this server serves it, rather than importing its slot.
     fn is_served(self, ctx: &Ctx<'_>) -> bool {
         self.slot.is_none() || ctx.serves_slot_of(self.db, Text::new(&self.key()).lend())
     }
@@ -45,15 +45,15 @@ pub(crate) struct Floors {
     recent: Option<(Place, Floor)>,
     others: BTreeMap<Place, Floor>,
     reign: Reign,
-    /// Where nothing is reserved, and which this server was seen to serve then.
+    /// A place without a reservation, and when this server was last seen to serve it.
     served: Option<(Place, MonoMillis)>,
 }
 
-/// For how long it is believed that a place is served.
+/// Time for which the check that a place is served is reused.
 const SERVED: Millis = Millis(100);
 
 impl Floors {
-    /// Those of a server that starts.
+    /// Returns the floors of a server that has just started.
     pub(crate) fn new(now: Now) -> Self {
         let reign = Reign::started(now);
         Self { recent: None, others: BTreeMap::new(), reign, served: None }

@@ -1,4 +1,4 @@
-//! Those who hold a key together: searches for the living and the dead among them.
+//! The owners that share a key: searches for live and for expired ones.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ const LIST_STEPS: usize = 10_000;
 /// How many are taken to find the last lease to end.
 const LAST_END_STEPS: usize = 256;
 
-/// What is remembered of those who hold keys together. Nothing depends on it: it saves work.
+/// Results of earlier searches among the owners of shared keys. A cache: it saves work only.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
     pub(crate) searches: Searches<Cursor>,
-    /// Where the last list ended that did not come to the end.
+    /// Where the last incomplete list stopped.
     listed: Option<(LockKey, Cursor)>,
-    /// How many fields of dead holders were removed.
+    /// Number of removed fields of expired owners.
     pub(crate) swept: u64,
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Holders {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) living: BTreeMap<Box<[u8]>, Share>,
-    /// The whole hash was seen, or as many as were asked for.
+    /// The list is complete, or has as many entries as were requested.
     pub(crate) is_all: bool,
-    /// There is a field that can be no share.
+    /// The hash has a field that is not a share.
     pub(crate) has_others: bool,
 }
 
 impl Holders {
-    /// Goes on with the search of a key.
+    /// Continues the search of a key.
     pub(crate) fn go(&mut self, at: KeyRef<'_>, key: &Key<'_>, go: Go, now: Now) -> Found {
         self.searches.go(at, go, now, |cursor, visit| {
             let more = key.scan(cursor, visit);
@@ -57,8 +57,8 @@ impl Holders {
         known.or_else(|| unasked.then(|| self.searches.turn(at, fields, now))?)
     }
 
-    /// Lists some of the living who hold a key, without changing anything. Of a large hash it
-    /// sees a part, and the next time the next.
+    /// Lists some live owners of a key. Changes nothing. Reads a part of a large hash, and the next part at
+    /// the next call.
     pub(crate) fn list(
         &mut self,
         at: KeyRef<'_>,
@@ -84,20 +84,20 @@ impl Holders {
     }
 }
 
-/// How much was seen of those who hold a key.
+/// How much of a hash was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// Up to the end.
+    /// All of it.
     All,
-    /// As many as were wanted.
+    /// As many owners as were requested.
     Enough,
-    /// What some steps have shown.
+    /// The fields that a limited number of steps has returned.
     Part,
-    /// There is a field that can be no share.
+    /// The hash has a field that is not a share.
     Others,
 }
 
-/// Shows the living who hold a key, from a place on, as long as `show` wants more.
+/// Passes live owners of a key to `show`, from the cursor on, until `show` returns false.
 fn show_living(
     key: &Key<'_>,
     cursor: &mut Cursor,

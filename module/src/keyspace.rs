@@ -40,13 +40,13 @@ impl Default for Words {
     }
 }
 
-/// How much is to be known of a lock.
+/// How much of a lock to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// Everything but what another holder is called: see [`holder`].
+    /// Everything except the name of another holder: see [`holder`].
     Full,
-    /// Of a lock that the owner who asks holds alone, only how often. Without the token nobody counts how
-    /// long it was held.
+    /// Only the hold count, if the requesting owner is the exclusive holder. The token is not read, so the hold
+    /// time is not recorded.
     Holds,
 }
 
@@ -94,8 +94,8 @@ pub(crate) fn read<'a>(
     plain.unwrap_or_else(|| read_fields(key, words, asked, until()))
 }
 
-/// Reads a small hash as one that `asked` holds alone, or somebody else: then who that is, and how
-/// often, nobody needs to know. `None` if that is not all there is to it.
+/// Reads a small hash as a lock with one exclusive holder. If that is not `asked`, its name and its hold count
+/// are not read. `None` if the hash has other fields.
 fn read_plain<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -143,7 +143,7 @@ fn without_token(seen: Observed<'_>) -> Observed<'_> {
     Observed::Held(Holding { token: None, ..holding })
 }
 
-/// Reads a hash whose fields may be those of many, or of one in both modes.
+/// Reads a hash that may have many owners, or one owner with holds of both modes.
 fn read_moded<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -156,7 +156,7 @@ fn read_moded<'a>(
     let asked_for = asked.unwrap_or(token_field);
     let theirs = words.redisson_mode.lend();
     let [mode, token, own, theirs] = key.get([mode_field, token_field, asked_for, theirs]);
-    // A read-write lock of Redisson has moved in, which does not look at what is there.
+    // Redisson's read-write lock has written its `mode` field, without a look at the other fields.
     let is_theirs =
         theirs.is_some_and(|mode| [&b"read"[..], b"write"].contains(&mode.lend().bytes()));
     if is_theirs {
@@ -196,7 +196,7 @@ fn read_moded<'a>(
     }
 }
 
-/// Reads a small hash whose fields may be anything.
+/// Reads a small hash with any fields.
 fn read_fields<'a>(
     key: &Key<'_>,
     words: &Words,
@@ -222,7 +222,7 @@ fn read_fields<'a>(
     }
 }
 
-/// Who holds a lock that is held alone, and what it says of itself.
+/// Returns the exclusive holder of a lock, and its `VALUE`.
 pub(crate) fn holder(key: &Key<'_>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     let (mut holder, mut says) = (None, None);
     key.for_each(&mut |field, value| {

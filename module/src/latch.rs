@@ -80,7 +80,7 @@ impl Server {
         }
     }
 
-    /// Looks at a latch that somebody waits for.
+    /// Reads a latch that has waiters, and lets the table decide.
     pub(crate) fn look_at_latch(&mut self, ctx: &Ctx<'_>, key: KeyRef<'_>) {
         let name = Text::new(key.name);
         let open = ctx.open_to_read(name.lend());
@@ -88,7 +88,7 @@ impl Server {
         self.table.look_at_latch(&LatchAt { key, seen, now: clock::now() });
     }
 
-    /// Answers some of those whose latch has opened; the timer brings the others.
+    /// Answers some waiters of opened latches. The timer continues with the others.
     pub(crate) fn answer_released(&mut self, ctx: &Ctx<'_>) {
         for _ in 0..RUN_MAX {
             let Some(waiting) = self.table.next_released() else { return };

@@ -6,18 +6,18 @@
 //!                   Command │ │ Reply, Key, Parked, Timer
 //!                           ▼ │
 //!                         commands/   parse → ask the table → carry out → reply
-//!                         module.rs   what the server tells us: events, timers, lost clients
+//!                         module.rs   callbacks: events, timers, lost clients
 //!                           │ ▲
 //!                           ▼ │
 //!                         server.rs   the state: lock table, parked clients, options
-//!                         operate.rs  asks the table, carries out what it decides
+//!                         operate.rs  asks the table, carries out its decisions
 //!                         keyspace.rs reads a lock from its key
-//!                         sharers.rs  who of those who share a lock still lives
+//!                         sharers.rs  finds sharers whose leases last
 //!                         writer.rs   writes a change to the key
 //!                           │ ▲
 //!                 Situation │ │ Change
 //!                           ▼ │
-//!                         kvlock-core pure decisions: who gets the lock
+//!                         kvlock-core pure decisions: which owner gets the lock
 //! ```
 #![cfg_attr(test, allow(dead_code, reason = "the server is not there in unit tests"))]
 

@@ -52,7 +52,7 @@ impl Module {
         });
     }
 
-    /// Drops the state. The server made sure that nobody is parked and no timer armed.
+    /// Drops the state. The server has checked that no client is blocked and no timer is armed.
     pub(crate) fn unload(ctx: &Ctx<'_>) {
         server::stop(ctx);
     }
@@ -165,7 +165,7 @@ impl Module {
         });
     }
 
-    /// What a parked client is to be answered, said only now that it is written.
+    /// Composes the reply to a blocked client at the moment when it is written.
     pub(crate) fn reply_now(note: &Option<Note>) -> Reply {
         server::with(|server| match note {
             Some(Note::Outcomes(outcomes)) => server.read(outcomes),
@@ -199,7 +199,7 @@ impl Module {
     }
 }
 
-/// Says whether no grant that was answered is lost when this server ends, in whatever way: each is
+/// Returns whether no grant that was answered is lost when this server ends, in whatever way: each is
 /// on the disk before. It is taken for granted that the server ran before with the settings that it
 /// has now.
 fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
@@ -209,8 +209,7 @@ fn keeps_every_grant(ctx: &Ctx<'_>) -> bool {
         && has(c"no-appendfsync-on-rewrite", b"no")
 }
 
-/// Grants nothing new for a while, if that is wanted: grants may be lost of which somebody relies
-/// on.
+/// Begins the quarantine, if one is configured: the server may have lost grants that clients rely on.
 fn begin_quarantine(server: &mut Server, now: Now) {
     server.table.begin_quarantine(now);
     if let Some(left) = server.table.quarantine_left(now) {
@@ -218,9 +217,9 @@ fn begin_quarantine(server: &mut Server, now: Now) {
     }
 }
 
-/// The server's regular round. Timers run on the wall clock: if that was set back, ours is late,
-/// which planning again finds out, and looks are planned too late. A timer that nobody needs is
-/// stopped, so that the module can be unloaded.
+/// Runs in the server's regular round. Timers use the wall clock. After that clock was set back the timer fires
+/// too late, which planning again mends, and planned looks at keys come too late. A timer that is not needed
+/// is stopped, because the module cannot be unloaded while one is armed.
 fn cron(server: &mut Server, ctx: &Ctx<'_>) {
     let now = clock::now();
     let set_back = now.unix_us < server.last_round_unix_us;

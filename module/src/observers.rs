@@ -40,8 +40,8 @@ impl Server {
         Some((standing, seen.until()))
     }
 
-    /// Tells those who observe a lock, if it stands otherwise than they know. Who holds something
-    /// else that is no lock is nobody to them.
+    /// Notifies the observers of a lock if its holder differs from the last one that was reported. A key of
+    /// another type counts as vacant.
     pub(crate) fn notice(
         &mut self,
         ctx: &Ctx<'_>,
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// What is said of news.
+/// Describes the new state of a lock for its observers.
 pub(crate) fn standing(news: &News) -> Standing {
     let (state, owner, token, value) = match &news.standing {
         Stands::Vacant => ("vacant", None, None, None),

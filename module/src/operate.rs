@@ -12,7 +12,8 @@ use crate::keyspace::{self, Depth, PLAIN_MAX, Words};
 use crate::redis::{Arg, Ctx, Key, KeyKind, Reply, Text};
 use crate::server::{Server, Waiting};
 
-/// Leases that begin one after the other end so: nobody is told that it is a moment sooner.
+/// Smallest difference between two ends of a lease that waiters of Redisson are told. Leases granted one after
+/// the other differ by less.
 const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 
 /// A lock at one moment.
@@ -20,7 +21,7 @@ const NOT_WORTH_A_MESSAGE: Millis = Millis(100);
 pub(crate) struct Case<'a> {
     pub(crate) ctx: &'a Ctx<'a>,
     pub(crate) name: Arg<'a>,
-    /// What the lock table wants to know: nobody holds it, as long as it is not read.
+    /// The input of the lock table. Says that the lock is free until the key was read.
     pub(crate) at: Situation<'a>,
 }
 
@@ -46,16 +47,16 @@ impl<'a> Case<'a> {
 /// What the caller of an operation wants to know before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// How often the owner holds the lock, and more only if somebody could want to know it.
+    /// The owner's hold count, and the rest only if the lock has waiters or observers.
     Holds,
-    /// What the owner itself has of the lock.
+    /// The owner's own holds.
     Own,
-    /// Also whether those who share it live, if the lock could be had otherwise.
+    /// The owner's own holds, and whether any sharer is alive if the result depends on that.
     Living,
 }
 
 impl Server {
-    /// A lock of the selected database, now.
+    /// Describes a lock of the selected database at this time.
     pub(crate) fn case<'a>(
         &mut self,
         ctx: &'a Ctx<'a>,
@@ -73,9 +74,8 @@ impl Server {
         self.floors.of(case.ctx, place, case.at.now)
     }
 
-    /// Does one operation of a command on a lock: reads it as `asked` sees it, lets `operate`
-    /// decide, and carries that out. If the lock can be had although somebody waits, the first
-    /// waiter gets it before anything else happens.
+    /// Carries out one operation of a command on a lock: reads the lock as `asked` sees it, lets `operate` decide,
+    /// and writes the change. If the lock is free and has waiters, the first waiter gets it before that.
     pub(crate) fn on_lock<R>(
         &mut self,
         ctx: &Ctx<'_>,
@@ -90,7 +90,7 @@ impl Server {
         let says_since = is_little && self.table.samples_this_release();
         let depth = if is_little && !says_since { Depth::Holds } else { Depth::Full };
         case.at.seen = keyspace::read(open.as_ref(), &self.words, case.at.key.name, asked, depth);
-        // Nobody is given what one owner holds and gives back: no token is issued.
+        // A partial release by the only holder grants nothing, so it needs no token.
         if !(is_little && matches!(case.at.seen, Observed::Held(Holding { shared: 0, .. }))) {
             case.at.floor = self.floor(&case);
         }
@@ -111,14 +111,14 @@ impl Server {
         outcome
     }
 
-    /// Serves those who wait for a lock.
+    /// Serves the waiters of a lock.
     pub(crate) fn serve(&mut self, case: &Case<'_>, cause: Cause) {
         self.table.pass_over(case.at.key);
         // Opened once: what is read and what is written must be the same, and a key may expire
         // between two openings.
         let mut case = *case;
         let Some(key) = case.ctx.open_to_write(case.name) else {
-            // Nothing is known of the key now, and nothing is decided: it is looked at in the next turn.
+            // The key cannot be written now. It is looked at again in the next turn.
             self.table.look_soon(case.at.key, cause, case.at.now);
             return self.plan(case.ctx, case.at.now);
         };
@@ -133,9 +133,8 @@ impl Server {
         self.carry_out(&case, open, case.name, change);
     }
 
-    /// Writes a change of the lock table to the open key, answers those who got the lock by it,
-    /// and sets the timer. `requester` is the owner that a change without a name of its own
-    /// speaks of.
+    /// Writes a change of the lock table to the open key, answers the waiters that were granted the lock, and
+    /// sets the timer. `requester` is the owner that a change without an owner's name refers to.
     pub(crate) fn carry_out(
         &mut self,
         case: &Case<'_>,
@@ -164,7 +163,7 @@ impl Server {
             self.end_with_the_last(case);
         }
         if left && self.table.waiters_of(case.at.key) > 0 {
-            // Whether those who still share it live is seen by a look.
+            // Serving finds out whether any other sharer is alive.
             self.serve(case, Cause::Release);
         }
         if goes_on {
@@ -217,8 +216,8 @@ impl Server {
         self.announce(case.ctx, case.name);
     }
 
-    /// Deletes what earlier grants have left at the key of a free lock, and tells those who take it
-    /// for a lock.
+    /// Deletes the remains of earlier grants at the key of a free lock, and announces that the lock is free to
+    /// waiters of Redisson.
     pub(crate) fn delete_remnant(&mut self, ctx: &Ctx<'_>, name: Arg<'_>) {
         let mut case = self.case(ctx, ctx.db(), name, clock::now());
         let Some(key) = ctx.open_to_write(name) else { return };
@@ -294,19 +293,20 @@ impl Server {
     }
 }
 
-/// Says whether a lock is held alone by this owner, and its key says that and the token, and nothing else.
+/// Returns whether a lock is held alone by this owner, and its key says that and the token, and nothing else.
 fn is_plain(key: &Key<'_>, seen: &Observed<'_>, owner: Arg<'_>) -> bool {
     let Observed::Held(Holding { owner: holder, token: Some(_), .. }) = seen else { return false };
-    // The name of somebody else is not read, and empty.
+    // The name of another holder is not read: it is empty.
     *holder == owner.bytes() && !holder.is_empty() && key.fields() == PLAIN_MAX
 }
 
-/// Says whether an end is so much sooner than another that those who wait for the other are told.
+/// Returns whether `end` is earlier than `than` by enough to be announced.
 fn is_sooner(end: UnixMillis, than: UnixMillis) -> bool {
     end.plus(NOT_WORTH_A_MESSAGE) < than
 }
 
-/// Says whether somebody who waits until the key ends would wait too long after this change.
+/// Returns whether a client that sleeps until the previous end of the key would sleep too long after this
+/// change.
 fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let before = match seen {
         Observed::Held(holding) => holding.until,
@@ -317,7 +317,7 @@ fn ends_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     change.until().is_some_and(sooner)
 }
 
-/// Says whether the longest of the leases in a shared lock goes by this change, or gets shorter.
+/// Returns whether the longest of the leases in a shared lock goes by this change, or gets shorter.
 fn may_end_sooner<P>(seen: &Observed<'_>, change: &Change<P>) -> bool {
     let Observed::Shared(Sharing { own: Some(own), until: Some(until), .. }) = seen else {
         return false;

@@ -1,5 +1,5 @@
-//! A semaphore in the keyspace: reads what a key says, writes changes, takes back what the dead
-//! hold, and serves those who wait.
+//! A semaphore in the keyspace: reads a key, writes changes, takes back the permits of expired holders, and
+//! serves waiters.
 
 use kvlock_core::{
     Cause, Dismissal, Go, HandOff, KeyRef, Now, Permits, PermitsChange, RUN_MAX, Semaphore,
@@ -25,7 +25,7 @@ struct Open<'a> {
     own: Option<Share>,
     /// No lease ends before this, or there is no search before.
     earliest: Option<UnixMillis>,
-    /// No command asks for it: somebody waits.
+    /// Opened for a waiter, outside a command.
     unasked: bool,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Open<'a> {
             Err(other) => other,
             Ok((limit, used)) => {
                 let live = |share: &Share| share.is_live(self.now.unix());
-                // Who died and comes again has nothing, and what it had is free.
+                // The permits of an owner whose lease has ended are free, also when that owner asks again.
                 let lost = self.own.filter(|own| !live(own)).map_or(0, |own| own.holds);
                 let used = used.saturating_sub(lost);
                 let (own, earliest) = (self.own.filter(live), self.earliest);
@@ -155,7 +155,7 @@ impl Server {
         }
     }
 
-    /// Looks for dead holders until so many permits are free, as far as that is worth while.
+    /// Searches for expired holders until `permits` are free, for a limited number of rounds.
     fn find_enough(&mut self, open: &mut Open<'_>, asked: Option<Arg<'_>>, permits: u64) {
         for _ in 0..ROUNDS_MAX {
             if open.earliest.is_some() || !self.table.lacks_permits(&open.situation(), permits) {
@@ -180,7 +180,7 @@ impl Server {
             open.own.filter(|_| !asked.is_some_and(|own| found.dead.contains_key(own.bytes())));
         self.holders.swept += u64::try_from(found.dead.len()).unwrap_or(0);
         let fields: Vec<_> = found.dead.keys().map(|owner| (Text::new(owner), None)).collect();
-        // A stranger may have taken out somebody who holds permits.
+        // Another client may have deleted the field of a holder.
         if left != used || !fields.is_empty() {
             open.write(&self.words, &fields, (limit, left));
         }
@@ -190,7 +190,7 @@ impl Server {
         }
     }
 
-    /// Says whether serving those who wait may write anything.
+    /// Returns whether serving the waiters may write.
     pub(crate) fn permits_are_due(&mut self, ctx: &Ctx<'_>, at: KeyRef<'_>, name: Arg<'_>) -> bool {
         let first = self.table.first_for_permits(at).map(|(_, permits)| permits);
         let open = ctx.open_to_read(name);
@@ -202,9 +202,9 @@ impl Server {
         is_free || open.is_some_and(|key| self.holders.rest(at, &key, true, now).is_none())
     }
 
-    /// Says whether so few permits are free, with those of the dead, that the first waiter could
-    /// not be given its own, and plans when to look again. If there are fewer at all, it is told
-    /// so. Writes nothing.
+    /// Returns whether the first waiter cannot be served: too few permits are free, also when expired holders
+    /// are counted. Then plans the next look. If the semaphore has fewer permits than the waiter wants, the
+    /// waiter gets an error. Writes nothing.
     pub(crate) fn permits_are_out(
         &mut self,
         ctx: &Ctx<'_>,
@@ -254,7 +254,7 @@ impl Server {
     ) {
         let key = ctx.open_to_write(name);
         if key.is_none() {
-            // Nothing is known of the key now: it is looked at in the next turn.
+            // The key cannot be written now. It is looked at again in the next turn.
             return self.table.serve_soon(at, cause, clock::now());
         }
         let mut open = Open::read(&self.words, at, name, None, key);
@@ -301,7 +301,7 @@ impl Server {
         }
     }
 
-    /// Takes back permits whose grant reached nobody.
+    /// Takes back permits whose grant did not reach its client.
     pub(crate) fn take_permits_back(&mut self, ctx: &Ctx<'_>, grant: &Untold) {
         let (name, owner) = (Text::new(&grant.key.name), Text::new(&grant.owner));
         if ctx.refusal_to_write(name.lend()).is_some() {

@@ -54,7 +54,7 @@ impl Waiting {
 pub(crate) enum WaitsFor {
     /// A place in line.
     Grant(WaiterId),
-    /// Outcomes of a session, at most so many.
+    /// Outcomes of a session, and the most to send.
     Outcomes(Reading, usize),
 }
 
@@ -80,9 +80,9 @@ pub(crate) struct Server {
     pub(crate) timer: Timer,
     /// How many turns of the event loop had something that was due outside commands.
     pub(crate) turns: u64,
-    /// The longest time that one turn was kept for what is due outside commands.
+    /// Longest time that one turn has spent on work outside commands.
     pub(crate) longest_turn: Duration,
-    /// The wall clock in the server's regular round before.
+    /// The wall clock at the last regular round of the server.
     pub(crate) last_round_unix_us: u64,
     pub(crate) words: Words,
     /// Room for the name of a channel.
@@ -119,14 +119,14 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Server) -> R) -> R {
     })
 }
 
-/// Works with the state unless we are at it already: then what the server tells us of is our own
-/// doing, and whoever is at it knows.
+/// Calls `work` with the state, unless a caller has it already. Then the event was caused by that caller, which
+/// needs no notice of it.
 pub(crate) fn with_unless_busy<R>(work: impl FnOnce(&mut Server) -> R) -> Option<R> {
     SERVER.with(|state| state.try_borrow_mut().ok()?.as_mut().map(work))
 }
 
 impl Server {
-    /// The state before anything has happened.
+    /// Returns the state of a module that was just loaded.
     pub(crate) fn new(ctx: &Ctx<'_>) -> Self {
         // The options' defaults are set before anything else happens.
         let mut table = Table::new(Limits::UNLIMITED);
@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// Says whether commands may write: on a replica they may not, even if it is writable.
+    /// Returns whether commands may write: on a replica they may not, even if it is writable.
     pub(crate) fn may_serve(&self) -> bool {
         self.primary
     }
@@ -181,21 +181,21 @@ impl Server {
         self.table.delivered(grant.key.borrow(), grant.id, &grant.owner, grant.token);
     }
 
-    /// Answers the blocked clients whose result exists.
+    /// Answers blocked clients whose ready-key exists.
     pub(crate) fn answer_ready(&mut self) {
         while let Some(waiting) = self.table.next_ready_client() {
             self.answer(waiting, READY, None);
         }
     }
 
-    /// Tells readers who have something to hear, and sets the timer for what is due next.
+    /// Answers waiters whose ready-key exists and readers with unread outcomes, then sets the timer.
     pub(crate) fn plan(&mut self, ctx: &Ctx<'_>, now: Now) {
         self.answer_ready();
         self.tell_readers(now);
         self.wind(ctx, now);
     }
 
-    /// Sets the timer for what is due next.
+    /// Sets the timer to the time of the next work.
     pub(crate) fn wind(&mut self, ctx: &Ctx<'_>, now: Now) {
         if let Some(delay) = self.table.next_due(now) {
             self.timer.arm(ctx, Duration::from_millis(delay.0));

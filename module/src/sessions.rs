@@ -102,7 +102,7 @@ fn entry(number: u64, outcome: &Outcome) -> Reply {
     let Outcome { key: LockKey { name, kind, .. }, owner, ending } = outcome;
     let owner = match (ending, kind) {
         (Ending::Changed(changed), _) => standing(&changed.news).owner,
-        // There is nothing to be told of who observes.
+        // The owner of an observation is not shown.
         (_, Kind::Changes) => Reply::Nil,
         (_, Kind::Lock | Kind::Semaphore | Kind::Latch) => Reply::Bytes(owner.to_vec()),
     };

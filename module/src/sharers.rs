@@ -1,9 +1,8 @@
-//! Those who share a lock: finds out whether any of them still lives, and removes the fields of
-//! those who do not.
+//! The sharers of a lock: finds out whether any of them is alive, and removes the fields of expired ones.
 //!
-//! To know that a lock is still shared one living holder is enough, and whoever was found alive is
-//! asked first the next time. Each dead one that is found on the way is removed, so it is found
-//! once.
+//! A sharer is alive while its lease lasts. One live sharer is enough to know that the lock is shared, so the
+//! one found last is checked first the next time. An expired sharer is removed when it is found, so it is
+//! found once.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +15,21 @@ use crate::server::Server;
 /// How often a search goes on at once when it found some of the dead.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
-/// How many times somebody joins or renews between two sweeps, on average: so that they find more
-/// fields than are added.
+/// Average number of joins and renewals between two sweeps. A sweep checks more fields than are added between
+/// two of them.
 const SWEEP_EVERY: u64 = 32;
 
-/// What a search came to.
+/// Result of a search.
 enum Outcome {
-    /// Somebody lives until then, or the search goes on then.
+    /// A sharer is alive until then, or the search continues then.
     Lives(UnixMillis),
     Nobody,
     NotALock,
 }
 
 impl Server {
-    /// Finds out whether anybody who shares this lock lives, and notes it. The key is open for
-    /// writing: the dead who are found are removed.
+    /// Finds out whether any sharer of this lock is alive, and records it in `case`. Removes the expired ones
+    /// that it finds: the key is open for writing.
     pub(crate) fn find_living(&mut self, case: &mut Case<'_>, key: &Key<'_>, unasked: bool) {
         let Observed::Shared(mut sharing) = case.at.seen else { return };
         case.at.seen = match self.search_living(case, key, &mut sharing, true, unasked) {
@@ -40,8 +39,8 @@ impl Server {
         }
     }
 
-    /// Says whether somebody who is alive shares a lock that the first waiter wants alone, and
-    /// notes it. Writes nothing: the dead stay.
+    /// Returns whether a live sharer prevents an exclusive grant to the first waiter, and records it in `case`.
+    /// Writes nothing: expired sharers stay.
     pub(crate) fn is_shared_by_the_living(&mut self, case: &mut Case<'_>) -> bool {
         if !self.table.must_find_the_living(&case.at) {
             return false;
@@ -106,8 +105,8 @@ impl Server {
         share.is_live(case.at.now.unix()).then_some(share.until)
     }
 
-    /// Now and then, when somebody joins or renews: removes some of the dead, for a lock that is
-    /// shared all the time and never searched.
+    /// Removes some expired sharers, at random joins and renewals. Needed for a lock that is shared all the
+    /// time, because such a lock is never searched.
     pub(crate) fn sweep(&mut self, case: &Case<'_>) {
         // The microseconds are as good as a random number: no pattern of commands can evade them.
         let is_due = case.at.now.unix_us.is_multiple_of(SWEEP_EVERY);

@@ -1,5 +1,5 @@
-//! What happens outside commands: waits that are over, leases that ended, keys that somebody
-//! changed, grants to clients that were gone.
+//! Work outside commands: timed out waits, ended leases, keys that other clients changed, grants to clients
+//! that had disconnected.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const TURNED_AWAY: usize = 8;
 const PAUSED: Duration = Duration::from_millis(20);
 
 impl Server {
-    /// Does what is due, for as long as the budget lasts, and sets the timer for the rest.
+    /// Does the due work while the time budget of this turn lasts, and sets the timer for the rest.
     pub(crate) fn run_due(&mut self, ctx: &Ctx<'_>) {
         let begun = Instant::now();
         self.table.end_quarantine(clock::now());
@@ -87,12 +87,12 @@ impl Server {
         self.answer_ready();
     }
 
-    /// Says whether a grant may be written that no client asks for just now.
+    /// Returns whether a grant may be written that no client asks for just now.
     fn may_write_unasked(&self, ctx: &Ctx<'_>) -> bool {
         self.primary && ctx.may_write_unasked()
     }
 
-    /// Serves those who wait at a key, if something may be granted here.
+    /// Serves the waiters of a key, if this server may grant.
     fn probe(&mut self, ctx: &Ctx<'_>, key: &LockKey, cause: Cause, now: Now) {
         ctx.select(key.db);
         let name = Text::new(&key.name);
@@ -132,7 +132,7 @@ impl Server {
         self.serve(&case, cause);
     }
 
-    /// Answers those who wait for this lock, because nobody can be given it here.
+    /// Dismisses waiters of this lock, because this server cannot grant it.
     fn turn_away(&mut self, key: KeyRef<'_>, why: &Dismissal, now: Now) {
         for _ in 0..TURNED_AWAY {
             let Some(waiting) = self.table.dismiss_one_of(key, why.clone()) else {
@@ -157,7 +157,7 @@ impl Server {
             Observed::Free { .. } | Observed::NotALock { .. } => false,
         };
         if !is_there || ctx.refusal_to_write(name.lend()).is_some() {
-            // It is not that grant any more, or nobody can be given it now and its lease ends it.
+            // The grant is no longer there, or the key cannot be written: then the lease ends the grant.
             return self.delivered(grant);
         }
         let change = self.table.take_back(&case.at, grant.id, &grant.owner, grant.token);

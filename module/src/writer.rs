@@ -1,4 +1,4 @@
-//! Writes a change of a lock to its open key, and tells those who wait with Redisson.
+//! Writes a change of a lock to its open key, and announces a free lock to waiters of Redisson.
 
 use kvlock_core::{Mode, Share, Sharers, Token, UnixMillis, stored_value};
 
@@ -43,8 +43,8 @@ impl Words {
         }
     }
 
-    /// Changes what is given of a lock that is held alone: the value of a field, and if that is
-    /// nothing the field goes; the token; the lease.
+    /// Changes an exclusively held lock: sets a field, or deletes it if the value is `None`; sets the token and
+    /// the lease if they are given.
     pub(crate) fn update(
         &self,
         key: &Key<'_>,

@@ -212,7 +212,7 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Open))
     }
 
-    /// Says whether there are waiters of a latch that has opened, who are not answered yet.
+    /// Returns whether there are waiters of a latch that has opened, who are not answered yet.
     #[must_use]
     pub fn has_released(&self) -> bool {
         self.queues.has_released()

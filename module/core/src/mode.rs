@@ -105,7 +105,7 @@ impl Share {
         format!("{} {}", self.holds, self.until.0)
     }
 
-    /// Says whether the lease still runs. It ends when the server would take a key for expired.
+    /// Returns whether the lease still runs. It ends when the server would take a key for expired.
     #[must_use]
     pub fn is_live(&self, now: UnixMillis) -> bool {
         self.until >= now

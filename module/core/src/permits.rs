@@ -13,7 +13,7 @@ use crate::types::{Millis, Now};
 use crate::waiting::Caller;
 
 impl<P> Table<P> {
-    /// Says whether dead holders must be looked for before so many permits are asked for.
+    /// Returns whether dead holders must be looked for before so many permits are asked for.
     #[must_use]
     pub fn lacks_permits(&self, at: &SemaphoreAt<'_>, permits: u64) -> bool {
         matches!(at.seen, Semaphore::Set(seen) if seen.free() < permits)

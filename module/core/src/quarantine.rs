@@ -34,7 +34,7 @@ impl Quarantine {
         self.end().is_some_and(|end| end <= now)
     }
 
-    /// Says whether nothing new may be granted.
+    /// Returns whether nothing new may be granted.
     pub(crate) fn is_on(self, now: Now) -> bool {
         self.since.is_some() && !self.is_over(now.mono)
     }

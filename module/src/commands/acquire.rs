@@ -58,8 +58,7 @@ impl Operation for LockAcquire {
     }
 }
 
-/// The session to which what is granted at once is to be bound. A session alone is for those who
-/// wait.
+/// Returns the session to bind an immediate grant to. `SESSION` without `BOUND` is valid for waits only.
 pub(super) fn bound_to(
     server: &Server,
     ctx: &Ctx<'_>,
@@ -143,12 +142,12 @@ fn run_held(
     }))
 }
 
-/// Who wants a lock alone must know that nobody shares it.
+/// Returns what has to be read. An exclusive request also depends on whether any sharer is alive.
 pub(super) fn need(request: &Acquire<'_>) -> Need {
     if request.want == Want::Shared { Need::Own } else { Need::Living }
 }
 
-/// Says whether the owner holds the lock now.
+/// Returns whether the owner holds the lock now.
 pub(super) fn is_granted(reply: AcquireReply) -> bool {
     matches!(reply, AcquireReply::Granted { .. })
 }

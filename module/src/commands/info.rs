@@ -58,11 +58,11 @@ impl Operation for LockInfo {
 
 /// What a key that may be a lock says.
 struct Held {
-    /// Who holds it alone, how often, and how many shared holds it has beside.
+    /// The exclusive owner, its holds, and its shared holds.
     alone: Option<(Vec<u8>, u64, u64)>,
-    /// What that one says of itself.
+    /// The `VALUE` of the exclusive owner.
     says: Option<Vec<u8>>,
-    /// How many share it, and some of those who live.
+    /// Number of sharers, and the shares of some that are alive.
     sharers: usize,
     living: BTreeMap<Box<[u8]>, Share>,
     token: Option<Token>,
@@ -70,7 +70,7 @@ struct Held {
 }
 
 impl Held {
-    /// Reads it, with so many of those who share it; `None` if it is not a lock.
+    /// Reads the lock and at most `shown` of its sharers. `None` if the key is not a lock.
     fn read(
         server: &mut Server,
         open: Option<&Key<'_>>,
@@ -92,7 +92,7 @@ impl Held {
                 if listed.has_others {
                     return None;
                 }
-                // Who was not seen may live.
+                // An incomplete list does not show that all sharers are dead.
                 if listed.living.is_empty() && listed.is_all {
                     free
                 } else {
@@ -116,7 +116,7 @@ impl Held {
         ]
     }
 
-    /// The session to which it is bound by who holds it alone.
+    /// Returns the session that the exclusive owner has bound the lock to.
     fn bound(&self, server: &Server, at: KeyRef<'_>) -> Option<(&'static str, Reply)> {
         let (owner, ..) = self.alone.as_ref()?;
         let session = server.table.bound_to(at, owner, self.token)?;
@@ -132,7 +132,7 @@ impl Held {
         [("mode", mode), ("holders", number(holders))]
     }
 
-    /// Those who hold it, each with its exclusive and shared holds.
+    /// Lists the owners, each with its exclusive and shared holds.
     fn list(&self, now: Now) -> Reply {
         let entry = |owner: &[u8], holds, shared, until: Option<UnixMillis>| {
             Reply::List(vec![

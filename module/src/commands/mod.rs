@@ -1,5 +1,4 @@
-//! The commands: what is documented of each, how its arguments are read, and what it asks of the
-//! lock table.
+//! The commands: the documentation of each, the parsing of its arguments, and its call of the lock table.
 
 mod acquire;
 mod cancel;
@@ -101,7 +100,7 @@ const NOT_A_LOCK: Reply =
     Reply::error(c"WRONGTYPE Operation against a key holding the wrong kind of value");
 const MISMATCH: Reply = Reply::error(c"MISMATCH HOLDS does not fit what the owner holds");
 const TOO_MANY_HOLDS: Reply = Reply::error(c"ERR too many holds");
-/// What a client hears whose lock's slot is leaving this server, or is still on its way here.
+/// The error for a lock whose slot is migrating to or from this server.
 pub(crate) const MOVING: Reply = Reply::error(c"TRYAGAIN the slot is moving: ask again");
 const UPGRADE: Reply =
     Reply::error(c"UPGRADE this owner shares the lock: it must release that to hold it alone");
@@ -115,11 +114,11 @@ const QUEUE_FULL: Reply = Reply::error(c"QUEUEFULL too many clients wait, try ag
 const USER_SHARE_FULL: Reply = Reply::error(
     c"QUEUEFULL this user has its share of the limit (kvlock.user-share), try again later",
 );
-/// What another module hears that calls us when it hears of what we are doing.
+/// The error for another module that calls a command from an event that one of our commands has caused.
 const BUSY: Reply = Reply::error(c"TRYAGAIN called from within a command: ask again later");
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
-/// What a caller hears whose session is not there: it ended, it is of another start of this server,
-/// or of another user.
+/// The error for an unknown session: it has ended, was opened before the server started, or belongs to
+/// another user.
 pub(crate) const NO_SESSION: Reply =
     Reply::error(c"NOSESSION this user has no such session here: open one and wait again");
 

@@ -69,7 +69,7 @@ fn write(ctx: &Ctx<'_>, store: &Store<Arg<'_>>) {
     }
 }
 
-/// The reply to a `STORE` or an `UNLESS` whose key is no place for a result.
+/// The error for a `STORE` or an `UNLESS` key that cannot hold a result.
 pub(super) const READY_KEY: Reply = Reply::error(
     c"ERR invalid ready-key: must be another key than the lock, and not the token floor",
 );

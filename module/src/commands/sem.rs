@@ -86,7 +86,7 @@ impl Operation for SemAcquire {
     }
 }
 
-/// Takes so many permits without waiting; if it does not say, all that are free.
+/// Acquires `permits` without waiting; all free ones if `None`.
 fn take(
     server: &mut Server,
     ctx: &Ctx<'_>,

@@ -77,7 +77,8 @@ impl Operation for SessionNext {
         let reply = if server.has_news(reading) || timeout.0 == 0 || ctx.must_not_block() {
             tell(server, reading, most)
         } else if server.table.limits.draining && !server.table.has_waits(session) {
-            // The module may be about to be loaded anew: what is bound stays, and its leases count.
+            // A drain may precede a reload of the module. So bound locks are not released: they last as long
+            // as their leases.
             server.table.forget_bound(session);
             server.close_session(session);
             DRAINING

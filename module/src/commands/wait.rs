@@ -80,12 +80,12 @@ impl Operation for LockWait {
 #[derive(Clone, Debug)]
 pub(super) struct How(Caller);
 
-/// Somebody who was put in line.
+/// A new waiter.
 pub(super) struct Joined {
     waiter: WaiterId,
     /// The client, if it was blocked.
     client: Option<Handle>,
-    /// The one whose place it took over.
+    /// The waiter whose place it took over.
     replaced: Option<Waiting>,
 }
 
@@ -121,7 +121,7 @@ impl How {
         &self.0
     }
 
-    /// The session to which what is granted is to be bound.
+    /// Returns the session to bind the grant to.
     pub(super) fn bound_to(
         &self,
         server: &Server,
@@ -172,7 +172,7 @@ impl How {
     }
 }
 
-/// Puts somebody in line; what it is granted is bound if it is to be.
+/// Adds a waiter to the queue. If `bound` is given, its grant will be bound to that session.
 pub(super) fn enqueue(
     table: &mut Table<Waiting>,
     at: &impl WaitedFor,

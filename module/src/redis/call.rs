@@ -1,5 +1,4 @@
-//! Commands that we call in order to learn what the server would answer to a client. None of them
-//! changes anything.
+//! Commands that are called to read the state of the server. None of them changes anything.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;
@@ -103,20 +102,20 @@ impl Ctx<'_> {
         CallReply(raw).error()
     }
 
-    /// Says whether the caller has a user, or the client that a script acts for. Nothing is called:
-    /// that there is no such command is found out after that.
+    /// Returns whether the caller, or the client of the running script, has a user. Nothing is executed: the
+    /// server checks the user first, and then finds that the command does not exist.
     pub(super) fn acts_for_a_user(&self) -> bool {
         // "C" is to act as the caller's user.
         self.is_unknown(c"kvlock.nothing", c"C")
     }
 
-    /// Says whether the server knows a command by this name, rather than having it renamed.
+    /// Returns whether the server knows a command by this name, rather than having it renamed.
     pub(super) fn knows_command(&self, name: &CStr) -> bool {
         // No arguments are too few for each command that we ask for: none is executed.
         !self.is_unknown(name, c"")
     }
 
-    /// Says whether the server comes to see that there is no such command, called like that.
+    /// Returns whether the server comes to see that there is no such command, called like that.
     fn is_unknown(&self, name: &CStr, how: &CStr) -> bool {
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; there are no arguments.
@@ -153,7 +152,7 @@ impl Ctx<'_> {
         (0..).map_while(|place| users.text_at(place)).find(names_one)
     }
 
-    /// A setting of the server; `None` if it has none of that name or does not tell.
+    /// Returns a setting of the server. `None` if it has no such setting, or refuses `CONFIG GET`.
     pub(crate) fn setting(&self, name: &CStr) -> Option<Vec<u8>> {
         let call = required!(RedisModule_Call);
         // SAFETY: the context is alive; "c" takes a C string each.
@@ -163,7 +162,7 @@ impl Ctx<'_> {
         if raw.is_null() { None } else { CallReply(raw).text_at(1) }
     }
 
-    /// Says whether this server serves the slot of `key`, rather than importing it, in the eyes
+    /// Returns whether this server serves the slot of `key`, rather than importing it, in the eyes
     /// of a client that does not ask for an exception.
     pub(crate) fn serves_slot_of(&self, db: i32, key: Arg<'_>) -> bool {
         let context = required!(RedisModule_GetThreadSafeContext);

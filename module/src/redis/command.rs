@@ -84,7 +84,7 @@ impl Ctx<'_> {
         let words: Vec<_> = args.iter().map(|arg| arg.bytes()).collect();
         for (position, access) in spec.key_positions(&words) {
             let position = c_int::try_from(position).unwrap_or(0);
-            // SAFETY: the context is that of such a request.
+            // SAFETY: the server passed this context for a request of key positions.
             unsafe { report(self.raw, position, key_flags(access).cast_signed()) };
         }
     }

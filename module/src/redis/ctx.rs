@@ -77,7 +77,7 @@ impl Ctx<'_> {
         let name_of = required!(RedisModule_GetClientUserNameById);
         // SAFETY: the context is alive; a number that is no client's is answered with null.
         let name = unsafe { name_of(self.raw, self.client_id()) };
-        // SAFETY: nobody else frees it: the context has no automatic memory.
+        // SAFETY: not freed elsewhere: the context has no automatic memory.
         if let Some(name) = unsafe { Text::from_raw(name) } {
             return Some(name);
         }
@@ -91,7 +91,7 @@ impl Ctx<'_> {
         unsafe { Text::from_raw(name) }
     }
 
-    /// Hex digits that nobody can guess.
+    /// Returns random hex digits that cannot be guessed.
     pub(crate) fn random_digits<const N: usize>(&self) -> [u8; N] {
         let mut digits = [0; N];
         let fill = required!(RedisModule_GetRandomHexChars);
@@ -107,7 +107,7 @@ impl Ctx<'_> {
         flags.cast_unsigned() & flag != 0
     }
 
-    /// Says whether the caller cannot be made to wait: it is in a transaction or a script, or is
+    /// Returns whether the caller cannot be made to wait: it is in a transaction or a script, or is
     /// another module.
     ///
     /// A module may offer to wait for a promise of the reply, but if it takes the promise back
@@ -119,7 +119,7 @@ impl Ctx<'_> {
             || may_promise && !self.has_connection()
     }
 
-    /// Says whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
+    /// Returns whether the caller is a client that `CLIENT LIST` knows, rather than a stand-in that
     /// the server made for a module's call.
     fn has_connection(&self) -> bool {
         let id = self.client_id();
@@ -139,12 +139,12 @@ impl Ctx<'_> {
         has_one
     }
 
-    /// Says whether this server is a primary.
+    /// Returns whether this server is a primary.
     pub(crate) fn is_primary(&self) -> bool {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_MASTER)
     }
 
-    /// Says whether this server is part of a cluster.
+    /// Returns whether this server is part of a cluster.
     pub(crate) fn is_cluster(&self) -> bool {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
@@ -163,7 +163,7 @@ impl Ctx<'_> {
         self.has_flag(raw::REDISMODULE_CTX_FLAGS_OOM)
     }
 
-    /// Says whether something may be written that no client asked for just now: not while the
+    /// Returns whether something may be written that no client asked for just now: not while the
     /// clients are paused, for a failover say. The server aborts otherwise.
     pub(crate) fn may_write_unasked(&self) -> bool {
         let avoid = required!(RedisModule_AvoidReplicaTraffic);
@@ -238,13 +238,13 @@ impl Ctx<'_> {
         sent_or_counted(sent, command);
     }
 
-    /// Says whether replicas are attached. Asks the server's `INFO`: not for every command.
+    /// Returns whether replicas are attached. Asks the server's `INFO`: not for every command.
     pub(crate) fn has_replicas(&self) -> bool {
         let ask = required!(RedisModule_GetServerInfo);
         // SAFETY: the context is alive, the name of the section a C string.
         let info = unsafe { ask(self.raw, c"replication".as_ptr()) };
         let read = required!(RedisModule_ServerInfoGetFieldUnsigned);
-        // SAFETY: just made; nobody has to be told of an error, which reads as 0.
+        // SAFETY: just made. The error pointer may be null; an error reads as 0.
         let replicas = unsafe { read(info, c"connected_slaves".as_ptr(), ptr::null_mut()) };
         let free = required!(RedisModule_FreeServerInfo);
         // SAFETY: made with this context, and not used again.
@@ -252,7 +252,7 @@ impl Ctx<'_> {
         replicas > 0
     }
 
-    /// Tells those who listen for key events, if `notify-keyspace-events` asks for this one.
+    /// Sends a keyspace event, if `notify-keyspace-events` includes its class.
     pub(super) fn notify(&self, class: c_int, event: &CStr, key: Arg<'_>) {
         let asked = required!(RedisModule_GetNotifyKeyspaceEvents);
         // SAFETY: takes nothing and may be called at any time.
@@ -266,8 +266,7 @@ impl Ctx<'_> {
         unsafe { notify(self.raw, class, event.as_ptr(), key.raw) };
     }
 
-    /// Publishes a message to those who are subscribed, in a cluster on every node. Returns how
-    /// many got it here.
+    /// Publishes a message; in a cluster on every node. Returns the number of receivers at this server.
     pub(crate) fn publish(&self, channel: Arg<'_>, message: Arg<'_>) -> i32 {
         let publish = required!(RedisModule_PublishMessage);
         // SAFETY: the context and both strings are alive.

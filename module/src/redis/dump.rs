@@ -21,7 +21,7 @@ pub(super) struct Dump {
 }
 
 impl Dump {
-    /// That of a hash; `None` if it is too large.
+    /// Returns the dump of a hash. `None` if it is too large.
     pub(super) fn of_hash(fields: &[(&[u8], &[u8])]) -> Option<Self> {
         let mut dump = Self { bytes: [0; MOST], len: 0 };
         dump.push(&[HASH])?;

@@ -1,7 +1,7 @@
 //! The guard at every entry from the server.
 //!
-//! A panic that leaves an `extern "C"` function aborts the process, and the process is somebody's
-//! database. So each such function does nothing but call [`guard`].
+//! A panic that leaves an `extern "C"` function aborts the process, which is the database server. So each such
+//! function only calls [`guard`].
 
 use std::any::Any;
 use std::ffi::CString;
@@ -62,7 +62,7 @@ pub(super) fn catch<R>(entry: Entry, body: impl FnOnce() -> R) -> Result<R, Payl
     }))
 }
 
-/// Where a panic is to be provoked next, in builds for tests of this guard.
+/// The entry where the next panic is provoked, in builds for tests of this guard.
 #[cfg(feature = "provoke")]
 static PROVOKED: std::sync::Mutex<Option<Entry>> = std::sync::Mutex::new(None);
 
@@ -86,8 +86,8 @@ pub(super) fn provoke(entry: Entry) {
 #[cfg(not(feature = "provoke"))]
 pub(super) fn provoke(_entry: Entry) {}
 
-/// Takes `provoke load` or `provoke loaded` out of what the module is loaded with, and provokes a
-/// panic there: no command can ask for these.
+/// Removes `provoke load` or `provoke loaded` from the arguments of the module, and provokes a panic at that
+/// entry. These entries run before any command could ask for a panic.
 #[cfg(feature = "provoke")]
 pub(super) fn provoked_by<'s, 'a>(args: &'s [Arg<'a>]) -> &'s [Arg<'a>] {
     let [first, entry, rest @ ..] = args else { return args };

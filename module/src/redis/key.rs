@@ -1,8 +1,7 @@
-//! An open key: a hash, or something that is none of our business.
+//! An open key: a hash, or a type that is left alone.
 //!
-//! What is written to it is told in the same breath to replicas and the append-only file, as core
-//! commands; those who watch or cache the key, and those who listen for events, hear of it when it
-//! is closed, and of nothing if nothing was written.
+//! Each write is also propagated to replicas and the append-only file, as a command of the server. When the
+//! key is closed after a write, clients that watch or cache it are signalled and key events are sent.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -63,9 +62,9 @@ impl Ctx<'_> {
         self.open(name, MODE_READ)
     }
 
-    /// Opens a key to read it and perhaps to write it, also if it does not exist. An expired key is deleted first.
-    /// `None` if the server cannot let it be written just now: Valkey 9.2 while it saves that key without a
-    /// fork. Then nothing is known of the key, and it is to be tried again in a later turn.
+    /// Opens a key for reading and writing, also if it does not exist. An expired key is deleted first. `None`
+    /// if the server refuses writes to the key at this moment, as Valkey 9.2 does while it saves that key without
+    /// a fork. Then the state of the key is unknown, and the caller tries again in a later turn.
     pub(crate) fn open_to_write<'a>(&'a self, name: Arg<'a>) -> Option<Key<'a>> {
         #[cfg(feature = "provoke")]
         if super::refusal::is_refused(name.bytes()) {
@@ -127,7 +126,7 @@ impl Key<'_> {
         found.map(|raw| unsafe { Text::from_raw(raw) })
     }
 
-    /// Says whether a hash has a field.
+    /// Returns whether a hash has a field.
     pub(crate) fn has(&self, field: Arg<'_>) -> bool {
         let get = required!(RedisModule_HashGet);
         let mut found = 0_i32;
@@ -262,7 +261,7 @@ impl Key<'_> {
     pub(crate) fn string(&self) -> Vec<u8> {
         let access = required!(RedisModule_StringDMA);
         let mut length = 0;
-        // SAFETY: the key is open and a string, which nobody changes while we look.
+        // SAFETY: the key is open and a string. It does not change during this call.
         let start = unsafe { access(self.raw, &raw mut length, MODE_READ) };
         if start.is_null() {
             return Vec::new();

@@ -18,18 +18,18 @@ pub(crate) struct Registry<'a> {
     refused: Option<&'static CStr>,
 }
 
-/// What the server may rely on: see [`super::Key`] for who signals a modified key instead of it; and
-/// nothing in here depends on what a replica holds while it loads another data set.
+/// Options of the module: [`super::Key`] signals modified keys itself, and no code depends on the keys of a
+/// replica while the replica loads another data set.
 const OPTIONS: c_int = raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED.cast_signed()
     | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD.cast_signed();
 
-/// The same for Valkey alone, where the bits mean that: what is replicated needs no look-up of its
-/// command ([`NEEDED`] are looked up once), and slots may migrate with `CLUSTER MIGRATESLOTS`: all that
-/// is written outside commands is in the slot of a key, and nothing is while writes are paused.
+/// Options of Valkey only. Propagated commands need no validation by the server, because all of them are in
+/// [`NEEDED`], which is checked at load. Slots may migrate with `CLUSTER MIGRATESLOTS`: each write outside a
+/// command is in the slot of its key, and none happens while writes are paused.
 const VALKEY_OPTIONS: c_int = (1 << 4) | (1 << 5);
 
-/// For Valkey from 9.2 on: keys that cannot be opened for writing just now, because the server saves them without a
-/// fork, are tried again. Read as the next bit after those of Valkey 9.1; no 9.2 has run with it.
+/// Option of Valkey 9.2 and later: keys that cannot be opened for writing during a save without a fork are
+/// tried again. The value is the next bit after those of Valkey 9.1. Not tried with a 9.2.
 const VALKEY_FORKLESS: c_int = 1 << 6;
 
 /// Whether the server is a Valkey, which knows its functions by names of its own too.

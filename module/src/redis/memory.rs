@@ -16,19 +16,21 @@ pub(crate) struct ServerMemory;
 // SAFETY: each call is handed on to an allocator that fulfils the contract.
 unsafe impl GlobalAlloc for ServerMemory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as by our caller; what is larger and better aligned serves as well.
+        // SAFETY: guaranteed by the caller. A larger or better aligned block is valid as well.
         unsafe { RedisAlloc.alloc(as_malloc_would(layout)) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as by our caller; it came from there.
+        // SAFETY: guaranteed by the caller. The block came from `RedisAlloc`.
         unsafe { RedisAlloc.dealloc(memory, layout) }
     }
 }
 
-/// What unwinds the stack in a panic takes the exception for aligned as C aligns it, but Rust asks for less, and the
-/// jemalloc that servers bring gives 56 bytes, which it has, no more than was asked for: then the server would crash.
-/// Of a size that is a multiple of the alignment, memory is aligned so. What is small is no exception.
+/// Rounds the size of a block up, so that it is aligned as `malloc` aligns.
+///
+/// The unwinder expects the exception object of a panic to have C's alignment of 16 bytes. Rust requests 8, and
+/// the jemalloc of the servers has a size class of 56 bytes with only that alignment: a panic would crash the
+/// server. A block whose size is a multiple of 16 has that alignment. Smaller blocks are not exception objects.
 fn as_malloc_would(layout: Layout) -> Layout {
     if layout.size() > 2 * ALIGNMENT {
         layout.align_to(ALIGNMENT).unwrap_or(layout)
@@ -37,7 +39,7 @@ fn as_malloc_would(layout: Layout) -> Layout {
     }
 }
 
-/// Says whether the server aligns memory at all: where it puts a length before it, as with `MALLOC=libc` on musl, all
+/// Returns whether the server aligns memory at all: where it puts a length before it, as with `MALLOC=libc` on musl, all
 /// of it is off by that.
 pub(super) fn is_aligned() -> bool {
     let (alloc, free) = (required!(RedisModule_Alloc), required!(RedisModule_Free));

@@ -58,7 +58,7 @@ pub(crate) struct KeyEvent<'a> {
     pub(crate) db: i32,
     /// Its name.
     pub(crate) key: &'a [u8],
-    /// Whether its time had come, rather than somebody having changed it.
+    /// Whether the key expired, rather than being changed by a client.
     pub(crate) expired: bool,
 }
 

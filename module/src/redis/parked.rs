@@ -1,7 +1,7 @@
 //! Blocked clients.
 //!
-//! No timeout is given to the server: on 7.0 a timeout in the same turn of the event loop as the
-//! answer loses the answer, and 7.2 crashes. Whoever parks a client keeps the time itself.
+//! The server is given no timeout: on 7.0 a timeout in the same turn of the event loop as the answer loses the
+//! answer, and 7.2 crashes. The caller measures the time.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -40,7 +40,7 @@ thread_local! {
     static PARKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Says whether a client was parked since this was asked last.
+/// Returns whether a client was parked since this was asked last.
 pub(super) fn take_parked() -> bool {
     PARKED.replace(false)
 }
@@ -50,7 +50,7 @@ impl Ctx<'_> {
     /// is allowed.
     pub(crate) fn park(&self) -> Option<Parked> {
         let block = required!(RedisModule_BlockClient);
-        // SAFETY: the context is that of a command; both functions have the right signature and
+        // SAFETY: the server passed this context to a command. Both functions have the right signature and
         // never unwind.
         let raw = unsafe { block(self.raw, Some(write_answer), None, Some(answer_done), 0) };
         if raw.is_null() {
@@ -109,7 +109,7 @@ unsafe extern "C" fn write_answer(
 ) -> c_int {
     let written = guard(Entry::WriteAnswer, false, || {
         let private = required!(RedisModule_GetBlockedClientPrivateData);
-        // SAFETY: the context is that of an answer to a blocked client.
+        // SAFETY: the server passed this context for the answer to a blocked client.
         let answer = unsafe { private(ctx) }.cast::<Answer>();
         // SAFETY: null, or what `answer` boxed; it is freed later, by `answer_done`.
         let Some(answer) = (unsafe { answer.as_ref() }) else { return false };

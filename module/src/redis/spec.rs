@@ -1,5 +1,4 @@
-//! What is declared to the server: commands and options, with all that it and its users are told of them.
-//! Nothing here sees a pointer.
+//! Declarations of commands and options, with their documentation. No pointers here.
 
 use std::ffi::{CStr, CString};
 
@@ -26,8 +25,8 @@ pub(crate) struct CommandSpec {
     pub(crate) args: &'static [ArgSpec],
 }
 
-/// Categories of ours, on servers where a module may add some: what an application needs, and what is
-/// for operators.
+/// ACL categories of this module, on servers that let a module add some: commands for applications, and
+/// commands for operators.
 pub(super) const FOR_ALL: &CStr = c"lock";
 pub(super) const FOR_OPERATORS: &CStr = c"lock_admin";
 

@@ -62,12 +62,12 @@ impl Text {
 
     /// # Safety
     ///
-    /// `raw` is a string that nobody else frees.
+    /// `raw` is a string that is not freed elsewhere.
     pub(super) unsafe fn from_raw(raw: *mut RedisModuleString) -> Option<Self> {
         (!raw.is_null()).then(|| Self(raw))
     }
 
-    /// Gives the string away, to someone who frees it.
+    /// Returns the raw string. The caller must free it.
     pub(super) fn into_raw(self) -> *mut RedisModuleString {
         std::mem::ManuallyDrop::new(self).0
     }

@@ -96,7 +96,7 @@ impl Timer {
         self.armed = Some((id, at));
     }
 
-    /// Stops it if nothing is to be done, unless the next turn is to call.
+    /// Disarms the timer, unless it was set to fire in the next turn.
     pub(crate) fn rest(&mut self, ctx: &Ctx<'_>) {
         if !IS_CALLED.get() {
             self.disarm(ctx);
