@@ -46,7 +46,7 @@ pub struct Client {
     thread: Arc<Thread>,
 }
 
-/// A runtime on a thread of its own: who waits for a call does not look after any lock.
+/// A runtime on its own thread: the calling thread is blocked during a call and cannot renew locks.
 #[derive(Debug)]
 struct Thread {
     runtime: Handle,
@@ -71,7 +71,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Client::connect`](crate::Client::connect), and if there can be no thread.
+    /// The errors of [`kvlock::Client::connect`](crate::Client::connect), and if there can be no thread.
     pub fn connect<A: TryInto<Address>>(address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -85,7 +85,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`Builder::connect_lazy`], and if there can be no thread.
+    /// The errors of [`Builder::connect_lazy`], and if there can be no thread.
     pub fn of<A: TryInto<Address>>(builder: Builder, address: A) -> Result<Self, Error>
     where
         Error: From<A::Error>,
@@ -118,13 +118,13 @@ impl Client {
         self.of_lock(self.client.lock(name))
     }
 
-    /// What the asynchronous lock says, here: for those with a lease of their own, shared ones, and
-    /// those of an [`Owner`](crate::Owner).
+    /// Returns the blocking form of an asynchronous lock: for locks with their own lease, shared locks, and locks
+    /// of an [`Owner`](crate::Owner).
     pub fn of_lock(&self, lock: crate::Lock) -> Lock {
         Lock { lock, thread: self.thread.clone() }
     }
 
-    /// Waits for anything else that this crate has.
+    /// Blocks on any other future of this crate.
     pub fn wait_for<F: Future>(&self, what: F) -> F::Output {
         self.thread.runtime.block_on(what)
     }
@@ -151,7 +151,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    /// The errors of [`kvlock::Lock::acquire`](crate::Lock::acquire).
     pub fn acquire(&self) -> Result<Guard, Error> {
         Ok(self.guard(self.thread.runtime.block_on(self.lock.acquire())?))
     }
@@ -160,7 +160,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    /// The errors of [`kvlock::Lock::acquire`](crate::Lock::acquire).
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
         Ok(self.thread.runtime.block_on(self.lock.try_acquire())?.map(|guard| self.guard(guard)))
     }
@@ -169,7 +169,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Lock::acquire`](crate::Lock::acquire).
+    /// The errors of [`kvlock::Lock::acquire`](crate::Lock::acquire).
     pub fn acquire_within(&self, timeout: Duration) -> Result<Option<Guard>, Error> {
         let acquired = self.thread.runtime.block_on(self.lock.acquire_within(timeout))?;
         Ok(acquired.map(|guard| self.guard(guard)))
@@ -194,7 +194,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Guard::extend`](crate::Guard::extend).
+    /// The errors of [`kvlock::Guard::extend`](crate::Guard::extend).
     pub fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         self.thread.runtime.block_on(self.guard.extend(lease))
     }
@@ -203,7 +203,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Guard::release`](crate::Guard::release).
+    /// The errors of [`kvlock::Guard::release`](crate::Guard::release).
     pub fn release(self) -> Result<(), Error> {
         self.thread.runtime.block_on(self.guard.release())
     }
@@ -212,7 +212,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Guard::release_in`](crate::Guard::release_in).
+    /// The errors of [`kvlock::Guard::release_in`](crate::Guard::release_in).
     pub fn release_in(self, time: Duration) -> Result<(), Error> {
         self.thread.runtime.block_on(self.guard.release_in(time))
     }
@@ -221,7 +221,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Guard::detach`](crate::Guard::detach).
+    /// The errors of [`kvlock::Guard::detach`](crate::Guard::detach).
     pub fn detach(self) -> Result<Duration, Error> {
         self.thread.runtime.block_on(self.guard.detach())
     }
@@ -230,7 +230,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`kvlock::Guard::downgrade`](crate::Guard::downgrade).
+    /// The errors of [`kvlock::Guard::downgrade`](crate::Guard::downgrade).
     pub fn downgrade(self) -> Result<Self, Error> {
         let guard = self.thread.runtime.block_on(self.guard.downgrade())?;
         Ok(Self { guard, thread: self.thread })

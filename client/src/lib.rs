@@ -2,10 +2,10 @@
 //!
 //! kvlock is a module, `kvlock.so`, that teaches a Redis or Valkey server the `LOCK.*` commands: a
 //! lock with an owner, a lease, a fencing token and a queue in which waiting clients are served in
-//! the order in which they came. This crate is how to use it from Rust, in two layers:
+//! order of arrival. This crate uses it from Rust, in two layers:
 //!
 //! - [`Client`], [`Lock`] and [`Guard`]: a lock that stays held while you work, is released when you
-//!   are done, and tells you when it is lost. What follows is about these.
+//!   are done, and tells you when it is lost. This page is about these.
 //! - [`AsyncLockCommands`], [`AsyncSemaphoreCommands`] and [`AsyncLatchCommands`]: the commands alone, as methods of your own redis-rs connections. Nothing
 //!   there renews or releases; its documentation says what that leaves to you.
 //!
@@ -32,7 +32,7 @@
 //! | others to get it sooner if this process dies | [`.lease(d)`](Lock::lease), shorter than 30 s |
 //! | to outlast a restart of the server that takes a minute | [`.lease(d)`](Lock::lease), longer |
 //! | a job on many machines to run once though it is short | [`guard.release_in(d)`](Guard::release_in) |
-//! | a lock that ends by itself, watched by nobody | [`.fixed_lease(d)`](Lock::fixed_lease) |
+//! | a lock that ends by itself and is not renewed | [`.fixed_lease(d)`](Lock::fixed_lease) |
 //! | to call code that acquires the same lock | [`.owner(&me)`](Lock::owner) |
 //! | many readers or one writer | [`.shared()`](Lock::shared) for the readers |
 //! | at most N holders at a time | [`Client::semaphore`] |
@@ -42,17 +42,17 @@
 //! | a lock that outlives the death of servers, at a majority of them | `Quorum` of the crate `kvlock-quorum` |
 //! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
 //! | to start while the server cannot be reached | [`Client::connect_lazy`] |
-//! | to know of a loss early enough to stop in order | [`Builder::margin`] |
+//! | a warning of a loss, early enough for an orderly stop | [`Builder::margin`] |
 //!
-//! # What is guaranteed, and what is not
+//! # Guarantees, and their limits
 //!
-//! The server grants a lock to one owner at a time, always. A client **believes** to hold it for as
-//! long as [`Guard::is_lost`] says no, and two clients never believe so at the same time, if clocks
+//! The server grants a lock to one owner at a time, always. A client **believes** that it holds the lock while
+//! [`Guard::is_lost`] returns false. Two clients never believe that at the same time, if clocks
 //! run at rates that differ by less than 1 % and the server loses no data. This holds when replies
 //! are late, connections break, or a machine is suspended: a lease is counted from before the
 //! command that set it was sent, on a clock that counts suspend.
 //!
-//! It does not hold for **what a client does**: between looking and writing it can be paused for any
+//! It does not hold for **the work of a client**: between the check and a write the client can be paused for any
 //! time, and then writes as if it still held the lock. Only the resource that is written to can
 //! refuse that, by the [`Token`]. A failover of the server can also lose a grant. The page
 //! `docs/guarantees.md` of the repository has all of it.
@@ -73,11 +73,11 @@
 //!
 //! # Re-entrance
 //!
-//! Each acquisition is an owner of its own, whichever task makes it: a task that acquires a lock
+//! Each acquisition is a separate owner, whichever task makes it: a task that acquires a lock
 //! twice waits for itself. Acquisitions that share an [`Owner`] share the lock. The second one
 //! re-enters at once with the same token, the lease becomes the longer of both, and the last guard
-//! to go frees the lock. If one of them learns that the lock is lost, all do; and to re-enter a lock
-//! that was lost is [`Error::Lost`], not a new grant.
+//! frees the lock. A loss is reported to all of them. Re-entering a lost lock
+//! returns [`Error::Lost`], not a new grant.
 //!
 //! # Cancellation and shutdown
 //!
@@ -99,41 +99,41 @@
 //!
 //! | | to the holder | to the others |
 //! |---|---|---|
-//! | the holder's process dies | | the next has the lock when the lease ends |
+//! | the holder's process dies | | the next waiter has the lock when the lease ends |
 //! | it is paused, or its machine suspended | less than the lease: nothing. More: `is_lost()` is true before any line of it runs, `lost()` wakes within a second | as above |
-//! | a task blocks a thread of the runtime | as if it were paused: even with other threads at leisure, tokio may look at no timer meanwhile. Use `spawn_blocking` | as above |
+//! | a task blocks a thread of the runtime | as if it were paused: even if other threads are idle, tokio may process no timer in that time. Use `spawn_blocking` | as above |
 //! | the network is cut | goes on until the lease, less the [`margin`](Builder::margin), is over; then it is lost | served as long as they reach the server |
 //! | the server restarts and still knows the lock | renewed as soon as the server answers | wait again, in order of their return |
 //! | the server restarts and has forgotten | lost at the next renewal; until then another may have it | may be granted it at once |
 //! | a replica is promoted that does not know the grant | the same | the same |
-//! | somebody deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) as far as it is known | the first in line has it at once |
-//! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next has the lock |
+//! | another client deletes the key, or forces the release | lost at the next renewal, a third of the lease later at most, or within a round trip if it is [observed](Lock::observed); [`lost()`](Guard::lost) says [why](Loss) if the reason is known | the first in line has it at once |
+//! | the work takes longer than a [fixed lease](Lock::fixed_lease) | lost | the next waiter has the lock |
 //! | a guard is released twice | does not compile | |
-//! | a release finds the lock lost | [`Error::Lost`]; nobody else's lock is touched | |
+//! | a release finds the lock lost | [`Error::Lost`]; another owner's lock is not touched | |
 //! | a script keeps the server busy | answers of `BUSY` are sat out; held locks last as long as their leases | as soon as the script has ended |
 //! | an answer is lost | the command is repeated over a new connection, and counts once | |
 //!
 //! # Failover
 //!
-//! With an [`Address`] of Sentinels the client asks them who the primary is, listens to them, and
-//! leaves a server as soon as it is deposed: what was asked of it is asked again of the next one,
-//! waits begin anew there in order of their return, and every lock that is held is renewed there
+//! With an [`Address`] of Sentinels the client asks them for the primary, subscribes to their messages, and
+//! leaves a server as soon as it is deposed. Commands without an answer are sent to the new primary,
+//! waits begin anew there in order of their return, and every held lock is renewed there
 //! at once; a [fixed lease](Lock::fixed_lease) is checked, and keeps its end. A lock that the new primary does
-//! not know is [lost](Guard::lost) within that round trip, not a third of a lease later. Redis replicates asynchronously, so such locks exist:
-//! what was granted in the moment before the failover. Likewise a release of that moment may be
-//! forgotten; then the lock is free when its lease ends.
+//! not know is [lost](Guard::lost) within that round trip, not a third of a lease later. Redis replicates
+//! asynchronously, so grants of the moment before the failover can be lost. A release of that moment can be
+//! lost too: then the lock is free when its lease ends.
 //!
 //! [`Builder::patience`] must be longer than a failover takes, which is mostly the Sentinels'
 //! `down-after-milliseconds`: 30 s unless configured.
 //!
-//! Who cannot afford the lost grant lets replicas confirm, with [`Builder::min_replicas`]: an
-//! acquire or a renewal that too few replicas have received does not count. It closes the hole as
-//! long as the replica that is promoted is one that confirmed; so for certainty demand all of them,
-//! with [`Builder::all_replicas`], and accept that any one that is down stops all locks. Even then a
+//! To survive a failover without losing a grant, require acknowledgement by replicas with
+//! [`Builder::min_replicas`]: an acquire or a renewal that too few replicas have received does not count. That is
+//! enough if the promoted replica is one that has acknowledged. To be sure, require all of them
+//! with [`Builder::all_replicas`]; then one replica that is down stops all locks. Even then a
 //! primary that dies must not come back without its data before it is replaced: its replicas would
 //! copy the empty data set, and all locks would be free. The
-//! server's `kvlock.quarantine-ms` closes it without replicas, at the price of no new locks for a
-//! while after each failover: an acquire then waits in line for as long.
+//! server's `kvlock.quarantine-ms` needs no replicas, but no new lock is granted for that time after each
+//! failover: an acquire waits in line until then.
 //!
 //! # Cluster
 //!
@@ -144,20 +144,20 @@
 //!
 //! | when | then |
 //! |---|---|
-//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; who waits is sent away by the old node and waits in line at the new one, in order of arrival there |
+//! | a slot moves to another node | its locks move with it, with owner, lease and token. Commands and renewals follow at once; the old node dismisses waiters, and they wait in line at the new one, in order of arrival there |
 //! | a slot is half moved | it is asked for where it is (`ASK`). The new node may have to refuse a free lock for a moment (`TRYAGAIN`): a waiting acquire asks again, [`try_acquire`](Lock::try_acquire) gives the error |
 //! | a replica takes over | as after a [failover](#failover): waits begin anew there, all locks that are held are renewed at once, and one that the new node does not know is lost within that round trip |
-//! | a node hangs, with connections open | while anything waits at the server, the nodes are asked every two seconds who has which slots; else whoever gets no answer within the [`reply_timeout`](Builder::reply_timeout) does. Once another has taken over, nothing waits for the old one |
-//! | a node has lost all its slots | what is under way there ends, and is repeated where the slots are |
-//! | the cluster is down, or nobody serves a slot | acquires that wait put up with it for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
+//! | a node hangs, with connections open | while a call waits at the server, the client asks the nodes every two seconds for the slot map; else it asks after a [`reply_timeout`](Builder::reply_timeout) without an answer. Once another node has taken over, no call waits for the old one |
+//! | a node has lost all its slots | calls in flight there end, and are repeated at the new owners of the slots |
+//! | the cluster is down, or a slot is not served | acquires that wait put up with it for the client's [`patience`](Builder::patience), which must be longer than a failover takes: `cluster-node-timeout` and a few seconds |
 //!
 //! [`min_replicas`](Builder::min_replicas) counts the replicas of the node that has the lock. A
-//! master without slots becomes, by default, a replica of whoever took its last one
+//! master without slots becomes, by default, a replica of the node that took its last one
 //! (`cluster-allow-replica-migration`).
 //!
-//! # For those who know Redisson
+//! # For users of Redisson
 //!
-//! The same key excludes `RLock`s of Redisson. What they have has its counterpart here:
+//! A lock excludes an `RLock` of Redisson with the same name. The counterparts:
 //!
 //! | `RLock` | here |
 //! |---|---|
@@ -185,7 +185,7 @@
 //! | `newCondition()` | none, as there |
 //! | none | [`guard.lost()`](Guard::lost), [`guard.watch()`](Guard::watch), [`guard.run_until_lost(work)`](Guard::run_until_lost), [`guard.extend(d)`](Guard::extend) |
 //!
-//! # Seeing what happens
+//! # Traces and metrics
 //!
 //! Acquires and releases are spans of [`tracing`], `kvlock.acquire` and `kvlock.release`, with the `key` and
 //! the `token`, at the level `DEBUG`: what collects spans, as `tracing-opentelemetry` does, shows them inside the
@@ -196,28 +196,28 @@
 //!
 //! | name | |
 //! |---|---|
-//! | `kvlock_client_wait_seconds` | histogram: from asking for a lock, or permits, until they were held. Those who got none are not in it |
-//! | `kvlock_client_hold_seconds` | histogram: from the grant until they were given back or lost. Of a lock at several servers (`kvlock-quorum`), that of each |
-//! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | what came of acquires |
+//! | `kvlock_client_wait_seconds` | histogram: from the call until the lock or the permits were held. Calls that got none are not counted |
+//! | `kvlock_client_hold_seconds` | histogram: from the grant until they were given back or lost. A lock at several servers (`kvlock-quorum`) counts once for each |
+//! | `kvlock_client_acquired_total`, `…_reentered_total`, `…_refused_total` | results of acquires |
 //! | `kvlock_client_waits_total`, `…_withdrawn_total` | waits in line, and acquires that were dropped |
 //! | `kvlock_client_released_total`, `…_lost_total` | how it ended |
-//! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | what went on meanwhile |
+//! | `kvlock_client_renewed_total`, `…_renewals_failed_total`, `…_troubles_total` | renewals, and errors that were retried |
 //!
 //! # Words
 //!
 //! | word | |
 //! |---|---|
-//! | **owner** | who holds a lock, as the server knows it: a string that one acquisition, or several that share an [`Owner`], have to themselves |
+//! | **owner** | the identity that holds a lock at the server: a string, unique to one acquisition or to the acquisitions that share an [`Owner`] |
 //! | **holder**, **waiter** | an owner that has the lock; one that is in line for it |
-//! | **grant** | the server's giving of a lock to an owner, with a **token** larger than all before |
+//! | **grant** | the server's assignment of a lock to an owner, with a **token** larger than all earlier ones |
 //! | **hold** | one of the times that a re-entrant owner has acquired the lock; it is free when none is left |
 //! | **lease** | for how long a grant lasts unless it is renewed. A **fixed** lease is not renewed |
 //! | **offer** | the lease of two seconds with which a waiter is granted the lock, before the full one is set |
 //! | **margin** | how long before the end of a lease its holder stops believing in it |
 //! | **watchdog** | the task of a client that renews its leases and notices their end |
 //! | **hand-off** | a release, or the end of a lease, that grants the lock to the first in line in the same step |
-//! | **session** | through which all waits of a client at one server go |
-//! | **confirm** | to set the full lease, or to have replicas say that they have a grant, before the guard is handed out |
+//! | **session** | the server's record of a client; all waits of the client at that server use it |
+//! | **confirm** | to set the full lease, or to wait until replicas have acknowledged a grant, before the guard is returned |
 //!
 //! # Features
 //!
@@ -225,7 +225,8 @@
 //! begin with `rediss://`; with `tls-rustls`, `ring` does the cryptography unless the program has
 //! installed another provider; one that does so must do it before it makes a client, since the first
 //! such address installs `ring` for the whole process. `metrics` is described above; `serde` serializes tokens
-//! and what is known of locks; `blocking` is for programs without a runtime. None of these is on by default. `sentinel` and `cluster` are: without them there is less to build, and their addresses are
+//! and the types that describe locks; `blocking` is for programs without a runtime. These are off by default.
+//! `sentinel` and `cluster` are on: without them there is less to build, and their addresses are
 //! [`Config`](Error::Config) errors.
 #![forbid(unsafe_code)]
 

@@ -93,7 +93,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Self::connect).
+    /// The errors of [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
@@ -278,7 +278,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of [`ready`](Self::ready), [`Denied`](Error::Denied) without the right to `INFO`, and
+    /// The errors of [`ready`](Self::ready), [`Denied`](Error::Denied) without the right to `INFO`, and
     /// [`Config`](Error::Config) for a cluster, which is many servers.
     ///
     /// # Cancel safety
@@ -353,7 +353,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::connect`], and [`Invalid`](Error::Invalid) if a setting is out of range.
+    /// The errors of [`Client::connect`], and [`Invalid`](Error::Invalid) if a setting is out of range.
     ///
     /// # Cancel safety
     ///
@@ -379,7 +379,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::connect_lazy`], and if a setting is out of range.
+    /// The errors of [`Client::connect_lazy`], and if a setting is out of range.
     pub fn connect_lazy<A: TryInto<Address>>(self, address: A) -> Result<Client, Error>
     where
         Error: From<A::Error>,

@@ -69,7 +69,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or this candidate
+    /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or this candidate
     /// or a clone of it leads already. After each of them this is no candidate any more.
     ///
     /// # Cancel safety
@@ -98,7 +98,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign); cancel safe as that.
+    /// The errors of [`campaign`](Self::campaign); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -146,7 +146,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign): trouble that lasts for longer than the client's
+    /// The errors of [`campaign`](Self::campaign): trouble that lasts for longer than the client's
     /// [`patience`](crate::Builder::patience). It is no candidate any more then.
     ///
     /// # Cancel safety
@@ -199,7 +199,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::info`], once trouble has lasted for the client's
+    /// The errors of [`Lock::info`], once trouble has lasted for the client's
     /// [`patience`](crate::Builder::patience); later ones do not end it.
     ///
     /// # Cancel safety

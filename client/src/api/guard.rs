@@ -300,7 +300,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// Those of [`extend`](Self::extend), and [`Invalid`](Error::Invalid) if the token is too far ahead of
+    /// The errors of [`extend`](Self::extend), and [`Invalid`](Error::Invalid) if the token is too far ahead of
     /// the server's clock, or the lock is shared or a semaphore's: then everything stays as it was.
     ///
     /// # Cancel safety

@@ -66,7 +66,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set); [`Invalid`](Error::Invalid) if the lifetime is zero or longer
+    /// The errors of [`set`](Self::set); [`Invalid`](Error::Invalid) if the lifetime is zero or longer
     /// than ten years.
     ///
     /// # Cancel safety
@@ -88,7 +88,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set).
+    /// The errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
@@ -114,7 +114,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set).
+    /// The errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///
@@ -128,7 +128,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Trouble that passes is sat out
+    /// The errors of [`set`](Self::set); [`QueueFull`](Error::QueueFull). Trouble that passes is sat out
     /// for the [`patience`](crate::Builder::patience) of the client.
     ///
     /// # Cancel safety
@@ -142,7 +142,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     ///
     /// # Cancel safety
     ///
@@ -175,7 +175,7 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set).
+    /// The errors of [`set`](Self::set).
     ///
     /// # Cancel safety
     ///

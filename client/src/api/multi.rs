@@ -63,7 +63,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`], and [`Lost`](Error::Lost) if one was lost while another was
+    /// The errors of [`Lock::acquire`], and [`Lost`](Error::Lost) if one was lost while another was
     /// waited for. Those that were acquired are released by then.
     ///
     /// # Cancel safety
@@ -80,7 +80,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -99,7 +99,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }

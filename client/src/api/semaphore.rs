@@ -110,7 +110,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`set`](Self::set); cancel safe as that.
+    /// The errors of [`set`](Self::set); cancel safe as that.
     pub async fn set_once(&self, permits: u32) -> Result<bool, Error> {
         self.send_set(permits, true).await
     }
@@ -124,7 +124,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`Lock::acquire`](crate::Lock::acquire); [`Server`](Error::Server) with the code
+    /// The errors of [`Lock::acquire`](crate::Lock::acquire); [`Server`](Error::Server) with the code
     /// `UNSET` if nobody has said how many there are, `TOOMANY` if there are fewer in all.
     ///
     /// # Cancel safety
@@ -138,7 +138,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -158,7 +158,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -169,7 +169,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -254,7 +254,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::extend`].
+    /// The errors of [`Guard::extend`].
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         self.guard.extend(lease).await
     }
@@ -263,7 +263,7 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// Those of [`Guard::release`].
+    /// The errors of [`Guard::release`].
     pub async fn release(self) -> Result<(), Error> {
         self.guard.release().await
     }

@@ -1,15 +1,15 @@
-//! A cluster: its nodes, which of them has which slots, and how that is found out.
+//! A cluster: its nodes, the slot map, and how the map is refreshed.
 //!
 //! ```text
 //!   MOVED ──► that slot is there; look      ┌──────────────────────────┐
 //!   no answer, READONLY, CLUSTERDOWN ──────►│ look: CLUSTER SLOTS, INFO │──► slots ─► nodes
-//!   somebody waits ──► every two seconds ──►│ of one node that answers  │
+//!   a call waits ────► every two seconds ──►│ of one node that answers  │
 //!                                           └──────────────────────────┘
 //! ```
 //!
-//! - **C1** What a node says is believed unless its epoch is older than one that was believed before.
-//! - **C2** A node that had slots and has none any more is deposed: what is under way there ends.
-//! - **C3** One look at a time, and whoever needs one shares it.
+//! - **C1** A node's slot map is used unless its epoch is older than the current epoch.
+//! - **C2** A node that has lost all its slots is deposed: calls in flight there end.
+//! - **C3** One refresh runs at a time. All tasks that need one share it.
 
 use crate::net::address::At;
 use crate::net::connector::Connector;
@@ -35,13 +35,13 @@ use tokio::time::{Instant, sleep, timeout};
 /// How long one node may take before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often it is looked while somebody waits: a node that hangs says nothing.
+/// Interval of refreshes while a call waits at a node: a node that hangs sends no error.
 const ROUND: Duration = Duration::from_secs(2);
 
-/// Who has trouble is content with a look that is not older than this.
+/// A task with a failed call uses a refresh that is at most this old.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// The place of a slot that nobody serves.
+/// The index for a slot that is not served.
 const NOBODY: u16 = u16::MAX;
 
 #[derive(Debug)]
@@ -73,11 +73,11 @@ struct State {
     owners: Vec<Arc<Node>>,
     /// Of each slot, where in `owners`.
     slots: Vec<u16>,
-    /// Who answers too, but has no slots.
+    /// Nodes without slots, which can be asked for the slot map.
     replicas: Vec<At>,
-    /// Whom a redirect has named: it knows more than others.
+    /// The node that the last redirect named. It is asked first, since its map is newer.
     knows_best: Option<Arc<Node>>,
-    /// A look in the background is under way.
+    /// The refresh in the background, if one runs.
     looking: Option<JoinHandle<()>>,
 }
 
@@ -112,13 +112,13 @@ impl Cluster {
         })
     }
 
-    /// Who is believed to have the slot.
+    /// Returns the owner of the slot in the current map.
     pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
         self.state().owner_of(slot_of(key))
     }
 
-    /// Who has the slot, after another look if there is doubt. Of a slot that nobody serves, any
-    /// node: it says so.
+    /// Returns the owner of the slot, after a refresh if the map may be stale. Returns any node for a slot that
+    /// is not served: that node replies with an error.
     pub(crate) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Arc<Node>, Error> {
         let slot = slot_of(key);
         let believed = self.state().owner_of(slot);
@@ -151,7 +151,7 @@ impl Cluster {
         self.state().nodes.values().find_map(|node| node.commands().runtime())
     }
 
-    /// Where that node sends us with a `MOVED` or an `ASK`, which is only for those who say `ASKING`.
+    /// Returns the node that a `MOVED` or an `ASK` names, and whether the command needs `ASKING` there.
     pub(crate) fn redirected(
         self: &Arc<Self>,
         from: &Node,
@@ -233,7 +233,7 @@ impl Cluster {
         looking.await.unwrap_or_else(|_| Err(runtime_is_gone()))
     }
 
-    /// Finds out who has which slots, unless that was done at most so long before it was `asked` for.
+    /// Refreshes the slot map, unless the last refresh began less than `fresh` before `asked`.
     async fn look(&self, asked: Instant, fresh: Duration) -> Result<(), Error> {
         let mut last = self.looks.lock().await;
         if let Some(Look { began, outcome }) = &*last

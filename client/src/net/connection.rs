@@ -1,6 +1,6 @@
-//! One connection of redis-rs to a server, whose commands travel at once and together.
+//! One connection of redis-rs to a server. Commands are sent at once, and together where possible.
 //!
-//! With more than one call in flight, whatever is to be written waits until the tasks that are ready
+//! With more than one call in flight, a write waits until the tasks that are ready
 //! have run: many tasks that send at the same moment then share a packet.
 
 use crate::net::transport::{Stream, Transport};
@@ -17,12 +17,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 
-/// What a server sends, and closes the connection, when it has as many clients as it takes.
+/// The reply of a server that has reached its limit of clients. It then closes the connection.
 const FULL: &[u8] = b"-ERR max number of clients";
 
-/// A connection that many tasks use at the same time, once it is [driven](Self::drive): by a task of
-/// its own, or beside the work of the only one who uses it, who then hears of an answer in the moment
-/// in which it is read.
+/// A connection that many tasks can use at the same time. It is [driven](Self::drive) by its own task, or by
+/// its only user [beside](Self::beside) its own work: then an answer needs no switch of tasks.
 pub(crate) struct Connection {
     shared: MultiplexedConnection,
     state: Arc<State>,
@@ -40,10 +39,10 @@ struct State {
 
 /// What reads and writes.
 enum Driver {
-    /// Nobody does so yet.
+    /// Not driven yet.
     Waiting(Pin<Box<dyn Future<Output = ()> + Send>>),
     Task(AbortHandle),
-    /// Somebody else has it: redis-rs, or whoever drives it beside their work.
+    /// Driven elsewhere: by redis-rs, or by the caller of [`Connection::beside`].
     Away,
 }
 
@@ -71,8 +70,7 @@ impl Connection {
         Ok(Self { shared, state, driver })
     }
 
-    /// Whether the server has closed it, as far as that has been read. Always false with TLS, whose
-    /// stream is redis-rs's.
+    /// Returns whether the end of the stream has been read. Always false with TLS: redis-rs owns that stream.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.closed.load(Ordering::Relaxed)
     }
@@ -85,8 +83,8 @@ impl Connection {
         }
     }
 
-    /// Does something, and reads and writes meanwhile, unless somebody else does that. Dropped before
-    /// it is done, the connection is of no use any more.
+    /// Runs `what` and drives the connection at the same time, unless it is driven elsewhere. If this is dropped
+    /// before `what` is done, the connection can no longer be used.
     pub(crate) async fn beside<T>(&self, what: impl Future<Output = T>) -> T {
         let mut driver = std::mem::replace(&mut *lock(&self.driver), Driver::Away);
         let mut what = pin!(what);

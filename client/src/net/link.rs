@@ -1,7 +1,7 @@
 //! Connections.
 //!
-//! Nothing here repeats a command: whoever sent it decides, since only it knows what a repetition
-//! does.
+//! Nothing here repeats a command. The sender decides, since only the sender knows the effect of a
+//! repetition.
 
 use crate::net::connector::Dialer;
 use crate::net::live::Live;
@@ -14,15 +14,15 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// The connection for commands that are answered at once. It is made again when it broke: once for
-/// all who need it, and to the end if they give up meanwhile.
+/// The connection for commands that are answered at once. After it broke, one attempt to connect is made for
+/// all tasks that need it. The attempt is completed even if all of them give up.
 #[derive(Debug)]
 pub(crate) struct Link {
     dialer: Arc<Dialer>,
     last: Mutex<Option<Dial>>,
 }
 
-/// An attempt to connect, on the runtime of whoever began it.
+/// An attempt to connect, on the runtime of the task that began it.
 #[derive(Clone, Debug)]
 struct Dial {
     outcome: watch::Receiver<Option<Result<Arc<Live>, Error>>>,
@@ -50,7 +50,7 @@ impl Dial {
     }
 
     fn is_under_way(&self) -> bool {
-        // Whoever is to say it has gone with the runtime otherwise.
+        // An error means that the task has ended together with its runtime.
         self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok()
     }
 
@@ -67,7 +67,7 @@ impl Link {
 
     /// The connection as it is, or a new one.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
-        // Somebody else's runtime may end, but not ours.
+        // The runtime of another task may end during the call; the runtime of this task cannot.
         for _ in 0..2 {
             let dial = {
                 let mut last = lock(&self.last);

@@ -85,8 +85,8 @@ impl Live {
 
     /// Sends a command, with `ASKING` before it if so, and waits for its answer for that long.
     ///
-    /// Dropped before it is done, the command may or may not have been sent; what is sent on the
-    /// same connection afterwards is carried out after it.
+    /// Dropped before it is done, the command may or may not have been sent. Later commands on the
+    /// same connection are executed after it.
     pub(crate) async fn call(
         &self,
         cmd: &Cmd,
@@ -99,7 +99,7 @@ impl Live {
         }
     }
 
-    /// The same. Without an answer nobody is to send anything new that way.
+    /// As [`call`](Self::call). After a timeout no new commands are sent over this connection.
     pub(crate) async fn ask(
         &self,
         cmd: &Cmd,
@@ -113,8 +113,8 @@ impl Live {
         answer
     }
 
-    /// Sends what is to be carried out after another command that went this way, wherever the key
-    /// of both is meanwhile on its way to.
+    /// Sends a command that has to be executed after an earlier one on this connection, also while the slot of
+    /// their key migrates.
     pub(crate) async fn call_after(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         self.call(cmd, self.clustered, patience).await
     }
@@ -126,8 +126,8 @@ impl Live {
         Ok(answer)
     }
 
-    /// Sends a command whose answer does not prove that connections to the node are of use: it opens a
-    /// session, or looks into it without waiting.
+    /// Sends a command whose answer does not count as a success of the connection for the backoff: it opens a
+    /// session, or reads one without waiting.
     pub(crate) async fn probe(&self, cmd: &Cmd, patience: Duration) -> Result<Value, Error> {
         timeout(patience, self.send(cmd, false)).await.unwrap_or(Err(Error::Timeout))
     }
@@ -169,7 +169,7 @@ impl Live {
         Ok(answers)
     }
 
-    /// Nobody is to send anything new over this connection.
+    /// Marks the connection as broken: no new command is sent over it.
     pub(crate) fn condemn(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// A server that keeps locks: all of them, or in a cluster those of some slots.
+/// A server that keeps locks: all of them, or in a cluster the locks of some slots.
 #[derive(Debug)]
 pub(crate) struct Node {
     dialer: Arc<Dialer>,

@@ -30,11 +30,11 @@ pub(crate) const HANGS: Duration = Duration::from_millis(100);
 pub(crate) struct Replicas {
     pub(crate) at_least: u32,
     pub(crate) timeout: Duration,
-    /// As many as the primary has, if these are more.
+    /// Requires all replicas of the primary, if it has more.
     pub(crate) all: bool,
 }
 
-/// The way of renewals to the servers.
+/// Sends renewals to the servers.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     pub(crate) router: Arc<Router>,
@@ -191,8 +191,8 @@ fn reached(answer: Option<Value>) -> Result<u32, Error> {
     Ok(redis::from_redis_value(answer)?)
 }
 
-/// What it means that `WAIT` is refused after something was renewed. A server that became a replica
-/// in between refuses with words of its own: then the renewal has reached nobody.
+/// Interprets a refused `WAIT` after a renewal. A server that became a replica in between refuses with an error
+/// of another kind: then the renewal has reached no replica.
 fn if_deposed(live: &Live, refused: Error, wanted: u32) -> Error {
     let of_a_replica = matches!(&refused, Error::Server(error) if error.code() == Some("ERR"));
     if !of_a_replica {

@@ -1,8 +1,8 @@
-//! Where a command goes, by the key it is about.
+//! Routes a command by its key.
 //!
-//! `MOVED` and `ASK` are followed here, at once and a few times: they say that nothing was done, so
-//! the same command can go elsewhere whatever it is. Everything else, a lost answer above all, is
-//! for whoever sent the command: only it knows what a repetition does.
+//! `MOVED` and `ASK` are followed here, at once and a limited number of times: they mean that the command had no
+//! effect, so any command can be sent to the other node. All other errors, above all a lost answer, go to the
+//! sender: only the sender knows the effect of a repetition.
 
 use crate::net::address::{Address, Place};
 use crate::net::cluster::Cluster;
@@ -39,9 +39,9 @@ enum To {
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) node: Arc<Node>,
-    /// The node is about to get the key's slot, and serves it to those who say `ASKING`.
+    /// The node imports the key's slot, and serves commands after `ASKING`.
     pub(crate) asking: bool,
-    /// How often we were sent on.
+    /// Number of redirects so far.
     hops: usize,
 }
 
@@ -82,7 +82,7 @@ impl Router {
         }
     }
 
-    /// Who has the key, as far as is known without asking.
+    /// Returns the node of the key in the current slot map. Asks no server.
     pub(crate) fn believed(&self, key: &[u8]) -> Option<Arc<Node>> {
         match &self.to {
             To::One(node) => Some(node.clone()),
@@ -90,7 +90,7 @@ impl Router {
         }
     }
 
-    /// Finds out in the background who has which keys, if that is in doubt.
+    /// Refreshes the slot map in the background, if it may be stale.
     pub(crate) fn seek(&self) {
         if let To::Cluster(cluster) = &self.to {
             cluster.look_soon();
@@ -206,8 +206,7 @@ impl Router {
         after(self.reply_timeout)
     }
 
-    /// Waits for something, and looks meanwhile whether the servers are the same as before. If one
-    /// is not, what is under way there ends.
+    /// Awaits `what`, and refreshes the slot map at intervals until then. Calls in flight at a deposed node end.
     pub(crate) async fn looking<T>(&self, what: impl Future<Output = T>) -> T {
         let To::Cluster(cluster) = &self.to else { return what.await };
         tokio::select! {

@@ -1,8 +1,8 @@
-//! A primary that Sentinels watch over: who it is, and when it is another.
+//! A primary that Sentinels monitor: its address, and the news of a failover.
 //!
-//! Sentinels number their decisions (`config-epoch`). One that has not heard of the latest yet
-//! would send us back to the server that was deposed, so an older decision than we know of is not
-//! followed. Whoever is named must also say of itself that it is a primary.
+//! Sentinels number their decisions (`config-epoch`). A Sentinel that has not received the latest one
+//! would name the deposed server, so a decision older than the last known one is not
+//! followed. The named server must also report the role of a primary itself.
 
 use crate::net::address::At;
 use crate::net::connection::Connection;
@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// since a message can be lost.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// While they are asked in every round, nobody else has to.
+/// A primary that a Sentinel named less than this ago is used without asking again.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// What Sentinels publish when they have made another server the primary.
+/// The channel on which Sentinels announce a new primary.
 const SWITCH: &str = "+switch-master";
 
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl Sentinels {
         Ok((connection, primary_epoch))
     }
 
-    /// Who it is, if a Sentinel has just said so.
+    /// Returns the primary, if a Sentinel has named it less than [`FRESH`] ago.
     fn known(&self) -> Option<(At, Arc<PrimaryEpoch>)> {
         let state = self.state();
         let fresh = state.said.is_some_and(|said| said.elapsed() < FRESH);
@@ -223,7 +223,7 @@ impl Sentinels {
         }
     }
 
-    /// Takes in who the primary is; `None` if that is outdated.
+    /// Records the primary. `None` if the decision is older than the last known one.
     fn primary_is(&self, at: &At, epoch: u64) -> Option<Arc<PrimaryEpoch>> {
         let mut state = self.state();
         let before = state.said.replace(Instant::now());
@@ -273,7 +273,7 @@ impl Sentinels {
         Err(last)
     }
 
-    /// Looks who it is, and ends the reign of the one before if it is another.
+    /// Asks for the primary. If it is another one, calls in flight at the previous one end.
     async fn look(&self) {
         match self.find().await {
             Ok((at, epoch)) => drop(self.primary_is(&at, epoch)),
@@ -313,8 +313,8 @@ async fn watch(sentinels: Weak<Sentinels>) {
     }
 }
 
-/// Reads the number of the decision from `SENTINEL MASTER`, and who it is from the address: while a
-/// Sentinel is at it, the former has the new number with the server that is to be deposed.
+/// Reads the number of the decision from `SENTINEL MASTER`, and the primary from the address. During a failover
+/// `SENTINEL MASTER` has the new number beside the address of the old primary.
 fn read_primary(decision: Value, address: Value) -> Result<(At, u64), Error> {
     let wrong = |error| Error::Protocol(format!("of a Sentinel: {error}"));
     let fields: HashMap<String, String> = redis::from_redis_value(decision).map_err(wrong)?;

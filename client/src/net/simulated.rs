@@ -32,7 +32,7 @@ impl Drop for Dialling {
     }
 }
 
-/// Has this thread connect to what is simulated.
+/// Makes connections of this thread go to the simulation.
 pub fn dial_with(dial: impl Fn(&str) -> io::Result<Box<dyn Stream>> + 'static) -> Dialling {
     DIAL.set(Some(Box::new(dial)));
     Dialling(())

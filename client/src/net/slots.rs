@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// How many slots there are.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what is between the first `{` and the next `}`, if anything is.
+/// Returns the slot of a key: the hash of the part between the first `{` and the next `}`, or of the whole key if
+/// that part is missing or empty.
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(tag(key).unwrap_or(key)) % SLOTS
 }
@@ -25,7 +26,7 @@ fn split_at(bytes: &[u8], mark: u8) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// Slots that are next to each other, and who serves them.
+/// Adjacent slots, and the node that serves them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: u16,

@@ -7,8 +7,8 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, ParsingError, RedisFuture, RedisResult, ToSingleRedisArg, Value};
 use std::time::Duration;
 
-/// Traits whose methods each send a command: their arguments, those without a type what can be sent as
-/// one; what they answer, the request, and how its reply is read.
+/// Defines traits whose methods each send a command. An argument without a type is anything that can be sent as one
+/// argument. Then follow the type of the reply, the request, and optionally how the reply is read.
 macro_rules! commands {
     ($(#[$about:meta])* pub trait $trait:ident { $(
         $(#[$doc:meta])*
@@ -55,7 +55,7 @@ pub trait AsyncLockCommands {
     /// # Errors
     ///
     /// `WRONGTYPE` if the key holds something else; `ERR` if an argument is invalid or the owner
-    /// already holds the lock 4,294,967,295 times; those of the trait's documentation. After a
+    /// already holds the lock 4,294,967,295 times; the errors in the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: release, or repeat with
     /// [`lock_acquire_options`](Self::lock_acquire_options).
     ///
@@ -80,14 +80,14 @@ pub trait AsyncLockCommands {
     lock_acquire(key, owner, lease: Duration) -> Option<Grant> =
         request::acquire(Mode::Alone, key, owner, lease, None);
 
-    /// The same for who shares the lock, or says how many holds there are to be, which is harmless to
-    /// repeat: see [`AcquireOptions`].
+    /// [`lock_acquire`](Self::lock_acquire) with options: shared, or with the resulting number of holds, which
+    /// makes a repetition harmless. See [`AcquireOptions`].
     ///
     /// # Errors
     ///
-    /// Those of [`lock_acquire`](Self::lock_acquire); with `holds` `MISMATCH` if the owner holds the
-    /// lock more or fewer times than fits. With 2 and up that includes not at all: a reentry onto a
-    /// lock that was lost is told, not granted anew.
+    /// The errors of [`lock_acquire`](Self::lock_acquire); with `holds` `MISMATCH` if the owner holds the
+    /// lock more or fewer times than fits. With 2 and more that includes no hold: a reentry onto a
+    /// lost lock is an error, not a new grant.
     ///
     /// # Cancel safety
     ///
@@ -113,20 +113,20 @@ pub trait AsyncLockCommands {
         request::acquire(options.mode, key, owner, lease, options.holds)
             .map(|cmd| request::with_value(cmd, options.value));
 
-    /// Takes the lock, in line behind those who came earlier, if need be.
+    /// Acquires the lock, or waits in line behind earlier waiters.
     ///
     /// Answers as soon as the lock is granted, or `None` when `timeout` has passed or the wait was
     /// cancelled with [`lock_cancel`](Self::lock_cancel). The lease starts with the grant. A
     /// `timeout` of `None` waits without limit. The owner that holds the lock re-enters at once.
     ///
-    /// An owner has one place in line: if it is waiting already, this call takes its place over and
+    /// An owner has one place in line. If it is waiting already, this call takes over the place and
     /// the older call fails with `UNBLOCKED`. Within a transaction or script nothing can wait, and
     /// this answers like [`lock_acquire`](Self::lock_acquire).
     ///
     /// **Use a connection of its own whose response timeout is longer than `timeout`**, as the
     /// [trait's documentation](AsyncLockCommands#connections-for-waiting) shows. On a connection as redis-rs
-    /// makes it by default, the caller is gone after 500 ms, and the lock is later granted to
-    /// nobody.
+    /// makes it by default, the caller gives up after 500 ms, and the lock is later granted
+    /// although no task waits for it.
     ///
     /// `lease` as for `lock_acquire`; `timeout` is 1 ms to ten years.
     ///
@@ -134,7 +134,7 @@ pub trait AsyncLockCommands {
     ///
     /// `QUEUEFULL` if a limit on waiters is reached; `UNBLOCKED` if the wait was taken over or the
     /// server became a replica; `TRYAGAIN` if the server is draining or the slot moved; otherwise
-    /// those of `lock_acquire`.
+    /// the errors of `lock_acquire`.
     ///
     /// # Cancel safety
     ///
@@ -165,13 +165,13 @@ pub trait AsyncLockCommands {
     lock_wait(key, owner, lease: Duration, timeout: Option<Duration>) -> Option<Grant> =
         request::wait(Mode::Alone, key, owner, lease, timeout, None, None);
 
-    /// The same with [`AcquireOptions`]. With `holds`, a caller whose connection broke sends the same
-    /// command again and is granted, or recognised as the holder, or goes to the end of the line; if
-    /// the older call is still in line, this one takes its place over.
+    /// [`lock_wait`](Self::lock_wait) with [`AcquireOptions`]. With `holds`, the command can be sent again after a
+    /// broken connection: it is granted, or finds that the owner holds the lock, or waits at the end of the line.
+    /// If the older call is still in line, this one takes over its place.
     ///
     /// # Errors
     ///
-    /// Those of [`lock_wait`](Self::lock_wait) and [`lock_acquire_options`](Self::lock_acquire_options).
+    /// The errors of [`lock_wait`](Self::lock_wait) and [`lock_acquire_options`](Self::lock_acquire_options).
     ///
     /// # Cancel safety
     ///
@@ -195,13 +195,13 @@ pub trait AsyncLockCommands {
 
     /// Gives back one hold; the last one frees the lock or hands it to the first in line.
     ///
-    /// Answers how many holds are left, 0 if the lock is given up. `None` says that this owner does
-    /// not hold it: it never did, released it before, or the lease has ended. A partial release
-    /// leaves the lease as it is. Works when the server is out of memory.
+    /// Returns the number of holds that are left, 0 if the lock is free or handed over. `None` means that this owner
+    /// does not hold it: it never did, has released it, or the lease has ended. A partial release
+    /// does not change the lease. Works when the server is out of memory.
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
+    /// `WRONGTYPE` if the key holds something else; the errors in the trait's documentation. After a
     /// timeout or a broken connection the outcome is unknown: treat the lock as given up, and
     /// repeat with [`lock_release_options`](Self::lock_release_options).
     ///
@@ -225,12 +225,12 @@ pub trait AsyncLockCommands {
     lock_release(key, owner) -> Option<u64> =
         Ok(request::release(Mode::Alone, key, owner, GiveBack::One));
 
-    /// Gives back every hold, or so many that a number of them remain, alone or shared: see
+    /// Gives back every hold, or all but a number of them, exclusive or shared: see
     /// [`ReleaseOptions`]. Harmless to repeat.
     ///
     /// # Errors
     ///
-    /// Those of [`lock_release`](Self::lock_release), and `MISMATCH` if the owner holds the lock a
+    /// The errors of [`lock_release`](Self::lock_release), and `MISMATCH` if the owner holds the lock a
     /// number of times that does not fit.
     ///
     /// # Cancel safety
@@ -254,14 +254,14 @@ pub trait AsyncLockCommands {
 
     /// Sets the lease to `lease` from now, longer or shorter than before.
     ///
-    /// Answers the lease that now runs, or `None` if this owner does not hold the lock: then it is
-    /// lost, whoever has it. Token and holds stay. Count the new lease from before the call, not
+    /// Returns the lease that now runs, or `None` if this owner does not hold the lock: then it is
+    /// lost. Token and holds stay. Count the new lease from before the call, not
     /// from the answer. Works when the server is out of memory. `lease` as for
     /// [`lock_acquire`](Self::lock_acquire).
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation. After a
+    /// `WRONGTYPE` if the key holds something else; the errors in the trait's documentation. After a
     /// timeout or a broken connection count on the shorter of both leases, the older one from when it was set.
     ///
     /// # Cancel safety
@@ -290,15 +290,15 @@ pub trait AsyncLockCommands {
     /// The same, and raises the fencing token of a lock that is held alone to `token`, unless it is
     /// larger already.
     ///
-    /// For who holds the same lock on several independent servers, as `Quorum` of the crate `kvlock-quorum`
-    /// does: the largest of their tokens, written back to a majority, is in order. Everything that
-    /// the server grants from then on has a larger one.
+    /// For a lock that is held on several independent servers, as by `Quorum` of the crate `kvlock-quorum`:
+    /// the largest of their tokens, written back to a majority, keeps tokens in order. Later grants of
+    /// the server have a larger token.
     ///
     /// `token` is up to a day ahead of the server's clock, in microseconds since 1970.
     ///
     /// # Errors
     ///
-    /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid TOKEN` if the token is too far
+    /// The errors of [`lock_renew`](Self::lock_renew), and `ERR invalid TOKEN` if the token is too far
     /// ahead or the owner shares the lock. Then the lease is not set either.
     ///
     /// # Cancel safety
@@ -319,12 +319,12 @@ pub trait AsyncLockCommands {
     lock_renew_with_token(key, owner, lease: Duration, token: Token) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, Some(token.value()));
 
-    /// [`lock_renew`](Self::lock_renew), and from then on the owner, who holds it alone, says something else
-    /// of itself: up to 1,024 bytes. See [`AcquireOptions::value`].
+    /// [`lock_renew`](Self::lock_renew) that also replaces the value of the exclusive owner: up to 1,024 bytes. See
+    /// [`AcquireOptions::value`].
     ///
     /// # Errors
     ///
-    /// Those of [`lock_renew`](Self::lock_renew), and `ERR invalid value`.
+    /// The errors of [`lock_renew`](Self::lock_renew), and `ERR invalid value`.
     lock_renew_with_value(key, owner, lease: Duration, value: &[u8]) -> Option<Duration> =
         request::renew(Mode::Alone, key, owner, lease, None)
             .map(|cmd| request::with_value(cmd, Some(value)));
@@ -334,11 +334,11 @@ pub trait AsyncLockCommands {
     /// `true` if it was in line: its [`lock_wait`](Self::lock_wait) answers `None`. `false` if it
     /// was not; it may have been granted the lock, so follow with
     /// [`lock_release`](Self::lock_release) unless you want it. Must be sent on another connection
-    /// than the wait. Changes nothing about who holds the lock.
+    /// than the wait. Does not change the holder.
     ///
     /// # Errors
     ///
-    /// Those of the trait's documentation.
+    /// The errors in the trait's documentation.
     ///
     /// # Cancel safety
     ///
@@ -358,14 +358,14 @@ pub trait AsyncLockCommands {
     lock_cancel(key, owner) -> bool =
         Ok(request::cancel(Mode::Alone, key, owner));
 
-    /// Says who holds the lock, for how long, and how many wait for it.
+    /// Returns the holder of the lock, the rest of its lease, and the number of waiters.
     ///
-    /// The answer is true at one moment on the server, and may be over when it arrives. To take a
-    /// lock if it is free, take it. [`LockInfo::queue`] stays empty.
+    /// The reply describes one moment at the server, and may be stale when it arrives. To get a
+    /// lock if it is free, acquire it. [`LockInfo::queue`] stays empty.
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; those of the trait's documentation.
+    /// `WRONGTYPE` if the key holds something else; the errors in the trait's documentation.
     ///
     /// # Cancel safety
     ///
@@ -392,7 +392,7 @@ pub trait AsyncLockCommands {
     ///
     /// # Errors
     ///
-    /// `ERR` if `count` is out of range; otherwise those of `lock_info`.
+    /// `ERR` if `count` is out of range; otherwise the errors of `lock_info`.
     ///
     /// # Cancel safety
     ///
@@ -416,13 +416,13 @@ pub trait AsyncLockCommands {
 
     /// Lists the `count` locks of this database that most clients wait for, most waiters first.
     ///
-    /// A lock nobody waits for is not listed. `count` is 1 to 1,000. The server looks at every key
-    /// with waiters, so this is for people, not for loops. In a cluster it asks one node, whichever
-    /// the connection picks: ask each node by itself.
+    /// A lock without waiters is not listed. `count` is 1 to 1,000. The server looks at every key
+    /// with waiters, so do not poll it. In a cluster it asks one node, chosen by
+    /// the connection: ask each node separately.
     ///
     /// # Errors
     ///
-    /// `ERR` if `count` is out of range; those of the trait's documentation.
+    /// `ERR` if `count` is out of range; the errors in the trait's documentation.
     ///
     /// # Cancel safety
     ///
@@ -442,14 +442,14 @@ pub trait AsyncLockCommands {
     lock_list(count: u32) -> Vec<LockSummary> =
         Ok(request::list(count));
 
-    /// The locks and semaphores that cost most waiting since the server began to count, the most expensive
-    /// first, and has it begin anew if it is to `reset`.
+    /// Lists the locks and semaphores with the most time waited since the counters were reset, most
+    /// first. With `reset` the counters start anew.
     ///
-    /// For people, as [`lock_list`](Self::lock_list) is, and asked of one node likewise.
+    /// As for [`lock_list`](Self::lock_list): do not poll it, and it asks one node.
     ///
     /// # Errors
     ///
-    /// `ERR` if `count` is not 1 to 1,000; those of the trait's documentation.
+    /// `ERR` if `count` is not 1 to 1,000; the errors in the trait's documentation.
     ///
     /// # Examples
     ///
@@ -465,15 +465,15 @@ pub trait AsyncLockCommands {
     lock_profile(count: u32, reset: bool) -> Vec<LockProfile> =
         Ok(request::profile(count, reset));
 
-    /// Takes the lock away from whoever holds it, and hands it to the first in line.
+    /// Takes the lock away from its holder, and hands it to the first in line.
     ///
-    /// `true` if somebody held it. The former holder is not told: it finds out when it renews or
-    /// releases, and works on unprotected until then. For operators; the command has the ACL
+    /// `true` if it was held. The former holder is not notified: it finds out when it renews or
+    /// releases, and works without protection until then. For operators; the command has the ACL
     /// categories `@dangerous` and `@admin`.
     ///
     /// # Errors
     ///
-    /// `WRONGTYPE` if the key holds something else; `NOPERM` without the permission; those of the
+    /// `WRONGTYPE` if the key holds something else; `NOPERM` without the permission; the errors in the
     /// crate documentation.
     ///
     /// # Cancel safety

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Why a lock could not be acquired, kept or released.
 ///
-/// "Somebody else holds it" is no error: that is `None`.
+/// That another owner holds the lock is not an error: it is `None`.
 ///
 /// # Examples
 ///
@@ -26,8 +26,8 @@ pub enum Error {
     Lost(Loss),
     /// A name, a lease or another argument of a call is out of range, or does not fit what is held.
     Invalid(String),
-    /// An address is none, does not lead to what it says, or a setting of the client is out of range:
-    /// nothing works until that is changed.
+    /// An address is invalid, leads to a server of another kind, or a setting of the client is out of range.
+    /// Every call fails until that is changed.
     Config(String),
     /// The server does not know the commands, or not in the form that this crate sends them. The
     /// text says what to do.
@@ -41,7 +41,7 @@ pub enum Error {
     /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
     /// share first.
     Upgrade,
-    /// The server has as many waiters, sessions or bound locks as it is configured to take.
+    /// The server has reached its limit of waiters, sessions or bound locks.
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
     /// [`Builder::all_replicas`](crate::Builder::all_replicas) wants have confirmed in time. A grant has been

@@ -5,12 +5,12 @@ use crate::wire::value::{Fields, Parts, Read, is_text, malformed};
 use redis::{FromRedisValue, ParsingError, Value};
 use std::time::Duration;
 
-/// Whether somebody holds a lock.
+/// Whether a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum LockState {
-    /// Nobody holds it.
+    /// Not held.
     Free,
     /// An owner holds it.
     Held,
@@ -21,25 +21,25 @@ pub enum LockState {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// Whether somebody holds it.
+    /// Whether it is held.
     pub state: LockState,
     /// Whether it is shared, by readers, rather than held by one owner or free.
     pub shared: bool,
-    /// How many owners hold it. Of a shared lock it may count a few whose lease has just ended.
+    /// Number of owners. Of a shared lock it may include some whose leases have just ended.
     pub holders: u64,
-    /// Who holds it alone; `None` if it is free or shared.
+    /// The exclusive owner; `None` if it is free or shared.
     pub owner: Option<Vec<u8>>,
     /// How many times the owner holds it; 0 if it is free or shared.
     pub holds: u64,
-    /// The token of the grant, or of those who share it; `None` if the lock is free, or was taken
+    /// The token of the grant, shared by all sharers; `None` if the lock is free, or was acquired
     /// by a Redisson client.
     pub token: Option<Token>,
-    /// What is left of the lease, of a shared lock the one that ends last; `None` if the lock is
-    /// free, or if somebody took its TTL away.
+    /// Rest of the lease, of a shared lock the lease that ends last; `None` if the lock is
+    /// free, or if its TTL was removed.
     pub lease_left: Option<Duration>,
     /// How many clients wait for it.
     pub waiters: u64,
-    /// What the holder says of itself, as a leader does: [`Election::value`](crate::Election::value).
+    /// The holder's value, for example of a leader: [`Election::value`](crate::Election::value).
     pub value: Option<Vec<u8>>,
     /// The first waiters, next in line first. Empty unless asked for with
     /// [`lock_info_waiters`](crate::AsyncLockCommands::lock_info_waiters).
@@ -51,7 +51,7 @@ pub struct LockInfo {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Waiter {
-    /// For whom it waits.
+    /// The waiting owner.
     pub owner: Vec<u8>,
     /// How long it has waited.
     pub waited: Duration,
@@ -69,7 +69,7 @@ pub struct Waiter {
 pub struct SemaphoreInfo {
     /// How many permits there are.
     pub permits: u64,
-    /// How many are held; those of dead holders too, until somebody needs them.
+    /// Number of held permits. Includes permits of expired holders until a client needs them.
     pub used: u64,
     /// How many owners hold them, likewise.
     pub holders: u64,
@@ -99,7 +99,7 @@ pub struct LatchInfo {
 pub struct LockSummary {
     /// The name of the lock.
     pub key: Vec<u8>,
-    /// Who holds it; `None` if nobody does, or if the key holds something that is not a lock.
+    /// The owner; `None` if it is free, or if the key holds something that is not a lock.
     pub owner: Option<Vec<u8>>,
     /// How many clients wait for it.
     pub waiters: u64,
@@ -157,19 +157,19 @@ impl Read for Waiter {
 pub struct LockProfile {
     /// The name of the lock or semaphore.
     pub key: Vec<u8>,
-    /// How long those who got it had waited, added up.
+    /// Sum of the waiting times of all waiters that were granted it.
     pub waited: Duration,
-    /// How long the one who waited longest had.
+    /// Longest of these waiting times.
     pub longest_wait: Duration,
-    /// How many got it after they had waited.
+    /// Number of waiters that were granted it.
     pub hand_offs: u64,
-    /// How long it was held alone by those who then released it to somebody who waited, added up.
+    /// Sum of the times that exclusive holders held it, if a waiter got it next.
     pub held: Duration,
-    /// How much more may have been waited than is counted here.
+    /// Largest possible waiting time that is missing in `waited`.
     pub missed: Duration,
 }
 
-/// Reads types whose fields a server calls the same, with `-` for `_`.
+/// Reads types whose fields have the names of the server's fields, with `_` for `-`.
 macro_rules! fields {
     ($($of:ident { $($field:ident),* })*) => { $(
         impl Read for $of {

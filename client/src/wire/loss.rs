@@ -20,8 +20,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its lease has ended: a fixed lease, or renewals did not get through, or the heartbeat for what is
-    /// [bound](crate::Lock::bound) did not.
+    /// Its lease has ended: a fixed lease, or the renewals failed, or the heartbeat of a
+    /// [bound](crate::Lock::bound) lock failed.
     Expired,
     /// Its lease has ended, since too few replicas have confirmed the last renewals; see
     /// [`Builder::min_replicas`](crate::Builder::min_replicas).

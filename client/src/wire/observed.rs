@@ -1,4 +1,4 @@
-//! What a server says of a lock to those who observe it.
+//! The state of a lock, as a server reports it to observers.
 
 use crate::wire::reply::Token;
 use crate::wire::value::{Parts, Read, malformed};
@@ -13,7 +13,7 @@ pub enum Departure {
     Released,
     /// Its lease ended.
     Expired,
-    /// Somebody took it away with `LOCK.FORCERELEASE`.
+    /// It was taken away with `LOCK.FORCERELEASE`.
     Forced,
     /// The key was deleted or written over.
     Deleted,
@@ -55,13 +55,13 @@ impl Read for Departure {
 /// The state of a lock, the newest of one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Who holds it alone.
+    /// The exclusive holder.
     pub(crate) holder: Option<Holder>,
-    /// Who hold it share it.
+    /// Whether it is shared.
     pub(crate) shared: bool,
-    /// Of two that one session was told of the same lock, the larger is the newer.
+    /// Version of the state. Among reports of one session about one lock, a larger version is newer.
     pub(crate) version: u64,
-    /// How the latest holder went, if one did since the state before.
+    /// Why the last holder lost the lock, if a holder did since the previous state.
     pub(crate) departure: Option<Departure>,
 }
 

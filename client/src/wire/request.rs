@@ -6,32 +6,32 @@ use std::time::Duration;
 /// Ten years: the longest lease or timeout that a server can be configured to take.
 const MILLIS_MAX: u128 = 315_360_000_000;
 
-/// What is held, and how.
+/// Kind of object, and how it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
-    /// A lock.
+    /// A lock, exclusively.
     Alone,
-    /// A lock, with others who share it.
+    /// A lock, shared.
     Shared,
-    /// So many permits of a semaphore.
+    /// A number of permits of a semaphore.
     Permits(u32),
-    /// As many permits as are free.
+    /// All free permits of a semaphore.
     AllPermits,
     /// Nothing: latches are only waited for.
     Latch,
 }
 
 impl Mode {
-    /// What `HOLDS` says when somebody who held nothing has it.
+    /// Returns the hold count after a first acquire.
     pub(crate) fn once(self) -> u32 {
         match self {
-            // Of all that are free at least one, whose number nobody knows.
+            // The number of free permits is not known; at least one.
             Self::Alone | Self::Shared | Self::AllPermits | Self::Latch => 1,
             Self::Permits(permits) => permits,
         }
     }
 
-    /// What is held when the server says that it is so much.
+    /// Returns the mode after a grant, with the number of holds that the server reports.
     pub(crate) fn held(self, holds: u64) -> Self {
         match self {
             Self::AllPermits => Self::Permits(u32::try_from(holds).unwrap_or(u32::MAX)),
@@ -154,7 +154,7 @@ pub(crate) fn release(
     cmd!(name, key, owner, mode.shared(), give_back)
 }
 
-/// The least that the token is to be can be said of what is held alone.
+/// Builds a renewal. `token` is the smallest token that an exclusive lock must have afterwards.
 pub(crate) fn renew(
     mode: Mode,
     key: impl ToSingleRedisArg,

@@ -76,8 +76,8 @@ impl Fields {
     }
 }
 
-/// What stands one after the other. Nothing is left out but at the end, and a newer server can say
-/// more there.
+/// The elements of a list reply, in order. An older server may omit elements at the end, and a newer one may add
+/// some there.
 pub(crate) struct Parts(std::vec::IntoIter<Value>);
 
 impl Parts {

@@ -108,7 +108,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the lock was
+    /// The errors of [`acquire`](Self::acquire), before the work has begun; [`Lost`](Error::Lost) if the lock was
     /// lost before the work was done, or is found lost at its release. Without an error the lock was
     /// held from the first line of the work to its last. That the release has another error is logged, and it is
     /// repeated in the background: the work was done.

@@ -54,7 +54,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -73,7 +73,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info); cancel safe as that.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.info().await?.state == LockState::Held)
     }
@@ -85,7 +85,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -113,7 +113,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///
@@ -131,7 +131,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// Those of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info); cancel safe as that.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Looks at a cluster none of whose nodes answers.
+//! Refreshes of a cluster in which no node answers.
 
 use super::*;
 use futures_util::future::join_all;

@@ -12,9 +12,9 @@ use std::time::Duration;
 commands! {
 /// The `SEM.*` commands, as methods of every async connection of redis-rs.
 ///
-/// What [`AsyncLockCommands`](crate::AsyncLockCommands) says of owners, leases, connections for waiting,
-/// errors and cancelling holds here too. Whoever holds permits and asks for the same number again keeps
-/// them, so every command can be repeated.
+/// The documentation of [`AsyncLockCommands`](crate::AsyncLockCommands) about owners, leases, connections for
+/// waiting, errors and cancellation applies here too. An owner that asks again for the number of permits that it
+/// holds keeps them, so every command can be repeated.
 ///
 /// # Examples
 ///
@@ -32,7 +32,7 @@ commands! {
 /// # Ok(()) }
 /// ```
 pub trait AsyncSemaphoreCommands {
-    /// Says how many permits there are.
+    /// Sets the number of permits.
     sem_set(key, permits: u32) -> () =
         Ok(request::set_permits(key, permits, false)), |_| Ok(());
 
@@ -48,7 +48,7 @@ pub trait AsyncSemaphoreCommands {
     sem_acquire_all(key, owner, lease: Duration) -> Option<u64> =
         request::acquire(Mode::AllPermits, key, owner, lease, None);
 
-    /// Takes `permits` permits, in line behind those who came earlier. `None` when `timeout` has passed
+    /// Acquires `permits` permits, or waits in line behind earlier waiters. `None` when `timeout` has passed
     /// or the wait was cancelled.
     sem_wait(key, owner, permits: u32, lease: Duration, timeout: Option<Duration>) -> Option<u64> =
         request::wait(Mode::Permits(permits), key, owner, lease, timeout, Some(permits), None);
@@ -101,7 +101,7 @@ pub trait AsyncLatchCommands {
     latch_wait(key, waiter, timeout: Option<Duration>) -> bool =
         request::wait(Mode::Latch, key, waiter, Duration::ZERO, timeout, None, None), is_open;
 
-    /// Takes this waiter out of those who wait; `false` if it was none of them.
+    /// Cancels the wait of this waiter; `false` if it was not waiting.
     latch_cancel(key, waiter) -> bool =
         Ok(request::cancel(Mode::Latch, key, waiter));
 

@@ -2,7 +2,7 @@
 
 use crate::wire::request::{GiveBack, Mode};
 
-/// How a lock is to be acquired; alone, and once more than before, unless it says something else.
+/// How to acquire a lock. Default: exclusively, with one hold more than before.
 ///
 /// # Examples
 ///
@@ -27,29 +27,29 @@ impl Default for AcquireOptions<'_> {
 }
 
 impl<'a> AcquireOptions<'a> {
-    /// Together with others who share it: the read lock of a read-write lock.
+    /// Shares the lock: the read lock of a read-write lock.
     pub fn shared(mut self) -> Self {
         self.mode = Mode::Shared;
         self
     }
 
-    /// How often the owner is to hold it after this, 1 to 4,294,967,295: one who holds it one time
-    /// less gains a hold, one who holds it as often keeps what it has. So the same command can be sent
+    /// Sets the number of holds after the command, 1 to 4,294,967,295. An owner with one hold less gets one more.
+    /// An owner with this number of holds keeps them, so the same command can be sent
     /// again. A first acquire has 1, the reentry after it 2.
     pub fn holds(mut self, holds: u32) -> Self {
         self.holds = Some(holds);
         self
     }
 
-    /// What the owner says of itself, as who leads does: up to 1,024 bytes. `LOCK.INFO` and those who
-    /// observe the lock show it.
+    /// Sets the owner's value, for example the address of a leader: up to 1,024 bytes. `LOCK.INFO` and observers of
+    /// the lock return it.
     pub fn value(mut self, value: &'a [u8]) -> Self {
         self.value = Some(value);
         self
     }
 }
 
-/// What is to be given back: one hold of a lock that is held alone, unless it says something else.
+/// What to give back. Default: one exclusive hold.
 ///
 /// # Examples
 ///
@@ -83,8 +83,8 @@ impl ReleaseOptions {
         self
     }
 
-    /// One hold, so that this many remain, 0 to 4,294,967,294: one who holds it that often already,
-    /// once or more, keeps them.
+    /// Gives back one hold, so that this many remain, 0 to 4,294,967,294. An owner with this number of holds
+    /// already, at least one, keeps them.
     pub fn holds_left(mut self, holds: u32) -> Self {
         self.give_back = GiveBack::DownTo(holds);
         self
