@@ -28,7 +28,7 @@ const COUNT_MAX: u64 = 1000;
 /// The most bytes in the name of a key that is waited for, observed or bound: the module keeps it in memory.
 pub const KEY_BYTES_MAX: usize = 4_096;
 
-/// What those hear who share a lock and want to say something of themselves.
+/// The error for a value of a sharer.
 pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 
 /// Why arguments are refused.
@@ -36,9 +36,9 @@ pub const NO_VALUE: &str = "ERR a lock that is shared has no VALUE";
 pub enum Refusal {
     /// Words that are not there, or not together.
     Syntax,
-    /// The name of somebody that cannot be one.
+    /// An invalid name of an owner or another party.
     Name(&'static str),
-    /// A number that is none, or is out of its range.
+    /// An invalid number, or a number out of its range.
     Number {
         /// Which one.
         name: &'static str,
@@ -49,9 +49,9 @@ pub enum Refusal {
     },
     /// Too much for a holder to say of itself.
     Value,
-    /// Something that one of those who share a lock would say of itself.
+    /// A value of a sharer.
     SharedValue,
-    /// The name of a key that is too long to be kept.
+    /// The name of a key that is too long.
     Key,
 }
 
@@ -81,7 +81,7 @@ pub fn kept_key(name: &[u8]) -> Read<()> {
     if name.len() <= KEY_BYTES_MAX { Ok(()) } else { Err(Refusal::Key) }
 }
 
-/// What is read, or why not.
+/// The parsed arguments, or the reason for refusing them.
 pub type Read<T> = Result<T, Refusal>;
 
 /// Reads an owner.
@@ -89,7 +89,7 @@ pub fn owner(arg: &[u8]) -> Read<&[u8]> {
     name("owner", arg)
 }
 
-/// Reads the name of somebody.
+/// Reads a name: of an owner, a participant or a waiter.
 pub fn name<'a>(what: &'static str, arg: &'a [u8]) -> Read<&'a [u8]> {
     if is_owner(arg) { Ok(arg) } else { Err(Refusal::Name(what)) }
 }
@@ -190,7 +190,7 @@ pub fn acquire<'a, A: AsRef<[u8]>>(
     Ok(Acquire { owner, lease, want, holds: holds(options)? })
 }
 
-/// Reads the arguments of a renewal: for how long, and the least that the token is to be.
+/// Reads the arguments of a renewal: the lease, and the smallest token afterwards.
 pub fn renewal<A: AsRef<[u8]>>(
     owner_arg: &[u8],
     lease_arg: &[u8],
@@ -298,12 +298,12 @@ pub fn counts<A: AsRef<[u8]>>(
     }
 }
 
-/// Reads how long a session lives when nobody reads.
+/// Reads the time to live of a session without a reader.
 pub fn ttl(arg: &[u8]) -> Read<Millis> {
     number("ttl-ms", arg, 100, MINUTE_MS).map(Millis)
 }
 
-/// Reads what a reader acknowledges, how long it waits, and how much it takes at most.
+/// Reads the arguments of a reader: the acknowledged number, its timeout, and the most outcomes of one reply.
 pub fn next<A: AsRef<[u8]>>(
     ack: &[u8],
     timeout: &[u8],
@@ -340,7 +340,7 @@ pub fn session<A: AsRef<[u8]> + Copy>(options: &[A]) -> Read<(Option<A>, Vec<A>)
     named([b"SESSION"], options).map(|([session], others)| (session, others))
 }
 
-/// Reads what a holder says of itself, if it says something. Those who share a lock do not.
+/// Reads the value of a holder, if there is one. A sharer cannot have one.
 pub fn value<A: AsRef<[u8]>>(value: Option<&A>, want: Want) -> Read<Option<&[u8]>> {
     match value.map(AsRef::as_ref) {
         Some(_) if want == Want::Shared => Err(Refusal::SharedValue),
@@ -501,10 +501,10 @@ mod tests {
         assert_eq!(session(&["SHARED"]), Ok((None, vec!["SHARED"])));
         assert_eq!(session(&["SESSION"]), Err(Refusal::Syntax));
         assert_eq!(session(&["SESSION", "a", "SESSION", "a"]), Err(Refusal::Syntax));
-        // What is said may be a word that means something elsewhere.
+        // A value may equal the name of an option.
         let both = named([&b"SESSION"[..], b"VALUE"], &["VALUE", "SESSION", "SESSION", "VALUE"]);
         assert_eq!(both, Ok(([Some("VALUE"), Some("SESSION")], vec![])));
-        // But it is not what stands between HOLDS and its number.
+        // But an option's name between HOLDS and its number is not that option.
         let options = ["HOLDS", "VALUE", "1", "1"];
         assert_eq!(named([b"VALUE"], &options), Ok(([None], options.to_vec())));
     }

@@ -1,17 +1,17 @@
-//! Locks and permits that are bound to sessions: when the session is gone they are released, however
-//! long their lease still is.
+//! Locks and permits that are bound to sessions: they are released when the session ends, even if their
+//! lease lasts longer.
 //!
 //! ```text
 //! ACQUIRE … SESSION id BOUND ─► binding ──released, or bound anew──► nothing
-//!                                  │ its session is gone
+//!                                  │ its session ends
 //!                                  ▼
 //!                               orphan ──the key still holds that grant──► released, handed on
 //!                                  └─────its owner has used it since─────► its lease counts
 //! ```
 //!
-//! A binding is memory and says who was given what with which token, never who holds: that is read
-//! from the key when it is released. So it may outlive its grant, after a foreign change or when the
-//! lease has ended; it is looked at when that lease is over, and dropped if the grant is.
+//! A binding is kept in memory. It records a grant: the key, the owner and the token. The holder is read
+//! from the key before a release. So a binding may outlive its grant, after a change by another client or after
+//! the end of the lease. It is checked when the lease ends, and dropped if the grant has ended.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -41,10 +41,11 @@ use crate::types::{Millis, MonoMillis, Now, UnixMillis, sooner};
 /// The least time until a binding is looked at: that only saves memory.
 const LOOKED_AT_AFTER: Millis = Millis(1_000);
 
-/// How long nothing is tried when the server has refused to write.
+/// Pause after the server has refused a write.
 const REFUSED: Millis = Millis(100);
 
-/// How long it is not tried again where only this slot is refused: in a cluster that is down, each is.
+/// Pause of one binding if only the writes of its slot are refused. In a cluster that is down, every slot is
+/// refused.
 const SLOT_REFUSED: Millis = Millis(1_000);
 
 /// Estimated memory of a binding, beside its names.
@@ -63,17 +64,17 @@ struct Binding {
     _charge: Charge,
 }
 
-/// A binding of which something is to be done.
+/// A binding that needs work.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bound {
     place: Place,
-    /// What is bound.
+    /// The bound lock or semaphore.
     pub key: LockKey,
-    /// For whom.
+    /// Its owner.
     pub owner: Rc<[u8]>,
     token: Token,
-    /// Whether its session is gone, so that it is to be released. If not, it is enough to find out
-    /// whether there is still something to release.
+    /// Whether its session has ended, so that it must be released. If not, it only has to be checked whether the
+    /// grant still exists.
     pub is_orphan: bool,
 }
 
@@ -83,14 +84,13 @@ pub(crate) struct Bindings {
     all: BTreeMap<Place, Binding>,
     /// When each is looked at, because its lease will have ended unless it was renewed.
     looks: BTreeSet<(MonoMillis, Place)>,
-    /// Those of sessions that are gone. One that is not there any more was bound anew.
+    /// Bindings of ended sessions, a set for each session. A place without a binding was bound anew.
     orphans: VecDeque<BTreeSet<Place>>,
-    /// Those of sessions that are gone that could not be released: it is tried again when they are
-    /// looked at.
+    /// Bindings of ended sessions whose release was refused. The next check tries again.
     refused: BTreeSet<Place>,
-    /// Those that are to be dropped: from here on their leases count.
+    /// Bindings to drop: the grants last as long as their leases.
     forgotten: VecDeque<BTreeSet<Place>>,
-    /// Nothing is tried before.
+    /// No work before this time.
     refused_until: Option<MonoMillis>,
     last_number: u64,
     hashes: RandomState,
@@ -205,7 +205,7 @@ impl<P> Table<P> {
         bindings.looks.insert((look, place));
     }
 
-    /// The same with what an acquire or a wait has answered at once, if it is to be bound.
+    /// Binds what an acquire or a wait has granted at once.
     pub fn bind_granted(
         &mut self,
         at: &Situation<'_>,
@@ -353,7 +353,7 @@ impl<P> Table<P> {
         self.bindings.len()
     }
 
-    /// Nothing of what is bound to this session is released when it is gone: its leases count.
+    /// Drops the bindings of this session: the grants last as long as their leases.
     pub fn forget_bound(&mut self, session: SessionId) {
         if let Some(session) = self.sessions.get_mut(session) {
             self.bindings.forget(std::mem::take(&mut session.bound));
@@ -375,7 +375,7 @@ impl<P> Table<P> {
         !self.bindings.forgotten.is_empty()
     }
 
-    /// A binding of which something is to be done now. Say then what came of it:
+    /// Returns a binding that needs work now. Report the result with
     /// [`Self::release_bound`], [`Self::release_bound_permits`], [`Self::stays_bound`],
     /// [`Self::not_bound`] or [`Self::refused_to_release`].
     pub fn next_bound(&mut self, now: Now) -> Option<Bound> {
@@ -386,7 +386,7 @@ impl<P> Table<P> {
         self.bindings.refused_until.is_some_and(|until| now.mono < until)
     }
 
-    /// A binding whose session has ended. Sessions take turns.
+    /// Returns a binding whose session has ended. Sessions take turns.
     pub(crate) fn next_orphan(&mut self, now: Now) -> Option<Bound> {
         if self.bindings.orphans.is_empty() || self.is_refused(now) {
             return None;
@@ -404,14 +404,14 @@ impl<P> Table<P> {
         None
     }
 
-    /// A binding whose lease may be over, or that could not be released before.
+    /// Returns a binding whose lease may have ended, or whose release was refused.
     pub(crate) fn next_binding(&mut self, now: Now) -> Option<Bound> {
         let (due, place) = *self.bindings.looks.first()?;
         if due > now.mono || self.is_refused(now) {
             return None;
         }
         self.bindings.refused_until = None;
-        // If nothing is said of it, it is looked at later.
+        // Without a report it is checked again later.
         self.bindings.look_at(place, now.mono.plus(LOOKED_AT_AFTER));
         self.bound_at(place, self.bindings.refused.contains(&place))
     }
@@ -487,7 +487,7 @@ impl<P> Table<P> {
         without(&seen, own, own.holds)
     }
 
-    /// How long it is until something is to be done about bindings.
+    /// Returns the time until a binding needs work.
     pub(crate) fn bound_due(&self, now: Now) -> Option<Millis> {
         let bindings = &self.bindings;
         let orphans = (!bindings.orphans.is_empty()).then_some(Millis(0));

@@ -1,11 +1,11 @@
 //! How many values were how large, in memory that never grows and in no more than a few
 //! instructions a value.
 
-/// How many buckets there are: up to 1 ms, 2 ms, 4 ms, … 35 minutes, and what is longer.
+/// Number of buckets: up to 1 ms, 2 ms, 4 ms, … 35 minutes, and longer.
 const BUCKETS: usize = 23;
 
-/// Lengths of time. Each bucket reaches twice as far as the one before, so that what is read from
-/// them is at most twice what it was, or half of it.
+/// A histogram of durations. Each bucket reaches twice as far as the previous one, so a value that is read from
+/// it is between half and twice the recorded one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: [u64; BUCKETS],
@@ -13,7 +13,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a length of time, in microseconds, that stands for so many.
+    /// Records a duration in microseconds, `times` times.
     pub(crate) fn record(&mut self, micros: u64, times: u64) {
         let millis = micros.div_ceil(1000);
         // The number of the smallest power of two that is not below it.

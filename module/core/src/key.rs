@@ -1,9 +1,9 @@
-//! Names of what is waited for.
+//! Names of locks, semaphores and latches, and of their queues.
 
 use std::rc::Rc;
 
-/// What is waited for at a key. Each kind has a queue of its own: those who wait for one are none
-/// of the others' business, whatever the key becomes meanwhile.
+/// What a queue of a key waits for. Each kind has its own queue. A waiter stays in the queue of its kind, also if
+/// the key becomes something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A lock.
@@ -12,7 +12,7 @@ pub enum Kind {
     Latch,
     /// A semaphore.
     Semaphore,
-    /// Who holds a lock: those who observe it are told when that changes.
+    /// Changes of the holder of a lock, for observers.
     Changes,
 }
 
@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// What is waited for, kept: a database number, a key, and what it is.
+/// The name of a queue: database, key and kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockKey {
     /// The database.

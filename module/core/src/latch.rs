@@ -1,11 +1,11 @@
-//! Count-down latches: a number that only falls, and those who wait until it is zero.
+//! Count-down latches: a number that only falls, and waiters until it is zero.
 //!
 //! ```text
 //! lock-mode → latch 2   alice → 1   bob → 1
 //! ```
 //!
-//! The field that says what a key is says how much is left; the others name those who have counted
-//! and must not count twice. A latch that has reached zero is no key: absent is open.
+//! The `lock-mode` field has the number that is left. The other fields are the participants that have counted,
+//! so that each counts once. A latch at zero has no key: an absent key is an open latch.
 
 use crate::key::KeyRef;
 use crate::outbox::Ending;
@@ -85,11 +85,11 @@ pub enum LatchChange {
         /// How much is left.
         left: u64,
     },
-    /// Nothing is left: delete the key, and answer those who wait.
+    /// Zero: delete the key, and answer the waiters.
     Open,
 }
 
-/// What setting a latch answers.
+/// Reply to setting a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetReply {
     /// It counts now.
@@ -125,7 +125,7 @@ impl<P> Table<P> {
             Latch::Counting { .. } if !replace => (SetReply::Counting, LatchChange::None),
             Latch::Counting { .. } | Latch::Open => {
                 if at.seen == Latch::Open && self.queues.find(at.key).is_some() {
-                    // They waited for the one before, whose end was not looked at yet.
+                    // These waited for the previous latch, whose end was not noticed yet.
                     self.open(at.key);
                 }
                 if let Some(until) = until {
@@ -137,7 +137,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Counts down by one, unless the participant has counted already. At zero all who wait are
+    /// Counts down by one, unless the participant has counted already. At zero all waiters are
     /// released.
     pub fn count_down(&mut self, at: &LatchAt<'_>) -> (CountDownReply, LatchChange) {
         match at.seen {
@@ -181,7 +181,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Looks at a latch outside any command: releases those who wait if it is open, else plans the
+    /// Looks at a latch outside any command: releases the waiters if it is open, else plans the
     /// next look.
     pub fn look_at_latch(&mut self, at: &LatchAt<'_>) {
         match at.seen {
@@ -194,7 +194,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Releases all who wait for a latch. They are told one after the other:
+    /// Releases all waiters of a latch. They are answered one after the other:
     /// [`Self::next_released`].
     fn open(&mut self, key: KeyRef<'_>) {
         count(&mut self.counters.latches_opened);
@@ -212,7 +212,7 @@ impl<P> Table<P> {
         Some(self.tell(leaver, Ending::Open))
     }
 
-    /// Returns whether there are waiters of a latch that has opened, who are not answered yet.
+    /// Returns whether a latch has opened whose waiters are not all answered yet.
     #[must_use]
     pub fn has_released(&self) -> bool {
         self.queues.has_released()

@@ -13,15 +13,15 @@ pub const TOKEN_FIELD: &[u8] = b"fencing-token";
 /// Fields that a lock keeps for itself, and that therefore cannot be owners.
 pub const RESERVED_FIELDS: [&[u8]; 3] = [TOKEN_FIELD, MODE_FIELD, VALUE_FIELD];
 
-/// What is published when a lock becomes free, for those who wait with Redisson.
+/// The message for waiters of Redisson when a lock becomes free.
 pub const RELEASE_MESSAGE: &[u8] = b"0";
 
 /// A request to acquire.
 #[derive(Clone, Copy, Debug)]
 pub struct Acquire<'a> {
-    /// For whom.
+    /// The owner.
     pub owner: &'a [u8],
-    /// To hold it alone, or to share it.
+    /// Exclusive or shared.
     pub want: Want,
     /// How long the grant lasts unless it is renewed.
     pub lease: Millis,
@@ -48,11 +48,11 @@ pub enum AcquireReply {
         /// How many times the owner holds it now.
         holds: u64,
     },
-    /// Somebody else holds it or is before the owner in the queue.
+    /// Another owner holds it, or an earlier waiter is in the queue.
     Refused,
     /// `HOLDS n` does not fit what the owner holds.
     Mismatch,
-    /// The owner holds it as often as anybody may.
+    /// The owner has the largest possible number of holds.
     TooManyHolds,
     /// The owner shares it, and so can never be the only one to hold it.
     Upgrade,
@@ -69,7 +69,7 @@ pub enum Release {
     One,
     /// All holds.
     All,
-    /// `HOLDS n`: as many as leave the owner with n.
+    /// `HOLDS n`: the number that leaves the owner with n.
     DownTo(u64),
 }
 
@@ -93,10 +93,10 @@ pub enum RenewReply {
     Lease(Millis),
     /// This owner does not hold the lock.
     NotHeld,
-    /// Its token cannot be raised, since it shares the lock: the token is that of all who do. Nor can
-    /// it say anything of itself.
+    /// The owner shares the lock: the token belongs to all sharers and cannot be raised, and a sharer has no
+    /// value.
     Shared,
-    /// The token that is asked for is too large: this is the largest.
+    /// The requested token is too large. Inside is the largest possible one.
     TooFarAhead(u64),
     /// The key is not a lock.
     NotALock,
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(full.reenter(&again(1, None), now), Err(AcquireReply::TooManyHolds));
         let repeat = full.reenter(&again(1, Some(HOLDS_MAX)), now);
         assert_eq!(repeat, Ok((HOLDS_MAX, None)));
-        // Somebody else's script has counted further.
+        // A script of another library has counted further.
         let fuller = held(HOLDS_MAX + 1, Some(9)).reenter(&again(1, Some(HOLDS_MAX + 1)), now);
         assert_eq!(fuller, Ok((HOLDS_MAX + 1, None)));
     }

@@ -1,14 +1,13 @@
-//! The modes of a lock: held by one, or shared by many. How a hash tells them apart.
+//! The modes of a lock, exclusive and shared, and their layout in a hash.
 //!
 //! ```text
-//! held by one           alice → 2                         fencing-token → t17
-//! … who also shares it  alice → 2   lock-mode → exclusive 1   fencing-token → t17
+//! exclusive             alice → 2                         fencing-token → t17
+//! … and also shared     alice → 2   lock-mode → exclusive 1   fencing-token → t17
 //! shared by two         lock-mode → shared                fencing-token → t18
 //!                       bob → 1 1795202270794   carol → 2 1795202275000
 //! ```
 //!
-//! Each of those who share a lock has a lease of its own, in its field. The key expires when the
-//! last of these leases ends.
+//! Each sharer has its own lease, in its field. The key expires when the last of these leases ends.
 
 use crate::lock::RESERVED_FIELDS;
 use crate::parse::{OWNER_BYTES_MAX, in_two, strict_decimal};
@@ -17,7 +16,7 @@ use crate::types::{HOLDS_MAX, UnixMillis};
 /// The field of the hash that keeps the mode, unless one owner holds the lock and nothing else.
 pub const MODE_FIELD: &[u8] = b"lock-mode";
 
-/// What somebody wants of a key.
+/// What an owner requests of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// To hold the lock alone.
@@ -26,14 +25,14 @@ pub enum Want {
     Shared,
     /// Not a lock: that a latch opens.
     Zero,
-    /// Not a lock: so many permits of a semaphore.
+    /// A number of permits of a semaphore.
     Permits(u64),
-    /// To hear of its changes, after the one that is known: see [`News`](crate::News).
+    /// To observe changes after the given version: see [`News`](crate::News).
     Changes(u64),
 }
 
 impl Want {
-    /// Whether it is there for everybody at once, who is away too.
+    /// Whether all waiters are served at once, also those of sessions that are away.
     pub(crate) fn is_for_all(self) -> bool {
         matches!(self, Self::Zero | Self::Changes(_))
     }
@@ -69,17 +68,17 @@ impl Mode {
     }
 }
 
-/// What one of those who share a lock has of it.
+/// The share of one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// How many times it has been acquired and not released; at least 1.
+    /// Number of holds; at least 1.
     pub holds: u64,
     /// When the lease ends.
     pub until: UnixMillis,
 }
 
 impl Share {
-    /// The end of a lease that has none, because somebody took the TTL off the lock.
+    /// The end of a lease without an end, because another client removed the TTL of the lock.
     pub const ENDLESS: UnixMillis = UnixMillis(i64::MAX.cast_unsigned());
 
     /// Reads the value of an owner's field; `None` if it is not a share.
@@ -119,13 +118,13 @@ pub struct Sharing<'a> {
     pub asked: &'a [u8],
     /// What that owner has of it, even if its lease has ended.
     pub own: Option<Share>,
-    /// The token of all who share it; none if somebody else took it away.
+    /// The common token of the sharers; `None` if another client removed it.
     pub token: Option<crate::token::Token>,
-    /// When the key expires; none if somebody took the TTL away.
+    /// When the key expires; `None` if its TTL was removed.
     pub until: Option<UnixMillis>,
-    /// How many share it, counting those whose lease has ended and that nobody has removed yet.
+    /// Number of sharers, including expired ones that were not removed yet.
     pub holders: usize,
-    /// Somebody shares it until then at least, unless they release it; none if nobody looked.
+    /// End of the lease of a live sharer; `None` if no search was made.
     pub living: Option<UnixMillis>,
 }
 

@@ -10,41 +10,41 @@ use crate::value::VALUE_FIELD;
 /// What the keyspace says about a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed<'a> {
-    /// Nobody holds it: the key is absent, or only the token of an earlier grant is left.
+    /// Not held: the key is absent, or only the token of an earlier grant is left.
     Free {
-        /// The token that was left behind.
+        /// The token of an earlier grant.
         stored: Option<Token>,
     },
-    /// Somebody holds it alone.
+    /// Held exclusively.
     Held(Holding<'a>),
-    /// Some share it. Their leases may all have ended, unless somebody is said to live.
+    /// Shared. All leases may have ended, unless `living` names the end of one that lasts.
     Shared(Sharing<'a>),
-    /// The key holds something else, which is not ours to change.
+    /// The key holds something else, which must not be changed.
     NotALock {
-        /// When that will go away by itself.
+        /// When that key expires.
         until: Option<UnixMillis>,
     },
 }
 
-/// Who holds a lock alone, and how.
+/// The exclusive holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding<'a> {
-    /// Who holds it.
+    /// The owner.
     pub owner: &'a [u8],
-    /// How many times it has been acquired and not released; at least 1.
+    /// Number of exclusive holds; at least 1.
     pub holds: u64,
-    /// How many shared holds the owner has beside; most often none.
+    /// Number of shared holds that the owner has too; mostly 0.
     pub shared: u64,
-    /// The token of this grant; none if somebody else's script took the lock.
+    /// The token of this grant; `None` if a script of another library took the lock.
     pub token: Option<Token>,
-    /// When the lease ends; none if somebody took the TTL away.
+    /// When the lease ends; `None` if the TTL was removed.
     pub until: Option<UnixMillis>,
 }
 
 impl<'a> Observed<'a> {
     /// Reads a hash, given as its fields and values, whose key expires at `until`.
     ///
-    /// Give no more than five fields of a larger hash: so many are too many for a lock.
+    /// Of a larger hash five fields are enough: a lock has fewer.
     pub fn from_fields(
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         until: Option<UnixMillis>,
@@ -102,7 +102,7 @@ impl<'a> Observed<'a> {
         strict_decimal(value).filter(|holds| (1..=i64::MAX.cast_unsigned()).contains(holds))
     }
 
-    /// When a look at this lock is due next, if nobody says otherwise.
+    /// Returns the time at which this state may end without an event.
     #[must_use]
     pub fn until(&self) -> Option<UnixMillis> {
         match self {

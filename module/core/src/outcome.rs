@@ -9,7 +9,7 @@ use crate::token::Token;
 use crate::types::{MonoMillis, UnixMillis};
 use crate::value::Value;
 
-/// What to write to the key, and who gets the lock by it.
+/// What to write to the key, and which waiter gets the lock by it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<P> {
     /// Nothing at all.
@@ -23,9 +23,9 @@ pub enum Change<P> {
         /// What the holder says of itself.
         value: Value,
     },
-    /// The holder stays; what is `None` stays as it is.
+    /// The holder stays. A field that is `None` does not change.
     Update {
-        /// How many times it holds the lock now.
+        /// The new number of its holds.
         holds: Option<u64>,
         /// A token, for a lock that had none.
         token: Option<Token>,
@@ -43,11 +43,11 @@ pub enum Change<P> {
     GiveWay,
     /// The first waiter holds the lock now, whatever the key held before.
     HandOff(HandOff<P>),
-    /// The lock is shared now, by those who shared it before and these.
+    /// The lock is shared, by its earlier sharers and these.
     Share(Sharers<P>),
-    /// The caller shares the lock no more; others do, or did.
+    /// The caller stops sharing the lock. Others share it, or did.
     Leave,
-    /// The holder has this many shared holds beside.
+    /// Sets the number of shared holds that the exclusive holder has too.
     Beside {
         /// How many; 0 is none any more.
         holds: u64,
@@ -91,10 +91,10 @@ impl<P> Change<P> {
     }
 }
 
-/// Who shares a lock from now on.
+/// Owners that begin to share a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sharers<P> {
-    /// Whether a shared period begins: whatever the key held before goes.
+    /// Whether a shared period begins: the earlier content of the key is deleted.
     pub begins: bool,
     /// The token of the period; if `None`, the key has it already.
     pub token: Option<Token>,
@@ -111,7 +111,7 @@ pub struct Sharers<P> {
 pub struct HandOff<P> {
     /// Which grant this is.
     pub id: GrantId,
-    /// Who holds it now.
+    /// The new owner.
     pub owner: Rc<[u8]>,
     /// The token of the grant.
     pub token: Token,
@@ -128,11 +128,11 @@ pub struct HandOff<P> {
 pub enum Cause {
     /// The owner released it.
     Release,
-    /// Somebody released it for the owner.
+    /// A forced release.
     Forced,
     /// The lease ended.
     Expiry,
-    /// Somebody deleted the key.
+    /// Another client changed or deleted the key.
     Outside,
     /// Nothing was reported: the look only checks.
     Check,
@@ -147,13 +147,13 @@ pub enum Cause {
 /// What a wait answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitReply<R> {
-    /// At once, as one who does not wait is told.
+    /// At once, as for a command that does not wait.
     Now(R),
     /// Later: block the client and [`crate::Table::enqueue`] it.
     Block,
     /// A limit of waiters is reached.
     QueueFull(Full),
-    /// Nobody may wait now: the module is being drained.
+    /// No new waits are accepted: the module is being drained.
     Draining,
 }
 
@@ -177,11 +177,11 @@ pub struct Limits {
     pub blocked: usize,
     /// How many sessions there may be.
     pub sessions: usize,
-    /// How much may be bound to them, when somebody asks for more.
+    /// Most locks and permits that are bound to sessions.
     pub bound: usize,
-    /// What one user may take of each of these but the limit of a lock, in percent.
+    /// Share of one user in each of these limits except the limit of a lock, in percent.
     pub user_share: usize,
-    /// Whether nobody may wait at all.
+    /// Whether new waits are refused.
     pub draining: bool,
 }
 
@@ -210,9 +210,9 @@ impl Limits {
 pub struct Counters {
     /// New grants, of free locks and by hand-off.
     pub granted: u64,
-    /// Those of them that share a lock.
+    /// Shared ones among these.
     pub granted_shared: u64,
-    /// Locks that their one holder went on sharing when it released them.
+    /// Exclusive holds that became shared ones at their release.
     pub downgraded: u64,
     /// Holds added by an owner that held the lock.
     pub reentered: u64,
@@ -248,15 +248,15 @@ pub struct Counters {
     pub quarantines: u64,
     /// Readers of sessions that were still blocked when a later one took over.
     pub readers_replaced: u64,
-    /// Changes of locks that somebody observed, and how many times an observer was told of one.
+    /// Changes of observed locks, and the number of reports of such changes to observers.
     pub changes: u64,
     /// See [`Self::changes`].
     pub changes_told: u64,
-    /// Sessions that ended because nobody read for too long.
+    /// Sessions that ended because they were not read for too long.
     pub sessions_gone: u64,
-    /// Locks and permits that were released because the session to which they were bound was gone.
+    /// Locks and permits that were released because their session had ended.
     pub bound_released: u64,
-    /// The most that ever waited at one time.
+    /// Largest number of waiters at one time.
     pub waiters_peak: usize,
 }
 

@@ -18,7 +18,7 @@ pub fn strict_decimal(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// What is before the first space, and what is behind it.
+/// Splits a text at its first space.
 pub(crate) fn in_two(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut parts = text.splitn(2, |byte| *byte == b' ');
     Some((parts.next()?, parts.next()?))

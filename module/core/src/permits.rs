@@ -1,4 +1,4 @@
-//! What a command does to the permits of a semaphore, and how they get to those who wait.
+//! The effect of commands on the permits of a semaphore, and grants of permits to waiters.
 
 use crate::grant::{GrantId, after};
 use crate::key::KeyRef;
@@ -13,13 +13,13 @@ use crate::types::{Millis, Now};
 use crate::waiting::Caller;
 
 impl<P> Table<P> {
-    /// Returns whether dead holders must be looked for before so many permits are asked for.
+    /// Returns whether expired holders must be searched before `permits` can be granted.
     #[must_use]
     pub fn lacks_permits(&self, at: &SemaphoreAt<'_>, permits: u64) -> bool {
         matches!(at.seen, Semaphore::Set(seen) if seen.free() < permits)
     }
 
-    /// What the first waiter wants, and for whom.
+    /// Returns the owner of the first waiter, and the number of permits it wants.
     #[must_use]
     pub fn first_for_permits(&self, key: KeyRef<'_>) -> Option<(&[u8], u64)> {
         let queue = self.queues.find(key)?;
@@ -44,7 +44,7 @@ impl<P> Table<P> {
         }
     }
 
-    /// Takes permits if they are free and nobody waits.
+    /// Grants permits if they are free and there are no waiters.
     pub fn take_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -58,8 +58,8 @@ impl<P> Table<P> {
         outcome
     }
 
-    /// Takes all permits that are free, if any are and nobody waits. `HOLDS n` fits an owner that
-    /// holds n − 1; one that holds n or more has done it before.
+    /// Grants all free permits, if there are any and there are no waiters. `HOLDS n` fits an owner that
+    /// holds n − 1. An owner that holds n or more repeats the command.
     pub fn drain_permits(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -212,7 +212,7 @@ impl<P> Table<P> {
         (RenewReply::Lease(lease), PermitsChange::Own { share, used: seen.used })
     }
 
-    /// Serves the first waiter, whose own permits `at` tells of; or plans when to look again.
+    /// Serves the first waiter, or plans the next look. `at` has the permits of that waiter's owner.
     pub fn serve_permits(&mut self, at: &SemaphoreAt<'_>, cause: Cause) -> Served<P> {
         let Some(id) = self.queues.find(at.key) else { return Served::NotYet };
         let (Some((head, Want::Permits(permits))), Semaphore::Set(seen)) =
@@ -246,13 +246,13 @@ impl<P> Table<P> {
         Served::Granted(hand_off, Share { holds: more, until }, seen.used.saturating_add(permits))
     }
 
-    /// Sees to it that waiters who could not be served in this go are served in the next.
+    /// Plans a look in the next turn, for waiters that could not be served in this one.
     pub fn serve_soon(&mut self, key: KeyRef<'_>, cause: Cause, now: Now) {
         self.look_no_later_than(key, now.unix(), cause);
     }
 
-    /// Takes back permits whose grant reached nobody, unless their owner has shown since that it
-    /// is alive.
+    /// Takes back permits whose grant did not reach its client, unless the owner has sent a command for this key
+    /// since.
     pub fn take_permits_back(
         &mut self,
         at: &SemaphoreAt<'_>,
@@ -273,7 +273,7 @@ impl<P> Table<P> {
     }
 }
 
-/// The owner holds so many less.
+/// Returns the change by which the owner holds `permits` fewer.
 pub(crate) fn without(seen: &Permits, own: Share, permits: u64) -> PermitsChange {
     let left = own.holds.saturating_sub(permits);
     let share = (left > 0).then_some(Share { holds: left, ..own });

@@ -1,9 +1,9 @@
-//! Which locks cost most waiting, in memory that does not grow with the number of locks.
+//! The locks with the most time waited, in memory that does not grow with the number of locks.
 //!
-//! A sketch that finds heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock that is
-//! not known takes the place of the one with the least weight, and inherits that weight: so much may
-//! have been missed of it before. No lock is missed whose weight is more than the weight of all divided
-//! by the number of places, and no more than that is missed of any.
+//! A sketch of heavy hitters (space-saving: Metwally, Agrawal, El Abbadi 2005). A lock that has no
+//! place replaces the lock with the smallest weight and inherits that weight, which is the most that it may have
+//! had before. Every lock with a weight above the total divided by the number of places is found,
+//! and no count misses more than that.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,16 +23,16 @@ pub(crate) const NAME_MAX: usize = 1024;
 /// What waiting for a lock or a semaphore has cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// How long those who got it had waited, added up.
+    /// Sum of the waiting times of all waiters that were granted it.
     pub waited: Millis,
-    /// How long the one who waited longest had.
+    /// Longest of these waiting times.
     pub longest: Millis,
-    /// How many got it after they had waited.
+    /// Number of waiters that were granted it.
     pub hand_offs: u64,
-    /// How long it was held by those who released it to somebody who waited, added up, in
+    /// Sum of the times it was held before a release that handed it to a waiter, in
     /// microseconds.
     pub held_us: u64,
-    /// How much more may have been waited before this was counted.
+    /// Largest possible waiting time that is missing in `waited`.
     pub missed: Millis,
 }
 
@@ -43,8 +43,8 @@ struct Place {
     cost: Cost,
 }
 
-/// The locks that cost most. Beside each place, its weight: a millisecond for each that was waited,
-/// and one for each hand-off, so that those count too that nobody waited long for.
+/// The locks with the most time waited. The weight of a place is the time waited in milliseconds, plus one for
+/// each hand-off, so that short waits count too.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
     places: Vec<Place>,
@@ -56,7 +56,7 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Somebody got this after having waited so long.
+    /// Records a grant after a wait.
     pub(crate) fn handed_off(&mut self, key: KeyRef<'_>, waited: Millis) {
         if key.name.len() > NAME_MAX {
             return;
@@ -71,7 +71,7 @@ impl Profile {
         }
     }
 
-    /// This was held so long before it was given back, while somebody waited for it.
+    /// Records the time that a lock was held before a release that handed it over.
     pub(crate) fn held(&mut self, key: KeyRef<'_>, micros: u64) {
         if let Some(place) = self.find(key).and_then(|at| self.places.get_mut(at)) {
             place.cost.held_us = place.cost.held_us.saturating_add(micros);
@@ -111,7 +111,7 @@ impl Profile {
         Some(at)
     }
 
-    /// Those of a database that were waited for longest, the longest first.
+    /// Returns the locks of a database with the most time waited, most first.
     pub(crate) fn top(&self, db: i32, count: usize) -> Vec<(&LockKey, Cost)> {
         let of_db = self.places.iter().filter(|place| place.key.db == db);
         let mut found: Vec<_> = of_db.map(|place| (&place.key, place.cost)).collect();

@@ -1,10 +1,10 @@
-//! The time after a doubtful beginning in which nothing new is granted.
+//! The quarantine: a time after a start or a promotion in which no new lock is granted.
 //!
-//! A server that was just started, or just promoted, may lack grants that were answered: they died
-//! with the memory or with the primary before. Whoever was given one of these holds a lock of which
-//! nothing is known here. If nothing new is granted until the longest lease is over, nobody is
-//! given what another still believes to hold. What is known goes on meanwhile: it is renewed,
-//! re-entered and released, and whoever wants it may wait in line.
+//! A server that was just started, or just promoted, may lack grants that were answered: they were lost
+//! with its memory or with the previous primary. A client with such a grant believes that it holds a lock of which
+//! this server has no record. If no new lock is granted until the longest lease has ended, no lock has a
+//! second holder. Known locks can be renewed, re-entered and released during the quarantine, and clients can
+//! wait in line.
 
 use crate::outcome::count;
 use crate::table::Table;
@@ -85,7 +85,7 @@ impl<P> Table<P> {
         Some(end.since(now.mono))
     }
 
-    /// When somebody waits for the quarantine to be over, how long that is.
+    /// Returns the rest of the quarantine if there are waiters.
     pub(crate) fn quarantine_due(&self, now: Now) -> Option<Millis> {
         let end = self.quarantine.end().filter(|_| self.queues.waiters() > 0)?;
         Some(end.since(now.mono))
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(left(&table, 100), Some(50));
         table.set_quarantine(Millis(60), at(100));
         assert_eq!(left(&table, 100), None);
-        // What is over does not come back.
+        // A quarantine that has ended does not begin again.
         table.set_quarantine(Millis(300), at(101));
         assert_eq!(left(&table, 101), None);
     }

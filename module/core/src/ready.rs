@@ -1,15 +1,15 @@
-//! Waiters with `UNLESS ready-key`: they want the lock only as long as there is no result.
+//! Waiters with `UNLESS ready-key`: they want the lock only while there is no result.
 //!
 //! ```text
-//! LOCK.WAIT k bob … UNLESS r ─► r exists: "ready", nobody waits
-//!                            └► r does not: bob waits, in the group of r
+//! LOCK.WAIT k bob … UNLESS r ─► r exists: "ready", bob does not wait
+//!                            └► r does not exist: bob waits, in the group of r
 //! the lock comes free ─► front of the line: is there a result? ─► "ready", the next one is looked at
 //!                     │                                        └► granted
-//!                     └► each group, once: is there a result? ─► all of the group are told "ready"
+//!                     └► each group, once: is there a result? ─► "ready" for all of the group
 //! ```
 //!
-//! Whether a key exists is known to the caller. Before a grant it is asked for the waiter in front; the groups
-//! are looked at afterwards, one piece of work at a time, so that a long line delays nothing.
+//! The caller knows whether a key exists. Before a grant the ready-key of the first waiter is checked. The groups
+//! are checked afterwards, one piece of work at a time, so that a long line delays nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,7 +38,7 @@ impl<F: Fn(&[u8]) -> bool> Keys for F {
     }
 }
 
-/// The results for which waiters wait: those whose keys exist.
+/// Access to the ready-keys that exist now.
 #[derive(Clone, Copy, Default)]
 pub struct Results<'a>(Option<&'a dyn Keys>);
 
@@ -63,11 +63,11 @@ impl fmt::Debug for Results<'_> {
     }
 }
 
-/// A group of waiters whose ready-key has to be looked at: see [`Table::next_group`].
+/// A group of waiters whose ready-key has to be checked: see [`Table::next_group`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group {
     queue: QueueId,
-    /// The lock for which the group waits.
+    /// The lock that the group waits for.
     pub key: LockKey,
     /// The ready-key.
     pub ready_key: Rc<[u8]>,
@@ -78,9 +78,9 @@ pub struct Group {
 pub(crate) struct ReadyKeys {
     by_waiter: BTreeMap<WaiterId, (QueueId, Rc<[u8]>)>,
     groups: BTreeMap<(QueueId, Rc<[u8]>), BTreeSet<WaiterId>>,
-    /// Queues whose lock came free, each with the group that was looked at last.
+    /// Queues of locks that came free, each with the group that was checked last.
     rounds: BTreeMap<QueueId, Round>,
-    /// The queue whose round had the latest turn.
+    /// The queue that had the last turn.
     served: QueueId,
     /// Size of the names of all groups.
     bytes: usize,
@@ -211,8 +211,8 @@ impl<P> Table<P> {
         self.ready_clients.pop_front()
     }
 
-    /// Tells waiters in front of a line whose result exists, until the one in front may be granted the
-    /// lock. Returns `false` if there may be more of them; then a look follows.
+    /// Removes waiters at the front whose ready-key exists, until the first one may be granted the lock. Returns
+    /// `false` if there may be more of them; then a look follows.
     pub(crate) fn tell_ready_in_front(&mut self, at: &Situation<'_>, queue: QueueId) -> bool {
         for _ in 0..STEPS {
             let front = self.front(queue).map(|(front, _)| front);
@@ -228,7 +228,7 @@ impl<P> Table<P> {
         false
     }
 
-    /// The lock of a queue came free: whoever waits for a result is looked at.
+    /// Begins a check of all groups of a queue whose lock came free.
     pub(crate) fn look_at_groups(&mut self, queue: QueueId) {
         self.queues.ready.begin_round(queue);
     }
@@ -239,7 +239,7 @@ impl<P> Table<P> {
         !self.queues.ready.rounds.is_empty()
     }
 
-    /// Returns a group whose ready-key has to be looked at. Call [`Self::looked_at_group`] next.
+    /// Returns a group whose ready-key has to be checked. Call [`Self::looked_at_group`] next.
     pub fn next_group(&mut self) -> Option<Group> {
         let (queue, ready_key) = self.queues.ready.next_group()?;
         let key = self.queues.queue(queue)?.key.clone();

@@ -18,7 +18,7 @@ impl<P> Table<P> {
         &self.counters
     }
 
-    /// How long those had waited who were handed a lock or permits.
+    /// Returns the waiting times of all waiters that were granted a lock or permits.
     #[must_use]
     pub fn wait_times(&self) -> &Histogram {
         &self.wait_times
@@ -85,7 +85,7 @@ impl<P> Table<P> {
         self.queues.find(key).is_some_and(|queue| self.queues.place(queue, owner).is_some())
     }
 
-    /// Those who wait for one lock, the next one first.
+    /// Returns the waiters of one lock, the next one first.
     pub fn queue_of(&self, key: KeyRef<'_>) -> impl Iterator<Item = WaiterView<'_, P>> {
         let id = self.queues.find(key);
         id.into_iter().flat_map(|id| self.queues.walk(id)).map(|(_, waiter)| WaiterView {
@@ -296,7 +296,7 @@ mod tests {
         table.queues.queue_mut(queue).expect("it is there").len = 9;
         assert_eq!(broken(&table), "I1");
         let (mut table, [_, second, _], queue) = three();
-        // Somebody who waits and stands in no queue.
+        // A waiter that is in no queue.
         table.queues.step_out(second);
         assert_eq!(broken(&table), "I1");
         table.queues.queue_mut(queue).expect("it is there").len = 1;

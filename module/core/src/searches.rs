@@ -1,12 +1,11 @@
-//! Searches among those who hold a key together, a shared lock or a semaphore: how far each has
-//! come, what a pass through a hash says and for how long that is believed, and how fast those
-//! searches may go that no command asks for.
+//! Searches for expired owners of a shared lock or a semaphore: the position of each search, the result
+//! of a pass through a hash and how long it is valid, and the rate of searches outside commands.
 //!
-//! A lease that ends tells nobody, and there may be a million of them in one hash. So a hash is
-//! gone through a part at a time, each from a place of its own. What a whole pass has found, that
-//! no lease ends before some moment, is believed until then, unless the key may be another by now.
+//! The end of a lease in a field causes no event, and one hash may have a million of them. So a hash is
+//! read a part at a time, each time from its own cursor. A complete pass finds the earliest end of a
+//! lease. That result is valid until then, unless the key may have changed.
 //!
-//! Nothing depends on what is remembered here but when there is a search.
+//! This is a cache: it only decides when to search.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -28,11 +27,11 @@ const SWEEP_STEPS: u64 = 256;
 const DEAD_MAX: usize = 128;
 const STEPS_PER_DEAD: u64 = 4;
 
-/// A hash with so many fields is gone through in one go, from end to end.
+/// A hash with at most this many fields is read in one step.
 const SMALL: usize = 1_000;
 
-/// How many steps in a millisecond, on average, all searches of large hashes take together that no
-/// command asks for: a twentieth of a processor. And how far they may be ahead of that.
+/// Steps per millisecond, on average, for all searches of large hashes outside commands: a twentieth of a
+/// processor. Then the most steps that may be taken ahead of that rate.
 const PACE: u64 = 250;
 const AHEAD: u64 = 5_000;
 
@@ -42,13 +41,13 @@ const ROOM: usize = 1_024;
 /// How far ahead a search is put off at most, whatever the leases are.
 const FAR: Millis = Millis(3_600_000);
 
-/// For how long something is remembered at least if nobody asks for it.
+/// Shortest time that an unused entry is kept.
 const KEPT: Millis = Millis(2_000);
 
-/// For how long it is believed if keys were changed and nobody said which.
+/// Time that a result stays valid after a change of unknown keys.
 const BELIEVED: Millis = Millis(1_000);
 
-/// All that is remembered of searches. `C` is a place in a hash; the default is the beginning.
+/// The state of all searches. `C` is a cursor in a hash; its default is the start.
 #[derive(Debug)]
 pub struct Searches<C> {
     places: BTreeMap<u64, Place<C>>,
@@ -62,15 +61,15 @@ pub struct Searches<C> {
     steps: u64,
 }
 
-/// What is remembered of one key.
+/// The state of the search of one key.
 #[derive(Debug, Default)]
 struct Place<C> {
     cursor: C,
     pass: Pass,
     known: Option<Known>,
-    /// Somebody who was alive.
+    /// An owner that was alive.
     witness: Option<Box<[u8]>>,
-    /// When the search goes on, and how many steps are given to it then.
+    /// When the search continues, and the number of its steps then.
     turn: Option<(MonoMillis, u64)>,
     used: Option<MonoMillis>,
 }
@@ -80,9 +79,9 @@ struct Place<C> {
 struct Pass {
     is_begun: bool,
     first_end: Option<UnixMillis>,
-    /// What the dead hold who were not removed.
+    /// Permits of expired owners that were not removed.
     left_to_the_dead: u64,
-    /// The key was changed, perhaps where it was seen already.
+    /// The key was changed, perhaps in a part that the pass has read.
     is_spoilt: bool,
     unheard: u64,
 }
@@ -92,22 +91,22 @@ struct Pass {
 struct Known {
     /// No lease ends before this.
     end: UnixMillis,
-    /// How many fields there are, unless somebody else took one out or put one in.
+    /// Number of fields, unless another client removed or added one.
     fields: usize,
-    /// All were seen at one moment.
+    /// All fields were read at one moment.
     whole: bool,
     since: MonoMillis,
     unheard: u64,
 }
 
-/// What is searched for.
+/// The purpose of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Anybody who lives, and the dead on the way.
+    /// Any live owner, and expired ones before it.
     Anybody,
-    /// All the dead.
+    /// All expired owners.
     TheDead,
-    /// A few of the dead.
+    /// Some expired owners.
     SomeDead,
 }
 
@@ -118,24 +117,24 @@ pub struct Go {
     pub wanted: Wanted,
     /// How many fields the hash has.
     pub fields: usize,
-    /// The dead who are found will be removed.
+    /// Expired owners that are found will be removed.
     pub removes: bool,
-    /// No command asks for it: somebody waits.
+    /// For a waiter, outside a command.
     pub unasked: bool,
 }
 
-/// What one go of a search came to.
+/// Result of one step of a search.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Some of those whose lease has ended, with what they hold.
+    /// Expired owners, with their holds.
     pub dead: BTreeMap<Box<[u8]>, u64>,
-    /// Somebody who lives, and until when.
+    /// A live owner, and the end of its lease.
     pub living: Option<(Box<[u8]>, UnixMillis)>,
-    /// There is a field that can be no share.
+    /// The hash has a field that is not a share.
     pub has_others: bool,
-    /// The whole hash was seen in this go.
+    /// The whole hash was read in this step.
     pub whole: bool,
-    /// A pass has ended in which nobody was seen alive, or nobody who dies before this.
+    /// A pass has ended. Inside is the earliest end of a live owner's lease, `None` if no owner is alive.
     pub passed: Option<Option<UnixMillis>>,
     held: u64,
     left_to_the_dead: u64,
@@ -157,7 +156,7 @@ impl Found {
         }
     }
 
-    /// How many permits are held without the dead, where so many were counted as held with them.
+    /// Returns the number of permits that live owners hold, if `used` is the number including expired owners.
     #[must_use]
     pub fn left_of(&self, used: u64) -> u64 {
         let dead: u64 = self.dead.values().sum();
@@ -204,7 +203,7 @@ impl<C: Default> Searches<C> {
         self.places.get_mut(&self.id(key))
     }
 
-    /// Something befell a key; nobody knows what it holds by now.
+    /// Records a change of a key with unknown effect.
     pub fn changed(&mut self, db: i32, name: &[u8]) {
         if let Some(place) = self.of(KeyRef::lock(db, name)) {
             place.known = None;
@@ -212,12 +211,12 @@ impl<C: Default> Searches<C> {
         }
     }
 
-    /// Something befell some key, and nobody listened.
+    /// Records a change of an unknown key.
     pub fn unheard(&mut self) {
         self.unheard = self.unheard.wrapping_add(1);
     }
 
-    /// Any key may be another.
+    /// Records that all keys may have changed.
     pub fn forget(&mut self) {
         self.places.clear();
     }
@@ -238,12 +237,12 @@ impl<C: Default> Searches<C> {
         }
     }
 
-    /// Somebody who lived when the key was searched.
+    /// Returns an owner that was alive when the key was searched.
     pub fn witness(&mut self, key: KeyRef<'_>) -> Option<&[u8]> {
         self.of(key)?.witness.as_deref()
     }
 
-    /// Nobody dies before this, as far as is known. None if a search can be worth while.
+    /// Returns a time before which no lease ends. `None` if that is not known, so that a search may find something.
     pub fn earliest(&mut self, key: KeyRef<'_>, fields: usize, now: Now) -> Option<UnixMillis> {
         let unheard = self.unheard;
         let place = self.of(key)?;
@@ -334,8 +333,8 @@ impl<C: Default> Searches<C> {
         self.given = self.given.saturating_sub(given).max(least).saturating_add(steps);
     }
 
-    /// What is remembered of a key. If there is no room for it, something is forgotten that nobody
-    /// asks for; if that is not enough, only what is waited for has a place.
+    /// Returns the state of a key. If there is no room, an unused entry is removed; if there is none,
+    /// only keys with waiters get an entry.
     fn place(&mut self, id: u64, is_waited_for: bool, now: MonoMillis) -> &mut Place<C> {
         for _ in 0..2 {
             if self.places.len() < ROOM || self.places.contains_key(&id) {
@@ -369,7 +368,7 @@ fn spent(steps: u64, found: &Found) -> u64 {
 }
 
 impl<C> Place<C> {
-    /// The end of the hash was reached: what is known by that.
+    /// Records the result of a pass that has reached the end of the hash.
     fn end_pass(&mut self, go: Go, found: &mut Found, now: Now) {
         self.pass.is_begun = false;
         let far = now.unix().plus(FAR);

@@ -4,9 +4,9 @@
 //! lock-mode → semaphore 5 3   alice → 2 1795202270794   bob → 1 1795202275000
 //! ```
 //!
-//! The field that says what a key is says how many permits there are and how many of them are
-//! held, by the living and by those who died and were not found yet. The others say what each
-//! owner holds and until when, as in a shared lock.
+//! The `lock-mode` field has the number of permits and the number of held ones. The latter includes permits of
+//! expired holders that were not found yet. The other fields have the permits and the end of the lease of each
+//! owner, as in a shared lock.
 
 use crate::key::KeyRef;
 use crate::mode::Share;
@@ -34,11 +34,11 @@ pub enum Semaphore {
 pub struct Permits {
     /// How many there are.
     pub limit: u64,
-    /// How many of them are held. More than there are, if their number was lowered meanwhile.
+    /// Number of held permits. Exceeds `limit` after the limit was lowered.
     pub used: u64,
-    /// What the owner that was asked for holds, if its lease runs.
+    /// Permits of the requested owner, if its lease runs.
     pub own: Option<Share>,
-    /// No lease ends before this; none if nobody knows.
+    /// No lease ends before this. `None` if that is not known.
     pub earliest: Option<UnixMillis>,
 }
 
@@ -77,13 +77,13 @@ pub type SemaphoreAt<'a> = At<'a, Semaphore>;
 pub enum PermitsChange {
     /// Nothing.
     None,
-    /// There are so many permits.
+    /// Sets the number of permits.
     Limit(u64),
-    /// The owner holds this, and so many are held in all.
+    /// Sets the permits of the owner and the number of held permits.
     Own {
-        /// What the owner holds; none if nothing any more.
+        /// Permits of the owner; `None` if it holds none any more.
         share: Option<Share>,
-        /// How many are held.
+        /// Number of held permits.
         used: u64,
     },
 }
@@ -91,13 +91,13 @@ pub enum PermitsChange {
 /// What taking permits answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeReply {
-    /// So many does the owner hold now.
+    /// The number that the owner now holds.
     Holds(u64),
-    /// Not enough are free, or others are before the owner.
+    /// Too few are free, or there are earlier waiters.
     Refused,
     /// `HOLDS n` does not fit what the owner holds.
     Mismatch,
-    /// There are not so many permits at all.
+    /// The semaphore has fewer permits.
     TooMany,
     /// The semaphore was never set.
     Unset,
@@ -108,11 +108,11 @@ pub enum TakeReply {
 /// What becomes of the first waiter for permits.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Served<P> {
-    /// It was granted them: the owner holds this now, and so many are held in all.
+    /// Granted: the permits of the owner, and the number of held permits.
     Granted(HandOff<P>, Share, u64),
-    /// It can never have them: there are fewer.
+    /// Can never be granted: the semaphore has fewer permits.
     TooMany(Option<P>),
-    /// It has to wait, or there is none.
+    /// The first waiter has to wait, or there is none.
     NotYet,
 }
 

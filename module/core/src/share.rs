@@ -10,7 +10,7 @@ use crate::token::Token;
 use crate::types::Millis;
 
 impl<P> Table<P> {
-    /// Somebody asks for a lock that is shared.
+    /// Decides on a request for a lock that is shared.
     pub(crate) fn ask_for_shared(
         &mut self,
         at: &Situation<'_>,
@@ -186,7 +186,7 @@ impl<P> Table<P> {
         change
     }
 
-    /// Sets the lease of one of those who share a lock to start anew.
+    /// Restarts the lease of one sharer.
     pub(crate) fn renew_share(
         &mut self,
         at: &Situation<'_>,
@@ -199,12 +199,12 @@ impl<P> Table<P> {
         };
         self.touched(at.key, owner, sharing.token);
         let until = at.now.unix().plus(lease);
-        // It may have been the one whose end was waited for.
+        // The look may have been planned for the end of this share.
         self.look_no_later_than(at.key, after(until), Cause::Expiry);
         (RenewReply::Lease(lease), shares_on(sharing, Share { until, ..share }, None))
     }
 
-    /// Somebody asks for a lock, and what it gets if nobody holds it.
+    /// Decides on a request for a free lock.
     pub(crate) fn take(
         &mut self,
         at: &Situation<'_>,

@@ -1,7 +1,7 @@
-//! Looks at everything that is waited for, because anything may have befallen its keys: a flush, a
-//! step of the clock, the end of a quarantine.
+//! Looks at all keys with waiters, because any of them may have changed: after a flush, a
+//! step of the clock, or the end of a quarantine.
 //!
-//! There may be a million of such keys, so that looks are planned at some of them at a time.
+//! There may be a million of these keys, so looks are planned for some of them at a time.
 
 use std::ops::Bound;
 
@@ -11,25 +11,25 @@ use crate::queue::QueueId;
 use crate::table::Table;
 use crate::types::{Millis, Now};
 
-/// How many queues are gone through at once,
+/// Number of queues for which looks are planned at once.
 const AT_ONCE: usize = 256;
 
-/// and how many with each look at what is due.
+/// Number of queues for which looks are planned with each later look.
 const STEPS: usize = 16;
 
-/// So many locks are looked at in the time in which each should be; with more it takes longer.
+/// Number of locks that one sweep period is enough for. With more, a sweep takes longer.
 const REGULAR_LOOKS: usize = 10_000;
 
-/// Queues that are still to be gone through.
+/// The rest of a sweep through the queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
-    /// Those of this database; `None` is all of them.
+    /// Database of the queues; `None` for all databases.
     db: Option<i32>,
-    /// From behind this one
+    /// From after this queue
     after: Option<QueueId>,
-    /// to this one: what is waited for later is seen as it is.
+    /// to this one. Later queues need no look: they were made after the change.
     last: QueueId,
-    /// What befell the locks, as those who observe them are told.
+    /// The cause that is reported to observers.
     cause: Cause,
 }
 
@@ -75,7 +75,7 @@ impl<P> Table<P> {
         Millis(every.0.saturating_mul(u64::try_from(rounds).unwrap_or(u64::MAX)))
     }
 
-    /// Says what is left of it.
+    /// Returns the rest of the sweep.
     fn go_through(&mut self, sweep: Sweep, most: usize, now: Now) -> Option<Sweep> {
         let from = sweep.after.map_or(Bound::Unbounded, Bound::Excluded);
         let some = self.queues.between(from, Bound::Included(sweep.last)).take(most);
@@ -104,7 +104,7 @@ mod tests {
     const MANY: usize = 10_000;
     const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 
-    /// So many locks that never expire, in two databases in turn, with a waiter each.
+    /// Returns `MANY` locks that never expire, in two databases in turn, with one waiter each.
     fn crowd() -> Table<usize> {
         let mut table = Table::new(Limits::UNLIMITED);
         for number in 0..MANY {
@@ -142,7 +142,7 @@ mod tests {
     fn only_the_locks_of_a_database_are_looked_at() {
         let mut table = crowd();
         table.look_at_all_soon(Some(1), NOW);
-        // What is swept already is not swept again.
+        // A queue that is already swept is not swept again.
         table.look_at_all_soon(Some(1), NOW);
         let looks = std::iter::from_fn(|| table.next_look(NOW));
         let dbs: Vec<_> = looks.map(|(key, _)| key.db).collect();

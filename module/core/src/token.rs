@@ -52,7 +52,7 @@ impl Token {
         text
     }
 
-    /// A token that no lock ever has, because the clock is past it: that of grants without one.
+    /// The token of grants without one. No lock ever has it, because the clock is past it.
     pub const NONE: Self = Self(1);
 
     /// The number that clients and resources see.
@@ -92,8 +92,8 @@ pub struct TokenSource {
 }
 
 impl TokenSource {
-    /// The token, unless it is so large that only somebody who meddles can have written it. One
-    /// that is that large and ours, because of somebody who did, stays what it is.
+    /// Returns the stored token, unless it is too large for a token of a server: then another client has written it.
+    /// A token up to the last one that this table has issued is always valid.
     #[must_use]
     pub fn believe(&self, stored: Option<Token>) -> Option<Token> {
         stored.filter(|token| token.0 <= TOKEN_STORED_MAX.max(self.last))

@@ -1,10 +1,10 @@
-//! What a holder says of itself: an address, a version. It goes with the grant.
+//! The value of a holder, for example an address or a version. It ends with the grant.
 //!
 //! ```text
 //! alice → 2   fencing-token → t17   lock-value → v10.0.0.7:8080
 //! ```
 //!
-//! Those who share a lock say nothing: there is one field, and none of them is *the* holder.
+//! Sharers have no value: there is one field, and no sharer is *the* holder.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ pub type Value = Option<Rc<[u8]>>;
 /// down from every number in the hash.
 const MARK: u8 = b'v';
 
-/// What is written for it.
+/// Returns the stored form of a value.
 #[must_use]
 pub fn stored_value(value: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(value.len().saturating_add(1));
@@ -46,8 +46,7 @@ pub fn value_of(stored: &[u8]) -> Option<&[u8]> {
 }
 
 impl<P> Change<P> {
-    /// What makes somebody the one holder of a lock, or lets it be, where the holder says this of
-    /// itself. Who says nothing at length takes back what it said.
+    /// Adds the value of the holder to a change. An empty value removes the stored one; `None` keeps it.
     #[must_use]
     pub fn saying(mut self, said: Option<&[u8]>) -> Self {
         let Some(said) = said else { return self };
@@ -64,7 +63,7 @@ impl<P> Change<P> {
 }
 
 impl<P> Table<P> {
-    /// What a waiter will say of itself as the holder. Waiting again it says it again, or nothing.
+    /// Sets the value that a waiter will have as the holder. A repeated wait replaces it.
     pub fn will_say(&mut self, waiter: WaiterId, said: Option<&[u8]>) {
         let said = said.filter(|said| !said.is_empty());
         self.queues.set_value(waiter, said.map(Rc::from));

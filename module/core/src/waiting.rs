@@ -186,7 +186,7 @@ impl<P> Table<P> {
         self.accounts.count(Kept::Blocked).max(self.queues.blocked())
     }
 
-    /// The account of a user. It counts what is kept for that user.
+    /// Returns the account of a user.
     pub fn account(&mut self, user: &[u8]) -> Account {
         self.accounts.of(user)
     }

@@ -95,13 +95,13 @@ const REST: [Kind; 9] = [
     Kind::Discarded,
 ];
 
-/// One piece in so many is for the rest, although live waiters wait.
+/// One of this many pieces of work is not for live waiters, even if these have work.
 const SHARE_OF_THE_REST: u64 = 4;
 
 /// Entries that are freed or forgotten in one piece.
 const FREED: usize = 16;
 
-/// Whose turn it is.
+/// State of the turns.
 #[derive(Debug, Default)]
 pub(crate) struct Rotation {
     pieces: u64,
