@@ -7,16 +7,16 @@
 //!        ▼                                      renew with that token, full lease
 //!   release everywhere                                            │ done by a majority
 //!                                                                 ▼
-//!                                       held; who answers later joins in the background
+//!                                       held; servers that answer later join in the background
 //! ```
 //!
-//! The token is larger than that of every majority before, since it has a server in common with it,
-//! and what that one has given is larger. For that to hold whatever is delayed, **only servers that
-//! have given a token no larger than the quorum's count** for the majority. One that gives a larger
-//! one after the token was decided may have been somebody else's in between: it can join later.
+//! The token is larger than the token of every earlier majority: two majorities have a server in common, and
+//! that server has issued a larger token. To make that true with any delay, **only servers whose
+//! token is no larger than the quorum's count** for the majority. A server that issues a larger token after the
+//! token was decided may have granted the lock to another client in between: it can join later.
 //!
-//! No server is waited for longer than its time, and nothing is held while others are waited for: a
-//! try that fails gives everything back before the next one begins.
+//! Each server has a limited time to answer. A failed attempt releases everything before the next one begins, so
+//! nothing is held between attempts.
 
 use crate::Servers;
 use crate::held::Held;
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
     Held(Arc<Held>),
     /// Others hold it at too many servers for a majority.
     Refused,
-    /// So many servers fail that there is no majority without them.
+    /// Too many servers fail: the others are no majority.
     Trouble(Error),
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Attempt {
     confirming: Confirming,
     /// Held, by server, with the token that the server itself gave.
     guards: Vec<(usize, Token, Guard)>,
-    /// How many fail, and what is wrong with one of them.
+    /// Number of failed servers, and the error of one of them.
     failed: usize,
     trouble: Option<Error>,
 }
@@ -79,7 +79,7 @@ impl Attempt {
         attempt
     }
 
-    /// Asks these servers for what is held at others with that token.
+    /// Asks these servers for a lock that is held at others with this token.
     pub(crate) fn at(
         servers: &Arc<Servers>,
         key: &Arc<[u8]>,
@@ -112,11 +112,11 @@ impl Attempt {
         }
     }
 
-    /// Goes on until a majority holds it or cannot be had.
+    /// Runs until a majority has granted the lock, or cannot any more.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point, nothing is held, after a moment in the background.
+    /// Dropped at any point, all grants are released in the background.
     pub(crate) async fn run(mut self) -> Outcome {
         let wanted = self.servers.majority();
         loop {
@@ -168,9 +168,9 @@ impl Attempt {
         self.confirming.push(confirmed.map(move |confirmed| (server, own, confirmed)).boxed());
     }
 
-    /// Others do not take the token, because it is too far ahead of their clocks: so whoever gave it
-    /// is left out, if there is a majority without it. What has been written meanwhile does no
-    /// harm: it lifts what comes after.
+    /// Leaves out the server with the largest token, if there is a majority without it: other servers refuse that
+    /// token because it is too far ahead of their clocks. Tokens written so far do no harm: they only raise later
+    /// tokens.
     fn do_without_the_largest(&mut self) -> bool {
         let wanted = self.servers.majority();
         let Some(largest) = self.token.filter(|_| !self.granted.is_empty()) else { return false };
@@ -230,7 +230,7 @@ impl Attempt {
         }
     }
 
-    /// What is held, if it is still valid.
+    /// Returns the held lock, if it is still valid.
     fn hold(&mut self, token: Token) -> Option<Held> {
         let mut guards: Vec<Option<Guard>> = Vec::new();
         guards.resize_with(self.servers.members.len(), || None);
@@ -249,7 +249,7 @@ impl Attempt {
         Some(held)
     }
 
-    /// Lets whoever is still to answer join what is held, as long as it is held.
+    /// Adds servers that answer later, while the lock is held.
     pub(crate) async fn join(mut self, held: std::sync::Weak<Held>) {
         for (server, guard) in std::mem::take(&mut self.late) {
             self.confirm_one(server, guard);
@@ -264,12 +264,12 @@ impl Attempt {
 
     /// Gives back everything, and says why.
     async fn fail(mut self) -> Outcome {
-        // What is not answered is undone in the background.
+        // Dropped requests are undone in the background.
         self.asking.clear();
         self.confirming.clear();
         let granted = self.granted.into_iter().chain(self.late).map(|(_, guard)| guard);
         let guards = granted.chain(self.guards.into_iter().map(|(_, _, guard)| guard));
-        // Whoever needs longer goes on in the background, too.
+        // Releases that take longer continue in the background.
         let _late = timeout(self.patience, join_all(guards.map(Guard::release))).await;
         let servers = self.servers.members.len();
         match self.trouble {

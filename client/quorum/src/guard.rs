@@ -12,16 +12,16 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A lock of a [`Quorum`](crate::Quorum) that is held, until this is released or dropped, or no
-/// majority of the servers holds it any more.
+/// A held lock of a [`Quorum`](crate::Quorum). It is held until this is released or dropped, or until the
+/// servers that grant it are no majority any more.
 ///
-/// As long as this lives, each server's lease is renewed by the watchdog of its client, and servers
-/// that do not hold the lock are asked for it again: a tenth of the lease later, a second at most.
-/// One that has forgotten the lock is taken back only while the others are a majority by
-/// themselves; else the lock is lost, since somebody else may have had it meanwhile.
+/// While this exists, each server's lease is renewed by the watchdog of its client, and servers
+/// that do not grant the lock are asked again after a tenth of the lease, at most a second.
+/// A server that has forgotten the lock counts again only if the others are a majority
+/// without it. Otherwise the lock is lost, since another client may have held it in between.
 ///
-/// Holding this does not mean holding the lock: what [`Guard`] says of that holds here
-/// too. Dropping it releases in the background, everywhere.
+/// A guard does not prove that the lock is held: see [`Guard`]. Dropping it releases the lock at all servers in
+/// the background.
 ///
 /// # Examples
 ///
@@ -43,8 +43,8 @@ impl QuorumGuard {
         Self { servers, held }
     }
 
-    /// The fencing token: the largest of those that the first majority has given, known to a
-    /// majority by now. Larger than that of every grant of this lock before.
+    /// Returns the fencing token: the largest token of the first majority, which was written back to a
+    /// majority. It is larger than the token of every earlier grant of this lock.
     #[must_use]
     pub fn token(&self) -> Token {
         self.held.token
@@ -62,20 +62,20 @@ impl QuorumGuard {
         self.held.count()
     }
 
-    /// How long the lock is surely held if nothing is renewed: until the end of the majority-th best
-    /// of the servers, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
+    /// Returns the time for which the lock is held without further renewals: until the majority-th latest end
+    /// of a server's lease, see [`Quorum`](crate::Quorum#validity). Zero if it is lost.
     #[must_use]
     pub fn lease_left(&self) -> Duration {
         self.held.left()
     }
 
-    /// Whether no majority holds it any more. Once `true` it stays so. Reads the clock, asks no
-    /// server.
+    /// Returns whether the lock is lost: no majority grants it any more. Once `true` it stays `true`. Reads the
+    /// clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock_quorum::QuorumGuard) {
     /// if guard.is_lost() {
-    ///     return; // somebody else may be at it
+    ///     return; // another client may hold it
     /// }
     /// # }
     /// ```
@@ -124,15 +124,15 @@ impl QuorumGuard {
         .await
     }
 
-    /// Releases the lock at all servers, and waits until they have done so, for each no longer than
-    /// the [`server_timeout`](crate::Quorum::server_timeout); what takes longer goes on in the
+    /// Releases the lock at all servers. Waits for each at most the
+    /// [`server_timeout`](crate::Quorum::server_timeout). Releases that take longer continue in the
     /// background.
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if the lock turns out to have been lost: at so many servers that what
-    /// is left is no majority. [`NoMajority`](Error::NoMajority) if so many servers have not answered
-    /// that others may not get it until the leases end, or the releases that go on in the background
+    /// [`Lost`](Error::Lost) if the lock was lost: the servers that still granted it were no
+    /// majority. [`NoMajority`](Error::NoMajority) if so many servers have not answered
+    /// that other clients may not get the lock until the leases end or the releases in the background
     /// arrive.
     ///
     /// # Cancel safety
@@ -141,7 +141,7 @@ impl QuorumGuard {
     pub async fn release(self) -> Result<(), Error> {
         let (lost, guards) = self.held.take();
         let patience = self.held.patience;
-        // Nobody waits for a loss any more: that borrows this.
+        // A task that waits for a loss would borrow this guard, so there is none.
         let guards = guards.into_iter().filter_map(Arc::into_inner);
         let releases = guards.map(|guard| timeout(patience, Guard::release(guard)));
         let (mut released, mut unknown, mut trouble, mut why) = (0, 0, Error::Timeout, None);
@@ -159,7 +159,7 @@ impl QuorumGuard {
         if lost.is_some() || released + unknown < wanted {
             return Err(Error::Lost(lost.or(why).unwrap_or(Loss::Forgotten)));
         }
-        // Where it may still be taken, it is in nobody's way.
+        // A majority is free, so other clients can get the lock.
         if unknown <= servers - wanted {
             return Ok(());
         }

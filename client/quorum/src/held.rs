@@ -1,7 +1,7 @@
-//! What is held at the servers of a quorum, and whether that is a majority.
+//! The parts of a quorum's lock at its servers, and whether they are a majority.
 //!
-//! Each server's part is a guard of its own, renewed by the watchdog of that server's client, and
-//! lost on its own. The parts that are not lost are counted:
+//! Each part is a separate guard, renewed by the watchdog of that server's client and
+//! lost separately. Parts that are not lost are counted:
 //!
 //! ```text
 //!   server 1  ├──────────────────────────┤ until
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! - **Q1** At every moment from the grant until the loss a majority of parts was held without a
-//!   gap. A part that is taken later, or again, counts only if the others are a majority without
-//!   it: then no other majority can have come about meanwhile.
+//!   gap. A part that is acquired later, or again, counts only if the others are a majority without
+//!   it: then there was no other majority in between.
 //! - **Q2** Lost is final.
 
 use crate::lock;
@@ -37,7 +37,7 @@ pub(crate) struct Held {
 
 struct Parts {
     phase: Phase,
-    /// By server. Shared with those who wait for a loss.
+    /// Guards by server. Shared with tasks that wait for a loss.
     guards: Vec<Option<Arc<Guard>>>,
 }
 
@@ -120,7 +120,7 @@ impl Held {
         }
     }
 
-    /// The majority-th best of what is left at the servers.
+    /// Returns the majority-th longest rest of the servers' leases.
     pub(crate) fn left(&self) -> Duration {
         if self.is_lost() {
             return Duration::ZERO;
@@ -154,7 +154,7 @@ impl Held {
         let guard = Arc::new(guard);
         let before = {
             let mut parts = lock(&self.parts);
-            // Between the question and this somebody may have released it, or time gone by.
+            // The lock may have been released or lost since the question was asked.
             if parts.phase != Phase::Held || parts.alive().count() < self.majority {
                 Some(guard)
             } else {

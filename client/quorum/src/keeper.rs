@@ -1,5 +1,5 @@
-//! What looks after a quorum's lock while it is held: it asks the servers that do not hold it again,
-//! and notices a loss that nobody looks for. Renewing is up to the watchdogs of the servers' clients.
+//! The task beside a held lock of a quorum. It asks servers that do not grant the lock again, and
+//! notices a loss also if no task waits for one. The watchdogs of the servers' clients do the renewals.
 
 use crate::Servers;
 use crate::attempt::Attempt;

@@ -1,6 +1,6 @@
 //! Locks on several independent servers, held while a majority of them grants them.
 //!
-//! [`Quorum`] says what that buys and what not; each server's part is a [`kvlock::Guard`].
+//! [`Quorum`] describes the guarantees and their limits. The part at each server is a [`kvlock::Guard`].
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), kvlock_quorum::Error> {
@@ -12,8 +12,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An acquire is a span of [`tracing`], `kvlock.quorum.acquire` with the `key`; those of the servers'
-//! parts, and the counters, are those of the crate `kvlock`.
+//! An acquire is a span of [`tracing`], `kvlock.quorum.acquire` with the `key`. The parts at the servers have the
+//! spans and counters of the crate `kvlock`.
 #![forbid(unsafe_code)]
 
 mod attempt;
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// "Independent" means that none is a replica of another: they share nothing, and are best on
 /// different machines. A majority is more than half:
 ///
-/// | servers | majority | that may fail |
+/// | servers | majority | may fail |
 /// |---|---|---|
 /// | 1 | 1 | 0: an ordinary lock |
 /// | 2 | 2 | 0: worse than one server |
@@ -52,36 +52,36 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// | 4 | 3 | 1: no better than 3 |
 /// | 5 | 3 | 2 |
 ///
-/// # What it buys, and what not
+/// # Guarantees, and their limits
 ///
-/// A server that dies, with whatever it knew, takes no lock with it, and nobody waits for a
-/// failover. What a server **forgets** counts, though: one that comes back without its data grants
-/// again what it had granted, and with it a second majority may come about. So let each keep an
-/// append-only file with `appendfsync always`, or stay out for longer than the longest lease before
-/// it comes back. And as with every lock with leases, a client that is paused after it looked can
+/// The death of a minority of servers loses no lock, and there is no failover to wait for. But a server must not
+/// **forget** its grants: a server that comes back without its data can grant a held lock
+/// again, and a second majority is possible. So let each server keep an
+/// append-only file with `appendfsync always`, or keep it down for longer than the longest lease before
+/// it comes back. As with every lock with leases, a client that is paused after its check can
 /// write too late: only a resource that checks the [token](QuorumGuard::token) refuses that.
-/// `docs/guarantees.md` has all of it.
+/// See `docs/guarantees.md`.
 ///
-/// Nobody waits in line: a quorum asks again and again at random intervals, so its locks are not
-/// fair. All who use a lock must use it by the same servers.
+/// There is no line: a quorum asks again at random intervals, so its locks are not
+/// fair. All clients of a lock must use the same servers.
 ///
 /// # Validity
 ///
-/// Redis's page on distributed locks asks for `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`: the
-/// lease, less the time since the first server was asked, less what clocks may differ. Here that is
-/// counted for each server by itself, from before the sending of the last command that set its
+/// Redis's page on distributed locks demands `MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT`: the
+/// lease, less the time since the first server was asked, less the drift of the clocks. Here the validity
+/// is computed for each server, from before the sending of the last command that set its
 /// lease: until sending + lease − 1 % of the lease − 2 ms − [margin](kvlock::Builder::margin). The
-/// lock is valid as long as a majority of the servers is: until the end of the majority-th best
-/// of them. Renewals move each server's own end. Nothing is held without validity left.
+/// lock is valid while a majority of the servers is: until the majority-th latest of these ends.
+/// Renewals move the end of each server. A lock without validity left counts as lost.
 ///
 /// # Tokens
 ///
-/// Each server issues a token of its own, and their clocks differ. The token of the quorum is the
-/// largest of those of the first majority, which is written back to a majority (`LOCK.RENEW …
-/// TOKEN`) before the lock counts as held. Two majorities have a server in common, and what that
-/// one grants next is larger. So the tokens of a lock increase strictly, as long as the servers keep
-/// what they know. Servers take a token that is up to a day ahead of their clock. One server whose
-/// tokens are further ahead is done without.
+/// Each server issues its own token, and their clocks differ. The token of the quorum is the
+/// largest token of the first majority, which is written back to a majority (`LOCK.RENEW …
+/// TOKEN`) before the lock counts as held. Two majorities have a server in common, and the next grant of that
+/// server has a larger token. So the tokens of a lock increase strictly, while the servers keep
+/// their data. Servers accept a token that is up to a day ahead of their clock. A server whose
+/// tokens are further ahead is left out.
 ///
 /// # Examples
 ///
@@ -101,7 +101,7 @@ pub struct Quorum {
     patience: Duration,
 }
 
-/// The servers, and what is done in the background there.
+/// The servers, and the background tasks.
 pub(crate) struct Servers {
     pub(crate) members: Vec<Arc<Member>>,
     pub(crate) tasks: TaskTracker,
@@ -123,11 +123,11 @@ impl Quorum {
     ///
     /// # Errors
     ///
-    /// Those of [`of`](Self::of), and [`Config`](Error::Config) if an address is none.
+    /// The errors of [`of`](Self::of), and [`Config`](Error::Config) if an address is invalid.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left.
+    /// Cancel safe.
     ///
     /// # Examples
     ///
@@ -147,23 +147,23 @@ impl Quorum {
         Self::of(clients).await
     }
 
-    /// The servers of these clients. Each keeps its own margin and its own time for renewals; the
-    /// lease is that of the first, unless a lock asks for another.
+    /// Makes a quorum of the servers of these clients. Each keeps its own margin and interval of renewals. The
+    /// lease is the one of the first client, unless a lock sets its own.
     ///
-    /// A majority of the servers has to answer now; the others may come later. To tell servers
-    /// apart the clients' users need the right to `INFO`.
+    /// A majority of the servers must answer now; the others may come later. To tell servers
+    /// apart, the users of the clients need the right to `INFO`.
     ///
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) if there are no clients, or two lead to the same server, as its run id
     /// shows; [`Config`](Error::Config) if one of them is of a cluster; [`NoMajority`](Error::NoMajority) if too few can be reached;
     /// [`ModuleMissing`](Error::ModuleMissing), [`Authentication`](Error::Authentication) and
-    /// [`Denied`](Error::Denied) if one of them does not let us. Whoever could not be reached and
-    /// turns out to be one of the others does no harm: it grants nothing twice.
+    /// [`Denied`](Error::Denied) if one of them refuses the client. An address that could not be reached now, and
+    /// later leads to one of the other servers, does no harm: that server does not grant the lock twice.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left.
+    /// Cancel safe.
     ///
     /// # Examples
     ///
@@ -227,7 +227,7 @@ impl Quorum {
         self
     }
 
-    /// The lock of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    /// Returns the lock with this name, 1 to 4,096 bytes. Sends nothing.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> QuorumLock {
         QuorumLock::new(self.servers.clone(), self.patience, name.as_ref())
     }

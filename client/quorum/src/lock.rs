@@ -19,10 +19,10 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(300);
 
-/// A lock of a [`Quorum`](crate::Quorum), by its name: how it is to be acquired.
+/// A named lock of a [`Quorum`](crate::Quorum), and how to acquire it.
 ///
 /// Made by [`Quorum::lock`](crate::Quorum::lock). Cheap to make and to clone; making one sends
-/// nothing. It is held by one at a time; every acquisition is an owner of its own.
+/// nothing. It is exclusive, and every acquisition is a separate owner.
 ///
 /// # Examples
 ///
@@ -72,9 +72,9 @@ impl QuorumLock {
         &self.key
     }
 
-    /// Acquires the lock, however long it takes: asks all servers at once, and if no majority
-    /// grants it, gives back what some have granted and asks again after a random pause of up to
-    /// 300 ms. No order among those who want it.
+    /// Acquires the lock, without a time limit: asks all servers at once. If no majority
+    /// grants it, releases the grants of the others and asks again after a random pause of up to
+    /// 300 ms. Clients are not served in order.
     ///
     /// # Errors
     ///
@@ -85,10 +85,9 @@ impl QuorumLock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe in that nothing is left: dropped at whatever moment, what was granted or may have
-    /// been is released in the background. A server that cannot be reached holds it for the rest of
-    /// a first lease, which is 2 s or four times the
-    /// [`server_timeout`](crate::Quorum::server_timeout), if that is more.
+    /// Cancel safe: dropped at any point, possible grants are released in the background. At a server that cannot be
+    /// reached a grant lasts for the rest of the first lease: 2 s, or four times the
+    /// [`server_timeout`](crate::Quorum::server_timeout) if that is more.
     pub async fn acquire(&self) -> Result<QuorumGuard, Error> {
         match self.acquire_by(None).await? {
             Some(guard) => Ok(guard),
@@ -100,11 +99,11 @@ impl QuorumLock {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), of which none is sat out.
+    /// The errors of [`acquire`](Self::acquire), without retries.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Examples
     ///
@@ -112,7 +111,7 @@ impl QuorumLock {
     /// # async fn example(quorum: kvlock_quorum::Quorum) -> Result<(), kvlock_quorum::Error> {
     /// match quorum.lock("orders:42").try_acquire().await? {
     ///     Some(guard) => guard.release().await?,
-    ///     None => println!("somebody else is at it"),
+    ///     None => println!("another client has it"),
     /// }
     /// # Ok(()) }
     /// ```
@@ -120,16 +119,16 @@ impl QuorumLock {
         self.acquire_by(Some(Instant::now())).await
     }
 
-    /// Tries again and again for up to `timeout`. `None` if that has passed. Zero tries once.
+    /// Tries repeatedly for up to `timeout`, then returns `None`. Zero tries once.
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire); when the time passes while too few servers answer,
+    /// The errors of [`acquire`](Self::acquire); when the time passes while too few servers answer,
     /// [`NoMajority`](Error::NoMajority).
     ///
     /// # Cancel safety
     ///
-    /// As that of [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<QuorumGuard>, Error> {
         self.acquire_by(Instant::now().checked_add(timeout)).await
     }
@@ -171,7 +170,7 @@ impl QuorumLock {
                     tracing::warn!(%trouble, "trouble: trying again");
                 }
             }
-            // At random, so that many who began together do not go on together.
+            // Random, so that clients that began together spread.
             sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0).min(left())).await;
             pause = PAUSE_MAX.min(2 * pause);
         }

@@ -32,11 +32,11 @@ impl Member {
         Self { client, unanswered: AtomicUsize::new(0) }
     }
 
-    /// Asks for the lock for as long as that. `None`: it is another's.
+    /// Asks for the lock with this lease. `None` if another owner holds it.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, nothing is held, after a moment in the background.
+    /// Dropped, a grant is released in the background.
     pub(crate) async fn ask(
         self: Arc<Self>,
         key: Arc<[u8]>,
@@ -85,8 +85,8 @@ pub(crate) enum Confirmed {
     Failed(Error),
 }
 
-/// Sets the full lease, and raises the token to that of the quorum. With an error for which another
-/// token might do, the try goes on.
+/// Sets the full lease, and raises the token to the quorum's token. After an error that depends on the token the
+/// attempt continues with another one.
 pub(crate) async fn confirm(
     mut guard: Guard,
     token: Token,

@@ -58,19 +58,19 @@ impl Builder {
         self
     }
 
-    /// Whether a lock that had to be waited for is confirmed with its full lease before its guard is
-    /// handed out. Not by default: then that is done when it has been held for two thirds of a
-    /// second, which spares a round trip, and those who hold it for less a command.
+    /// Sets whether a lock that had to be waited for is confirmed with its full lease before its guard is
+    /// returned. Default: no. Then the full lease is set when the lock has been held for two thirds of a
+    /// second, which saves a round trip, and a command for locks that are held for less.
     ///
-    /// A waiter is granted a lock for two seconds, so that one that has died costs no more. Without
-    /// the confirmation the guard is believed in for that time, less the [`margin`](Self::margin), until
-    /// the first renewal: who blocks all threads of the runtime for longer, right after the acquire,
-    /// loses the lock, and so does who cannot reach the server for that long. Confirmed all the same are [fixed leases](crate::Lock::fixed_lease), what
-    /// [replicas](Self::min_replicas) have to confirm, margins of more than half a second, and what
-    /// was waited for so long that the clocks may differ by a second.
+    /// A waiter is granted a lock for two seconds, which limits the cost of a dead waiter. Without
+    /// the confirmation the guard counts on that time, less the [`margin`](Self::margin), until
+    /// the first renewal. So the lock is lost if all threads of the runtime are blocked for longer right after the
+    /// acquire, or if the server cannot be reached for that long. Always confirmed are
+    /// [fixed leases](crate::Lock::fixed_lease), grants that [replicas](Self::min_replicas) must confirm, margins of
+    /// more than half a second, and waits so long that the clocks may differ by a second.
     ///
-    /// Confirm where a quarantine keeps grants over failovers: a primary that was replaced, and goes on
-    /// granting for a few seconds, would grant what it has offered once more when the two seconds are over.
+    /// Set it if a quarantine protects grants in failovers: a primary that was replaced, and continues to
+    /// grant for a few seconds, would grant an offered lock again after the two seconds.
     pub fn confirm(mut self, confirm: bool) -> Self {
         self.settings.confirm = confirm;
         self
@@ -87,7 +87,7 @@ impl Builder {
         self
     }
 
-    /// For tests: when a session of which nothing is wanted is closed.
+    /// For tests: time after which an unused session is closed.
     #[doc(hidden)]
     pub fn session_idle(mut self, idle: Duration) -> Self {
         self.settings.session_idle = idle;
@@ -101,60 +101,59 @@ impl Builder {
         self
     }
 
-    /// How long a waiting acquire puts up with a server that cannot be reached, is loading, or is
-    /// being replaced, before it gives the error: 30 s by default. Zero gives it at once. Meanwhile the client
-    /// tries to connect at intervals that grow to a second at most, once for all that wait.
+    /// Sets how long a waiting acquire retries while the server cannot be reached, is loading, or is
+    /// being replaced, before it returns the error. Default: 30 s. Zero returns it at once. The client
+    /// tries to connect at intervals that grow to a second at most, once for all waiting calls.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self
     }
 
-    /// Lets at least that many replicas confirm each grant and each renewal, within that time; by
-    /// default none is asked. Zero replicas are none.
+    /// Requires that at least this many replicas confirm each grant and each renewal within `timeout`. Default:
+    /// none. Zero turns it off.
     ///
-    /// A grant that falls short is released again, and the acquire is
-    /// [`NotReplicated`](crate::Error::NotReplicated). A renewal that falls short is tried again, and if
-    /// that goes on the lock is lost when its lease ends. An answer that the lock is gone counts at once,
-    /// whatever replicas confirm. Costs one more round trip for each
-    /// acquire, and a connection on which the server confirms one after the other: at each node a
-    /// client acquires no more locks in a second than its replicas answer in turn, a thousand if
-    /// that takes a millisecond. With a replica down, so many held locks that their renewals come in
-    /// more than 25 batches of 500 wait for each other's timeouts. Several clients share that load.
-    /// The server counts connections: a replica that reconnects while the primary still waits for its
-    /// old connection, `repl-timeout` at most, may answer for two.
-    /// What it does and does not guarantee:
-    /// [Failover](crate#failover).
+    /// A grant with fewer confirmations is released, and the acquire returns
+    /// [`NotReplicated`](crate::Error::NotReplicated). A renewal with fewer is retried, and the lock is lost
+    /// if its lease ends before one succeeds. A reply that the lock is gone counts at once,
+    /// without confirmation. The cost: one more round trip for each
+    /// acquire, on a connection where the server confirms one acquire after the other. At each node a
+    /// client acquires no more locks per second than its replicas can confirm in turn: 1,000 if
+    /// a confirmation takes a millisecond. While a replica is down, renewals of more than 12,500 held locks
+    /// (25 batches of 500) wait for each other's timeouts. Several clients share that load.
+    /// The server counts connections: a replica that reconnects before the primary has dropped its
+    /// old connection (`repl-timeout` at most) may count twice.
+    /// For the guarantees see [Failover](crate#failover).
     pub fn min_replicas(mut self, at_least: u32, timeout: Duration) -> Self {
         let replicas = Replicas { at_least, timeout, all: false };
         self.settings.replicas = (at_least > 0).then_some(replicas);
         self
     }
 
-    /// Lets *all* replicas confirm each grant and each renewal, within that time: `there_are` of
+    /// Requires that *all* replicas confirm each grant and each renewal within `timeout`: `there_are` of
     /// them, or more if the primary has more. At least one.
     ///
-    /// With this no grant that you were told of is lost in a failover, whichever replica is
-    /// promoted, and a primary that was replaced without knowing it grants and renews nothing. The
+    /// With this no answered grant is lost in a failover, whichever replica is
+    /// promoted, and a primary that was replaced without its knowledge can neither grant nor renew. The
     /// condition: a primary that dies does not come back without its data before it is replaced,
     /// because its replicas would copy the empty data set. Let servers keep their data
     /// (`appendfsync always`), do not restart them automatically, or set `kvlock.quarantine-ms`. The
-    /// price: while one replica is down or cut off, nobody is granted a lock, and those who hold one
-    /// lose it when its lease ends. Also after a failover, until the former primary is back as a
+    /// price: while one replica is down or cut off, no lock is granted, and held locks
+    /// are lost when their leases end. The same is true after a failover, until the former primary is back as a
     /// replica.
     ///
-    /// Say how many replicas there are, because nobody else knows: a primary tells only of those
-    /// that follow it at the moment, and one that is cut off from all of them would tell of none.
-    /// That is asked with each check all the same, and a replica that this client has seen once
-    /// counts from then on, also when it is gone. So a replica may be added while clients run;
-    /// to take one away for good, start them anew. One that reconnects while the primary still waits
-    /// for its old connection, `repl-timeout` at most, is told of twice by the primary: nothing is
-    /// confirmed until that is over, since its answers could be taken for those of two.
+    /// `there_are` is needed because a primary lists only the replicas
+    /// that follow it at the moment; one that is cut off from all of them would list none.
+    /// The client also reads that list with each check, and a replica that it has seen once
+    /// counts from then on, also when it is gone. So a replica can be added while clients run;
+    /// to remove one for good, restart them. A replica that reconnects before the primary has dropped
+    /// its old connection (`repl-timeout` at most) is listed twice. Until the old entry disappears nothing is
+    /// confirmed, since that replica's acknowledgements could count twice.
     ///
-    /// In a cluster each master has replicas of its own: `there_are` at least, and what was seen of
-    /// one counts for that one.
+    /// In a cluster each master has its own replicas: at least `there_are`, and the ones seen
+    /// are remembered for each master.
     ///
-    /// Takes the place of [`min_replicas`](Self::min_replicas), and does with what falls short the
-    /// same. The user needs the right to `WAIT` and `ROLE`.
+    /// Replaces [`min_replicas`](Self::min_replicas); too few confirmations have the
+    /// same effect. The user needs the right to `WAIT` and `ROLE`.
     pub fn all_replicas(mut self, there_are: u32, timeout: Duration) -> Self {
         let at_least = there_are.max(1);
         self.settings.replicas = Some(Replicas { at_least, timeout, all: true });

@@ -44,22 +44,22 @@ pub struct Client {
 impl Client {
     /// Connects to a server, with the default settings.
     ///
-    /// Takes what redis-rs takes: `redis://user:password@host:port/db`, `unix:///path`, and, with a
-    /// TLS feature, `rediss://…`; `redis-sentinel://…` for a primary that Sentinels watch over, and
+    /// Accepts the addresses of redis-rs: `redis://user:password@host:port/db`, `unix:///path`, and, with a
+    /// TLS feature, `rediss://…`; also `redis-sentinel://…` for a primary with Sentinels, and
     /// `redis-cluster://…` for a cluster: see [`Address`].
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) if the address is none, no Sentinel knows that name, or the
-    /// server of a cluster's address is in none,
+    /// [`Config`](Error::Config) if the address is invalid, no Sentinel knows that name, or the
+    /// server of a cluster address is in no cluster,
     /// [`Connection`](Error::Connection) or
-    /// [`Timeout`](Error::Timeout) if nobody answers there,
+    /// [`Timeout`](Error::Timeout) if there is no answer,
     /// [`Authentication`](Error::Authentication), and [`ModuleMissing`](Error::ModuleMissing) if
     /// the server does not know the commands.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left.
+    /// Cancel safe.
     ///
     /// # Examples
     ///
@@ -149,7 +149,7 @@ impl Client {
         Builder::default()
     }
 
-    /// The lock of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    /// Returns the lock with this name, 1 to 4,096 bytes. Sends nothing.
     ///
     /// # Examples
     ///
@@ -163,13 +163,13 @@ impl Client {
         Lock::new(self.inner.clone(), name.as_ref())
     }
 
-    /// The election of that name: any bytes, 1 to 65,536 of them. It is the lock of that name, with a
-    /// value and observers. Nothing is sent yet.
+    /// Returns the election with this name, 1 to 4,096 bytes: the lock with this name, with a
+    /// value and observers. Sends nothing.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.lock(name))
     }
 
-    /// The semaphore of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    /// Returns the semaphore with this name, 1 to 4,096 bytes. Sends nothing.
     ///
     /// # Examples
     ///
@@ -184,12 +184,12 @@ impl Client {
         Semaphore::new(self.inner.clone(), name.as_ref())
     }
 
-    /// The count-down latch of that name: any bytes, 1 to 65,536 of them. Nothing is sent yet.
+    /// Returns the count-down latch with this name, 1 to 4,096 bytes. Sends nothing.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.inner.clone(), name.as_ref())
     }
 
-    /// A new owner, to be shared by acquisitions that are to be re-entrant.
+    /// Returns a new owner. Acquisitions that share it are re-entrant.
     ///
     /// # Examples
     ///
@@ -204,12 +204,12 @@ impl Client {
         Owner::of(self.inner.name)
     }
 
-    /// The locks that are waited for at this moment, `count` of them at most: those with the most
-    /// waiters, of all nodes of a cluster.
+    /// Returns at most `count` locks that have waiters at this moment, those with the most
+    /// waiters first; in a cluster from all nodes.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied), those of the network.
+    /// [`Denied`](Error::Denied) and network errors.
     ///
     /// # Cancel safety
     ///
@@ -319,15 +319,15 @@ impl Client {
         self.inner.background.wait().await;
     }
 
-    /// The end of a program: [`settled`](Self::settled), and sessions that nobody waits
-    /// through and nothing is bound to are closed, for that time at most. `false` if something was left to be done, so that a lock or a
-    /// place in line may end only with its lease, or a session only with its time.
+    /// Finishes the work in the background before the program ends: waits for [`settled`](Self::settled), then closes
+    /// sessions without waits and bindings, all within `timeout`. Returns `false` if work is left: then a lock or a
+    /// place in line may last until its lease ends, or a session until its time to live ends.
     ///
-    /// Guards that are still there are not touched: drop or release them before.
+    /// Guards that still exist are not touched: drop or release them before.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the work goes on.
+    /// Cancel safe: the work continues in the background.
     ///
     /// # Examples
     ///
@@ -357,7 +357,7 @@ impl Builder {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left.
+    /// Cancel safe.
     ///
     /// # Examples
     ///

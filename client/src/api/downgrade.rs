@@ -8,17 +8,17 @@ use crate::wire::error::Error;
 use crate::wire::request::Mode;
 
 impl Guard {
-    /// Goes on sharing the lock, with those who [share](crate::Lock::shared) it, instead of holding
-    /// it alone: the first who wait for that come in, and nobody who wants it alone was in between.
+    /// Turns an exclusive hold into a [shared](crate::Lock::shared) one in one step: waiting readers at the front are
+    /// granted the lock, and no writer holds it in between.
     ///
-    /// The token is a new, larger one: a resource that has seen it refuses what was still under way
-    /// from the time before. A guard that shares the lock already stays as it is.
+    /// The token is a new, larger one: a resource that has seen it refuses late writes of the exclusive period. A
+    /// guard that already shares the lock is returned unchanged.
     ///
     /// # Errors
     ///
     /// After each of them the lock is released: [`Lost`](Error::Lost) if it was lost;
-    /// [`Invalid`](Error::Invalid) if there are further guards of the same owner; those of the
-    /// network.
+    /// [`Invalid`](Error::Invalid) if there are further guards of the same owner and network
+    /// errors.
     ///
     /// # Cancel safety
     ///
@@ -58,7 +58,7 @@ impl Guard {
         let granted = sharing.regain(&mut claim).await?;
         let (lease, share) = sharing.keep(claim, granted).await?;
         let reader = Self::new(inner.clone(), lease, share, slot).and(bound, observed).await?;
-        // Not earlier: what was bound still is for the server, which nobody knew here.
+        // Not earlier: for the server the lock is still bound, which the new record has to know.
         if let Some(slot) = reader.slot_in(Mode::Shared) {
             slot.holds(reader.lease());
         }

@@ -1,4 +1,4 @@
-//! Who leads: one of many candidates at a time, and everybody knows.
+//! Elections: one of many candidates leads at a time, and observers know which.
 
 use crate::api::leadership::Leadership;
 use crate::api::lock::Lock;
@@ -12,11 +12,11 @@ use crate::wire::reply::Token;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// An election, by its name: how to stand for it, and how to see who leads.
+/// A named election: campaign for leadership, or observe the leader.
 ///
-/// Made by [`Client::election`](crate::Client::election). It is the lock of that name. Who holds it
-/// leads; the token is the term; candidates are in line, and lead in the order in which they came.
-/// Clones are one candidate: any of them says whether it [leads](Self::is_leader).
+/// Made by [`Client::election`](crate::Client::election). It is the lock with this name. The holder
+/// leads, the token is the term, and candidates lead in order of arrival.
+/// Clones are one candidate: each of them knows whether it [leads](Self::is_leader).
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ use std::time::Duration;
 /// # async fn schedule(_: kvlock::Token) {}
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "an election does nothing until somebody campaigns or observes"]
+#[must_use = "an election does nothing until a client campaigns or observes"]
 pub struct Election {
     lock: Lock,
     value: Arc<[u8]>,
@@ -46,14 +46,14 @@ impl Election {
         Self { lock: lock.observed(), value: Arc::default(), standing: Arc::default() }
     }
 
-    /// What the candidate says of itself once it leads, such as where it is to be reached: up to
-    /// 1,024 bytes. [Observers](Self::observe) see it, and so does `LOCK.INFO`.
+    /// Sets the value of this candidate as the leader, for example its address: up to
+    /// 1,024 bytes. [Observers](Self::observe) and `LOCK.INFO` return it.
     pub fn value(mut self, value: impl AsRef<[u8]>) -> Self {
         self.value = value.as_ref().into();
         self
     }
 
-    /// Another lease than the client's: for so long nobody leads after a leader has died.
+    /// Sets the lease. Default: the client's. After the death of a leader there is no leader for up to this time.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lock = self.lock.lease(lease);
         self
@@ -65,16 +65,16 @@ impl Election {
         self.lock.key()
     }
 
-    /// Stands for election, in line behind those who came earlier, until this candidate leads.
+    /// Waits in line behind earlier candidates until this one leads.
     ///
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`]; [`Invalid`](Error::Invalid) if the value is too long, or this candidate
-    /// or a clone of it leads already. After each of them this is no candidate any more.
+    /// or a clone of it leads already. After an error it is no candidate any more.
     ///
     /// # Cancel safety
     ///
-    /// Dropped at whatever moment, it is no candidate any more and does not lead, after a moment in
+    /// Dropped at any point, it is no candidate and does not lead. The cleanup runs in
     /// the background: see [`Client::settled`](crate::Client::settled).
     ///
     /// # Examples
@@ -98,7 +98,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// The errors of [`campaign`](Self::campaign); cancel safe as that.
+    /// The errors of [`campaign`](Self::campaign). Cancel safe.
     ///
     /// # Examples
     ///
@@ -178,7 +178,7 @@ impl Election {
         }
     }
 
-    /// Whether this candidate, or a clone of it, leads. Reads the clock and asks nobody.
+    /// Returns whether this candidate, or a clone of it, leads. Reads the clock and sends nothing.
     ///
     /// ```no_run
     /// # fn example(election: kvlock::Election) {
@@ -193,9 +193,9 @@ impl Election {
         lease.is_some_and(|lease| !lease.is_lost() && lease.has_guards())
     }
 
-    /// Observes who leads; whoever does so need not be a candidate.
+    /// Observes the leader. The caller need not be a candidate.
     ///
-    /// Returns when the server has said who leads now, or that nobody does.
+    /// Returns when the server has reported the current leader, or that there is none.
     ///
     /// # Errors
     ///
@@ -204,7 +204,7 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is left.
+    /// Cancel safe.
     ///
     /// # Examples
     ///
@@ -214,7 +214,7 @@ impl Election {
     /// loop {
     ///     match observer.leader() {
     ///         Some(leader) => println!("{} leads", leader.value.escape_ascii()),
-    ///         None => println!("nobody leads"),
+    ///         None => println!("no leader"),
     ///     }
     ///     observer.changed().await;
     /// }

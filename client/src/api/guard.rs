@@ -161,15 +161,15 @@ impl Guard {
         self.lease.left()
     }
 
-    /// Whether the lock is lost. Once `true` it stays so.
+    /// Returns whether the lock is lost. Once `true` it stays `true`.
     ///
-    /// Cheap: it reads the clock, and asks nobody. So it is right even after the machine was
-    /// suspended, when no timer has run yet.
+    /// Cheap: it reads the clock and sends nothing. So it is correct even after the machine was
+    /// suspended, before any timer has run.
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
     /// if guard.is_lost() {
-    ///     return; // somebody else may be at it
+    ///     return; // another client may hold it
     /// }
     /// # }
     /// ```
@@ -178,7 +178,7 @@ impl Guard {
         self.lease.is_lost()
     }
 
-    /// Why the lock is lost, if it is. Asks nobody, as [`is_lost`](Self::is_lost).
+    /// Returns why the lock is lost, if it is. Sends nothing, as [`is_lost`](Self::is_lost).
     ///
     /// ```no_run
     /// # fn example(guard: kvlock::Guard) {
@@ -262,18 +262,18 @@ impl Guard {
         run_until(self.lost(), || self.why_lost(), work).await
     }
 
-    /// Sets the lease to `lease` from now, longer or shorter than before, and for the renewals to
-    /// come. With other guards of the same owner the longest wish counts.
+    /// Sets the lease to `lease` from now, longer or shorter than before, also for later
+    /// renewals. If the owner has other guards, the longest lease counts.
     ///
     /// # Errors
     ///
     /// [`Lost`](Error::Lost) if the lock turns out to be lost; [`Invalid`](Error::Invalid) if the
-    /// lease is out of range for this crate or for the server. Answers that the server can do nothing now are
-    /// sat out for the [`patience`](crate::Builder::patience) of the client, and no longer than the lease.
-    /// After an error of the network count on the shorter of both leases: a command whose connection broke
+    /// lease is out of range for this crate or for the server. Temporary refusals of the server are
+    /// retried for the [`patience`](crate::Builder::patience) of the client, and no longer than the lease.
+    /// After a network error count on the shorter of both leases: a command whose connection broke
     /// may still arrive, also after later ones. So until the lock is released no renewal
-    /// counts for more than the shortest one that was lost in that way, and the lock is renewed as
-    /// often as that demands.
+    /// counts for more than the shortest one without an answer, and the lock is renewed
+    /// accordingly often.
     ///
     /// # Cancel safety
     ///
@@ -294,9 +294,9 @@ impl Guard {
     /// [`extend`](Self::extend)s the lease, and raises the [`token`](Self::token) to this one, unless it
     /// is larger already; renewals do so too from then on.
     ///
-    /// For locks that are held at several independent servers, whose tokens are in no order: see
+    /// For locks that are held at several independent servers, whose tokens are unrelated: see
     /// [`lock_renew_with_token`](crate::AsyncLockCommands::lock_renew_with_token). The crate
-    /// `kvlock-quorum` does that.
+    /// `kvlock-quorum` uses it.
     ///
     /// # Errors
     ///
@@ -389,16 +389,16 @@ impl Guard {
         outcome
     }
 
-    /// Lets go, but lets the lock stay taken for `time` from now, by nobody who works: so what runs on
-    /// many machines at about the same time runs once, also where it is done before another one
-    /// starts. Less than 10 ms is a [`release`](Self::release), and so it is with further guards of
-    /// the same owner.
+    /// Ends this guard, and keeps the lock held for `time` from now. So a job that many machines start at about the
+    /// same time runs once, also if it is done before another machine
+    /// starts. Less than 10 ms is a [`release`](Self::release), and so is a call while the owner has other
+    /// guards.
     ///
     /// # Errors
     ///
     /// [`Invalid`](Error::Invalid) for a [bound](crate::Lock::bound) lock, which ends with this client:
-    /// it is released. Those of [`extend`](Self::extend): after each of them but
-    /// [`Lost`](Error::Lost) the lock ends with a lease that it had, or after `time`.
+    /// it is released. The errors of [`extend`](Self::extend): after these, except
+    /// [`Lost`](Error::Lost), the lock ends with one of its earlier leases, or after `time`.
     ///
     /// # Cancel safety
     ///
@@ -483,7 +483,7 @@ impl Guard {
         if left.is_zero() { Err(self.lease.lost_error()) } else { Ok(left) }
     }
 
-    /// The server frees a bound lock with our session, whoever has it then.
+    /// Refuses bound locks: the server releases them at the end of this client's session, also after a transfer.
     fn unbound(&self) -> Result<(), Error> {
         if self.lease.was_bound() {
             return Err(Error::Invalid("a bound lock does not outlive its client".to_owned()));
@@ -536,7 +536,7 @@ impl Drop for Guard {
     }
 }
 
-/// Does the work for as long as nothing is lost, which is looked at each time before it goes on.
+/// Polls `work` until the lock is lost. The loss is checked before each poll.
 pub(crate) async fn run_until<F: Future>(
     lost: impl Future<Output = Loss>,
     why_lost: impl Fn() -> Option<Loss>,

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A number that others count down, by its name, and for whose end one can wait.
+/// A named count-down latch: a number that clients count down, and waits until it is zero.
 ///
 /// Made by [`Client::latch`](crate::Client::latch). Cheap to make and to clone; making one sends nothing. At zero the latch
-/// is open, and that is the same as if it had never been set: then nobody waits.
+/// is open, as if it had never been set: waits return at once.
 ///
 /// # Examples
 ///
@@ -43,7 +43,7 @@ impl Latch {
         Self { lock: Lock::new(inner, name) }
     }
 
-    /// Sets it, to be counted down `count` times: 1 or more. `false` if it counts already; then
+    /// Sets the latch to `count`, 1 or more. `false` if it is counting already; then
     /// nothing has changed.
     ///
     /// It is sent once: after an error it may have been set or not, and counted down since.
@@ -52,7 +52,7 @@ impl Latch {
     ///
     /// [`Invalid`](Error::Invalid) if the name or the count is out of range,
     /// [`NotALock`](Error::NotALock) if the key holds something else, [`Denied`](Error::Denied),
-    /// those of the network.
+    /// and network errors.
     ///
     /// # Cancel safety
     ///
@@ -61,8 +61,8 @@ impl Latch {
         self.send_set(count, None).await
     }
 
-    /// The same, but after `lifetime` it goes away, and then it is open. For when those who are to
-    /// count it down may die.
+    /// [`set`](Self::set) with a time to live, after which the latch is open. For participants that may die before
+    /// they count down.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Latch {
     ///
     /// # Cancel safety
     ///
-    /// As that of [`set`](Self::set).
+    /// As for [`set`](Self::set).
     pub async fn set_for(&self, count: u32, lifetime: Duration) -> Result<bool, Error> {
         self.send_set(count, Some(lifetime)).await
     }
@@ -83,7 +83,7 @@ impl Latch {
 
     /// Counts it down by one. How much is left; `None` if there was nothing to count down.
     ///
-    /// It is sent once: after an error it may have counted or not. If that matters, say who counts,
+    /// It is sent once: after an error it may have counted or not. If that matters, name the participant
     /// with [`count_down_as`](Self::count_down_as).
     ///
     /// # Errors
@@ -108,8 +108,8 @@ impl Latch {
         self.lock.send_once(&request, reply::read).await
     }
 
-    /// Counts it down by one for that participant, 1 to 1,024 bytes, who counts only once however
-    /// often this is called. How much is left; `None` if there is nothing to count down, perhaps
+    /// Counts down by one for a participant, named by 1 to 1,024 bytes. Each participant counts once, however
+    /// often this is called. Returns the rest; `None` if there is nothing to count down, perhaps
     /// because this participant was the last.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Latch {
         self.lock.look(&request, reply::read).await
     }
 
-    /// Waits until it is open, however long it takes.
+    /// Waits until it is open, without a time limit.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Latch {
         self.wait_by(Limit::Never).await.map(|_| ())
     }
 
-    /// Waits until it is open, for up to that time. `false` if that was too short.
+    /// Waits until it is open, for up to `timeout`. `false` if it is not open by then.
     ///
     /// # Errors
     ///

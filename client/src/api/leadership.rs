@@ -7,12 +7,12 @@ use crate::wire::error::Error;
 use crate::wire::reply::Token;
 use std::ops::Deref;
 
-/// The time in which a candidate leads: from its election until this is resigned or dropped, or it is
-/// lost. Only who leads, or did until just now, has one.
+/// The leadership of a candidate: from its election until this is resigned or dropped, or until it is
+/// lost.
 ///
-/// It is a [`Guard`] of the lock of that name, to which it dereferences: [`lost`](Guard::lost),
-/// [`run_until_lost`](Guard::run_until_lost) and all else that can be asked there can be asked here.
-/// The server tells when it is taken away, so that this is known within a round trip.
+/// It dereferences to the [`Guard`] of the lock, with [`lost`](Guard::lost),
+/// [`run_until_lost`](Guard::run_until_lost) and the other methods.
+/// The server reports when the lock is taken away, so a loss is known within a round trip.
 ///
 /// # Examples
 ///
@@ -34,18 +34,18 @@ impl Leadership {
         Self { guard }
     }
 
-    /// The term: larger than that of every leader before. Send it along with what the leader does,
-    /// and let who takes it refuse a smaller one; see [`Token`].
+    /// Returns the term: larger than the term of every earlier leader. Send it with each write of the leader,
+    /// and let the receiver refuse a smaller one; see [`Token`].
     #[must_use]
     pub fn term(&self) -> Token {
         self.guard.token()
     }
 
-    /// Says something else of itself to those who observe, up to 1,024 bytes; the term stays.
+    /// Replaces the leader's value, up to 1,024 bytes. Observers are notified; the term does not change.
     ///
     /// # Errors
     ///
-    /// [`Invalid`](Error::Invalid) if it is longer, [`Lost`](Error::Lost) if it leads no more; those of
+    /// [`Invalid`](Error::Invalid) if it is longer, [`Lost`](Error::Lost) if it does not lead any more; those of
     /// the network, after which the one value or the other is shown.
     ///
     /// # Cancel safety

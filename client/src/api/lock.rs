@@ -1,4 +1,4 @@
-//! A lock by its name, and how it is to be acquired.
+//! A named lock, and how to acquire it.
 
 mod acquiring;
 mod looking;
@@ -12,7 +12,7 @@ use crate::wire::request::Mode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock, by its name: how it is to be acquired, and what can be known about it.
+/// A named lock: acquire it, or read its state.
 ///
 /// Made by [`Client::lock`](crate::Client::lock). Cheap to make and to clone; making one sends nothing.
 ///
@@ -70,7 +70,7 @@ impl Lock {
     /// ```no_run
     /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
     /// # use std::time::Duration;
-    /// // At most once a minute, whoever does it.
+    /// // At most once a minute in the whole fleet.
     /// let lock = client.lock("report").fixed_lease(Duration::from_secs(60));
     /// if let Some(guard) = lock.try_acquire().await? {
     ///     guard.lost().await; // let it end
@@ -82,16 +82,16 @@ impl Lock {
         self
     }
 
-    /// Shares the lock with others who do, instead of holding it alone: the read lock of a
-    /// read-write lock, whose write lock is the same name without this.
+    /// Shares the lock: the read lock of a read-write lock. The lock of the same name without this is the
+    /// write lock.
     ///
-    /// Readers and writers stand in one line, and are served in the order in which they came: a
-    /// writer that waits stops the readers behind it. All who share it have the same
-    /// [token](crate::Guard::token): larger than that of every writer before, smaller than that of every
-    /// one after.
+    /// Readers and writers wait in one line, and are served in order of arrival: a
+    /// waiting writer stops the readers behind it. All readers of one period have the same
+    /// [token](crate::Guard::token): larger than the token of every earlier writer, smaller than the token of every
+    /// later one.
     ///
-    /// An [`owner`](Self::owner) that holds the lock alone re-enters with this, and still holds it
-    /// alone; one that shares it and wants it alone gets [`Upgrade`](Error::Upgrade).
+    /// An exclusive [`owner`](Self::owner) re-enters with this, and still holds the lock
+    /// exclusively. An owner that shares the lock and asks for it exclusively gets [`Upgrade`](Error::Upgrade).
     ///
     /// # Examples
     ///
@@ -136,7 +136,7 @@ impl Lock {
         self
     }
 
-    /// Acquires for that owner, who may hold the lock already and then re-enters.
+    /// Acquires for this owner. If the owner holds the lock already, it re-enters.
     ///
     /// # Examples
     ///
@@ -151,12 +151,12 @@ impl Lock {
         self
     }
 
-    /// Lets the server tell at once when the lock is taken away or deleted, so that
-    /// [`lost()`](crate::Guard::lost) hears of it within a round trip and [why](crate::Loss), not with the
+    /// Asks the server to report at once when the lock is taken away or deleted. Then
+    /// [`lost()`](crate::Guard::lost) returns within a round trip, with the [reason](crate::Loss), and not with the
     /// next renewal. Not for [fixed leases](Self::fixed_lease), which are never renewed.
     ///
     /// It costs two commands, `LOCK.OBSERVE` after the grant and `LOCK.UNOBSERVE` after the release,
-    /// and a task of this process, so a lock that is held for a moment is better off without. An
+    /// and a task of this process, so do not use it for locks that are held for a moment. An
     /// [`Election`](crate::Election) always does it.
     ///
     /// # Examples
@@ -172,7 +172,7 @@ impl Lock {
         self
     }
 
-    /// Lets the owner say that of itself.
+    /// Sets the value of the owner.
     pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
         self.value = Some(value);
         self

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 /// Several locks as one: all are held, or none.
 ///
-/// Their servers may be different ones. They are acquired one after the other in an order that is
-/// the same for everybody, by name and then by the address of the server: so two who want some of
-/// the same locks cannot each hold what the other waits for. That needs the same name to be on
-/// different servers only if all processes call these servers by the same addresses, and nobody
-/// who holds one of the locks to wait for another one by other means.
+/// They may be on different servers. They are acquired one after the other in an order that is
+/// the same in all processes, by name and then by the address of the server. So two clients that want some of
+/// the same locks cannot wait for each other. Two conditions: a name that is on several servers needs the same
+/// server addresses in all processes, and a holder of one of the locks must not wait for another one in any other
+/// way.
 ///
-/// While the first ones are held and a later one is waited for, the watchdog keeps them.
+/// While a later lock is waited for, the watchdog renews the earlier ones.
 ///
 /// This is no Redlock: every one of the servers is needed, and each lock is as good as its server.
 ///
@@ -64,11 +64,11 @@ impl MultiLock {
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`], and [`Lost`](Error::Lost) if one was lost while another was
-    /// waited for. Those that were acquired are released by then.
+    /// waited for. The acquired ones are released by then.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`Lock::acquire`]: dropped, all that was acquired is released in the background.
+    /// As for [`Lock::acquire`]: dropped, all that was acquired is released in the background.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         match self.acquire_by(Limit::Never).await? {
             Some(guard) => Ok(guard),
@@ -80,7 +80,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire). Cancel safe.
     ///
     /// # Examples
     ///
@@ -99,7 +99,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire). Cancel safe.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
@@ -236,12 +236,12 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// [`Lost`](Error::Lost) if one turns out to have been lost, else the first of what else went
-    /// wrong; see [`Guard::release`]. All are released, or as good as that, whatever happens to some.
+    /// [`Lost`](Error::Lost) if one of them was lost, else the first other error; see [`Guard::release`]. An error of
+    /// one lock does not keep the others from being released.
     ///
     /// # Cancel safety
     ///
-    /// Dropped, those that are left are released in the background.
+    /// Dropped, the rest is released in the background.
     pub async fn release(self) -> Result<(), Error> {
         let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
         let troubles = outcomes.into_iter().filter_map(Result::err);
@@ -252,7 +252,7 @@ impl MultiGuard {
         }
     }
 
-    /// Releases what was acquired of what was wanted, whatever becomes of it.
+    /// Releases the acquired locks, and only logs errors.
     async fn give_up(self) {
         if let Err(trouble) = self.release().await {
             tracing::debug!(%trouble, "not all of several locks could be released");

@@ -1,4 +1,4 @@
-//! Who leads, as seen by others.
+//! Observers of an election.
 
 use crate::engine::context::Context;
 use crate::engine::observer::{Known, Observation, Observers, View};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// Who: [`Guard::owner`](crate::Guard::owner) of its leadership.
+    /// Its owner: [`Guard::owner`](crate::Guard::owner) of its leadership.
     pub owner: Vec<u8>,
     /// The term: [`Leadership::term`](crate::Leadership::term). A client of Redisson has none, which
     /// is 0 here.
@@ -21,13 +21,13 @@ pub struct Leader {
     pub value: Vec<u8>,
 }
 
-/// Sees who leads, until it is dropped. Made by [`Election::observe`](crate::Election::observe).
+/// Follows the leader of an election until it is dropped. Made by [`Election::observe`](crate::Election::observe).
 ///
-/// The server tells of changes as they happen: it costs the server some hundred bytes and no
-/// connection, and several observers of one client cost it no more than one. Only the newest state
-/// is kept, so who looks seldom sees no more than that. **Terms never go back**, also while the server
-/// is replaced by another one: who leads is asked anew there, and what a deposed server says of an
-/// earlier term is not shown. As long as no server can be reached it stays at what was seen last.
+/// The server reports each change at once. That costs the server some hundred bytes and no
+/// connection, and several observers of one client cost it as much as one. Only the newest state
+/// is kept, so a caller that looks seldom misses states in between. **Terms never go back**, also while the server
+/// is replaced by another one: the leader is read anew there, and a deposed server's report of an
+/// earlier term is ignored. While no server can be reached the last state stays.
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ impl Observer {
         }
     }
 
-    /// Who leads at this moment, as far as is known here; `None` if nobody does.
+    /// Returns the leader in the last known state; `None` if there is none.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         let Holder { owner, token: term, value } = self.known().holder?;
@@ -80,19 +80,19 @@ impl Observer {
         self.known().departure
     }
 
-    /// Waits until something is new since the last call, or since this was made, and says who leads
-    /// then. What was new in between is passed over.
+    /// Waits for a change since the last call, or since this was made, and returns the leader
+    /// then. Skips states in between.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: what is new is new for the next call.
+    /// Cancel safe: the next call returns the change.
     ///
     /// # Examples
     ///
     /// ```no_run
     /// # async fn example(mut observer: kvlock::Observer) {
     /// while observer.changed().await.is_some() {}
-    /// println!("nobody leads");
+    /// println!("no leader");
     /// # }
     /// ```
     pub async fn changed(&mut self) -> Option<Leader> {

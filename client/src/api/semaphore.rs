@@ -12,14 +12,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A number of permits, by its name: how they are to be acquired, and how many there are.
+/// A named semaphore: a number of permits, to be acquired for a lease.
 ///
-/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends nothing. Somebody has
-/// to say once how many permits there are, with [`set`](Self::set) or [`set_once`](Self::set_once);
+/// Made by [`Client::semaphore`](crate::Client::semaphore). Cheap to make and to clone; making one sends nothing. Set the number
+/// of permits once, with [`set`](Self::set) or [`set_once`](Self::set_once);
 /// before that the server answers the [code](Error::code) `UNSET`.
 ///
-/// Permits are held for a lease, which the watchdog renews: those of a process that dies come back.
-/// Waiters are served in order of arrival, whatever they want, so large requests do not starve.
+/// Permits are held for a lease, which the watchdog renews: the permits of a dead process become free.
+/// Waiters are served in order of arrival, whatever number they want, so large requests do not starve.
 ///
 /// # Examples
 ///
@@ -74,7 +74,7 @@ impl Semaphore {
     /// ```no_run
     /// # async fn example(pool: kvlock::Semaphore) -> Result<(), kvlock::Error> {
     /// # use std::time::Duration;
-    /// // At most as many in ten seconds as there are permits.
+    /// // In ten seconds no more than the number of permits.
     /// let permit = pool.fixed_lease(Duration::from_secs(10)).acquire().await?;
     /// permit.lost().await; // let it end
     /// # Ok(()) }
@@ -91,12 +91,12 @@ impl Semaphore {
         self
     }
 
-    /// Says how many permits there are from now on. Those that are held stay held.
+    /// Sets the number of permits. Held permits stay held.
     ///
     /// # Errors
     ///
     /// [`NotALock`](Error::NotALock) if the key holds something else, [`Denied`](Error::Denied),
-    /// those of the network.
+    /// and network errors.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +110,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`set`](Self::set); cancel safe as that.
+    /// The errors of [`set`](Self::set). Cancel safe.
     pub async fn set_once(&self, permits: u32) -> Result<bool, Error> {
         self.send_set(permits, true).await
     }
@@ -120,16 +120,16 @@ impl Semaphore {
         self.lock.look(&request, |answer| Ok(answer != redis::Value::Nil)).await
     }
 
-    /// Acquires the permits, in line behind those who came earlier, however long it takes.
+    /// Acquires the permits. Waits in line behind earlier waiters, without a time limit.
     ///
     /// # Errors
     ///
     /// The errors of [`Lock::acquire`](crate::Lock::acquire); [`Server`](Error::Server) with the code
-    /// `UNSET` if nobody has said how many there are, `TOOMANY` if there are fewer in all.
+    /// `UNSET` if the number of permits was never set, `TOOMANY` if it is smaller than the request.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`Lock::acquire`](crate::Lock::acquire).
+    /// As for [`Lock::acquire`](crate::Lock::acquire).
     pub async fn acquire(&self) -> Result<Permits, Error> {
         self.acquire_by(Limit::Never).await?.ok_or(Error::Timeout)
     }
@@ -138,7 +138,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire). Cancel safe.
     ///
     /// # Examples
     ///
@@ -158,18 +158,18 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire). Cancel safe.
     pub async fn acquire_within(&self, timeout: Duration) -> Result<Option<Permits>, Error> {
         self.acquire_by(Limit::within(timeout)).await
     }
 
-    /// Acquires all permits that are free at this moment, in one step, however many
-    /// [`permits`](Self::permits) says: [`Permits::count`] tells how many they are. `None` if none
-    /// are free, or somebody is in line for them.
+    /// Acquires all permits that are free at this moment, in one step. [`permits`](Self::permits) has no effect;
+    /// [`Permits::count`] returns the number. `None` if none
+    /// are free, or if there are waiters.
     ///
     /// # Errors
     ///
-    /// The errors of [`acquire`](Self::acquire); cancel safe as that.
+    /// The errors of [`acquire`](Self::acquire). Cancel safe.
     ///
     /// # Examples
     ///
@@ -197,7 +197,7 @@ impl Semaphore {
         Ok(guard.map(|guard| Permits { guard }))
     }
 
-    /// What the server knows about it at this moment.
+    /// Returns the state of the semaphore at this moment.
     ///
     /// # Errors
     ///

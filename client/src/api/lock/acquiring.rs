@@ -18,10 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Lock {
-    /// Acquires the lock, in line behind those who came earlier, however long it takes.
+    /// Acquires the lock. Waits in line behind earlier waiters, without a time limit.
     ///
-    /// Tasks of one client are served in the order in which they came here, and take their turn
-    /// among other processes in the order in which those came to the server. With an
+    /// Tasks of one client are served in order of this call, and all processes
+    /// in order of arrival at the server. With an
     /// [`owner`](Self::owner) that holds the lock this re-enters at once.
     ///
     /// # Errors
@@ -33,9 +33,9 @@ impl Lock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe in that nothing is left: when the future is dropped, at whatever moment, the
+    /// Cancel safe: when the future is dropped at any point, the
     /// place in line is given up, and a lock that was granted in that moment is released, both in
-    /// the background. You lose your place in line.
+    /// the background. A later call waits at the end of the line.
     ///
     /// # Examples
     ///
@@ -56,8 +56,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), but trouble is not sat out: it is tried once more at most,
-    /// over a new connection if the old one turns out to be closed.
+    /// As [`acquire`](Self::acquire), but temporary errors are not retried, except once
+    /// over a new connection if the old one was closed.
     ///
     /// # Cancel safety
     ///
@@ -69,7 +69,7 @@ impl Lock {
     /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
     /// match client.lock("orders:42").try_acquire().await? {
     ///     Some(guard) => guard.release().await?,
-    ///     None => println!("somebody else is at it"),
+    ///     None => println!("another client has it"),
     /// }
     /// # Ok(()) }
     /// ```
@@ -77,7 +77,7 @@ impl Lock {
         self.acquire_by(Limit::Now).await
     }
 
-    /// Acquires the lock, and waits in line for it for up to `timeout`. `None` if that has passed.
+    /// Acquires the lock. Waits in line for up to `timeout`, then returns `None`.
     /// Zero does not wait, as [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
@@ -138,8 +138,8 @@ impl Lock {
         Ok(done)
     }
 
-    /// Takes over what another process, or this one, has [detached](crate::Guard::detach): from here on it is
-    /// renewed and released by the guard that this gives.
+    /// Takes over a lock that another process, or this one, has [detached](crate::Guard::detach). The returned guard
+    /// renews and releases it.
     ///
     /// # Errors
     ///
@@ -214,14 +214,14 @@ impl Lock {
         if self.mode == Mode::Alone && owner.lease(Mode::Shared, &self.key).is_some() {
             return Err(Error::Upgrade);
         }
-        // Who holds it alone may also share it, and need not ask anybody.
+        // An exclusive owner may share it too, without a request.
         let mode = match owner.lease(Mode::Alone, &self.key) {
             Some(_) => Mode::Alone,
             None => self.mode,
         };
         let slot = owner.slot(mode, &self.key);
         let gate = match limit {
-            // Whoever is at the gate is done in a moment, or waits for others as we must not.
+            // The gate is free in a moment, or its holder waits for others, which this call must not.
             Limit::Now => tokio::select! {
                 biased;
                 gate = slot.gate() => Some(gate),

@@ -10,16 +10,16 @@ use redis::{Cmd, ParsingError, Value};
 use std::time::Duration;
 
 impl Lock {
-    /// Takes the lock away from whoever holds it, and hands it to the first in line. `true` if
-    /// somebody held it.
+    /// Takes the lock away from its holder, and hands it to the first in line. `true` if
+    /// it was held.
     ///
     /// For operators. The holder finds out with its next renewal, or at once if it
     /// [observes](Self::observed) the lock, and works on unprotected until then. Needs the right to `LOCK.FORCERELEASE`.
     ///
     /// # Errors
     ///
-    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock); those of the
-    /// network. It is sent once: repeated, it would take the lock from the next holder.
+    /// [`Denied`](Error::Denied) without that right; [`NotALock`](Error::NotALock) and network
+    /// errors. It is sent once: repeated, it would take the lock from the next holder.
     ///
     /// # Cancel safety
     ///
@@ -28,11 +28,11 @@ impl Lock {
         self.send_once(&request::force_release(&*self.key), reply::read).await
     }
 
-    /// What the server knows about the lock at this moment.
+    /// Returns the state of the lock at this moment.
     ///
     /// # Errors
     ///
-    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied), those of the network.
+    /// [`NotALock`](Error::NotALock), [`Denied`](Error::Denied) and network errors.
     ///
     /// # Cancel safety
     ///
@@ -50,11 +50,11 @@ impl Lock {
         self.look(&request::info(&*self.key, None), reply::read).await
     }
 
-    /// The same with the first `count` of those who wait, next in line first.
+    /// [`info`](Self::info) with the first `count` waiters, next in line first.
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info). Cancel safe.
     ///
     /// # Examples
     ///
@@ -69,23 +69,23 @@ impl Lock {
         self.look(&request::info(&*self.key, Some(count)), reply::read).await
     }
 
-    /// Whether somebody holds it at this moment. To take a lock if it is free, take it.
+    /// Returns whether it is held at this moment. To get a lock if it is free, acquire it.
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info). Cancel safe.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         Ok(self.info().await?.state == LockState::Held)
     }
 
-    /// How many times that owner holds it at this moment, as the server counts; 0 if it does not.
+    /// Returns the number of holds of this owner at the server; 0 if it does not hold the lock.
     ///
-    /// That may differ from the number of its [guards](crate::Guard::holds) after a re-entry or a release
-    /// whose answer was lost: it has no effect, since the last guard gives back all there is.
+    /// It may differ from the number of its [guards](crate::Guard::holds) after a re-entry or a release
+    /// whose answer was lost. That has no effect, since the last guard gives back all holds.
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info). Cancel safe.
     ///
     /// # Examples
     ///
@@ -103,7 +103,7 @@ impl Lock {
             let held = info.owner.as_deref() == Some(lease.held_lock.owner.as_bytes());
             return Ok(if held { info.holds } else { 0 });
         }
-        // The server does not say of one of many who share it; but its token is that of their time.
+        // The server does not report the holds of one sharer. But all sharers have the token of the period.
         let shared = owner.lease(Mode::Shared, &self.key);
         let shared = shared.filter(|lease| info.token == Some(lease.token()));
         Ok(shared.map_or(0, |lease| u64::try_from(lease.holds()).unwrap_or(u64::MAX)))
@@ -113,7 +113,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info). Cancel safe.
     ///
     /// # Examples
     ///
@@ -127,11 +127,11 @@ impl Lock {
         Ok(self.hold_count(owner).await? > 0)
     }
 
-    /// What is left of the lease of whoever holds it; `None` if nobody does.
+    /// Returns the rest of the holder's lease; `None` if the lock is free.
     ///
     /// # Errors
     ///
-    /// The errors of [`info`](Self::info); cancel safe as that.
+    /// The errors of [`info`](Self::info). Cancel safe.
     ///
     /// # Examples
     ///
