@@ -7,11 +7,14 @@ use kvlock_core::{Ending, Kind, LockKey, Now, Outcome, Reading, SessionId, Sessi
 use crate::clock;
 use crate::commands::{NO_SESSION, sent_away};
 use crate::observers::{Standing, standing, word};
-use crate::redis::{Arg, Ctx, Reply};
+use crate::redis::{Arg, Ctx, Reply, Text};
 use crate::server::{Note, Server, Waiting, WaitsFor};
 
 /// How many outcomes one reply tells: each takes almost a microsecond.
 const TOLD: usize = 500;
+
+/// The channel of a session's bell, before the name of the session.
+const CHANNEL: &[u8] = b"kvlock_session:";
 
 /// What a reader hears when a later one reads.
 pub(crate) const READ_ELSEWHERE: Reply =
@@ -95,6 +98,13 @@ impl Server {
         let reader = self.table.close_session(session);
         self.answer(reader, NO_SESSION, None);
     }
+}
+
+/// Publishes to the channel of a session that there are outcomes to read. Not within the shard, in a
+/// cluster either: the slot of the channel may belong to another node than the session.
+pub(crate) fn ring(ctx: &Ctx<'_>, session: &SessionName, last: u64) {
+    let channel = Text::new(&[CHANNEL, session].concat());
+    ctx.publish(channel.lend(), Text::new(last.to_string().as_bytes()).lend());
 }
 
 /// One outcome as a reply.

@@ -11,6 +11,7 @@ use crate::clock::{self, Instant};
 use crate::commands::{NO_SESSION, sent_away};
 use crate::redis::{Ctx, Reply, Text};
 use crate::server::{Server, Waiting};
+use crate::sessions::ring;
 
 /// Time for work outside commands in one turn of the event loop.
 const BUDGET: Duration = Duration::from_micros(500);
@@ -72,6 +73,7 @@ impl Server {
             }
             Work::Forgotten(reader) => self.answer(reader, NO_SESSION, None),
             Work::Read(reading, waiting) => self.tell_reader(reading, waiting),
+            Work::Ring(session, last) => ring(ctx, &session, last),
             Work::Look(key, cause) => self.probe(ctx, &key, cause, now),
             Work::Bound(bound) => self.look_at_bound(ctx, &bound, now),
             Work::Results(group) => self.look_for_result(ctx, &group),

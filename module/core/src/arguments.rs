@@ -303,6 +303,16 @@ pub fn ttl(arg: &[u8]) -> Read<Millis> {
     number("ttl-ms", arg, 100, MINUTE_MS).map(Millis)
 }
 
+/// Reads the time to live of a new session, and whether it has a bell.
+pub fn open<A: AsRef<[u8]>>(ttl_ms: &[u8], options: &[A]) -> Read<(Millis, bool)> {
+    let has_bell = match options {
+        [] => false,
+        [word] if is(word, b"BELL") => true,
+        _ => return Err(Refusal::Syntax),
+    };
+    Ok((ttl(ttl_ms)?, has_bell))
+}
+
 /// Reads the arguments of a reader: the acknowledged number, its timeout, and the most outcomes of one reply.
 pub fn next<A: AsRef<[u8]>>(
     ack: &[u8],

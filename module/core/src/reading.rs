@@ -116,6 +116,7 @@ impl<P> Table<P> {
         for (key, owner, granted) in granted {
             self.delivered(key.borrow(), granted.id, &owner, granted.token);
         }
+        self.sessions.was_read(reading.session);
         self.was_answered(reading.session, now);
     }
 

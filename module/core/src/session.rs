@@ -59,6 +59,19 @@ impl<P> From<P> for Via<P> {
     }
 }
 
+/// Bell of a session: publishes a message when there are outcomes to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bell {
+    /// The session has no bell.
+    Absent,
+    /// The client has read everything since the last message.
+    Quiet,
+    /// A message is due; the session is on the list of bells to ring.
+    Due,
+    /// The message was published, and the session has not been read since.
+    Rung,
+}
+
 /// Why a session is not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpened {
@@ -118,6 +131,7 @@ pub(crate) struct Session<P> {
     /// Whether it is on the list of sessions with work to do.
     pub(crate) listed: bool,
     pub(crate) outbox: Outbox,
+    pub(crate) bell: Bell,
 }
 
 impl<P> Table<P> {
@@ -164,11 +178,30 @@ impl<P> Table<P> {
             bound: BTreeSet::new(),
             settling: None,
             listed: false,
+            bell: Bell::Absent,
         };
         self.sessions.all.insert(id, session);
         self.sessions.names.insert(name, id);
         self.agenda.add_alarm(due, id);
         Ok(id)
+    }
+
+    /// Gives the session a bell: when there are outcomes to read, a message is due, and no other
+    /// until the session is read. See [`crate::Work::Ring`].
+    pub fn add_bell(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(id) {
+            session.bell = Bell::Quiet;
+        }
+    }
+
+    /// Takes the next bell to ring. Returns the name of its session and the number of the latest
+    /// outcome, or `None` if the session has been read or has ended since.
+    pub(crate) fn next_bell(&mut self) -> Option<Option<(SessionName, u64)>> {
+        let id = self.sessions.bells.pop_front()?;
+        let Some(session) = self.sessions.get_mut(id) else { return Some(None) };
+        let unread = session.unread();
+        session.bell = if unread.is_some() { Bell::Rung } else { Bell::Quiet };
+        Some(unread.map(|last| (session.name, last)))
     }
 
     /// The session of that name, if it belongs to this user.
@@ -248,6 +281,11 @@ impl<P> Table<P> {
 }
 
 impl<P> Session<P> {
+    /// Number of the latest outcome, if it has not been sent to the latest reader.
+    pub(crate) fn unread(&self) -> Option<u64> {
+        self.outbox.after(self.cursor).next().map(|_| self.outbox.last())
+    }
+
     fn view(&self) -> SessionView<'_, P> {
         SessionView {
             name: &self.name,

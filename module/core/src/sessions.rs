@@ -7,7 +7,7 @@ use crate::forget::Free as _;
 use crate::key::LockKey;
 use crate::outbox::{Changed, Outbox, Outcome};
 use crate::queue::WaiterId;
-use crate::session::{Session, SessionId, SessionName};
+use crate::session::{Bell, Session, SessionId, SessionName};
 
 #[derive(Debug)]
 pub(crate) struct Sessions<P> {
@@ -19,6 +19,8 @@ pub(crate) struct Sessions<P> {
     pub(crate) closed: VecDeque<u64>,
     /// Sessions whose blocked reader must be answered.
     pub(crate) ready: VecDeque<SessionId>,
+    /// Sessions whose bell must be rung. A session is on it once, if its bell is due.
+    pub(crate) bells: VecDeque<SessionId>,
     /// Sessions that went away or came back and whose waiters have not all been moved, and sessions
     /// with acknowledged outcomes to drop.
     pub(crate) unsettled: VecDeque<SessionId>,
@@ -39,6 +41,7 @@ impl<P> Default for Sessions<P> {
             connections: BTreeSet::new(),
             closed: VecDeque::new(),
             ready: VecDeque::new(),
+            bells: VecDeque::new(),
             unsettled: VecDeque::new(),
             remains: VecDeque::new(),
             last_number: 0,
@@ -70,6 +73,7 @@ impl<P> Sessions<P> {
                 || self.connections.free_one()
                 || self.closed.free_one()
                 || self.ready.free_one()
+                || self.bells.free_one()
                 || self.unsettled.free_one();
             return more.then_some(None);
         };
@@ -131,6 +135,7 @@ impl<P> Sessions<P> {
         let Some(session) = self.all.get_mut(&id) else { return };
         session.outbox.push(outcome);
         self.outcomes = self.outcomes.saturating_add(1);
+        self.ring(id);
         self.wake(id);
     }
 
@@ -141,6 +146,7 @@ impl<P> Sessions<P> {
         session.outbox.push_change(key, Rc::default(), changed);
         let more = session.outbox.len().saturating_sub(before);
         self.outcomes = self.outcomes.saturating_add(more);
+        self.ring(id);
         self.wake(id);
     }
 
@@ -158,6 +164,27 @@ impl<P> Sessions<P> {
             && !std::mem::replace(&mut session.ready, true)
         {
             self.ready.push_back(id);
+        }
+    }
+
+    /// Puts the session on the list of bells to ring, unless it was rung and not read since.
+    fn ring(&mut self, id: SessionId) {
+        if let Some(session) = self.all.get_mut(&id)
+            && session.bell == Bell::Quiet
+        {
+            session.bell = Bell::Due;
+            self.bells.push_back(id);
+        }
+    }
+
+    /// Records that the session was read: its bell may ring again, and does if outcomes are left.
+    pub(crate) fn was_read(&mut self, id: SessionId) {
+        let Some(session) = self.all.get_mut(&id) else { return };
+        if session.bell == Bell::Rung {
+            session.bell = Bell::Quiet;
+            if session.unread().is_some() {
+                self.ring(id);
+            }
         }
     }
 

@@ -466,6 +466,7 @@ impl<P> Table<P> {
         let left = !self.untold.is_empty()
             || !self.discarded.is_empty()
             || !self.sessions.closed.is_empty()
+            || !self.sessions.bells.is_empty()
             || self.has_groups_to_look_at();
         if goes_on || left || self.has_released() {
             return Some(Millis(0));

@@ -1,7 +1,7 @@
 //! The scheduler of all work outside commands.
 //!
 //! ```text
-//! for live waiters   ends of waits, opened latches, readers, results, ends of leases, releases, take-backs
+//! for live waiters   ends of waits, opened latches, readers, bells, results, ends of leases, releases, take-backs
 //! the rest           regular looks, what sessions left, steps aside and back, news, drain, freeing
 //! ```
 //!
@@ -16,6 +16,7 @@ use crate::outbox::Untold;
 use crate::outcome::Cause;
 use crate::reading::Reading;
 use crate::ready::Group;
+use crate::session::SessionName;
 use crate::table::Table;
 use crate::types::Now;
 
@@ -32,6 +33,8 @@ pub enum Work<P> {
     Forgotten(P),
     /// Answer this reader with the outcomes of its session.
     Read(Reading, P),
+    /// Publish to this session's channel that there are outcomes to read, up to this number.
+    Ring(SessionName, u64),
     /// Read this key and call the function that looks at its kind.
     Look(LockKey, Cause),
     /// Take back this grant.
@@ -50,6 +53,7 @@ enum Kind {
     Timeouts,
     Latches,
     Readers,
+    Bells,
     Results,
     Alarms,
     Moments,
@@ -69,10 +73,11 @@ enum Kind {
 }
 
 /// The kinds that live waiters wait for.
-const URGENT: [Kind; 10] = [
+const URGENT: [Kind; 11] = [
     Kind::Timeouts,
     Kind::Latches,
     Kind::Readers,
+    Kind::Bells,
     Kind::Results,
     Kind::Alarms,
     Kind::Moments,
@@ -160,6 +165,9 @@ impl<P> Table<P> {
             Kind::Latches if !self.has_released() => None,
             Kind::Latches => self.next_released().map(|it| answer(it, Work::Opened)),
             Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
+            Kind::Bells => self.next_bell().map(|due| {
+                due.map_or(Work::Done, |(session, last)| Work::Ring(session, last))
+            }),
             Kind::Results => self.next_group().map(Work::Results),
             Kind::Alarms => self.session_due(now).then_some(Work::Done),
             Kind::Moments => self.end_moment(now).then_some(Work::Done),

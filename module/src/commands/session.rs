@@ -12,7 +12,7 @@ use crate::redis::{Arg, ArgSpec, CommandSpec, Ctx, Reply};
 use crate::server::{Server, Waiting, WaitsFor};
 use crate::sessions::{Outcomes, READ_ELSEWHERE, short_name};
 
-/// `SESSION.OPEN ttl-ms`
+/// `SESSION.OPEN ttl-ms [BELL]`
 pub(super) struct SessionOpen;
 
 impl Operation for SessionOpen {
@@ -21,12 +21,15 @@ impl Operation for SessionOpen {
         flags: c"deny-oom fast",
         summary: c"Opens a session: any number of waits over one connection.",
         complexity: c"O(1)",
-        args: &[ArgSpec::Number(c"ttl-ms")],
+        args: &[
+            ArgSpec::Number(c"ttl-ms"),
+            ArgSpec::OptionalWord { word: c"BELL", name: c"bell" },
+        ],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {
-        let [ttl] = args else { return Ok(Reply::Nil) };
-        let ttl = arguments::ttl(ttl.bytes())?;
+        let [ttl, options @ ..] = args else { return Ok(Reply::Nil) };
+        let (ttl, has_bell) = arguments::open(ttl.bytes(), options)?;
         if !server.may_serve() {
             return Err(READ_ONLY);
         }
@@ -35,7 +38,10 @@ impl Operation for SessionOpen {
         match server.table.open_session(name, user.lend().bytes(), ttl, now) {
             Err(NotOpened::Draining) => Err(DRAINING),
             Err(NotOpened::Full(reached)) => Err(full(reached, TOO_MANY_SESSIONS)),
-            Ok(_) => {
+            Ok(session) => {
+                if has_bell {
+                    server.table.add_bell(session);
+                }
                 server.plan(ctx, now);
                 Ok(Reply::List(vec![Reply::Bytes(name.to_vec()), Reply::Number(now.mono.0)]))
             }
