@@ -165,9 +165,9 @@ impl<P> Table<P> {
             Kind::Latches if !self.has_released() => None,
             Kind::Latches => self.next_released().map(|it| answer(it, Work::Opened)),
             Kind::Readers => self.next_reader(now).map(|(reading, it)| Work::Read(reading, it)),
-            Kind::Bells => self.next_bell().map(|due| {
-                due.map_or(Work::Done, |(session, last)| Work::Ring(session, last))
-            }),
+            Kind::Bells => self
+                .next_bell()
+                .map(|due| due.map_or(Work::Done, |(session, last)| Work::Ring(session, last))),
             Kind::Results => self.next_group().map(Work::Results),
             Kind::Alarms => self.session_due(now).then_some(Work::Done),
             Kind::Moments => self.end_moment(now).then_some(Work::Done),

@@ -1,5 +1,7 @@
 //! Bells of sessions: one message when there are outcomes to read, and no other until they are read.
 
+#![expect(clippy::expect_used, reason = "a panic is how a test fails")]
+
 use kvlock_core::{
     Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now, Observed, Results, SessionId,
     SessionName, Situation, Table, UnixMillis, Via, Want, Work,

@@ -21,10 +21,7 @@ impl Operation for SessionOpen {
         flags: c"deny-oom fast",
         summary: c"Opens a session: any number of waits over one connection.",
         complexity: c"O(1)",
-        args: &[
-            ArgSpec::Number(c"ttl-ms"),
-            ArgSpec::OptionalWord { word: c"BELL", name: c"bell" },
-        ],
+        args: &[ArgSpec::Number(c"ttl-ms"), ArgSpec::OptionalWord { word: c"BELL", name: c"bell" }],
     };
 
     fn run(server: &mut Server, ctx: &Ctx<'_>, args: &[Arg<'_>]) -> Answer {

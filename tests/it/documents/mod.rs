@@ -66,7 +66,8 @@ fn every_example_shows_what_happens() {
 fn the_page_of_other_languages_shows_every_example_as_it_is() {
     let folder = workspace().join("docs/languages");
     let page = read(&folder.with_extension("md"));
-    for file in ["bell/lock.mjs", "go/lock.go", "java/Lock.java", "node/lock.mjs", "python/lock.py"] {
+    for file in ["bell/lock.mjs", "go/lock.go", "java/Lock.java", "node/lock.mjs", "python/lock.py"]
+    {
         let example = read(&folder.join(file));
         assert!(page.contains(&format!("\n{example}```\n")), "{file} is not in it");
     }
