@@ -38,6 +38,7 @@
 //! | at most N holders at a time | [`Client::semaphore`] |
 //! | to wait until N others are done | [`Client::latch`] |
 //! | one of many processes to lead, and all to know which | [`Client::election`] |
+//! | many to want a result that one of them makes | [`Client::once`] |
 //! | several locks, all or none | [`MultiLock`] |
 //! | a lock that outlives the death of servers, at a majority of them | `Quorum` of the crate `kvlock-quorum` |
 //! | another process to go on with it | [`guard.detach()`](Guard::detach) here, [`lock.adopt(…)`](Lock::adopt) there |
@@ -247,6 +248,7 @@ pub use api::leadership::Leadership;
 pub use api::lock::Lock;
 pub use api::multi::{MultiGuard, MultiLock};
 pub use api::observer::{Leader, Observer};
+pub use api::once::{Once, OnceKey};
 pub use api::semaphore::{Permits, Semaphore};
 pub use api::watch::LossWatch;
 pub use engine::clock::Clock;

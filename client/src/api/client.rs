@@ -4,6 +4,7 @@ use crate::api::builder::Builder;
 use crate::api::election::Election;
 use crate::api::latch::Latch;
 use crate::api::lock::Lock;
+use crate::api::once::OnceKey;
 use crate::api::semaphore::Semaphore;
 use crate::engine::clock::SafetyMargin;
 use crate::engine::context::Context;
@@ -149,7 +150,8 @@ impl Client {
         Builder::default()
     }
 
-    /// Returns the lock with this name, 1 to 4,096 bytes. Sends nothing.
+    /// Returns the lock with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
+    /// nothing.
     ///
     /// # Examples
     ///
@@ -169,7 +171,26 @@ impl Client {
         Election::new(self.lock(name))
     }
 
-    /// Returns the semaphore with this name, 1 to 4,096 bytes. Sends nothing.
+    /// A result that one of many clients makes, and all get: see [`OnceKey`]. The key is where the
+    /// result is stored. Nothing is sent yet.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(client: kvlock::Client) -> Result<(), kvlock::Error> {
+    /// # use std::time::Duration;
+    /// let report = client.once("report:42").ttl(Duration::from_secs(600));
+    /// let report = report.get_or(async |_| make_report().await).await?;
+    /// println!("{} bytes", report.value.len());
+    /// # Ok(()) }
+    /// # async fn make_report() -> Vec<u8> { Vec::new() }
+    /// ```
+    pub fn once(&self, key: impl AsRef<[u8]>) -> OnceKey {
+        OnceKey::new(self, key.as_ref())
+    }
+
+    /// Returns the semaphore with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
+    /// nothing.
     ///
     /// # Examples
     ///
@@ -184,7 +205,8 @@ impl Client {
         Semaphore::new(self.inner.clone(), name.as_ref())
     }
 
-    /// Returns the count-down latch with this name, 1 to 4,096 bytes. Sends nothing.
+    /// Returns the count-down latch with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
+    /// nothing.
     pub fn latch(&self, name: impl AsRef<[u8]>) -> Latch {
         Latch::new(self.inner.clone(), name.as_ref())
     }

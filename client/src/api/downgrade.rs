@@ -48,8 +48,17 @@ impl Guard {
         let (bound, observed) = (self.lease().was_bound(), self.is_observed());
         let (inner, slot) = (self.inner().clone(), self.slot_in(Mode::Shared));
         let (mode, key, limit) = (Mode::Shared, &held_lock.key, Limit::Now);
-        let sharing =
-            Acquisition { inner: &inner, mode, key, term, limit, slot: None, value: None, bound };
+        let sharing = Acquisition {
+            inner: &inner,
+            mode,
+            key,
+            term,
+            limit,
+            slot: None,
+            value: None,
+            unless: None,
+            bound,
+        };
         let mut claim = Claim::of(&inner, mode, key, &held_lock.owner);
         sharing.regain(&mut claim).await?;
         claim.inherit(self.lease().late());

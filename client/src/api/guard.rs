@@ -9,10 +9,11 @@ use crate::engine::observe;
 use crate::engine::observer::{Observation, Observers};
 use crate::engine::owner::OwnerSlot;
 use crate::engine::settings::{LEASE_MIN, check_lease};
+use crate::engine::store::give_back_storing;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
 use crate::wire::reply::Token;
-use crate::wire::request::Mode;
+use crate::wire::request::{Mode, ToStore};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -382,7 +383,21 @@ impl Guard {
         outcome
     }
 
-    /// The same for a caller that has the turn.
+    /// Releases the lock and stores a result in the same step, if the lock is still held. After an error the
+    /// lock is released without it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lock is released in the background, and the result may or may not be stored.
+    pub(crate) async fn release_storing(mut self, result: ToStore<'_>) -> Result<(), Error> {
+        let span = observe::release_span(&self.lease.held_lock);
+        let work = pin!(give_back_storing(&self.inner, &self.lease, self.share, result));
+        let outcome = observe::inside(&span, work).await;
+        self.on_drop = OnDrop::Nothing;
+        outcome
+    }
+
+    /// [`release`](Self::release) for a caller that has the turn.
     pub(crate) async fn release_in_turn(mut self, turn: Turn) -> Result<(), Error> {
         let outcome = give_back_in(&self.inner, &self.lease, &turn, self.share).await;
         self.on_drop = OnDrop::Nothing;

@@ -162,7 +162,7 @@ impl Latch {
         let (mut trouble, mut polls) = (Trouble::new(limit), 0);
         loop {
             match wait(&mut claim, Duration::ZERO, limit).await {
-                Ok(Waited::Open | Waited::Granted(..)) => return Ok(true),
+                Ok(Waited::Open | Waited::Granted(..) | Waited::Ready) => return Ok(true),
                 Ok(_) if limit.is_over() => return Ok(false),
                 Ok(Waited::Over) => trouble.over(),
                 Ok(Waited::Sent) => pause_before_asking(limit, &mut polls).await,

@@ -37,6 +37,7 @@ pub struct Lock {
     term: LeaseSpec,
     owner: Option<Owner>,
     value: Option<Arc<[u8]>>,
+    unless: Option<Arc<[u8]>>,
     observed: bool,
     bound: bool,
 }
@@ -51,6 +52,7 @@ impl Lock {
             term,
             owner: None,
             value: None,
+            unless: None,
             observed: false,
             bound: false,
         }
@@ -175,6 +177,12 @@ impl Lock {
     /// Sets the value of the owner.
     pub(crate) fn saying(mut self, value: Arc<[u8]>) -> Self {
         self.value = Some(value);
+        self
+    }
+
+    /// Acquires it only as long as that key does not exist.
+    pub(crate) fn unless(mut self, ready_key: Arc<[u8]>) -> Self {
+        self.unless = Some(ready_key);
         self
     }
 

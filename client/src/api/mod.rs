@@ -10,5 +10,6 @@ pub(crate) mod leadership;
 pub(crate) mod lock;
 pub(crate) mod multi;
 pub(crate) mod observer;
+pub(crate) mod once;
 pub(crate) mod semaphore;
 pub(crate) mod watch;

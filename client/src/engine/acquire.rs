@@ -26,6 +26,7 @@ use crate::engine::wait::{Waited, wait};
 use crate::net::live::Live;
 use crate::wire::error::Error;
 use crate::wire::loss::Loss;
+use crate::wire::outcome;
 use crate::wire::reply::{self, Grant, Token};
 use crate::wire::request::{self, Mode};
 use std::sync::Arc;
@@ -54,12 +55,29 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) slot: Option<&'a OwnerSlot>,
     /// What its owner says of itself.
     pub(crate) value: Option<&'a Arc<[u8]>>,
+    /// Key of a result that makes the lock unnecessary.
+    pub(crate) unless: Option<&'a Arc<[u8]>>,
     /// It will be bound, which sets the full lease.
     pub(crate) bound: bool,
 }
 
+/// What came of one command of an acquisition.
+enum Step {
+    Held(Held),
+    /// The result exists, so the lock is not needed.
+    Ready,
+    /// Not granted: asks again, unless the limit has passed.
+    Refused,
+}
+
+impl From<Option<Held>> for Step {
+    fn from(held: Option<Held>) -> Self {
+        held.map_or(Self::Refused, Self::Held)
+    }
+}
+
 impl Acquisition<'_> {
-    /// Acquires it, or returns `None` when the limit has passed.
+    /// Acquires it, or returns `None` when the limit has passed or the result exists.
     ///
     /// # Cancel safety
     ///
@@ -68,9 +86,11 @@ impl Acquisition<'_> {
         let asked = Stopwatch::start();
         let mut claim = Claim::new(self.inner, self.mode, self.key);
         claim.value = self.value.cloned();
+        claim.unless = self.unless.cloned();
         let mut trouble = Trouble::new(self.limit);
         let may_wait = !matches!(self.limit, Limit::Now);
-        let mut waits = may_wait && self.inner.contended.has(self.key);
+        // Most who want a result find that another one works on it.
+        let mut waits = may_wait && (self.unless.is_some() || self.inner.contended.has(self.key));
         let (mut waiting, mut polls) = (None, 0);
         loop {
             let step = if waits {
@@ -78,23 +98,24 @@ impl Acquisition<'_> {
                 self.wait(&mut claim, &mut polls).await
             } else {
                 match self.ask(&mut claim).await {
-                    Ok(Some(granted)) => self.hold(&mut claim, granted).await,
-                    Ok(None) => Ok(None),
+                    Ok(Some(granted)) => self.hold(&mut claim, granted).await.map(Step::from),
+                    Ok(None) => Ok(Step::Refused),
                     Err(trouble) => Err(trouble),
                 }
             };
             match step {
-                Ok(Some(held)) => {
+                Ok(Step::Held(held)) => {
                     claim.keep();
                     asked.acquired();
                     observe::acquired(&held.0.held_lock);
                     return Ok(Some(held));
                 }
-                Ok(None) if self.limit.is_over() => {
+                Ok(Step::Ready) => return Ok(None),
+                Ok(Step::Refused) if self.limit.is_over() => {
                     observe::refused();
                     return Ok(None);
                 }
-                Ok(None) => trouble.over(),
+                Ok(Step::Refused) => trouble.over(),
                 Err(error @ Error::NotReplicated { .. }) => {
                     claim.undo().await;
                     return Err(error);
@@ -154,6 +175,7 @@ impl Acquisition<'_> {
         let lease = self.term.length.min(FIRST_LEASE);
         let request =
             request::acquire(self.mode, &**self.key, &*claim.owner, lease, Some(self.mode.once()))?;
+        let request = request::with_unless(request, claim.unless.as_deref());
         let request = request::with_value(request, claim.value.as_deref());
         let full = self.inner.settings.reply_timeout;
         let patience = match self.limit {
@@ -169,7 +191,12 @@ impl Acquisition<'_> {
             };
             self.inner.router.call_via(self.key, &request, patience, via).await
         };
-        match answer.and_then(|value| Ok(reply::granted(self.mode, value)?)) {
+        // The result exists: no grant, and the caller looks for it.
+        let granted = |value| match outcome::is_ready(&value) {
+            true => Ok(None),
+            false => reply::granted(self.mode, value),
+        };
+        match answer.and_then(|value| Ok(granted(value)?)) {
             Ok(Some(grant)) => {
                 claim.granted();
                 Ok(Some((grant, sent)))
@@ -197,14 +224,17 @@ impl Acquisition<'_> {
     }
 
     /// `LOCK.WAIT`.
-    async fn wait(&self, claim: &mut Claim, polls: &mut u32) -> Result<Option<Held>, Error> {
+    async fn wait(&self, claim: &mut Claim, polls: &mut u32) -> Result<Step, Error> {
         let offer = self.term.length.min(OFFER);
         match wait(claim, offer, self.limit).await? {
-            Waited::Granted(grant, began) => self.offered(claim, grant, began, offer).await,
-            Waited::Over | Waited::Open => Ok(None),
+            Waited::Granted(grant, began) => {
+                self.offered(claim, grant, began, offer).await.map(Step::from)
+            }
+            Waited::Ready => Ok(Step::Ready),
+            Waited::Over | Waited::Open => Ok(Step::Refused),
             Waited::Sent => {
                 pause_before_asking(self.limit, polls).await;
-                Ok(None)
+                Ok(Step::Refused)
             }
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Claim {
     pub(crate) owner: Arc<str>,
     /// What the owner says of itself.
     pub(crate) value: Option<Arc<[u8]>>,
+    /// Key of a result that makes the lock unnecessary.
+    pub(crate) unless: Option<Arc<[u8]>>,
     /// Where the last command went, if it may not have been answered.
     via: Option<Arc<Live>>,
     armed: bool,
@@ -63,6 +65,7 @@ impl Claim {
             key: key.clone(),
             owner: owner.clone(),
             value: None,
+            unless: None,
             via: None,
             armed: false,
             strays: false,

@@ -143,12 +143,28 @@ pub(crate) async fn give_back_in(
             lease.strayed();
         }
     } else if unknown || strays {
-        let (context, key) = (inner.clone(), held_lock.key.clone());
-        inner.spawn(async move {
-            claim::free(&context, &key, &[request], None, true, lasts).await;
-        });
+        release_again(inner, lease, request, lasts);
     }
     outcome
+}
+
+/// Repeats a release in the background: something may arrive after the first one.
+fn release_again(inner: &Arc<Context>, lease: &Lease, release: Cmd, lasts: Duration) {
+    let (context, key) = (inner.clone(), lease.held_lock.key.clone());
+    inner.spawn(async move {
+        claim::free(&context, &key, &[release], None, true, lasts).await;
+    });
+}
+
+/// Takes out the only guard's share of a lease that a release with a result has ended.
+pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, share: ShareId) {
+    let lasts = lease.longest_ever().max(FIRST_LEASE);
+    let release = lease.leave(turn, share);
+    inner.watchdog.watch(lease);
+    observe::released(&lease.held_lock);
+    if let ReleaseAction::Release { give_back, strays: true } = release {
+        release_again(inner, lease, lease.held_lock.release(give_back), lasts);
+    }
 }
 
 /// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.

@@ -19,5 +19,6 @@ pub(crate) mod owner;
 pub(crate) mod reenter;
 pub(crate) mod session;
 pub(crate) mod settings;
+pub(crate) mod store;
 pub(crate) mod wait;
 pub(crate) mod watchdog;

@@ -68,6 +68,19 @@ pub(crate) fn check_session_ttl(ttl: Duration) -> Result<(), Error> {
     Err(Error::Invalid(format!("session_ttl out of range: {ttl:?} is not 100 ms to a minute")))
 }
 
+/// Largest result that is stored. A larger one would hold up the commands behind it on the connection that
+/// all locks of the client share.
+const RESULT_MAX: usize = 64 * 1_024 * 1_024;
+
+pub(crate) fn check_result(result: &[u8]) -> Result<(), Error> {
+    match result.len() {
+        0..=RESULT_MAX => Ok(()),
+        length => Err(Error::Invalid(format!(
+            "result out of range: {length} bytes, more than {RESULT_MAX}: store it elsewhere, and its address here"
+        ))),
+    }
+}
+
 const NAME_MAX: usize = 65_536;
 
 pub(crate) fn check_name(name: &[u8]) -> Result<(), Error> {

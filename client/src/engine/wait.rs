@@ -17,6 +17,8 @@ pub(crate) enum Waited {
     Granted(Grant, Moment),
     /// The latch is open.
     Open,
+    /// The result exists: nothing is held, and the owner is not in line.
+    Ready,
     /// The time is over.
     Over,
     /// Somebody has withdrawn it, or it may not wait at all.
@@ -58,6 +60,7 @@ async fn try_at(
     let left = limit.left().map(|left| left.max(Duration::from_millis(1)));
     let (mode, holds) = (claim.mode, Some(claim.mode.once()));
     let request = request::wait(mode, &*claim.key, &*claim.owner, offer, left, holds, Some(&id))?;
+    let request = request::with_unless(request, claim.unless.as_deref());
     let request = request::with_value(request, claim.value.as_deref());
     let live = to.node.commands().live_by(inner.router.overdue()).await?;
     claim.sending(live.clone());
@@ -78,6 +81,10 @@ async fn try_at(
         Ok(Queued::Open) => {
             claim.refused();
             return Ok(Waited::Open);
+        }
+        Ok(Queued::Ready) => {
+            claim.refused();
+            return Ok(Waited::Ready);
         }
         Ok(Queued::At(queued)) => queued,
         Err(trouble) => {
@@ -100,7 +107,9 @@ async fn try_at(
         Told::Granted { .. } => claim.granted(),
         // Of that owner something may be in line, or even granted.
         Told::Replaced => {}
-        Told::Open | Told::Timeout | Told::Cancelled | Told::Error(_) => claim.refused(),
+        Told::Open | Told::Ready | Told::Timeout | Told::Cancelled | Told::Error(_) => {
+            claim.refused();
+        }
     }
     match told {
         Told::Granted { grant, at } => {
@@ -109,6 +118,7 @@ async fn try_at(
             Ok(Waited::Granted(grant, inner.policy.safety.granted(sent, waited)))
         }
         Told::Open => Ok(Waited::Open),
+        Told::Ready => Ok(Waited::Ready),
         Told::Timeout => Ok(Waited::Over),
         Told::Cancelled => Ok(Waited::Sent),
         Told::Replaced => Err(outcome::said(b"UNBLOCKED another session has the place").into()),

@@ -41,6 +41,9 @@ pub enum Error {
     /// The owner shares the lock, and asked to hold it alone: it would wait for itself. Release the
     /// share first.
     Upgrade,
+    /// Neither the result nor the lock came within
+    /// [`OnceKey::acquire_within`](crate::OnceKey::acquire_within): another client still works on it.
+    NotInTime,
     /// The server has reached its limit of waiters, sessions or bound locks.
     QueueFull,
     /// Fewer replicas than [`Builder::min_replicas`](crate::Builder::min_replicas) or
@@ -93,7 +96,11 @@ impl Error {
         }
         matches!(
             self,
-            Self::Connection(_) | Self::Timeout | Self::QueueFull | Self::NotReplicated { .. }
+            Self::Connection(_)
+                | Self::Timeout
+                | Self::NotInTime
+                | Self::QueueFull
+                | Self::NotReplicated { .. }
         ) || self.code().is_some_and(|code| PASSING.contains(&code))
     }
 
@@ -117,6 +124,7 @@ impl Error {
             | Self::Config(_)
             | Self::ModuleMissing(_)
             | Self::Authentication(_)
+            | Self::NotInTime
             | Self::NotReplicated { .. }
             | Self::Connection(_)
             | Self::Timeout
@@ -134,7 +142,8 @@ impl Error {
 
     /// Whether a waiting acquire should look again by itself.
     pub(crate) fn is_passing(&self) -> bool {
-        self.is_retryable() && !matches!(self, Self::QueueFull | Self::NotReplicated { .. })
+        self.is_retryable()
+            && !matches!(self, Self::QueueFull | Self::NotInTime | Self::NotReplicated { .. })
     }
 }
 
@@ -169,6 +178,7 @@ impl fmt::Display for Error {
             Self::Authentication(said) => write!(f, "the server refuses the login: {said}"),
             Self::NotALock => f.write_str("the key holds something that is not a lock"),
             Self::Upgrade => f.write_str("the owner shares the lock: it must release that first"),
+            Self::NotInTime => f.write_str("another client still works on the result"),
             Self::QueueFull => f.write_str(
                 "the server takes no more waiters, sessions or bound locks: see kvlock.max-waiters, \
                  kvlock.max-sessions and kvlock.max-bound",

@@ -16,12 +16,17 @@ pub(crate) enum Queued {
     Not(Option<Grant>),
     /// It is a latch's, and that is open.
     Open,
+    /// The result exists.
+    Ready,
 }
 
 /// The answer to a wait through a session.
 pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
     if mode == Mode::Latch && value == Value::Int(0) {
         return Ok(Queued::Open);
+    }
+    if is_ready(&value) {
+        return Ok(Queued::Ready);
     }
     match &value {
         Value::Array(reply) if reply.first().is_some_and(|first| is_text(first, "queued")) => {
@@ -31,6 +36,11 @@ pub(crate) fn waited(mode: Mode, value: Value) -> Result<Queued, ParsingError> {
         }
         Value::Array(_) | _ => granted(mode, value).map(Queued::Not),
     }
+}
+
+/// Whether the answer says that the result exists, and so nothing is held.
+pub(crate) fn is_ready(value: &Value) -> bool {
+    is_text(value, "ready")
 }
 
 /// The id of a session that has been opened.
@@ -62,6 +72,8 @@ pub(crate) enum Told {
         at: Duration,
     },
     Open,
+    /// The result exists.
+    Ready,
     Timeout,
     Cancelled,
     /// The owner waits through another session, which has the place.
@@ -106,6 +118,7 @@ fn told(word: &[u8], parts: &mut Parts) -> Result<Told, ParsingError> {
             Told::Granted { grant, at: parts.next("moment")? }
         }
         b"open" => Told::Open,
+        b"ready" => Told::Ready,
         b"timeout" => Told::Timeout,
         b"cancelled" => Told::Cancelled,
         b"replaced" => Told::Replaced,
@@ -188,6 +201,7 @@ mod tests {
             panic!("permits have no token")
         };
         assert_eq!((grant.token.value(), grant.holds), (0, 3));
+        assert!(matches!(one("ready", &[]), Ok(Told::Ready)));
         let Ok(Told::Error(error)) = one("error", &[text("MOVED 5 h:1")]) else {
             panic!("an error")
         };
@@ -210,11 +224,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_queued_granted_refused_or_open() {
+    fn a_wait_is_queued_granted_refused_open_or_ready() {
         let queued = Value::Array(vec![text("queued"), Value::Int(40)]);
         assert_eq!(waited(Mode::Alone, queued), Ok(Queued::At(Duration::from_millis(40))));
         assert_eq!(waited(Mode::Alone, Value::Nil), Ok(Queued::Not(None)));
         assert_eq!(waited(Mode::Latch, Value::Int(0)), Ok(Queued::Open));
+        assert_eq!(waited(Mode::Alone, text("ready")), Ok(Queued::Ready));
+        assert!(waited(Mode::Alone, text("soon")).is_err());
         assert!(waited(Mode::Alone, Value::Array(vec![text("queued")])).is_err());
         assert!(waited(Mode::Alone, Value::Int(0)).is_err());
     }

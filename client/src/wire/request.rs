@@ -102,6 +102,30 @@ pub(crate) fn with_value(mut cmd: Cmd, value: Option<&[u8]>) -> Cmd {
     cmd.arg(value.map(|value| ("VALUE", value))).take()
 }
 
+/// The same, unless that key exists.
+pub(crate) fn with_unless(mut cmd: Cmd, ready_key: Option<&[u8]>) -> Cmd {
+    cmd.arg(ready_key.map(|key| ("UNLESS", key))).take()
+}
+
+/// A result that a release stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToStore<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    /// Time after which the server deletes it.
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// The same release, which also stores a result.
+pub(crate) fn with_store(mut cmd: Cmd, result: ToStore<'_>) -> RedisResult<Cmd> {
+    let ttl = result.ttl.map(ttl_millis).transpose()?;
+    Ok(cmd.arg(("STORE", result.key, result.value)).arg(ttl.map(|ttl| ("PX", ttl))).take())
+}
+
+pub(crate) fn get(key: impl ToSingleRedisArg) -> Cmd {
+    cmd!("GET", key)
+}
+
 pub(crate) fn observe(key: impl ToSingleRedisArg, session: &str) -> Cmd {
     cmd!("LOCK.OBSERVE", key, "SESSION", session)
 }
@@ -214,6 +238,11 @@ pub(crate) fn force_release(key: impl ToSingleRedisArg) -> Cmd {
 
 fn lease_millis(lease: Duration) -> RedisResult<u64> {
     whole_millis(lease).ok_or_else(|| out_of_range("lease out of range: 1 ms to ten years"))
+}
+
+/// Lifetime of a result, in milliseconds.
+pub(crate) fn ttl_millis(ttl: Duration) -> RedisResult<u64> {
+    whole_millis(ttl).ok_or_else(|| out_of_range("ttl out of range: 1 ms to ten years"))
 }
 
 /// On the wire 0 means without limit, so a timeout of zero cannot be said. It is refused rather
@@ -339,6 +368,23 @@ mod tests {
         assert_eq!(typed(Ok(profile(10, false))), "LOCK.PROFILE COUNT 10");
         assert_eq!(typed(Ok(profile(10, true))), "LOCK.PROFILE COUNT 10 RESET");
         assert_eq!(typed(Ok(force_release("k"))), "LOCK.FORCERELEASE k");
+    }
+
+    #[test]
+    fn arguments_of_results() {
+        let wait = wait(Mode::Alone, "r:lock", "bob", SECOND, None, Some(1), Some("id"));
+        assert_eq!(
+            typed(wait.map(|cmd| with_unless(cmd, Some(b"r")))),
+            "LOCK.WAIT r:lock bob 1000 0 HOLDS 1 SESSION id UNLESS r"
+        );
+        let store = |ttl| {
+            let release = release(Mode::Alone, "r:lock", "bob", GiveBack::DownTo(0));
+            typed(with_store(release, ToStore { key: b"r", value: b"", ttl }))
+        };
+        assert_eq!(store(None), "LOCK.RELEASE r:lock bob HOLDS 0 STORE r ");
+        assert_eq!(store(Some(SECOND)), "LOCK.RELEASE r:lock bob HOLDS 0 STORE r  PX 1000");
+        assert!(ttl_millis(Duration::ZERO).is_err());
+        assert_eq!(typed(Ok(get("r"))), "GET r");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod limits;
 mod lock;
 mod loss;
 mod multi;
+mod once;
 mod quorum;
 mod replicated;
 mod runtimes;

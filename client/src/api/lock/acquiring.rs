@@ -169,6 +169,7 @@ impl Lock {
         Guard::adopted(inner.clone(), lease, share, self.bound, self.observed).await
     }
 
+    /// `None` when the limit has passed, or the result exists that makes the lock unnecessary.
     pub(crate) async fn acquire_by(&self, limit: Limit) -> Result<Option<Guard>, Error> {
         self.check()?;
         check_lease(self.term.length)?;
@@ -202,9 +203,10 @@ impl Lock {
     }
 
     fn acquisition<'a>(&'a self, limit: Limit, slot: Option<&'a OwnerSlot>) -> Acquisition<'a> {
-        let Self { inner, key, mode, term, value, bound, .. } = self;
-        let (mode, term, value, bound) = (*mode, *term, value.as_ref(), *bound);
-        Acquisition { inner, mode, key, term, limit, slot, value, bound }
+        let Self { inner, key, mode, term, value, unless, bound, .. } = self;
+        let (mode, term, bound) = (*mode, *term, *bound);
+        let (value, unless) = (value.as_ref(), unless.as_ref());
+        Acquisition { inner, mode, key, term, limit, slot, value, unless, bound }
     }
 
     async fn acquire_for(&self, owner: &Owner, limit: Limit) -> Result<Option<Guard>, Error> {

@@ -1,0 +1,70 @@
+//! Storing the result of the work that was done under a lock, in the step that releases the lock.
+//!
+//! The server carries out `LOCK.RELEASE … STORE` only for the holder, so a result is never stored for a
+//! lease that is over. When an answer is lost, the same command is sent again: it stores the result, or it
+//! finds the lock released. Then the result itself says whether the first one has stored it.
+
+use crate::engine::context::Context;
+use crate::engine::hold::{gave_back, give_back_in};
+use crate::engine::lease::{Lease, ShareId};
+use crate::engine::limit::{Limit, Trouble};
+use crate::wire::error::Error;
+use crate::wire::reply;
+use crate::wire::request::{self, GiveBack, ToStore};
+use std::sync::Arc;
+
+/// Releases the lock of its only guard with a result. After an error the lock is released without the
+/// result; after one that leaves the outcome unknown the result may have been stored.
+pub(crate) async fn give_back_storing(
+    inner: &Arc<Context>,
+    lease: &Arc<Lease>,
+    share: ShareId,
+    result: ToStore<'_>,
+) -> Result<(), Error> {
+    let turn = lease.turn().await;
+    // A renewal that arrives after the release would report the lock as lost.
+    lease.unwatch(share);
+    lease.quiet().await;
+    let stored = store(inner, lease, result).await;
+    if stored.is_ok() {
+        gave_back(inner, lease, &turn, share);
+    } else if let Err(trouble) = give_back_in(inner, lease, &turn, share).await {
+        // The caller hears why the result was not stored. This release is repeated in the background.
+        tracing::debug!(%trouble, "released without the result");
+    }
+    stored
+}
+
+/// Stores the result and releases the lock. Trouble that passes is sat out while the lease lasts.
+async fn store(inner: &Context, lease: &Lease, result: ToStore<'_>) -> Result<(), Error> {
+    let held_lock = &lease.held_lock;
+    let request = request::with_store(held_lock.release(GiveBack::DownTo(0)), result)?;
+    let mut trouble = Trouble::new(Limit::within(lease.left()));
+    let mut in_doubt = false;
+    loop {
+        let answer = inner.router.call(&held_lock.key, &request, inner.settings.reply_timeout);
+        match answer.await.and_then(|value| Ok(reply::read::<Option<u64>>(value)?)) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) | Err(Error::NotALock) => {
+                if in_doubt && is_stored(inner, result).await {
+                    return Ok(());
+                }
+                lease.gone();
+                return Err(lease.lost_error());
+            }
+            // The next waiter need not wait until there is memory.
+            Err(refused) if refused.code() == Some("OOM") => return Err(refused),
+            Err(error) => {
+                in_doubt |= error.leaves_outcome_unknown();
+                inner.bear(&mut trouble, error).await?;
+            }
+        }
+    }
+}
+
+/// Returns whether the key holds this result.
+async fn is_stored(inner: &Context, result: ToStore<'_>) -> bool {
+    let get = request::get(result.key);
+    let stored = inner.look(result.key, &get, reply::read::<Option<Vec<u8>>>).await;
+    stored.is_ok_and(|stored| stored.as_deref() == Some(result.value))
+}

@@ -1,0 +1,280 @@
+//! A result that one client makes, and all get.
+
+use super::{MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
+use harness::proxy::Moment;
+use harness::{Value, cmd, observe, wait};
+use kvlock::{Client, Error, Guard, OnceKey};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const LOCK: &str = "{report}:lock";
+
+/// A client that wants the result, and counts its work.
+fn wants(once: &OnceKey, works: &Arc<AtomicU32>) -> JoinHandle<(bool, Vec<u8>)> {
+    let (once, works) = (once.clone(), works.clone());
+    tokio::spawn(async move {
+        let made = once.get_or(async |_: &Guard| {
+            works.fetch_add(1, Ordering::SeqCst);
+            "made"
+        });
+        let made = made.await.unwrap();
+        (made.computed(), made.value)
+    })
+}
+
+/// The lock is taken, and these clients are in line for it.
+fn in_line(
+    stage: &mut Stage,
+    once: &OnceKey,
+    count: i64,
+    works: &Arc<AtomicU32>,
+) -> Vec<JoinHandle<(bool, Vec<u8>)>> {
+    stage.taken(LOCK);
+    let waiters = (0..count).map(|_| wants(once, works)).collect();
+    observe::wait_for_waiters(&mut stage.control, LOCK, count);
+    waiters
+}
+
+fn forget(stage: &mut Stage) {
+    stage.control.run("DEL report");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_works_and_all_get_the_result_with_one_get_more() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report").ttl(Duration::from_secs(60));
+    let works = Arc::<AtomicU32>::default();
+    let waiters = in_line(&mut stage, &once, 20, &works);
+    let before = calls(&mut stage.control, "get");
+    assert_eq!(before, 20);
+    stage.control.call(cmd!["LOCK.RELEASE", LOCK, "somebody", "STORE", "report", "theirs"]);
+    for waiter in waiters {
+        assert_eq!(ok(waiter).await, (false, b"theirs".to_vec()));
+    }
+    assert_eq!(works.load(Ordering::SeqCst), 0);
+    assert_eq!(calls(&mut stage.control, "get"), 40);
+    assert_eq!(calls(&mut stage.control, "lock.release"), 1);
+    // Afterwards it is there, and no lock is asked for.
+    let waits = calls(&mut stage.control, "lock.wait");
+    let found = ok(once.get_or(async |_: &Guard| "mine")).await;
+    assert_eq!((found.computed(), &*found.value), (false, &b"theirs"[..]));
+    assert_eq!(calls(&mut stage.control, "lock.wait"), waits);
+    forget(&mut stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_result_is_stored_with_its_ttl_and_may_be_empty() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report").ttl(Duration::from_secs(60));
+    let made = ok(once.get_or(async |guard: &Guard| {
+        assert_eq!(guard.key(), LOCK.as_bytes());
+        ""
+    }))
+    .await;
+    assert!(made.computed() && made.not_stored().is_none());
+    assert_eq!(stage.control.run("EXISTS report"), Value::Integer(1));
+    assert!((50_000..=60_000).contains(&stage.control.run("PTTL report").integer()));
+    assert!(stage.is_free(LOCK));
+    let found = ok(once.get_or(async |_: &Guard| "other")).await;
+    assert!(!found.computed() && found.into_value().is_empty());
+    forget(&mut stage);
+    // Without a ttl it stays.
+    ok(stage.client.once("report").get_or(async |_: &Guard| "x")).await;
+    assert_eq!(stage.control.run("PTTL report"), Value::Integer(-1));
+    forget(&mut stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_fails_stores_nothing_and_the_next_one_works() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let (fail, fails) = oneshot::channel::<()>();
+    let first = tokio::spawn({
+        let once = once.clone();
+        async move {
+            let work = async |_: &Guard| {
+                fails.await.unwrap();
+                Err::<Vec<u8>, _>(Error::Protocol("no report".to_owned()))
+            };
+            once.try_get_or(work).await
+        }
+    });
+    wait::until("the first one works", SOON, || {
+        if stage.is_free(LOCK) { Err("free".to_owned()) } else { Ok(()) }
+    });
+    let works = Arc::<AtomicU32>::default();
+    let others: Vec<_> = (0..5).map(|_| wants(&once, &works)).collect();
+    observe::wait_for_waiters(&mut stage.control, LOCK, 5);
+    fail.send(()).unwrap();
+    assert_matches!(ok(first).await, Err(Error::Protocol(why)) if why == "no report");
+    let mut computed = 0;
+    for other in others {
+        let (by_it, value) = ok(other).await;
+        computed += u32::from(by_it);
+        assert_eq!(value, b"made");
+    }
+    assert_eq!((computed, works.load(Ordering::SeqCst)), (1, 1));
+    forget(&mut stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_of_a_lost_lock_is_returned_and_not_stored() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let made = ok(once.get_or(async |_: &Guard| {
+        let mut there = stage.server.connect();
+        there.call(cmd!["LOCK.FORCERELEASE", LOCK]);
+        "late"
+    }))
+    .await;
+    assert!(made.computed());
+    assert_matches!(made.not_stored(), Some(Error::Lost(_)));
+    assert_eq!(made.value, b"late");
+    assert_eq!(stage.control.run("EXISTS report"), Value::Integer(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_gone_before_it_is_read_is_made_again() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let once = stage.client.once("report");
+    let works = Arc::<AtomicU32>::default();
+    let waiter = in_line(&mut stage, &once, 1, &works).remove(0);
+    // The waiter is told, and cannot read before the result is gone.
+    proxy.reset("GET", Moment::BeforeTheServer);
+    stage.control.run("MULTI");
+    stage.control.call(cmd!["LOCK.RELEASE", LOCK, "somebody", "STORE", "report", "brief"]);
+    stage.control.run("PEXPIRE report 1");
+    stage.control.run("EXEC");
+    let (computed, value) = ok(waiter).await;
+    assert!((computed, &*value) == (true, b"made") || (computed, &*value) == (false, b"brief"));
+    forget(&mut stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_to_the_release_is_no_lost_result() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    let once = stage.client.once("report");
+    for moment in [
+        Moment::BeforeTheServer,
+        Moment::BeforeTheAnswer,
+        Moment::InTheAnswer,
+        Moment::AfterTheAnswer,
+    ] {
+        proxy.reset("LOCK.RELEASE", moment);
+        let made = ok(once.get_or(async |_: &Guard| "made")).await;
+        assert!(proxy.has_reset(), "{moment:?}");
+        assert!(made.computed() && made.not_stored().is_none(), "{moment:?}: {made:?}");
+        assert_eq!(stage.control.run("GET report").text(), "made", "{moment:?}");
+        forget(&mut stage);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_around_any_command_costs_no_result() {
+    let (mut stage, proxy) = Stage::behind(Client::builder()).await;
+    for command in ["GET", "LOCK.WAIT", "SESSION.NEXT"] {
+        for moment in [Moment::BeforeTheServer, Moment::BeforeTheAnswer, Moment::InTheAnswer] {
+            let once = stage.client.once("report");
+            proxy.reset(command, moment);
+            let made = ok(once.get_or(async |_: &Guard| "made")).await;
+            assert_eq!(made.value, b"made", "{command} {moment:?}");
+            assert!(made.not_stored().is_none(), "{command} {moment:?}: {made:?}");
+            forget(&mut stage);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_memory_the_result_is_returned_and_the_lock_released() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let made = ok(once.get_or(async |_: &Guard| {
+        stage.server.connect().run("CONFIG SET maxmemory 1");
+        "made"
+    }))
+    .await;
+    assert!(made.computed());
+    assert_eq!(made.not_stored().and_then(Error::code), Some("OOM"));
+    assert!(stage.is_free(LOCK));
+    stage.control.run("CONFIG SET maxmemory 0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_too_large_is_returned_and_not_sent() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let made = ok(once.get_or(async |_: &Guard| vec![0; 64 * 1_024 * 1_024 + 1])).await;
+    assert!(made.computed());
+    assert_matches!(made.not_stored(), Some(Error::Invalid(_)));
+    assert!(stage.is_free(LOCK));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_waits_no_longer_than_it_may() {
+    let mut stage = Stage::set().await;
+    stage.taken(LOCK);
+    for time in [Duration::ZERO, MOMENT] {
+        let once = stage.client.once("report").acquire_within(time);
+        let trouble = soon(once.get_or(async |_: &Guard| "made")).await.unwrap_err();
+        assert_matches!(trouble, Error::NotInTime);
+    }
+    // A result that is there does not need the lock.
+    stage.control.run("SET report theirs");
+    let once = stage.client.once("report").acquire_within(Duration::ZERO);
+    assert_eq!(ok(once.get_or(async |_: &Guard| "made")).await.value, b"theirs");
+    forget(&mut stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_at_any_point_it_leaves_nothing() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let works = Arc::<AtomicU32>::default();
+    // In line.
+    let waiter = in_line(&mut stage, &once, 1, &works).remove(0);
+    waiter.abort();
+    observe::wait_for_waiters(&mut stage.control, LOCK, 0);
+    stage.control.call(cmd!["LOCK.RELEASE", LOCK, "somebody"]);
+    // At work.
+    let works = once.get_or(async |_: &Guard| std::future::pending::<Vec<u8>>().await);
+    assert!(tokio::time::timeout(MOMENT, works).await.is_err());
+    soon(stage.client.settled()).await;
+    stage.wait_until_free(LOCK);
+    assert_eq!(stage.control.run("EXISTS report"), Value::Integer(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_refused_before_the_work() {
+    let mut stage = Stage::set().await;
+    let client = &stage.client;
+    stage.control.run("LPUSH list x");
+    for once in [
+        client.once(""),
+        client.once("a}b"),
+        client.once("list"),
+        client.once("report").ttl(Duration::ZERO),
+        client.once("report").lease(Duration::ZERO),
+    ] {
+        let refused = soon(once.get_or(async |_: &Guard| -> Vec<u8> { unreachable!() })).await;
+        assert_matches!(refused, Err(Error::Invalid(_)), "{once:?}");
+    }
+    stage.control.run("DEL list");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_can_be_json() {
+    let mut stage = Stage::set().await;
+    let once = stage.client.once("report");
+    let work = async |_: &Guard| vec![1_u32, 2];
+    let made = ok(once.get_or_json(work)).await;
+    assert_eq!((made.computed(), made.value), (true, vec![1, 2]));
+    assert_eq!(stage.control.run("GET report").text(), "[1,2]");
+    let found = ok(once.get_or_json(work)).await;
+    assert_eq!((found.computed(), found.value), (false, vec![1, 2]));
+    let wrong = soon(once.get_or_json(async |_: &Guard| String::new())).await;
+    assert_matches!(wrong.map(|_| ()), Err(Error::Invalid(_)));
+    forget(&mut stage);
+}
