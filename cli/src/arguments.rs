@@ -11,6 +11,7 @@ Examples:
   kvlock run backup -- /usr/local/bin/backup --all     wait in line, then run it
   kvlock run --nonblock cron:report -- ./report.sh     run it unless it runs elsewhere
   kvlock run --wait 10s --lease 5s k -- sh -c 'a && b' wait 10 seconds at most
+  kvlock once --ttl 10m report -- ./report.sh          run it once, print its output everywhere
   kvlock elect scheduler 10.0.0.7:80 -- ./scheduler    run it while it leads
   kvlock observe scheduler                             print the leader, and each later one
   kvlock info backup                                   show its holder and its waiters
@@ -19,7 +20,7 @@ Examples:
   kvlock metrics --listen 127.0.0.1:9121               serve metrics to Prometheus
   kvlock release --force backup                        take it away from its holder
 
-Exit codes of `kvlock run`, and of `kvlock elect` except 123 and 124:
+Exit codes of `kvlock run` and `kvlock once`, and of `kvlock elect` except 123 and 124:
   the exit code of the command, or 128 + n if it died of signal n; or
   2    the command line is wrong
   123  the lock was lost while the command ran, and the command was ended
@@ -43,6 +44,33 @@ when it ends. The command inherits standard input, output and error. It finds in
 The command runs in a process group of its own, to which signals are passed on. When the lock is \
 about to be lost the group gets SIGTERM, and SIGKILL before another owner can have the lock. If \
 kvlock itself is killed, the group is killed.";
+
+const ONCE: &str = "\
+Prints the stored output of a command, or runs the command and stores what it prints.
+
+Many processes that call this with the same KEY get one result: the first runs the command, the others wait \
+and print its output. The output is stored at KEY, an ordinary string of the server, with exit code 0 only and \
+up to 1 MiB; longer output is passed on and not stored. If the command fails, its exit code is returned and the \
+next process runs it. kvlock waits until all processes that have the output have closed it, as $(…) does.
+
+The lock is KEY with :lock behind it, as in {report}:lock. Signals, the loss of the lock and the environment are \
+as with `kvlock run`; KVLOCK_KEY is KEY.";
+
+const ONCE_EXAMPLES: &str = "\
+Exit codes:
+  0    the output was printed, and is stored unless a message says otherwise; or
+  the exit code of the command, or 128 + n if it died of signal n; or
+  2    the command line is wrong
+  123  the lock was lost while the command ran, and the command was ended; or its output was not stored for that
+  124  neither the result nor the lock was there in time
+  125  the server cannot be reached, or refuses
+  126  the command cannot be executed
+  127  the command was not found
+
+Examples:
+  kvlock once --ttl 10m report -- ./report.sh
+  token=$(kvlock once --ttl 55m oauth:token -- ./fetch-token.sh)
+  kvlock once --ttl 1d --wait 5m artefact:$COMMIT -- ./build.sh";
 
 const ELECT: &str = "\
 Stands for election, and runs a command while it leads.
@@ -137,6 +165,9 @@ pub(crate) enum Task {
     /// Runs a command while holding a lock
     #[command(long_about = RUN, after_help = EXIT_CODES)]
     Run(Run),
+    /// Runs a command once for many processes, and prints its output in all of them
+    #[command(long_about = ONCE, after_help = ONCE_EXAMPLES)]
+    Once(Once),
     /// Stands for election, and runs a command while it leads
     #[command(long_about = ELECT, after_help = ELECT_EXAMPLES)]
     Elect(Elect),
@@ -219,6 +250,28 @@ fn share(text: &str) -> Result<Share, String> {
         Some((Ok(wanted), Ok(of))) if (1..=of).contains(&wanted) => Ok(Share { wanted, of }),
         _ => Err("not two numbers as in 1/5, the first no larger than the second".to_owned()),
     }
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Once {
+    /// Time for which the output is stored, as in 10m; until it is deleted or evicted by default
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) ttl: Option<Duration>,
+    /// Longest time to wait for the output or the lock, as in 10s; without a limit by default
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+    /// Lease: time after which another process runs the command if this machine dies. Renewed while the
+    /// command runs
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    pub(crate) lease: Duration,
+    /// Time between SIGTERM and SIGKILL when the lock is lost. About a fifth of the lease at most
+    #[arg(short, long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    pub(crate) kill_after: Duration,
+    /// The key of the output
+    pub(crate) key: OsString,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

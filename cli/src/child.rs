@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpid};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 /// How the command ended.
@@ -50,6 +50,8 @@ pub(crate) struct Child {
     next_keeper: Duration,
     /// There is no keeper, and the message about that is written.
     unguarded: bool,
+    /// Standard output of the command, if it is a pipe to this process.
+    pub(crate) output: Option<ChildStdout>,
 }
 
 /// Least time between the starts of two keepers.
@@ -62,25 +64,28 @@ impl Child {
     pub(crate) fn start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        output: Stdio,
         until: Duration,
     ) -> Result<Self, Failure> {
-        Self::try_start(command, variables, until)
+        Self::try_start(command, variables, output, until)
             .map_err(|error| Failure::trouble(format!("cannot start a process: {error}")))
     }
 
     fn try_start(
         command: &[OsString],
         variables: impl IntoIterator<Item = (&'static str, OsString)>,
+        output: Stdio,
         until: Duration,
     ) -> io::Result<Self> {
         // Orphans of the command become children of this process, which reaps them. So a group whose
         // processes have all ended is seen as empty, whatever runs as process 1.
         set_child_subreaper(true)?;
-        let starter = Command::new("/proc/self/exe")
+        let mut starter = Command::new("/proc/self/exe")
             .arg0(starter::NAME)
             .arg(getpid().to_string())
             .args(command)
             .envs(variables)
+            .stdout(output)
             .process_group(0)
             .spawn()?;
         let id = Pid::from_raw(i32::try_from(starter.id()).map_err(io::Error::other)?);
@@ -91,9 +96,13 @@ impl Child {
             Ok(keeper)
         });
         match keeper {
-            Ok(keeper) => {
-                Ok(Self { id, keeper: Some(keeper), next_keeper: Duration::ZERO, unguarded: false })
-            }
+            Ok(keeper) => Ok(Self {
+                id,
+                keeper: Some(keeper),
+                next_keeper: Duration::ZERO,
+                unguarded: false,
+                output: starter.stdout.take(),
+            }),
             Err(error) => {
                 let _ended = killpg(id, Signal::SIGKILL);
                 // Reaped here: process 1 of a container may not do it.

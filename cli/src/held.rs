@@ -1,20 +1,22 @@
-//! What the command runs under: a lock, permits of a semaphore, or the leadership.
+//! The lock, the permits or the leadership that a command runs under.
 
 use kvlock::{Error, Guard, Leadership, Loss, Permits, Token};
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum Held<'a> {
     Lock(Guard),
+    /// The lock of a result. The client releases it with the result.
+    Result(&'a Guard),
     Permits(Permits),
     Leadership(Leadership),
 }
 
-impl Held {
+impl Held<'_> {
     /// The noun for it in messages.
     pub(crate) fn noun(&self) -> &'static str {
         match self {
-            Self::Lock(_) | Self::Permits(_) => "the lock",
+            Self::Lock(_) | Self::Result(_) | Self::Permits(_) => "the lock",
             Self::Leadership(_) => "the leadership",
         }
     }
@@ -22,6 +24,7 @@ impl Held {
     pub(crate) fn owner(&self) -> &str {
         match self {
             Self::Lock(guard) => guard.owner(),
+            Self::Result(guard) => guard.owner(),
             Self::Permits(permits) => permits.owner(),
             Self::Leadership(leadership) => leadership.owner(),
         }
@@ -31,6 +34,7 @@ impl Held {
     pub(crate) fn token(&self) -> Option<Token> {
         match self {
             Self::Lock(guard) => Some(guard.token()),
+            Self::Result(guard) => Some(guard.token()),
             Self::Permits(_) => None,
             Self::Leadership(leadership) => Some(leadership.term()),
         }
@@ -39,6 +43,7 @@ impl Held {
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             Self::Lock(guard) => guard.is_lost(),
+            Self::Result(guard) => guard.is_lost(),
             Self::Permits(permits) => permits.is_lost(),
             Self::Leadership(leadership) => leadership.is_lost(),
         }
@@ -47,6 +52,7 @@ impl Held {
     pub(crate) async fn lost(&self) -> Loss {
         match self {
             Self::Lock(guard) => guard.lost().await,
+            Self::Result(guard) => guard.lost().await,
             Self::Permits(permits) => permits.lost().await,
             Self::Leadership(leadership) => leadership.lost().await,
         }
@@ -55,6 +61,7 @@ impl Held {
     pub(crate) fn lease_left(&self) -> Duration {
         match self {
             Self::Lock(guard) => guard.lease_left(),
+            Self::Result(guard) => guard.lease_left(),
             Self::Permits(permits) => permits.lease_left(),
             Self::Leadership(leadership) => leadership.lease_left(),
         }
@@ -64,7 +71,7 @@ impl Held {
     pub(crate) async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.extend(lease).await,
-            Self::Permits(_) | Self::Leadership(_) => Ok(()),
+            Self::Result(_) | Self::Permits(_) | Self::Leadership(_) => Ok(()),
         }
     }
 
@@ -72,6 +79,7 @@ impl Held {
     pub(crate) async fn release_in(self, time: Duration) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release_in(time).await,
+            Self::Result(_) => Ok(()),
             Self::Permits(permits) => permits.release().await,
             Self::Leadership(leadership) => leadership.resign().await,
         }

@@ -12,6 +12,8 @@
 //! | exit codes | [`failure`] |
 //! | messages on stderr | [`messages`] |
 //! | `run` and `elect`: from the lock to the exit code | [`run`] |
+//! | `once`; the output that it keeps | [`once`]; [`output`] |
+//! | one run of the command | [`execute`] |
 //! | the command while it runs: signals, stops, loss of the lock | [`supervise`] |
 //! | its processes | [`child`], [`starter`], [`keeper`] |
 //! | signals to this process | [`signals`] |
@@ -28,6 +30,7 @@
 
 mod arguments;
 mod child;
+mod execute;
 mod failure;
 mod held;
 mod keeper;
@@ -35,6 +38,8 @@ mod messages;
 mod metrics;
 mod monitor;
 mod observe;
+mod once;
+mod output;
 mod run;
 mod runtime;
 mod server;
@@ -64,6 +69,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.task {
         Task::Run(task) => run::run(&arguments.server, task),
+        Task::Once(task) => once::once(&arguments.server, task),
         Task::Elect(task) => run::elect(&arguments.server, task),
         Task::Observe(task) => observe::observe(&arguments.server, &task),
         Task::Info(task) => show::info(&arguments.server, &task),
@@ -103,7 +109,7 @@ fn manual(name: Option<&str>) -> Result<Vec<u8>, Failure> {
 }
 
 /// Writes to stdout. A reader that has closed its end is no error.
-fn print(text: &[u8]) -> Result<ExitCode, Failure> {
+pub(crate) fn print(text: &[u8]) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {

@@ -1,17 +1,17 @@
-//! `kvlock run` and `kvlock elect`: from the lock to the exit code.
+//! `kvlock run`, `kvlock elect` and `kvlock once`: from the lock to the exit code.
 
 use crate::arguments::{Address, Elect, Run, Share};
-use crate::child::{Child, End};
+use crate::child::End;
+use crate::execute::execute;
 use crate::failure::{Failure, LOST, NOT_ACQUIRED};
 use crate::held::Held;
 use crate::messages;
 use crate::runtime::{block_on_with_signals, refused};
 use crate::server::Server;
 use crate::signals::{ReceivedSignal, Signals, take_default_action};
-use crate::supervise::{Outcome, Terms, Watch};
-use crate::terminal::{self, Terminal};
+use crate::supervise::{Outcome, Terms};
+use crate::terminal;
 use crate::text::name;
-use crate::time::since_boot;
 use kvlock::{Builder, Client, Error};
 use nix::sys::signal::Signal;
 use std::ffi::{OsStr, OsString};
@@ -50,7 +50,7 @@ const CANDIDATE_PAUSE: Duration = Duration::from_secs(1);
 const MESSAGE: Duration = Duration::from_millis(100);
 
 /// How this process ends.
-enum Exit {
+pub(crate) enum Exit {
     Code(u8),
     /// By the interrupt key. The process dies of SIGINT too, so that the script that started it ends.
     /// With `alone` the key reached the command only, and the rest of the group has to get the signal.
@@ -59,8 +59,28 @@ enum Exit {
     },
 }
 
+/// What the lock is for.
+pub(crate) enum Purpose {
+    /// The command.
+    Run,
+    /// The leadership, with the value of this candidate.
+    Lead(OsString),
+    /// The result of the command, with the time for which it is kept.
+    Result { ttl: Option<Duration> },
+}
+
+impl Purpose {
+    /// Value of a candidate.
+    fn value(&self) -> Option<&OsStr> {
+        match self {
+            Self::Lead(value) => Some(value),
+            Self::Run | Self::Result { .. } => None,
+        }
+    }
+}
+
 pub(crate) fn run(address: &Address, task: Run) -> Result<ExitCode, Failure> {
-    start(address, task, None)
+    start(address, task, Purpose::Run)
 }
 
 /// `kvlock elect`: `run` for a candidate, which stands again when the leadership is lost.
@@ -78,10 +98,10 @@ pub(crate) fn elect(address: &Address, task: Elect) -> Result<ExitCode, Failure>
         key: task.name,
         command: task.command,
     };
-    start(address, run, Some(task.value))
+    start(address, run, Purpose::Lead(task.value))
 }
 
-fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCode, Failure> {
+pub(crate) fn start(address: &Address, task: Run, purpose: Purpose) -> Result<ExitCode, Failure> {
     if task.lease < LEASE_MIN {
         return Err(Failure::usage("the lease must be 1s or longer".to_owned()));
     }
@@ -90,7 +110,7 @@ fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCo
     // `starter`.
     let exit = block_on_with_signals(async |signals| {
         let name = name(task.key.as_bytes());
-        Job { name, task, value, server, signals, waiting_in_trouble: false }.run().await
+        Job { name, task, purpose, server, signals, waiting_in_trouble: false }.run().await
     })?;
     Ok(ExitCode::from(match exit {
         Exit::Code(code) => code,
@@ -106,14 +126,13 @@ fn start(address: &Address, task: Run, value: Option<OsString>) -> Result<ExitCo
     }))
 }
 
-struct Job {
-    task: Run,
-    /// Value of a candidate.
-    value: Option<OsString>,
-    server: Server,
-    signals: Signals,
+pub(crate) struct Job {
+    pub(crate) task: Run,
+    purpose: Purpose,
+    pub(crate) server: Server,
+    pub(crate) signals: Signals,
     /// Name of the lock, for messages.
-    name: String,
+    pub(crate) name: String,
     /// A candidate has already said why it cannot stand for election now.
     waiting_in_trouble: bool,
 }
@@ -125,7 +144,8 @@ impl Job {
         let terms = Terms::new(believed, self.task.kill_after);
         let settings = Client::builder().lease(lease).margin(terms.margin).session_ttl(SESSION);
         // After that time without a server a candidate has lost its place in line anyway.
-        let settings = if self.value.is_some() { settings.patience(SESSION) } else { settings };
+        let settings =
+            if self.purpose.value().is_some() { settings.patience(SESSION) } else { settings };
         let limit = Limit::of(&self.task);
         let client = tokio::select! {
             client = limit.apply(Duration::ZERO, connect(&self.server, settings, limit)) => {
@@ -133,11 +153,15 @@ impl Job {
             }
             signal = self.signals.end() => return Ok(ended_by(signal.map_err(refused)?)),
         };
-        let exit = loop {
-            match self.once(&client, limit, terms).await {
-                Ok(None) => {}
-                Ok(Some(exit)) => break Ok(exit),
-                Err(failure) => break Err(failure),
+        let exit = if let Purpose::Result { ttl } = self.purpose {
+            self.result(&client, ttl, limit, terms).await
+        } else {
+            loop {
+                match self.term(&client, limit, terms).await {
+                    Ok(None) => {}
+                    Ok(Some(exit)) => break Ok(exit),
+                    Err(failure) => break Err(failure),
+                }
             }
         };
         // Gives back what was granted after the wait had ended, and closes the session.
@@ -147,13 +171,13 @@ impl Job {
 
     /// Acquires the lock, runs the command, and releases the lock. `None` if a candidate has to stand
     /// for election again.
-    async fn once(
+    async fn term(
         &mut self,
         client: &Client,
         limit: Limit,
         terms: Terms,
     ) -> Result<Option<Exit>, Failure> {
-        let value = self.value.as_deref();
+        let value = self.purpose.value();
         let acquiring =
             retry_while_busy(limit, async || acquire(&self.task, value, client, limit).await);
         let guard = tokio::select! {
@@ -167,7 +191,9 @@ impl Job {
             Err(error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_))) => {
                 return Err(Failure::of(&self.name, &error));
             }
-            Err(error) if self.value.is_some() && (error.is_retryable() || is_busy(&error)) => {
+            Err(error)
+                if self.purpose.value().is_some() && (error.is_retryable() || is_busy(&error)) =>
+            {
                 return self.wait_in_trouble(&error).await;
             }
             Err(error) => return Err(Failure::of(&self.server.name, &error)),
@@ -186,12 +212,14 @@ impl Job {
             messages::send(&format!("{}: leading, term {}", self.name, leadership.term()));
             messages::flush(MESSAGE);
         }
-        let outcome = self.run_command(&guard, terms).await;
+        let Self { task, name, signals, .. } = self;
+        let outcome = execute(task, name, &guard, signals, terms, false).await;
+        let outcome = outcome.map(|ended| (ended.exit, ended.outcome, ended.asked_to_end));
         if let Ok((_, Outcome::Lost(_), asked)) = outcome {
             // The message is written. What the server may still have of the lock is released in the
             // background.
             drop(guard);
-            return Ok(match (&self.value, asked) {
+            return Ok(match (self.purpose.value(), asked) {
                 (None, _) => Some(Exit::Code(LOST)),
                 (Some(_), Some(signal)) => Some(ended_by(signal)),
                 (Some(_), None) => None,
@@ -201,7 +229,7 @@ impl Job {
         let (exit, outcome, asked) = outcome?;
         // By the keeper, while this process was stopped.
         let killed = matches!(outcome, Outcome::Ended(End::Died(Signal::SIGKILL)));
-        Ok(match self.value {
+        Ok(match self.purpose.value() {
             _ if released => Some(exit),
             None => Some(Exit::Code(LOST)),
             Some(_) if killed && asked.is_none() => None,
@@ -224,7 +252,7 @@ impl Job {
 
     /// Refuses a `--hold-at-least` that is longer than the longest lease of the server, before the
     /// command runs: at the release it would be too late.
-    async fn check_hold_at_least(&self, guard: &mut Held) -> Result<(), Failure> {
+    async fn check_hold_at_least(&self, guard: &mut Held<'_>) -> Result<(), Failure> {
         let Some(time) = self.task.hold_at_least.filter(|time| *time > self.task.lease) else {
             return Ok(());
         };
@@ -239,7 +267,7 @@ impl Job {
 
     /// Says why the lock was not acquired. With the exit code 0 that is no failure, and nothing is
     /// said: cron sends each line by mail.
-    fn not_acquired(&self) -> Exit {
+    pub(crate) fn not_acquired(&self) -> Exit {
         let code = self.task.conflict_exit_code;
         if code != 0 {
             let why = match self.task.permits {
@@ -251,47 +279,8 @@ impl Job {
         Exit::Code(code)
     }
 
-    async fn run_command(
-        &mut self,
-        guard: &Held,
-        terms: Terms,
-    ) -> Result<(Exit, Outcome, Option<ReceivedSignal>), Failure> {
-        let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
-        let variables =
-            [("KVLOCK_KEY", self.task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
-        let variables = variables.into_iter().chain(token);
-        let until = since_boot()
-            .map_or(Duration::MAX, |now| terms.keeper_deadline(now, guard.lease_left()));
-        let mut child = Child::start(&self.task.command, variables, until)?;
-        // Until here it has not executed a line of the command. If the lock was lost in the time that
-        // the start took, it never does.
-        child.signal(if guard.is_lost() { Signal::SIGKILL } else { Signal::SIGCONT });
-        let mut watch = Watch {
-            guard,
-            child: &mut child,
-            signals: &mut self.signals,
-            terminal: Terminal::controlling(),
-            terms,
-            name: &self.name,
-            interrupted: false,
-            asked_to_end: None,
-            kill_by: None,
-        };
-        let outcome = watch.until_end().await.map_err(refused)?;
-        let (lent, interrupted) = (watch.terminal.is_lent(), watch.interrupted);
-        let asked = watch.asked_to_end;
-        watch.terminal.take_back();
-        child.dismiss_keeper();
-        let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
-        let exit = match end {
-            End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
-            _ => Exit::Code(end.code()),
-        };
-        Ok((exit, outcome, asked))
-    }
-
     /// Releases the lock, which is held `since` then. Returns `false` if it was lost.
-    async fn release(&mut self, guard: Held, since: Instant) -> bool {
+    async fn release(&mut self, guard: Held<'_>, since: Instant) -> bool {
         let rest = self.task.hold_at_least.unwrap_or_default().saturating_sub(since.elapsed());
         let mut release = pin!(guard.release_in(rest));
         let released = tokio::select! {
@@ -322,7 +311,7 @@ impl Job {
 
 /// Limit on the time to acquire the lock, with the connection and a server that does not answer.
 #[derive(Clone, Copy)]
-struct Limit {
+pub(crate) struct Limit {
     began: Instant,
     /// `None` without a limit.
     wait: Option<Duration>,
@@ -345,7 +334,7 @@ impl Limit {
         }
     }
 
-    fn left(self) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         self.wait.map(|wait| wait.saturating_sub(self.began.elapsed()))
     }
 
@@ -388,7 +377,7 @@ async fn acquire(
     value: Option<&OsStr>,
     client: &Client,
     limit: Limit,
-) -> Result<Option<Held>, Error> {
+) -> Result<Option<Held<'static>>, Error> {
     let key = task.key.as_bytes();
     if let Some(value) = value {
         let election = client.election(key).value(value.as_bytes());
@@ -418,7 +407,7 @@ async fn acquire(
 }
 
 /// The end by a signal that came when no command ran.
-fn ended_by(received: ReceivedSignal) -> Exit {
+pub(crate) fn ended_by(received: ReceivedSignal) -> Exit {
     if received.typed && received.signal == Signal::SIGINT {
         return Exit::Interrupt { alone: false };
     }

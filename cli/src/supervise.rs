@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
 }
 
 pub(crate) struct Watch<'a> {
-    pub(crate) guard: &'a Held,
+    pub(crate) guard: &'a Held<'a>,
     pub(crate) child: &'a mut Child,
     pub(crate) signals: &'a mut Signals,
     pub(crate) terminal: Terminal,

@@ -15,6 +15,7 @@ mod elect;
 mod loss;
 mod metrics;
 mod older;
+mod once;
 mod process;
 mod resolver;
 mod run;

@@ -1,0 +1,73 @@
+//! One run of the command: its environment, its start, its end.
+
+use crate::arguments::Run;
+use crate::child::{Child, End};
+use crate::failure::Failure;
+use crate::held::Held;
+use crate::output;
+use crate::run::Exit;
+use crate::runtime::refused;
+use crate::signals::{ReceivedSignal, Signals};
+use crate::supervise::{Outcome, Terms, Watch};
+use crate::terminal::Terminal;
+use crate::time::since_boot;
+use nix::sys::signal::Signal;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// How the command has ended.
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    pub(crate) outcome: Outcome,
+    /// The signal that asked this process, and not only the command, to end.
+    pub(crate) asked_to_end: Option<ReceivedSignal>,
+    /// What the command has printed, if that is kept.
+    pub(crate) output: Option<output::Kept>,
+}
+
+/// Runs the command until it ends, by itself or because the lock was lost.
+///
+/// With `keeps_output` standard output is read, passed on and kept.
+pub(crate) async fn execute(
+    task: &Run,
+    name: &str,
+    guard: &Held<'_>,
+    signals: &mut Signals,
+    terms: Terms,
+    keeps_output: bool,
+) -> Result<Ended, Failure> {
+    let token = guard.token().map(|token| ("KVLOCK_TOKEN", token.to_string().into()));
+    let variables = [("KVLOCK_KEY", task.key.clone()), ("KVLOCK_OWNER", guard.owner().into())];
+    let variables = variables.into_iter().chain(token);
+    let until =
+        since_boot().map_or(Duration::MAX, |now| terms.keeper_deadline(now, guard.lease_left()));
+    let stdout = if keeps_output { Stdio::piped() } else { Stdio::inherit() };
+    let mut child = Child::start(&task.command, variables, stdout, until)?;
+    let output = child.output.take().map(output::pass_on).transpose();
+    // Until here it has not executed a line of the command. If the lock was lost in the time that
+    // the start took, it never does.
+    let starts = output.is_ok() && !guard.is_lost();
+    child.signal(if starts { Signal::SIGCONT } else { Signal::SIGKILL });
+    let mut watch = Watch {
+        guard,
+        child: &mut child,
+        signals,
+        terminal: Terminal::controlling(),
+        terms,
+        name,
+        interrupted: false,
+        asked_to_end: None,
+        kill_by: None,
+    };
+    let outcome = watch.until_end().await.map_err(refused)?;
+    let (lent, interrupted) = (watch.terminal.is_lent(), watch.interrupted);
+    let asked_to_end = watch.asked_to_end;
+    watch.terminal.take_back();
+    child.dismiss_keeper();
+    let (Outcome::Ended(end) | Outcome::Lost(end)) = outcome;
+    let exit = match end {
+        End::Died(Signal::SIGINT) if interrupted || lent => Exit::Interrupt { alone: lent },
+        _ => Exit::Code(end.code()),
+    };
+    Ok(Ended { exit, outcome, asked_to_end, output: output.map_err(refused)? })
+}

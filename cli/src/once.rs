@@ -1,0 +1,152 @@
+//! `kvlock once`: prints the stored output of a command, or runs the command and stores its output.
+
+use crate::arguments::{Address, Once, Run};
+use crate::child::End;
+use crate::execute::execute;
+use crate::failure::{Failure, LOST, NOT_ACQUIRED};
+use crate::held::Held;
+use crate::run::{Exit, Job, Limit, Purpose, ended_by, start};
+use crate::runtime::refused;
+use crate::supervise::{Outcome, Terms};
+use crate::{messages, output, print};
+use kvlock::{Client, Error, Guard, OnceKey};
+use std::future::pending;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify};
+
+pub(crate) fn once(address: &Address, task: Once) -> Result<ExitCode, Failure> {
+    let run = Run {
+        wait: task.wait,
+        nonblock: false,
+        shared: false,
+        permits: None,
+        lease: task.lease,
+        hold_at_least: None,
+        bound: false,
+        kill_after: task.kill_after,
+        conflict_exit_code: NOT_ACQUIRED,
+        key: task.key,
+        command: task.command,
+    };
+    start(address, run, Purpose::Result { ttl: task.ttl })
+}
+
+/// Why the command has made no result.
+enum NoResult {
+    /// It failed, or was too long to keep; all of it was printed.
+    Exit(Exit),
+    Failure(Failure),
+    /// The client could not get the result or the lock.
+    Client(Error),
+}
+
+impl From<Error> for NoResult {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<Failure> for NoResult {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
+}
+
+impl Job {
+    /// Prints the result, which is stored or is made by the command.
+    pub(crate) async fn result(
+        &mut self,
+        client: &Client,
+        ttl: Option<Duration>,
+        limit: Limit,
+        terms: Terms,
+    ) -> Result<Exit, Failure> {
+        let once = client.once(self.task.key.as_bytes()).observed();
+        let once = if let Some(ttl) = ttl { once.ttl(ttl) } else { once };
+        let once = if let Some(left) = limit.left() { once.acquire_within(left) } else { once };
+        let made = match self.make(&once, terms).await {
+            Ok(made) => made,
+            Err(NoResult::Exit(exit)) => return Ok(exit),
+            Err(NoResult::Failure(failure)) => return Err(failure),
+            Err(NoResult::Client(Error::NotInTime)) => return Ok(self.not_acquired()),
+            Err(NoResult::Client(
+                error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_)),
+            )) => return Err(Failure::of(&self.name, &error)),
+            Err(NoResult::Client(error)) => return Err(Failure::of(&self.server.name, &error)),
+        };
+        if let Some(why) = made.not_stored() {
+            messages::send(&format!("{}: the output is not kept: {why}", self.name));
+            return Ok(Exit::Code(if why.is_lost() { LOST } else { 0 }));
+        }
+        if made.computed() {
+            return Ok(Exit::Code(0));
+        }
+        // A stdout that is not read must not keep signals from ending this process.
+        let printed = tokio::task::spawn_blocking(move || print(&made.value));
+        tokio::select! {
+            printed = printed => match printed {
+                Ok(printed) => printed.map(|_| Exit::Code(0)),
+                Err(error) => Err(Failure::trouble(error.to_string())),
+            },
+            signal = self.signals.end() => Ok(ended_by(signal.map_err(refused)?)),
+        }
+    }
+
+    /// Gets the result, or runs the command for it.
+    async fn make(
+        &mut self,
+        once: &OnceKey,
+        terms: Terms,
+    ) -> Result<kvlock::Once<Vec<u8>>, NoResult> {
+        let Self { task, name, signals, .. } = self;
+        // Before the command runs, a signal ends this process. Then signals go to the command.
+        let (signals, begins) = (Mutex::new(signals), Notify::new());
+        let interrupted = async {
+            let mut signals = signals.lock().await;
+            tokio::select! {
+                biased;
+                () = begins.notified() => {}
+                signal = signals.end() => return signal,
+            }
+            drop(signals);
+            pending().await
+        };
+        let work = async |guard: &Guard| {
+            begins.notify_one();
+            let mut signals = signals.lock().await;
+            let held = Held::Result(guard);
+            let ended = execute(task, name, &held, &mut signals, terms, true).await?;
+            if matches!(ended.outcome, Outcome::Lost(_)) {
+                return Err(NoResult::Exit(Exit::Code(LOST)));
+            }
+            // Processes that the command has left in the background may still print.
+            let kept = tokio::select! {
+                kept = async { ended.output?.await.ok().flatten() } => kept,
+                why = held.lost() => {
+                    messages::send(&format!("{name}: the lock was lost: {why}"));
+                    return Err(NoResult::Exit(Exit::Code(LOST)));
+                }
+                signal = signals.end() => {
+                    return Err(NoResult::Exit(ended_by(signal.map_err(refused)?)));
+                }
+            };
+            match (ended.outcome, kept) {
+                (Outcome::Ended(End::Exited(0)), Some(kept)) => Ok(kept),
+                (Outcome::Ended(End::Exited(0)), None) => {
+                    let most = output::MAX;
+                    messages::send(&format!(
+                        "{name}: the output is longer than {most} bytes, and is not kept"
+                    ));
+                    Err(NoResult::Exit(Exit::Code(0)))
+                }
+                _ => Err(NoResult::Exit(ended.exit)),
+            }
+        };
+        tokio::select! {
+            made = once.try_get_or(work) => made,
+            signal = interrupted => Err(NoResult::Exit(ended_by(signal.map_err(refused)?))),
+        }
+    }
+}
