@@ -3,7 +3,7 @@
 use crate::notes::{Notes, Seen};
 use crate::round::{OVERLAPS, Round};
 use crate::suites::Promises;
-use crate::workload::{BEYOND, BOUND_LEASE};
+use crate::workload::{BEYOND, BOUND_LEASE, wrong_results};
 use harness::checker::{Limits, Rule, check};
 use harness::coverage::Span;
 use harness::history::{Call, Outcome, Request};
@@ -86,6 +86,7 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     if promises != Promises::EveryRule {
         violations.extend(left_at_latches(&judged, &seen, notes));
     }
+    violations.extend(wrong_results(&seen));
     for (key, at) in &seen.gone {
         if let Some(next) = next_grant(calls, key, *at) {
             notes.report.took("from a client that is gone to the next grant of its lock", next);

@@ -5,7 +5,7 @@ use crate::suites::Promises;
 use harness::coverage::Span;
 use harness::history::Call;
 use kvlock::Error;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,10 +29,24 @@ pub(crate) struct Seen {
     pub(crate) renewals: Vec<Call>,
     /// Clients that were gone with a bound lock: its name, and when.
     pub(crate) gone: Vec<(String, Duration)>,
+    /// What was seen of each value of a result, by its key and the value.
+    pub(crate) results: BTreeMap<(String, String), Vec<Shown>>,
+    /// Calls that got neither a result nor its lock in time.
+    pub(crate) late_results: Vec<Span>,
     /// What was sent last that is in no history.
     pub(crate) said: VecDeque<String>,
     /// What tasks saw that must not be, where that is promised at least.
     pub(crate) violations: Vec<(Promises, String)>,
+}
+
+/// What a task has seen of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// Work was about to return it.
+    Made,
+    /// Work was about to fail with it.
+    Failed,
+    Found,
 }
 
 impl Notes {
@@ -74,6 +88,15 @@ impl Notes {
             said.pop_front();
         }
         said.push_back(line);
+    }
+
+    pub(crate) fn show(&self, key: &str, value: &str, shown: Shown) {
+        let name = (key.to_owned(), value.to_owned());
+        let mut seen = self.open();
+        let all = seen.results.entry(name).or_default();
+        if !all.contains(&shown) {
+            all.push(shown);
+        }
     }
 
     pub(crate) fn renewed(&self, renewal: Call) {

@@ -11,7 +11,9 @@ use crate::round::OVERLAPS;
 use crate::scripts::{self, Script};
 use crate::setting::Setting;
 use crate::topology::{Five, Nodes, Pair, Single, Strangers, Target, Topology, Watched};
-use crate::workload::{BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, SEMAPHORES, WIRE, Work};
+use crate::workload::{
+    BOUND, ELECTIONS, GARBAGE, LATCHES, LOCKS, READERS, RESULTS, SEMAPHORES, WIRE, Work,
+};
 use crate::{Options, promotion, round};
 use std::sync::Arc;
 use std::time::Duration;
@@ -271,10 +273,11 @@ fn others() -> Vec<Suite> {
     type Row = (&'static str, Work, Promises);
     type On = (&'static str, Start, Setting, &'static [&'static str]);
     // name, workload, what is promised if all replicas confirm
-    let works: [Row; 5] = [
+    let works: [Row; 6] = [
         ("readers", READERS, NoLoss),
         ("semaphores", SEMAPHORES, NoLoss),
         ("latches", LATCHES, NoLoss),
+        ("results", RESULTS, NoLoss),
         ("elections", ELECTIONS, NoLoss),
         // A session that is gone is a loss before the lease is over.
         ("bound", BOUND, NoOverlap),

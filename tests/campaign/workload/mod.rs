@@ -7,12 +7,14 @@ mod elections;
 mod garbage;
 mod hold;
 mod latches;
+mod results;
 mod wire;
 
 pub(crate) use bound::{BEYOND, BOUND};
 pub(crate) use elections::ELECTIONS;
 pub(crate) use garbage::{CROWD, GARBAGE, Hand};
 pub(crate) use latches::LATCHES;
+pub(crate) use results::{RESULTS, wrong_results};
 pub(crate) use wire::{
     CALM, FAULTS as WIRE_FAULTS, KeyKind, Lines, Lock, PERMITS as WIRE_PERMITS, WILD, WIRE,
     client_of, keys as wire_keys,
@@ -80,6 +82,7 @@ impl Work {
             "latches" => &[("latches judged", 10), ("waits for latches that had to open", 5)],
             "bound locks" => &[("clients that were gone with a bound lock", 1)],
             "elections" => &[("leaders observed", 10)],
+            "results" => &[("results found", 20), ("results stored", 10), ("work that failed", 3)],
             _ => &[],
         }
     }

@@ -1,0 +1,149 @@
+//! Results that one client computes and all get: each value that is found was made by work that succeeded,
+//! and no client waits for long while there is no fault.
+
+use super::{Tasks, Turn, Work};
+use crate::notes::{Seen, Shown};
+use harness::coverage::Span;
+use harness::history::{Outcome, Request};
+use kvlock::{Error, Guard};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Longest time that a client waits. The work takes much less.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Time between a fault and the end of its effects: a client may have to connect again.
+const EFFECT: Duration = Duration::from_secs(3);
+
+pub(crate) const RESULTS: Work =
+    Work { name: "results", tasks: Tasks::Turns(|turn| Box::pin(turn.want_result())) };
+
+/// Work that fails on purpose.
+#[derive(Debug)]
+enum Failed {
+    Work,
+    Client(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl Turn<'_> {
+    /// Wants a result, and makes it if no other client does. The owner of the turn is the value.
+    async fn want_result(self) {
+        let Self { round, way, owner, random, .. } = self;
+        let (recorder, notes) = (&round.recorder, &round.notes);
+        let key = format!("{}-result", random.pick(&round.keys));
+        let lease = Duration::from_millis(*random.pick(&round.leases_ms));
+        let (ttl, time) = (20 + random.below(1000), random.below(40));
+        let (takes, fails) = (Duration::from_millis(time), random.percent(20));
+        let once = way.client().once(&key).lease(lease).acquire_within(WITHIN);
+        let once = once.ttl(Duration::from_millis(ttl));
+        let lock = String::from_utf8_lossy(once.lock_name()).into_owned();
+        let request = Request::Acquire { lease, timeout: Some(WITHIN) };
+        let (sent, call) = (recorder.now(), recorder.sent(&lock, &owner, request));
+        let mut release = None;
+        let made = once
+            .try_get_or(async |guard: &Guard| {
+                let token = guard.token().value();
+                recorder.answered(call, Outcome::Granted { token, holds: 1 });
+                round.granted(&owner);
+                let end = recorder.now() + takes;
+                while recorder.now() < end && !guard.is_lost() {
+                    recorder.believed(call, recorder.now() + guard.lease_left());
+                    sleep(Duration::from_millis(2)).await;
+                }
+                // Now, since a value that is stored is found at once.
+                notes.show(&key, &owner, if fails { Shown::Failed } else { Shown::Made });
+                release = Some(recorder.sent(&lock, &owner, Request::Release));
+                if fails { Err(Failed::Work) } else { Ok(owner.clone()) }
+            })
+            .await;
+        let span = Span { from: sent, to: recorder.now() };
+        let mut released = Outcome::Unknown;
+        match made {
+            Ok(made) if !made.computed() => {
+                recorder.answered(call, Outcome::Refused);
+                notes.add("results found", 1);
+                let value = String::from_utf8_lossy(&made.value);
+                notes.show(&key, &value, Shown::Found);
+            }
+            Ok(made) => match made.not_stored() {
+                None => {
+                    notes.add("results stored", 1);
+                    released = Outcome::Released { left: 0 };
+                }
+                Some(trouble) => notes.trouble("store", trouble),
+            },
+            Err(Failed::Work) => notes.add("work that failed", 1),
+            Err(Failed::Client(Error::NotInTime)) => {
+                recorder.answered(call, Outcome::Refused);
+                notes.keep("results not there in time", |seen| seen.late_results.push(span));
+            }
+            Err(Failed::Client(trouble)) => {
+                recorder.answered(call, Outcome::Unknown);
+                notes.trouble("get a result", &trouble);
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        if let Some(release) = release {
+            recorder.answered(release, released);
+        }
+    }
+}
+
+/// Values that no successful work has made, and clients that waited too long without a fault.
+pub(crate) fn wrong_results(seen: &Seen) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for ((key, value), shown) in &seen.results {
+        if shown.contains(&Shown::Found) && !shown.contains(&Shown::Made) {
+            wrong
+                .push(format!("Result: {value:?} was found at {key}, and was not made: {shown:?}"));
+        }
+    }
+    for late in &seen.late_results {
+        let is_near = |fault: &Span| {
+            fault.meets(Span { from: late.from.saturating_sub(EFFECT), to: late.to })
+        };
+        let mut faults = seen.faults.iter().map(|(_, span)| span).chain(&seen.apart);
+        if !faults.any(is_near) {
+            wrong
+                .push(format!("Result: neither it nor its lock was there in {WITHIN:?}: {late:?}"));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(from: u64, to: u64) -> Span {
+        Span { from: Duration::from_secs(from), to: Duration::from_secs(to) }
+    }
+
+    #[test]
+    fn a_value_that_no_work_has_made_is_wrong() {
+        let mut seen = Seen::default();
+        let name = |value: &str| ("k".to_owned(), value.to_owned());
+        seen.results.insert(name("a"), vec![Shown::Made, Shown::Found]);
+        seen.results.insert(name("b"), vec![Shown::Failed]);
+        assert!(wrong_results(&seen).is_empty());
+        seen.results.insert(name("b"), vec![Shown::Failed, Shown::Found]);
+        seen.results.insert(name("c"), vec![Shown::Found]);
+        assert_eq!(wrong_results(&seen).len(), 2);
+    }
+
+    #[test]
+    fn a_client_that_waits_too_long_is_wrong_unless_a_fault_is_near() {
+        let mut seen = Seen { late_results: vec![at(10, 15)], ..Seen::default() };
+        assert_eq!(wrong_results(&seen).len(), 1);
+        seen.faults.push(("kill", at(2, 6)));
+        assert_eq!(wrong_results(&seen).len(), 1);
+        seen.faults.push(("kill", at(2, 7)));
+        assert!(wrong_results(&seen).is_empty());
+    }
+}
