@@ -227,7 +227,8 @@ impl Quorum {
         self
     }
 
-    /// Returns the lock with this name, 1 to 4,096 bytes. Sends nothing.
+    /// Returns the lock with this name: 1 to 65,536 bytes, to wait for it at most 4,096. Sends
+    /// nothing.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> QuorumLock {
         QuorumLock::new(self.servers.clone(), self.patience, name.as_ref())
     }
