@@ -217,7 +217,7 @@
 //! | **margin** | how long before the end of a lease its holder stops believing in it |
 //! | **watchdog** | the task of a client that renews its leases and notices their end |
 //! | **hand-off** | a release, or the end of a lease, that grants the lock to the first in line in the same step |
-//! | **session** | the server's record of a client; all waits of the client at that server use it |
+//! | **session** | the server's record of a client; all waits, observations and bound locks of the client at that server use it |
 //! | **confirm** | to set the full lease, or to wait until replicas have acknowledged a grant, before the guard is returned |
 //!
 //! # Features

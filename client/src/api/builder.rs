@@ -76,12 +76,15 @@ impl Builder {
         self
     }
 
-    /// How long after this client has gone, or cannot reach the server any more, its
-    /// [bound](crate::Lock::bound) locks are free: 10 s by default, 100 ms to a minute. A heartbeat goes
-    /// to the server every tenth of it.
+    /// Time for which a server keeps what belongs to this client without hearing from it: 5 s by default,
+    /// 100 ms to a minute.
+    ///
+    /// When a client has ended or cannot reach the server, its places in line are kept and its
+    /// [bound](crate::Lock::bound) locks are held for that time. A heartbeat is sent to each server where the client
+    /// waits, observes or has bound locks, every tenth of it.
     ///
     /// Make it longer than the longest pause of the process, and than a restart of the server: bound
-    /// locks are lost after a silence of nine tenths of it, less the [`margin`](Self::margin).
+    /// locks are lost after a silence of eight tenths of it, less the [`margin`](Self::margin).
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.settings.session_ttl = ttl;
         self

@@ -364,7 +364,7 @@ impl Client {
     pub async fn shutdown(self, timeout: Duration) -> bool {
         let end = async {
             self.settled().await;
-            self.inner.close_sessions().await;
+            self.inner.sessions.close().await;
         };
         tokio::time::timeout(timeout, end).await.is_ok()
     }

@@ -118,8 +118,8 @@ impl Lock {
     /// was promoted, or has taken over the lock's slot, knows of no binding. The client binds the lock there
     /// again, and until then the lease alone counts.
     ///
-    /// The heartbeat runs on the runtime on which the first of these locks was acquired: if that ends, they are
-    /// lost, though the program and other runtimes of it go on. A bound lock can be neither
+    /// The heartbeat runs on the runtime on which the client first waited or bound a lock. If that runtime ends,
+    /// bound locks are lost, also while the program and its other runtimes continue. A bound lock can be neither
     /// [detached](crate::Guard::detach) nor [released later](crate::Guard::release_in).
     ///
     /// The user (ACL) needs `+session.open +session.next +session.close`.

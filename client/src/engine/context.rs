@@ -1,6 +1,5 @@
 //! What all parts of a client share.
 
-use crate::engine::bound::BoundSessions;
 use crate::engine::clock::Moment;
 use crate::engine::contended::Contended;
 use crate::engine::lease::LeasePolicy;
@@ -31,7 +30,6 @@ pub(crate) struct Context {
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) sessions: Sessions,
     pub(crate) observers: Observers,
-    pub(crate) bound_sessions: BoundSessions,
     pub(crate) contended: Contended,
     /// Work that outlives the caller who left it behind: releases, and what a dropped acquire needs.
     pub(crate) background: TaskTracker,
@@ -68,9 +66,8 @@ impl Context {
         Ok(Self {
             router: router.clone(),
             renewals,
-            sessions: Sessions::new(router.clone(), &settings),
+            sessions: Sessions::new(router.clone(), &settings, policy.clone()),
             observers: Observers::default(),
-            bound_sessions: BoundSessions::default(),
             contended: Contended::default(),
             watchdog: Arc::new(watchdog),
             background,
@@ -88,12 +85,6 @@ impl Context {
 
     pub(crate) fn fresh_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Closes the sessions that nobody waits through and nothing is bound to.
-    pub(crate) async fn close_sessions(&self) {
-        let patience = self.settings.reply_timeout;
-        tokio::join!(self.sessions.close(), self.bound_sessions.close(patience));
     }
 
     /// An owner that nobody ever was before.

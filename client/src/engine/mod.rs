@@ -14,7 +14,6 @@ pub(crate) mod lease;
 pub(crate) mod limit;
 pub(crate) mod observe;
 pub(crate) mod observer;
-pub(crate) mod open;
 pub(crate) mod owner;
 pub(crate) mod reenter;
 pub(crate) mod session;

@@ -325,9 +325,8 @@ impl Running {
         let id = session.id().await?;
         let mut changes = session.observe(&this.key)?;
         let request = request::observe(&*this.key, &id);
-        let patience = context.settings.reply_timeout;
         let live = to.node.commands().live_by(context.router.overdue()).await?;
-        let answer = session.ask(&live, &request, to.asking, patience).await;
+        let answer = session.ask(&live, &request, to.asking).await;
         let first = observed(answer?)?;
         let mut newest = first.version;
         this.see(context, first);

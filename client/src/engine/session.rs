@@ -1,155 +1,362 @@
-//! How waits are carried: all of a client's at one server through one session, which one task reads.
+//! The session of a client at one server: all waits, observations and bound locks go through it.
 //!
 //! ```text
+//!   at(node) ──► Opening ──► Open(id) ──► Over(why)
+//!                   └─────────────────────►┘
+//!
 //!   task ── LOCK.WAIT … SESSION id ──► server: "queued"       over the connection for commands
 //!    ▲                                   │ granted, open, timeout, …
-//!    └── by owner ── reader ◄── SESSION.NEXT id ack           over one of its own
+//!    └── by owner ── reader ◄── SESSION.NEXT id ack           over a connection of its own
 //! ```
 //!
-//! Two `SESSION.NEXT` are under way, so that the server always has one to answer: over one connection
-//! each goes on after what the one before was told.
+//! One task, the [`reader`], opens the session, reads it, and is its heartbeat. When that task ends,
+//! also with its runtime, the session is over.
 //!
-//! - **S1** A session is over once, for a reason; then each of its waits ends with that, and asks
-//!   again through another. The server knows the owner, so it keeps its place if that still stands.
-//! - **S2** What the reader is told for an owner whom nobody waits for any more is nobody's: whoever
-//!   gave that wait up sees to it that nothing is left, with its [`Claim`](crate::engine::claim::Claim).
-//! - **S3** A session that the server has not answered for its ttl is given up here too, and its waits
-//!   begin anew: the time since the last answer counts against their patience.
+//! - **S1** A session is over once, for a reason. Its waits and observations then end with that reason and
+//!   begin anew through another session. The server knows the owner: a place in line that it still has is kept.
+//! - **S2** An outcome for an owner that does not wait any more is dropped: the [`Claim`] of that wait releases
+//!   what it may hold.
+//! - **S3** Waits give up a server that has not answered for the ttl, or for their patience if that is
+//!   shorter. The time since the last answer counts against their patience.
+//! - **S4** A session with bound locks is not replaced by another one at the same node while the server may
+//!   know it: a late request would bind to it again.
+//! - **S5** Bound locks are believed until `ttl` after the last answered `SESSION.NEXT` was sent. If the server
+//!   does not know the session before that time is over, it has forgotten the bindings, and the leases alone count.
+//!
+//! [`Claim`]: crate::engine::claim::Claim
 
-use crate::engine::open::{Open, PerNode, Use};
+mod reader;
+
+use crate::engine::belief::Belief;
+use crate::engine::clock::Moment;
+use crate::engine::lease::{Lease, LeasePolicy};
+use crate::engine::session::reader::Reader;
 use crate::engine::settings::Settings;
+use crate::net::link::runtime_is_gone;
 use crate::net::live::Live;
 use crate::net::node::Node;
 use crate::net::router::Router;
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::wire::error::Error;
 use crate::wire::observed::Seen;
-use crate::wire::outcome::{self, News, Told};
+use crate::wire::outcome::Told;
 use crate::wire::request;
-use futures_util::stream::{FuturesOrdered, StreamExt};
-use redis::Value;
-// In whichever order waits hear that the session is over, a simulation has to do it again.
+use futures_util::future::join_all;
+use redis::{Cmd, ErrorKind, RedisError, Value};
+// A simulation repeats the order in which waits are notified.
 #[cfg(feature = "simulation")]
 use std::collections::BTreeMap as HashMap;
 #[cfg(not(feature = "simulation"))]
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-/// Time after which the server ends a session that has no reader: long enough to reconnect, or for a
-/// paused process to resume.
-const TTL: Duration = Duration::from_secs(10);
-
-/// How long the server lets the reader wait. One that has died is noticed when it is over.
-const PARKED: Duration = Duration::from_secs(5);
-
-/// The sessions of a client for its waits.
+/// The sessions of a client, one for each server at most.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    router: Arc<Router>,
-    /// How long the server may take to answer.
-    patience: Duration,
-    idle: Duration,
-    /// Longest silence of a server after which a session there still counts.
-    silence: Duration,
-    open: PerNode<ToTell>,
+    open: Mutex<Vec<Arc<Session>>>,
+    shared: Arc<Shared>,
 }
 
-/// One of them.
-pub(crate) type Session = Open<ToTell>;
-
-impl Sessions {
-    pub(crate) fn new(router: Arc<Router>, settings: &Settings) -> Self {
-        let (patience, idle) = (settings.reply_timeout, settings.session_idle);
-        let silence = TTL.min(settings.patience);
-        Self { router, patience, idle, silence, open: PerNode::default() }
-    }
-
-    /// The one at that server, if there is one.
-    pub(crate) fn open_at(&self, node: &Arc<Node>) -> Option<Arc<Session>> {
-        self.open.open_at(node)
-    }
-
-    /// The one at that server; a new one, if there is none.
-    pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
-        let (router, patience, idle) = (self.router.clone(), self.patience, self.idle);
-        let silence = self.silence;
-        self.open.at(node, |session| Reader { session, router, patience, idle, silence }.run())
-    }
-
-    /// Closes those that nobody waits through.
-    pub(crate) async fn close(&self) {
-        self.open.close(self.patience).await;
-    }
-}
-
-/// Who is told what of a session.
+/// What all sessions of a client need.
 #[derive(Debug)]
-pub(crate) struct ToTell {
+struct Shared {
+    router: Arc<Router>,
+    policy: LeasePolicy,
+    reply_timeout: Duration,
+    ttl: Duration,
+    idle: Duration,
+    /// Longest silence of a server that waits accept.
+    silence: Duration,
+}
+
+/// A session at one server.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) node: Arc<Node>,
+    /// Until when locks that are bound to it may be believed.
+    pub(crate) belief: Arc<Belief>,
+    phase: watch::Sender<Phase>,
+    uses: Mutex<Uses>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Opening,
+    Open(Arc<str>),
+    Over(Error),
+}
+
+/// What a session is used for.
+#[derive(Debug)]
+struct Uses {
     /// When the server last answered a `SESSION.NEXT`; before the first answer, when the session began.
     heard: Instant,
     /// By owner.
     waits: HashMap<Arc<str>, oneshot::Sender<Told>>,
-    /// By the name of the lock: what it was last.
+    /// The last state of each observed lock, by its name.
     observed: HashMap<Arc<[u8]>, watch::Sender<Last>>,
+    bound: Vec<Weak<Lease>>,
+    /// Length of `bound` at which leases that have ended are removed.
+    full: usize,
+    /// Binds them again when that is needed.
+    keeper: Option<JoinHandle<()>>,
 }
 
-impl Default for ToTell {
-    fn default() -> Self {
-        let (waits, observed) = (HashMap::new(), HashMap::new());
-        Self { heard: Instant::now(), waits, observed }
-    }
-}
-
-/// The last that an observer was told; an error ends it.
+/// The last state that an observer was sent. An error ends the observation.
 type Last = Option<Result<Seen, Error>>;
 
-impl Use for ToTell {
-    fn is_unused(&self) -> bool {
-        self.waits.is_empty() && self.observed.is_empty()
+impl Sessions {
+    pub(crate) fn new(router: Arc<Router>, settings: &Settings, policy: LeasePolicy) -> Self {
+        let shared = Shared {
+            router,
+            policy,
+            reply_timeout: settings.reply_timeout,
+            ttl: settings.session_ttl,
+            idle: settings.session_idle,
+            silence: settings.session_ttl.min(settings.patience),
+        };
+        Self { open: Mutex::default(), shared: Arc::new(shared) }
     }
 
-    /// A wait would lose its place, an observer begins anew.
-    fn may_end(&self) -> bool {
-        self.waits.is_empty()
+    /// Returns the session at that server, if there is one.
+    pub(crate) fn open_at(&self, node: &Arc<Node>) -> Option<Arc<Session>> {
+        find(&mut lock(&self.open), node)
     }
 
-    /// Without anybody to tell them they look for why.
-    fn end(&mut self) {
-        self.waits.clear();
-        self.observed.clear();
+    /// Returns the session at that server, and opens one if there is none.
+    pub(crate) fn at(&self, node: &Arc<Node>) -> Result<Arc<Session>, Error> {
+        let mut open = lock(&self.open);
+        if let Some(session) = find(&mut open, node) {
+            return Ok(session);
+        }
+        let runtime = Handle::try_current().map_err(|_| runtime_is_gone())?;
+        let session = Arc::new(Session::new(node.clone(), self.shared.clone()));
+        // A runtime that has ended drops it at once, and that ends the session.
+        runtime.spawn(Reader(session.clone()).run());
+        open.push(session.clone());
+        Ok(session)
+    }
+
+    /// Closes the sessions without waits and bound locks. Returns when their servers have answered.
+    pub(crate) async fn close(&self) {
+        let open = lock(&self.open).clone();
+        join_all(open.into_iter().map(|session| session.close_if(Uses::may_end))).await;
     }
 }
 
-impl Open<ToTell> {
-    /// From now on that owner is told what becomes of its wait.
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        lock(&self.open).iter().for_each(|session| session.end(closed()));
+    }
+}
+
+fn find(open: &mut Vec<Arc<Session>>, node: &Arc<Node>) -> Option<Arc<Session>> {
+    open.retain(|session| !session.is_over());
+    open.iter().find(|session| Arc::ptr_eq(&session.node, node)).cloned()
+}
+
+impl Session {
+    fn new(node: Arc<Node>, shared: Arc<Shared>) -> Self {
+        let uses = Uses {
+            heard: Instant::now(),
+            waits: HashMap::new(),
+            observed: HashMap::new(),
+            bound: Vec::new(),
+            full: 0,
+            keeper: None,
+        };
+        let (phase, belief) = (watch::Sender::new(Phase::Opening), Arc::new(Belief::none()));
+        Self { node, belief, phase, uses: Mutex::new(uses), shared }
+    }
+
+    /// Returns its name at the server, as soon as it has one.
+    pub(crate) async fn id(&self) -> Result<Arc<str>, Error> {
+        let mut phase = self.phase.subscribe();
+        let phase = phase.wait_for(|phase| !matches!(phase, Phase::Opening)).await;
+        match phase.as_deref() {
+            Ok(Phase::Open(id)) => Ok(id.clone()),
+            Ok(Phase::Over(why)) => Err(why.clone()),
+            Ok(Phase::Opening) | Err(_) => Err(runtime_is_gone()),
+        }
+    }
+
+    fn why_over(&self) -> Option<Error> {
+        match &*self.phase.borrow() {
+            Phase::Over(why) => Some(why.clone()),
+            Phase::Opening | Phase::Open(_) => None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Over(_))
+    }
+
+    /// Returns when it is over.
+    pub(crate) async fn over(&self) {
+        let mut phase = self.phase.subscribe();
+        // The sender lives as long as this.
+        let _over = phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await;
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        lock(&self.uses)
+    }
+
+    /// Adds a use, unless the session is over.
+    fn enter<T>(&self, entry: impl FnOnce(&mut Uses) -> T) -> Result<T, Error> {
+        let mut uses = self.uses();
+        self.why_over().map_or_else(|| Ok(entry(&mut uses)), Err)
+    }
+
+    /// Registers a wait: its outcome is sent to the ticket.
     pub(crate) fn expect(self: &Arc<Self>, owner: &Arc<str>) -> Result<Ticket, Error> {
         let (sender, told) = oneshot::channel();
-        self.enter(|to_tell| to_tell.waits.insert(owner.clone(), sender))?;
+        self.enter(|uses| uses.waits.insert(owner.clone(), sender))?;
         Ok(Ticket { session: self.clone(), owner: owner.clone(), told })
     }
 
-    /// From now on there is somebody who is told what becomes of that lock. One for each.
+    /// Registers the observation of a lock; one for each lock.
     pub(crate) fn observe(self: &Arc<Self>, key: &Arc<[u8]>) -> Result<Changes, Error> {
         let (sender, last) = watch::channel(None);
-        self.enter(|to_tell| to_tell.observed.insert(key.clone(), sender))?;
+        self.enter(|uses| uses.observed.insert(key.clone(), sender))?;
         Ok(Changes { session: self.clone(), key: key.clone(), last })
+    }
+
+    /// Registers a bound lease. From now on it is believed no longer than this session. (S5)
+    pub(crate) fn bind(&self, lease: &Arc<Lease>) -> Result<(), Error> {
+        self.enter(|uses| {
+            if uses.bound.len() >= uses.full {
+                uses.bound.retain(is_alive);
+                uses.full = 2 * uses.bound.len() + 16;
+            }
+            uses.bound.push(Arc::downgrade(lease));
+            lease.bind(&self.belief);
+        })
+    }
+
+    /// Starts the task that binds its leases again, on the runtime of the caller, unless it runs.
+    pub(crate) fn keep_bound<T>(self: &Arc<Self>, keeper: impl FnOnce(Arc<Self>) -> T)
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        let running = &mut self.uses().keeper;
+        if running.as_ref().is_none_or(JoinHandle::is_finished) {
+            *running = Some(tokio::spawn(keeper(self.clone())));
+        }
+    }
+
+    /// Returns the leases that are bound to it.
+    pub(crate) fn leases(&self) -> Vec<Arc<Lease>> {
+        let alive = self.uses().bound.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        alive.into_iter().filter(|lease| lease.is_bound_to(&self.belief)).collect()
     }
 
     /// When the server last answered its reader.
     pub(crate) fn heard(&self) -> Instant {
-        self.used().heard
+        self.uses().heard
     }
 
-    /// Why nothing is told any more.
+    /// Asks the server for something in it. The answer may be that the session is over.
+    pub(crate) async fn ask(
+        &self,
+        live: &Live,
+        request: &Cmd,
+        asking: bool,
+    ) -> Result<Value, Error> {
+        let answer = live.ask(request, asking, self.shared.reply_timeout).await;
+        if let Err(trouble) = &answer
+            && trouble.code() == Some("NOSESSION")
+        {
+            self.end(trouble.clone());
+        }
+        answer
+    }
+
+    fn end(&self, why: Error) {
+        self.end_if(why, |_| true);
+    }
+
+    /// Ends it if its uses allow that. The first reason stays.
+    fn end_if(&self, why: Error, so: impl FnOnce(&Uses) -> bool) -> bool {
+        let mut uses = self.uses();
+        if !so(&uses) {
+            return false;
+        }
+        if !self.is_over() {
+            let now = Moment::of(&*self.shared.policy.clock);
+            // (S5)
+            if is_forgotten(&why) && !self.belief.until().left_at(now).is_zero() {
+                self.belief.forgotten();
+            }
+            self.phase.send_replace(Phase::Over(why));
+        }
+        uses.end_waits();
+        true
+    }
+
+    /// Closes it if its uses allow that. Returns when the server has answered.
+    async fn close_if(self: Arc<Self>, so: fn(&Uses) -> bool) {
+        let id = match &*self.phase.borrow() {
+            Phase::Open(id) => id.clone(),
+            Phase::Opening | Phase::Over(_) => return,
+        };
+        if self.end_if(closed(), so) {
+            let close = request::close_session(&id);
+            // Without an answer it ends with its ttl.
+            let _closed = self.node.commands().call(&close, self.shared.reply_timeout).await;
+        }
+    }
+
+    /// Why nothing is sent to a wait or an observer any more.
     fn why_silent(&self) -> Error {
         self.why_over().unwrap_or(Error::Timeout)
     }
 }
 
-/// A place in line, as seen from here. Dropped, nobody hears of it any more.
+impl Uses {
+    /// A lease that is bound elsewhere now may be bound here again, if its slot comes back.
+    fn may_end(&self) -> bool {
+        self.waits.is_empty() && !self.bound.iter().any(is_alive)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.may_end() && self.observed.is_empty()
+    }
+
+    /// Whether the next request is sent before the last one is answered. Outcomes then follow each other without
+    /// a pause. For bound locks it is not: an answer to what was sent earlier is worth less to them.
+    fn reads_ahead(&self) -> bool {
+        let is_awaited = !self.waits.is_empty() || !self.observed.is_empty();
+        is_awaited && !self.bound.iter().any(is_alive)
+    }
+
+    /// Ends waits and observations: they ask for the reason, and begin anew.
+    fn end_waits(&mut self) {
+        self.waits.clear();
+        self.observed.clear();
+    }
+}
+
+fn is_alive(lease: &Weak<Lease>) -> bool {
+    lease.upgrade().is_some_and(|lease| lease.is_alive())
+}
+
+/// Whether that is the answer of a server that does not know the session.
+fn is_forgotten(why: &Error) -> bool {
+    matches!(why.code(), Some("NOSESSION" | "TRYAGAIN"))
+}
+
+fn closed() -> Error {
+    Error::Connection(RedisError::from((ErrorKind::Io, "the session is closed")))
+}
+
+/// A place in line. When it is dropped, its outcome is not awaited any more.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     session: Arc<Session>,
@@ -158,7 +365,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// What has become of it; an error if the session is over.
+    /// Returns the outcome of the wait; an error if the session is over.
     pub(crate) async fn told(&mut self) -> Result<Told, Error> {
         if let Ok(told) = (&mut self.told).await {
             return Ok(told);
@@ -169,11 +376,11 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.session.used().waits.remove(&self.owner);
+        self.session.uses().waits.remove(&self.owner);
     }
 }
 
-/// What becomes of a lock, as seen from here. Dropped, nobody hears of it any more.
+/// The changes of an observed lock. When it is dropped, they are not awaited any more.
 #[derive(Debug)]
 pub(crate) struct Changes {
     session: Arc<Session>,
@@ -182,7 +389,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The next state; an error if the session is over, or this has to be asked for again.
+    /// Returns the next state; an error if the session is over, or the observation has to begin anew.
     ///
     /// # Cancel safety
     ///
@@ -197,111 +404,6 @@ impl Changes {
 
 impl Drop for Changes {
     fn drop(&mut self) {
-        self.session.used().observed.remove(&self.key);
-    }
-}
-
-/// The task that hears what becomes of the waits.
-struct Reader {
-    session: Arc<Session>,
-    router: Arc<Router>,
-    patience: Duration,
-    idle: Duration,
-    silence: Duration,
-}
-
-impl Reader {
-    async fn run(self) {
-        let read = async {
-            let Err(why) = self.read().await;
-            self.router.learn(&self.session.node, &why);
-            Err(why)
-        };
-        self.session.drive(read).await;
-    }
-
-    async fn read(&self) -> Result<Infallible, Error> {
-        let mut live = self.session.node.dial().await?;
-        let id = live.beside(self.session.open(&live, TTL, self.patience, || {})).await?;
-        let mut ack = 0;
-        loop {
-            let broke = live.beside(self.read_over(&live, &id, &mut ack));
-            match self.router.looking(broke).await {
-                Err(why) if self.session.is_over() => return Err(why),
-                // Outcomes that were in flight are sent again.
-                Err(why @ (Error::Connection(_) | Error::Timeout)) => {
-                    live = self.router.looking(self.dial_again(why)).await?;
-                }
-                Err(trouble) => return Err(trouble),
-                Ok(never) => match never {},
-            }
-        }
-    }
-
-    /// Connects again, until the server has been silent for so long that the session is gone there, or
-    /// that its waits give up.
-    async fn dial_again(&self, mut why: Error) -> Result<Live, Error> {
-        let node = &self.session.node;
-        let gone = self.session.heard() + self.silence;
-        while why.is_retryable() && !node.is_deposed() && Instant::now() < gone {
-            let _elsewhere = self.router.learn(node, &why);
-            match timeout_at(gone, node.dial()).await {
-                Ok(Ok(live)) => return Ok(live),
-                Ok(Err(trouble)) => why = trouble,
-                Err(_) => {}
-            }
-        }
-        Err(why)
-    }
-
-    /// Reads for as long as that connection is there.
-    async fn read_over(&self, live: &Live, id: &str, ack: &mut u64) -> Result<Infallible, Error> {
-        let patience = self.patience;
-        let (mut under_way, mut busy) = (FuturesOrdered::new(), Instant::now());
-        // Where connections are cut before a `SESSION.NEXT` that waits is answered, this one hears.
-        let look = live.probe(&request::look(id, *ack), patience).await;
-        self.hear(look, ack)?;
-        loop {
-            while under_way.len() < 2 {
-                let next = request::next(id, *ack, PARKED)?;
-                under_way.push_back(async move { live.call_unlimited(&next, false).await });
-            }
-            let told = timeout(PARKED + patience, under_way.next()).await;
-            let told = told.map_err(|_| Error::Timeout)?.unwrap_or(Err(Error::Timeout));
-            self.hear(told, ack)?;
-            if !self.session.used().is_unused() {
-                busy = Instant::now();
-            } else if busy.elapsed() >= self.idle {
-                // That ends this.
-                tokio::spawn(self.session.clone().close_if(ToTell::is_unused, patience));
-            }
-        }
-    }
-
-    /// Takes in the answer to a `SESSION.NEXT`.
-    fn hear(&self, answer: Result<Value, Error>, ack: &mut u64) -> Result<(), Error> {
-        if !matches!(answer, Err(Error::Connection(_) | Error::Timeout)) {
-            self.session.used().heard = Instant::now();
-        }
-        for outcome in outcome::outcomes(answer?)? {
-            // Twice, after a connection broke.
-            if outcome.seq > *ack {
-                *ack = outcome.seq;
-                let mut to_tell = self.session.used();
-                match outcome.news {
-                    News::Of(owner, told) => {
-                        let wait = to_tell.waits.remove(&*owner);
-                        // Whoever does not take it any more has seen to it that nothing is left.
-                        let _taken = wait.map(|wait| wait.send(told));
-                    }
-                    News::About(key, seen) => {
-                        if let Some(observer) = to_tell.observed.get(&*key) {
-                            observer.send_replace(Some(seen.map_err(Error::from)));
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
+        self.session.uses().observed.remove(&self.key);
     }
 }

@@ -26,7 +26,7 @@ impl Default for Settings {
             patience: Duration::from_secs(30),
             replicas: None,
             confirm: false,
-            session_ttl: Duration::from_secs(10),
+            session_ttl: Duration::from_secs(5),
             session_idle: Duration::from_secs(60),
             transport: Transport::default(),
         }

@@ -66,7 +66,7 @@ async fn try_at(
     claim.sending(live.clone());
     claim.lines_up();
     let sent = inner.now();
-    let answer = session.ask(&live, &request, to.asking, inner.settings.reply_timeout).await;
+    let answer = session.ask(&live, &request, to.asking).await;
     let answer = answer.and_then(|value| Ok(outcome::waited(mode, value)?));
     let queued = match answer {
         Ok(Queued::Not(None)) => {

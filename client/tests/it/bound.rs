@@ -4,6 +4,7 @@ use super::{LONG, MOMENT, SOON, Stage, assert_matches, calls, ok, soon};
 use harness::proxy::Moment;
 use harness::{Server, Value, observe, wait};
 use kvlock::{Builder, Client, Error, Loss};
+use nix::sys::signal::Signal;
 use std::time::Duration;
 
 fn ttl(ms: u64) -> Builder {
@@ -167,4 +168,34 @@ async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_n
     assert_matches!(soon(guard.release_in(LONG)).await, Err(Error::Invalid(_)));
     observe::wait_for_info(&mut stage.control, "kvlock_sessions", 0);
     assert_eq!(observe::info_number(&mut stage.control, "kvlock_sessions_gone"), 0);
+}
+
+/// Waits, observations and bound locks share one session, which is read over one connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_has_one_session_for_all_that_it_does_at_a_server() {
+    let mut stage = Stage::with(ttl(3_000)).await;
+    let guard = ok(stage.client.lock("k").bound().observed().acquire()).await;
+    let waiter = super::waits(&stage.client.lock("k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    let mut count = |what| observe::info_number(&mut stage.control, what);
+    // The third connection is that of this test.
+    assert_eq!((count("kvlock_sessions"), count("connected_clients")), (1, 3));
+    ok(guard.release()).await;
+    super::is_served(waiter).await;
+}
+
+/// A silent server costs waits the client's patience, and bound locks the ttl of the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn bound_locks_outlast_the_patience_of_waits_in_the_same_session() {
+    let mut stage = Stage::with(ttl(10_000).patience(Duration::from_secs(1))).await;
+    let guard = ok(stage.client.lock("k").bound().acquire()).await;
+    let session = stage.bound_to("k");
+    let waiter = super::waits(&stage.client.lock("k"));
+    observe::wait_for_waiters(&mut stage.control, "k", 1);
+    stage.server.signal(Signal::SIGSTOP);
+    let waited = soon(waiter).await.unwrap();
+    stage.server.signal(Signal::SIGCONT);
+    assert!(waited.unwrap_err().is_retryable());
+    assert_eq!((guard.why_lost(), stage.bound_to("k")), (None, session));
+    ok(guard.release()).await;
 }
