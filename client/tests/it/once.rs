@@ -142,14 +142,22 @@ async fn a_result_that_is_gone_before_it_is_read_is_made_again() {
     let once = stage.client.once("report");
     let works = Arc::<AtomicU32>::default();
     let waiter = in_line(&mut stage, &once, 1, &works).remove(0);
-    // The waiter is told, and cannot read before the result is gone.
-    proxy.reset("GET", Moment::BeforeTheServer);
-    stage.control.run("MULTI");
-    stage.control.call(cmd!["LOCK.RELEASE", LOCK, "somebody", "STORE", "report", "brief"]);
-    stage.control.run("PEXPIRE report 1");
-    stage.control.run("EXEC");
-    let (computed, value) = ok(waiter).await;
-    assert!((computed, &*value) == (true, b"made") || (computed, &*value) == (false, b"brief"));
+    // The waiter is told, and its `GET` arrives when the result is gone.
+    let way = Duration::from_millis(300);
+    proxy.delay(way, way);
+    stage.control.call(cmd![
+        "LOCK.RELEASE",
+        LOCK,
+        "somebody",
+        "STORE",
+        "report",
+        "brief",
+        "PX",
+        100
+    ]);
+    assert_eq!(ok(waiter).await, (true, b"made".to_vec()));
+    assert_eq!(observe::info_number(&mut stage.control, "kvlock_told_ready"), 1);
+    proxy.delay(Duration::ZERO, Duration::ZERO);
     forget(&mut stage);
 }
 
