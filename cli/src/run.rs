@@ -178,8 +178,7 @@ impl Job {
         terms: Terms,
     ) -> Result<Option<Exit>, Failure> {
         let value = self.purpose.value();
-        let acquiring =
-            retry_while_busy(limit, async || acquire(&self.task, value, client, limit).await);
+        let acquiring = acquire(&self.task, value, client, limit);
         let guard = tokio::select! {
             guard = limit.apply(LATE, acquiring) => {
                 guard.unwrap_or(Err(Error::Timeout))
@@ -191,9 +190,7 @@ impl Job {
             Err(error @ (Error::NotALock | Error::Invalid(_) | Error::Config(_))) => {
                 return Err(Failure::of(&self.name, &error));
             }
-            Err(error)
-                if self.purpose.value().is_some() && (error.is_retryable() || is_busy(&error)) =>
-            {
+            Err(error) if self.purpose.value().is_some() && error.is_retryable() => {
                 return self.wait_in_trouble(&error).await;
             }
             Err(error) => return Err(Failure::of(&self.server.name, &error)),
@@ -352,24 +349,22 @@ async fn connect(server: &Server, settings: Builder, limit: Limit) -> Result<Cli
 }
 
 /// Repeats what a server refuses because it is loading or runs a long script, for as long as the limit
-/// and [`BUSY_MAX`] allow.
+/// and [`BUSY_MAX`] allow. Only for calls that the crate does not repeat by itself, as it does acquires.
 async fn retry_while_busy<T>(
     limit: Limit,
     attempt: impl AsyncFn() -> Result<T, Error>,
 ) -> Result<T, Error> {
     loop {
         match attempt().await {
-            Err(error) if is_busy(&error) && limit.left_while_busy() > Duration::ZERO => {
+            Err(error)
+                if matches!(error.code(), Some("BUSY" | "LOADING"))
+                    && limit.left_while_busy() > Duration::ZERO =>
+            {
                 sleep(BUSY_PAUSE).await;
             }
             outcome => return outcome,
         }
     }
-}
-
-/// Whether the server answers nothing else at the moment.
-fn is_busy(error: &Error) -> bool {
-    matches!(error.code(), Some("BUSY" | "LOADING"))
 }
 
 async fn acquire(
@@ -385,7 +380,7 @@ async fn acquire(
     }
     if let Some(Share { wanted, of }) = task.permits {
         let pool = client.semaphore(key);
-        pool.set_once(of).await?;
+        retry_while_busy(limit, async || pool.set_once(of).await).await?;
         let pool = pool.permits(wanted);
         let permits = match limit.left() {
             _ if task.nonblock => pool.try_acquire().await?,

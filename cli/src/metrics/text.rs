@@ -1,6 +1,7 @@
 //! The text format of Prometheus.
 
 use crate::monitor::{Entry, Figures, Histogram};
+use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 
 /// Counters. Their names end with `_total`.
@@ -194,9 +195,32 @@ fn scaled(number: u64, per: u32) -> String {
     format!("{whole}.{rest:0digits$}").trim_end_matches('0').to_owned()
 }
 
+/// Longest key that is shown whole, in bytes.
+const LONGEST_KEY: usize = 256;
+
+/// The start of a longer key that is shown, in bytes.
+const KEY_START: usize = 128;
+
 /// A key as a label. Two keys never have the same label: invalid UTF-8 is escaped, and so is the
-/// backslash of the escapes.
+/// backslash of the escapes. Of a key longer than [`LONGEST_KEY`] the label has the start, the length
+/// and the SHA-256 digest.
 fn key_label(key: &[u8]) -> String {
+    if key.len() <= LONGEST_KEY {
+        return escaped_key(key);
+    }
+    let is_inside_character = |end: &usize| key.get(*end).is_some_and(|byte| byte & 0xC0 == 0x80);
+    let end = (KEY_START - 3..=KEY_START).rev().find(|end| !is_inside_character(end));
+    let mut label = escaped_key(key.get(..end.unwrap_or(KEY_START)).unwrap_or_default());
+    // In the label of a shorter key a backslash is doubled or begins `\x`.
+    let _infallible = write!(label, "\\({} bytes, sha256 ", key.len());
+    for byte in digest(&SHA256, key).as_ref() {
+        let _infallible = write!(label, "{byte:02x}");
+    }
+    label.push(')');
+    label
+}
+
+fn escaped_key(key: &[u8]) -> String {
     let mut label = String::new();
     for chunk in key.utf8_chunks() {
         label.push_str(&chunk.valid().replace('\\', "\\\\"));
@@ -252,10 +276,38 @@ mod tests {
 
     #[test]
     fn keys_have_different_labels() {
-        let keys =
-            [&b"bin\xff"[..], b"bin\xfe", "bin\u{fffd}".as_bytes(), b"bin\\xff", b"bin\\\\xff"];
+        let long = "ä".repeat(4_000);
+        let one_more = format!("{long}ä");
+        let other_end = format!("{}ö", "ä".repeat(3_999));
+        let label_of_long = key_label(long.as_bytes());
+        let keys = [
+            &b"bin\xff"[..],
+            b"bin\xfe",
+            "bin\u{fffd}".as_bytes(),
+            b"bin\\xff",
+            b"bin\\\\xff",
+            long.as_bytes(),
+            one_more.as_bytes(),
+            other_end.as_bytes(),
+            label_of_long.as_bytes(),
+            &[0xff; 256],
+            &[0xff; 257],
+        ];
         let labels: std::collections::BTreeSet<_> = keys.iter().map(|key| key_label(key)).collect();
         assert_eq!(labels.len(), keys.len(), "{labels:?}");
         assert_eq!(key_label("aufträge:42".as_bytes()), "aufträge:42");
+    }
+
+    #[test]
+    fn labels_of_long_keys_are_short() {
+        let whole = "ä".repeat(LONGEST_KEY / 2);
+        assert_eq!(key_label(whole.as_bytes()), whole);
+        // The start ends between two characters.
+        let label = key_label(format!("a{}", "ä".repeat(50_000)).as_bytes());
+        let start = format!("a{}\\(100001 bytes, sha256 ", "ä".repeat((KEY_START - 1) / 2));
+        assert!(label.starts_with(&start), "{label}");
+        for key in [label.as_bytes(), &[0xff; 100_000]] {
+            assert!(key_label(key).len() < 4 * KEY_START + 100, "{}", key_label(key));
+        }
     }
 }
