@@ -487,7 +487,8 @@ impl Guard {
             return Err(Error::Invalid("further guards of this owner hold the lock".to_owned()));
         }
         self.unbound()?;
-        self.lease.unwatch(self.share);
+        // No renewal begins from here on, not even a check after a failover.
+        self.lease.abandon(self.share);
         self.lease.quiet().await;
         // A renewal of ours that arrives late could make the other's lease shorter.
         if self.lease.late().counts(Duration::MAX) < Duration::MAX {

@@ -242,15 +242,14 @@ impl Watchdog {
             match lease.action(now) {
                 // Logs and metrics are the program's code: not under the lock of the agenda.
                 WatchdogAction::Expire => drop(lease.expire(now)),
-                WatchdogAction::Renew(length) => {
-                    lease.take_up();
-                    renewals.push(Renewal {
+                WatchdogAction::Renew(_) => {
+                    renewals.extend(lease.take_up(now).map(|length| Renewal {
                         lease: lease.clone(),
                         length,
                         sent: None,
                         answered: false,
                         redirected: false,
-                    });
+                    }));
                 }
                 WatchdogAction::Later(_) | WatchdogAction::Done => {}
             }

@@ -124,11 +124,12 @@ impl World {
     fn tend(&self, arrives: bool) -> bool {
         let now = self.now();
         match self.lease.action(now) {
-            WatchdogAction::Renew(length) => {
-                self.lease.take_up();
-                self.renew(length, arrives);
-                if !arrives {
-                    self.lease.not_renewed(false, self.now());
+            WatchdogAction::Renew(_) => {
+                if let Some(length) = self.lease.take_up(now) {
+                    self.renew(length, arrives);
+                    if !arrives {
+                        self.lease.not_renewed(false, self.now());
+                    }
                 }
             }
             WatchdogAction::Expire => drop(self.lease.expire(now)),

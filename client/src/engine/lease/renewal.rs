@@ -53,9 +53,14 @@ impl Lease {
         }
     }
 
-    /// The watchdog is about to renew it, and sends no other renewal until that one has ended.
-    pub(crate) fn take_up(&self) {
-        self.state().renew_at = Moment::NEVER;
+    /// Takes up the renewal that is due, and returns its length: the watchdog sends no other until that one has
+    /// ended. `None` if none is due any more, because the guard has left since it was looked at.
+    pub(crate) fn take_up(&self, now: Moment) -> Option<Duration> {
+        let mut state = self.state();
+        let due = state.is_held() && state.renew_at <= now;
+        let length = state.renewal(now).filter(|_| due)?;
+        state.renew_at = Moment::NEVER;
+        Some(length)
     }
 
     /// A renewal is about to be sent over that connection. If it is shorter than what we have, the

@@ -100,7 +100,7 @@ fn a_fixed_lease_is_only_looked_at_when_it_ends() {
 #[test]
 fn while_a_renewal_is_under_way_the_watchdog_sends_no_other() {
     let stage = granted(watched(30_000));
-    stage.lease.take_up();
+    assert_eq!(stage.lease.take_up(at(20_000)), Some(millis(30_000)));
     assert_eq!(stage.lease.action(at(25_000)), WatchdogAction::Later(at(39_198)));
     let renewal = stage.lease.renewing(at(20_000), millis(30_000), 1);
     assert_eq!(stage.lease.left(), millis(29_198), "the old lease still holds");
@@ -111,7 +111,7 @@ fn while_a_renewal_is_under_way_the_watchdog_sends_no_other() {
 #[test]
 fn a_failed_renewal_is_tried_again_soon_and_then_lost() {
     let stage = granted(watched(30_000));
-    stage.lease.take_up();
+    stage.lease.take_up(at(20_000));
     stage.lease.not_renewed(false, at(20_000));
     assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(21_000)));
     assert_eq!(stage.lease.action(at(21_000)), WatchdogAction::Renew(millis(30_000)));
@@ -132,7 +132,7 @@ fn an_offer_whose_first_renewal_fails_is_tried_again_while_it_lasts() {
     let mut tries = 0;
     while now < 11_478 {
         assert_eq!(lease.action(at(now)), WatchdogAction::Renew(millis(30_000)), "{now}");
-        lease.take_up();
+        assert!(lease.take_up(at(now)).is_some());
         tries += 1;
         // Each is given up when half of what is left is over.
         now += (11_478 - now) / 2;
@@ -237,6 +237,19 @@ fn many_that_are_due_are_looked_at_some_at_a_time() {
     assert_eq!(agenda.due(at(20_000)).len(), CHUNK);
     assert_eq!(agenda.due(at(20_000)).len(), 7);
     assert!(agenda.due(at(20_000)).is_empty());
+}
+
+/// It would change the lease of the process to which the lock was handed over.
+#[test]
+fn nothing_is_renewed_for_a_guard_that_hands_its_lock_over() {
+    let stage = granted(watched(30_000));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Renew(millis(30_000)));
+    stage.lease.abandon(stage.share);
+    assert_eq!(stage.lease.take_up(at(20_000)), None, "it was due, and not sent yet");
+    stage.lease.hurry(at(20_000));
+    assert_eq!(stage.lease.action(at(20_000)), WatchdogAction::Later(at(39_198)));
+    stage.lease.leave(&stage.turn(), stage.share);
+    assert_eq!(stage.lease.take_up(at(20_000)), None);
 }
 
 #[test]
