@@ -368,7 +368,7 @@ impl Watchdog {
         }
         let answers = self.renewals.send(node, &live, commands, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
-            live.condemn();
+            live.doubt();
         }
         answers
     }

@@ -19,7 +19,33 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(crate) struct Link {
     dialer: Arc<Dialer>,
-    last: Mutex<Option<Dial>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<Dial>,
+    /// A connection that was doubted, until its replacement has logged in.
+    spare: Option<Arc<Live>>,
+}
+
+impl State {
+    /// The connection that is there, unless it is doubted: then it is kept as the spare one.
+    fn live(&mut self) -> Option<Arc<Live>> {
+        match self.last.as_ref().and_then(Dial::live) {
+            Some(live) if live.is_doubted() => self.spare = Some(live),
+            Some(live) => {
+                self.spare = None;
+                return Some(live);
+            }
+            None => {}
+        }
+        self.spare().filter(|spare| !spare.is_doubted())
+    }
+
+    fn spare(&self) -> Option<Arc<Live>> {
+        self.spare.clone().filter(|spare| !spare.is_broken())
+    }
 }
 
 /// An attempt to connect, on the runtime of the task that began it.
@@ -62,25 +88,32 @@ impl Dial {
 
 impl Link {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
-        Self { dialer, last: Mutex::default() }
+        Self { dialer, state: Mutex::default() }
     }
 
-    /// The connection as it is, or a new one.
+    /// The connection as it is, or a new one. A connection that is doubted is used only if a new one is refused.
     pub(crate) async fn live(&self) -> Result<Arc<Live>, Error> {
         // The runtime of another task may end during the call; the runtime of this task cannot.
         for _ in 0..2 {
             let dial = {
-                let mut last = lock(&self.last);
-                if let Some(live) = last.as_ref().and_then(Dial::live) {
+                let mut state = lock(&self.state);
+                if let Some(live) = state.live() {
                     return Ok(live);
                 }
-                match &*last {
+                match &state.last {
                     Some(dial) if dial.is_under_way() => dial.clone(),
-                    Some(_) | None => last.insert(Dial::begin(self.dialer.clone())?).clone(),
+                    Some(_) | None => state.last.insert(Dial::begin(self.dialer.clone())?).clone(),
                 }
             };
             if let Some(outcome) = dial.done().await {
-                return outcome;
+                let mut state = lock(&self.state);
+                return match outcome {
+                    Ok(live) => {
+                        state.spare = None;
+                        Ok(live)
+                    }
+                    Err(refused) => state.spare().ok_or(refused),
+                };
             }
         }
         Err(runtime_is_gone())
@@ -99,7 +132,7 @@ impl Link {
 
     /// The runtime that the last connection lives on.
     pub(crate) fn runtime(&self) -> Option<Handle> {
-        lock(&self.last).as_ref().map(|dial| dial.runtime.clone())
+        lock(&self.state).last.as_ref().map(|dial| dial.runtime.clone())
     }
 }
 

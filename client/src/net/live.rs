@@ -45,6 +45,8 @@ pub(crate) struct Live {
     pub(crate) number: u64,
     connection: Connection,
     broken: AtomicBool,
+    /// A short lease could not wait longer for an answer: another connection is preferred.
+    doubted: AtomicBool,
     /// Of the server it leads to, where that can be another one day.
     primary_epoch: Option<Arc<PrimaryEpoch>>,
     /// A command there may need `ASKING` before it.
@@ -69,8 +71,8 @@ impl Live {
     ) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let (broken, proven) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { number, connection, broken, primary_epoch, clustered, pace, proven }
+        let [broken, doubted, proven] = [false; 3].map(AtomicBool::new);
+        Self { number, connection, broken, doubted, primary_epoch, clustered, pace, proven }
     }
 
     /// See [`Connection::drive`].
@@ -148,6 +150,7 @@ impl Live {
     }
 
     fn prove(&self) {
+        self.doubted.store(false, Ordering::Relaxed);
         if !self.proven.swap(true, Ordering::Relaxed) {
             self.pace.succeeded();
         }
@@ -172,6 +175,18 @@ impl Live {
     /// Marks the connection as broken: no new command is sent over it.
     pub(crate) fn condemn(&self) {
         self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Records that an answer did not come in the time that a lease had for it. The second time in a row
+    /// the connection is broken.
+    pub(crate) fn doubt(&self) {
+        if self.doubted.swap(true, Ordering::Relaxed) {
+            self.condemn();
+        }
+    }
+
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_broken(&self) -> bool {

@@ -21,8 +21,8 @@ use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection without an answer for this long is replaced. Short leases give up on an answer
-/// earlier, which says little about the connection.
+/// A connection without an answer for this long is replaced, if the server takes a new one. Short leases give up
+/// on an answer earlier, which says little about the connection.
 pub(crate) const HANGS: Duration = Duration::from_millis(100);
 
 /// How many replicas must have a grant or a renewal, and how long that may take.
@@ -163,7 +163,7 @@ impl Renewals {
         renewals.add_command(renewal.clone());
         let answers = self.send(&to.route.node, &to.live, renewals, patience).await;
         if matches!(answers, Err(Error::Timeout)) && patience >= HANGS {
-            to.live.condemn();
+            to.live.doubt();
         }
         let answer = answers?.pop().unwrap_or(Ok(Value::Okay))?;
         Ok(reply::read(answer)?)

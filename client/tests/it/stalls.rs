@@ -149,3 +149,21 @@ async fn a_script_that_takes_long_is_sat_out_and_nothing_is_left_behind() {
     observe::wait_for_waiters(&mut stage.control, "k", 0);
     stage.control.run("LOCK.RELEASE k somebody");
 }
+
+/// The server has no room for the connection that would replace the one that was silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_silent_for_short_serves_on_while_no_other_is_taken() {
+    let mut stage = Stage::with(Client::builder().lease(Duration::from_secs(6))).await;
+    let guard = ok(stage.client.lock("k").acquire()).await;
+    stage.control.run("CONFIG SET maxclients 1");
+    let at = |ms| tokio::time::sleep(Duration::from_millis(ms));
+    at(1_500).await;
+    // The renewal after two seconds is given up after two more.
+    stage.server.signal(Signal::SIGSTOP);
+    at(2_500).await;
+    stage.server.signal(Signal::SIGCONT);
+    at(4_000).await;
+    assert_eq!(guard.why_lost(), None);
+    stage.control.run("CONFIG SET maxclients 100");
+    ok(guard.release()).await;
+}
