@@ -1,9 +1,9 @@
-//! The contract of the core, said once more with lists and loops, beside a table that is to do the
-//! same: whatever happens, both must answer the same, write the same and have the same people in line.
+//! A reference model of the core, written with lists and loops. Each step runs on the table and on the model;
+//! both must give the same reply, the same write and the same queue.
 //!
-//! Each sort of thing that somebody waits for has a [`World`] of its own: what can happen there, drawn from
-//! the [`Bytes`] of proptest or a fuzzer, and the comparison after each step. The tests of the core and the
-//! fuzzers of `scripts/fuzz` share them.
+//! Locks, semaphores, latches and sessions each have a [`World`]: the operations, drawn from the [`Bytes`] of
+//! proptest or of a fuzzer, and the comparison after each step. The tests of the core and the fuzzers of
+//! `scripts/fuzz` share them.
 
 #![allow(
     missing_debug_implementations,
@@ -36,7 +36,7 @@ use std::fmt::Debug;
 
 pub use source::Bytes;
 
-/// How many walks a test tries, and how many steps each has at most.
+/// Number of walks in a test, and the largest number of steps in one.
 const CASES: u32 = 1_000;
 const STEPS: usize = 120;
 
@@ -60,7 +60,7 @@ pub trait World: Sized {
     }
 }
 
-/// The walk that bytes say: its sort of world, and so many steps at most.
+/// Decodes bytes into the kind of world and at most `most` steps.
 fn walk_of<W: World>(bytes: &[u8], most: usize) -> (u8, Vec<W::Op>) {
     let mut bytes = Bytes(bytes);
     let (sort, mut ops) = (bytes.byte(), Vec::new());
@@ -74,8 +74,8 @@ fn walks<W: World>() -> impl Strategy<Value = (u8, Vec<W::Op>)> {
     vec(any::<u8>(), 1..1_000).prop_map(|bytes| walk_of::<W>(&bytes, STEPS))
 }
 
-/// Tries a thousand walks, or as many as `PROPTEST_CASES` says. One that fails is shrunk and printed:
-/// make a transcript of it.
+/// Runs a thousand walks, or the number in `PROPTEST_CASES`. A failing walk is shrunk and printed; make a
+/// transcript of it.
 pub fn check<W: World>() {
     let mut config = Config { failure_persistence: None, ..Config::default() };
     if std::env::var_os("PROPTEST_CASES").is_none() {
@@ -91,7 +91,7 @@ pub fn check<W: World>() {
     }
 }
 
-/// What so many walks have counted, together: a test that finds nothing must have looked everywhere.
+/// Sums the counters of `many` walks. A test asserts with them that its walks reached every case.
 pub fn counted<W: World, const N: usize>(many: u64, of: impl Fn(&W) -> [u64; N]) -> [u64; N] {
     let (mut runner, mut counted) = (TestRunner::deterministic(), [0; N]);
     for _ in 0..many {
@@ -105,7 +105,7 @@ pub fn counted<W: World, const N: usize>(many: u64, of: impl Fn(&W) -> [u64; N])
     counted
 }
 
-/// The walk that a fuzzer's bytes say; a difference is a panic that shows how it came.
+/// Runs the walk that a fuzzer's bytes encode. Panics with the steps if the table and the model differ.
 pub fn fuzz<W: World>(bytes: &[u8], most: usize) {
     let (sort, ops) = walk_of::<W>(bytes, most);
     let mut world = W::begin(sort);

@@ -1,5 +1,5 @@
-//! A server as small as can be, to put around a table: a keyspace that does what a
-//! [`Change`] says and what others do to it, and clocks that are moved by hand.
+//! The smallest server that a table can run in: a keyspace that applies each [`Change`] and each foreign write,
+//! and clocks that tests set by hand.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,7 @@ use kvlock_core::{
     Sharers, Sharing, Situation, TOKEN_FIELD, Table, Token, UnixMillis, VALUE_FIELD, stored_value,
 };
 
-/// Where the clock that only goes forward starts. It is far beyond any wall clock, see
-/// [`first_look`].
+/// Start of the monotonic clock. It is far beyond any wall clock, see [`first_look`].
 const MONO_START: u64 = 1 << 50;
 
 /// Where the wall clock starts, in microseconds: 1,000 s after 1970.
@@ -38,8 +37,8 @@ impl Clock {
         self.now
     }
 
-    /// Moves the clocks on. The wall clock may be set back or forward meanwhile. If it is set
-    /// back, what was planned by it is late, and the server's next round has everything looked at.
+    /// Advances both clocks. The wall clock may also jump back or forward. After a jump back, looks planned by
+    /// it would be late, so the server's next round plans a look at every key.
     pub fn pass<P>(&mut self, mono_ms: u64, wall_ms: i64, table: &mut Table<P>) {
         let wall_us = wall_ms * 1000;
         self.now.unix_us = self.now.unix_us.saturating_add_signed(wall_us);
@@ -50,20 +49,19 @@ impl Clock {
     }
 }
 
-/// The moment of the first look that the table has planned. The table says how long it is until
-/// anything is due; asked at the beginning of both clocks, a look is always nearer than the end
-/// of a wait.
+/// Time of the first look that the table has planned. The table reports the time until anything is due. Asked
+/// at the origin of both clocks, a look is always nearer than the end of a wait.
 pub fn first_look<P>(table: &Table<P>) -> Option<UnixMillis> {
     let beginning = Now { unix_us: 0, mono: MonoMillis(0) };
     let due = table.next_due(beginning)?;
     (due.0 < MONO_START).then_some(UnixMillis(due.0))
 }
 
-/// For whom a key is read.
+/// The owner for which a key is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     pub owner: &'a [u8],
-    /// When those who share the lock must live, to be found; none if nobody looks for them.
+    /// Time at which a sharer must be alive to count; `None` if sharers are not searched.
     pub living_at: Option<UnixMillis>,
 }
 
@@ -124,8 +122,8 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// What a key holds, read as the module reads it for an owner. If it is shared, those who
-    /// live are looked for or not.
+    /// Reads a key as the module reads it for an owner. If the lock is shared, searches for living sharers only
+    /// when asked to.
     pub fn observe<'a>(&'a self, name: &Name, asked: Asked<'a>) -> Observed<'a> {
         match self.entries.get(name) {
             None => Observed::Free { stored: None },
@@ -140,7 +138,7 @@ impl Keyspace {
         }
     }
 
-    /// Who shares a lock, how often and until when.
+    /// Owners that share a lock, each with its hold count and the end of its lease.
     pub fn shares(&self, name: &Name) -> Vec<(String, (u64, u64))> {
         let Some(Entry { value: Value::Hash(fields), .. }) = self.entries.get(name) else {
             return Vec::new();
@@ -153,7 +151,7 @@ impl Keyspace {
         shares.collect()
     }
 
-    /// Everything that the table is told about a key.
+    /// Everything about a key that the table gets as input.
     pub fn situation<'a>(
         &'a self,
         name: &'a Name,
@@ -170,7 +168,7 @@ impl Keyspace {
         }
     }
 
-    /// Does what the table says to a key, and checks that it can be done to what is there.
+    /// Applies a change of the table to a key, and checks that the key's content allows it.
     pub fn apply<P>(&mut self, name: &Name, caller: &str, now: Now, change: &Change<P>) {
         let asked = Asked { owner: caller.as_bytes(), living_at: Some(now.unix()) };
         let seen = self.observe(name, asked);
@@ -236,7 +234,7 @@ impl Keyspace {
         }
     }
 
-    /// What the holder says of itself; if that is empty, it says nothing any more.
+    /// Sets the holder's value; an empty one deletes it.
     fn say(&mut self, name: &Name, value: &kvlock_core::Value) {
         if let Some(value) = value {
             let said = Some(stored_value(value)).filter(|_| !value.is_empty());
@@ -281,8 +279,8 @@ impl Keyspace {
         }
     }
 
-    /// Does to a key what somebody else wants, as the server's own command would, and has the
-    /// table plan a look at it, as the module does when it hears of it.
+    /// Applies another client's command to a key. Then lets the table plan a look, as the module does when the
+    /// server reports the change.
     pub fn befall<P>(
         &mut self,
         name: &Name,
@@ -297,7 +295,7 @@ impl Keyspace {
         changed
     }
 
-    /// The same without a word to the table. Says whether it came to anything.
+    /// Applies the command without a notice to the table. Returns whether it changed anything.
     pub fn change(&mut self, name: &Name, what: &Foreign, now: Now) -> bool {
         match what {
             Foreign::Del => self.entries.remove(name).is_some(),
@@ -349,8 +347,8 @@ impl Keyspace {
         table.look_at_all_soon(db, now);
     }
 
-    /// Removes every key whose time is over. The server may find out much later: the table must
-    /// not depend on being told, and is not.
+    /// Removes every expired key. The server may do so much later and does not notify the table, which must not
+    /// depend on a notice.
     pub fn expire(&mut self, now: Now) {
         let expired = |until: UnixMillis| until < now.unix();
         self.entries.retain(|_, entry| !entry.until.is_some_and(expired));

@@ -1,5 +1,5 @@
-//! Choices that are read from bytes: those of proptest, which makes them fewer when something is wrong, or
-//! of a fuzzer, which knows nothing else.
+//! Choices read from bytes. The bytes come from proptest, which shrinks them after a failure, or from a fuzzer,
+//! which has no other input.
 
 /// What is left of the bytes. When there are no more of them, zeros follow.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl Bytes<'_> {
         usize::from(self.byte()) % end
     }
 
-    /// One of so many numbers, from the least on.
+    /// One of `count` numbers, starting at `least`.
     pub fn number(&mut self, least: u64, count: u8) -> u64 {
         least + u64::from(self.byte() % count)
     }

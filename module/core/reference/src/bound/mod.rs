@@ -1,5 +1,5 @@
-//! What is bound to sessions: it is released when its session is gone, never before the client's belief can
-//! have ended, and nothing else is ever released by it.
+//! Locks bound to sessions. A bound lock is released when its session has ended, never before the client's
+//! belief in it can have ended. No other lock is released by the end of a session.
 
 mod naive;
 mod ops;

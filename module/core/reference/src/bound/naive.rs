@@ -4,14 +4,14 @@ pub const KEYS: usize = 2;
 pub const OWNERS: [&str; 3] = ["ann", "bob", "cat"];
 pub const SESSIONS: usize = 2;
 
-/// Who has a lock. Sessions go by the how manieth they are.
+/// The holder of a lock. Sessions are named by their number in order of opening.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
     pub owner: usize,
     pub bound: Option<u64>,
-    /// Its session is gone, and so it is to be released.
+    /// Its session has ended, so the lock must be released.
     pub is_orphan: bool,
-    /// The session that has not told its client of the grant, and the owner has not used it.
+    /// The session that has not sent the grant; `None` once it is sent or the owner has used it.
     pub untold: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Naive {
         }
     }
 
-    /// The owner shows that it relies on what it has; says whether it has something.
+    /// Records that the owner relies on its lock. Returns its record, if it holds the lock.
     pub fn uses(&mut self, key: usize, owner: usize) -> Option<&mut Holder> {
         let holder = self.holders[key].as_mut().filter(|holder| holder.owner == owner)?;
         holder.untold = None;
@@ -65,7 +65,7 @@ impl Naive {
         Some(holder)
     }
 
-    /// A reader is answered, and told of all there is.
+    /// Replies to a reader with all outcomes of its session.
     pub fn answer(&mut self, number: usize) {
         let Some(session) = &mut self.sessions[number] else { return };
         (session.reads, session.due) = (false, self.now + session.ttl);
@@ -76,8 +76,8 @@ impl Naive {
         }
     }
 
-    /// A session is gone: its waits leave, what nobody was told of is taken back, and what is bound to
-    /// it is to be released, unless the lease is to count.
+    /// Ends a session. Its waits leave and its unsent grants are taken back. Locks bound to it become orphans,
+    /// unless `forget` leaves them to their leases.
     pub fn end(&mut self, number: usize, forget: bool) {
         let Some(session) = self.sessions[number].take() else { return };
         let gone = Some(session.generation);

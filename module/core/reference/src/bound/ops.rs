@@ -15,7 +15,7 @@ pub enum Op {
         owner: usize,
         bound: Option<usize>,
     },
-    /// Waits through a session; what it is granted is bound or not.
+    /// Waits through a session; the grant is bound to it or not.
     Wait {
         key: usize,
         owner: usize,
@@ -30,11 +30,11 @@ pub enum Op {
         key: usize,
         owner: usize,
     },
-    /// Somebody deletes the key.
+    /// Deletes the key with another client's command.
     Delete {
         key: usize,
     },
-    /// Somebody writes the key anew, as another grant to that owner.
+    /// Writes the key with another client's command, as a different grant to that owner.
     Forge {
         key: usize,
         owner: usize,

@@ -26,9 +26,9 @@ pub struct World {
     names: Vec<Name>,
     model: Naive,
     refuses: bool,
-    /// The last token that somebody wrote who is none of ours.
+    /// Last token that a foreign write used.
     forged: u64,
-    /// How often something was bound anew, was relied on late, was refused, and was another's.
+    /// Counts of rare cases: bound again, relied on late, refused, and held by another owner.
     pub seen: [u64; 4],
 }
 
@@ -280,7 +280,7 @@ impl World {
         self.release_orphans()
     }
 
-    /// What is bound to sessions that are gone is released, if the server writes.
+    /// Releases the locks of ended sessions, if the server accepts writes.
     fn release_orphans(&mut self) -> TestCaseResult {
         let now = self.clock.now();
         while let Some(bound) = self.table.next_bound(now) {

@@ -14,16 +14,16 @@ pub enum Op {
     CountDown(Option<&'static str>),
     Wait(&'static str, Option<u64>),
     Cancel(&'static str),
-    /// The client of somebody in line, or of somebody who was released, goes away.
+    /// Disconnects the client of a waiter or of a released waiter.
     Disconnect(usize),
-    /// Somebody deletes the key.
+    /// Deletes the key with another client's command.
     Delete,
-    /// Somebody writes something else there, perhaps with a TTL.
+    /// Overwrites the key with another type, perhaps with a TTL.
     Overwrite(Option<u64>),
     Pass(u64),
     /// Some of the released are answered.
     Tell(usize),
-    /// So many may wait, for this latch and in all.
+    /// Highest number of waiters, for this latch and in all.
     Limits(usize, usize),
     /// The timer runs: the released are answered, then waits end, then looks are taken.
     Timer,

@@ -1,5 +1,4 @@
-//! A latch beside a model of it: a number, a set of those who have counted, and a list of those
-//! who wait.
+//! A latch beside a model of it: a number, the set of owners that have counted, and the list of waiters.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +50,7 @@ pub struct World {
     key: Key,
     now: u64,
     clients: u32,
-    /// Those in line, as the model has them; and those whose latch has opened.
+    /// Waiters of the model, and waiters whose latch has opened.
     waits: Vec<Wait>,
     released: Vec<Wait>,
     counters: Counters,
@@ -104,7 +103,7 @@ impl crate::World for World {
             Op::Overwrite(ttl) => self.befall(Key::Other { until: ttl.map(|ms| self.now + ms) }),
             Op::Pass(ms) => {
                 self.now += ms;
-                // Nobody tells when a key has expired.
+                // The server reports no expiry.
                 if self.key.until().is_some_and(|until| until < self.now) {
                     self.key = Key::Open;
                 }
@@ -142,7 +141,7 @@ impl World {
         LatchAt { key: KEY, seen, now: self.now() }
     }
 
-    /// All who wait are released, in order.
+    /// Releases all waiters, in order.
     fn open(&mut self) {
         self.counters.latches_opened += 1;
         for wait in &mut self.waits {

@@ -1,5 +1,5 @@
-//! What happens to the locks of the model beside commands: time goes by, clients go away, others
-//! meddle.
+//! Events of the locks in the model other than commands: time passes, clients disconnect, and other clients
+//! change keys.
 
 use kvlock_core::{Cause, Now};
 
@@ -8,7 +8,7 @@ use super::naive::{Grant, Naive, Told, Wait, What};
 use super::ops::Key;
 
 impl Naive {
-    /// Takes those out of all queues whom the question finds.
+    /// Removes from all queues the waits for which `goes` is true.
     fn take_out(&mut self, goes: impl Fn(&Wait) -> bool) -> Vec<Wait> {
         let queues = self.locks.iter_mut().map(|lock| &mut lock.queue);
         queues.flat_map(|queue| queue.extract_if(.., |wait| goes(wait))).collect()
@@ -20,7 +20,7 @@ impl Naive {
         told(gone)
     }
 
-    /// Everybody of one lock, or of all, must go.
+    /// Dismisses all waiters of one lock, or of all locks.
     pub fn dismiss(&mut self, key: Option<Key>) -> Vec<Told> {
         match key {
             Some(key) => told(std::mem::take(&mut self.locks[key].queue)),
@@ -28,7 +28,7 @@ impl Naive {
         }
     }
 
-    /// All waits whose time is over, the one that is longest over first.
+    /// Ends all waits past their deadline, the one with the earliest deadline first.
     pub fn time_out(&mut self) -> Vec<Told> {
         let mono = self.now.mono.0;
         let mut over = self.take_out(|wait| wait.end.is_some_and(|end| end <= mono));
@@ -100,7 +100,7 @@ impl Naive {
         }
     }
 
-    /// What becomes of a key that somebody else meddles with.
+    /// Applies another client's change of a key.
     pub fn meddle(&mut self, key: Key, meddling: &Meddling) {
         let (us, wall) = (self.now.unix_us, self.wall());
         let lock = &mut self.locks[key];

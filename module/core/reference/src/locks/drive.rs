@@ -13,7 +13,7 @@ use super::world::{Client, World};
 use crate::sim::key_ref;
 
 impl World {
-    /// Does one thing to both, and compares what comes of it.
+    /// Applies one operation to the table and to the model, and compares the results.
     pub fn step(&mut self, op: &Op) -> TestCaseResult {
         match op {
             Op::Ask(key, ask) => self.ask(*key, ask)?,
@@ -152,7 +152,7 @@ fn of(request: &Request) -> Acquire<'_> {
     Acquire { owner, want, lease, holds: request.holds }
 }
 
-/// Whoever left the table is told so.
+/// Replies for waiters that left the table without a grant.
 pub fn told(out: impl IntoIterator<Item = Client>) -> Vec<Told> {
     out.into_iter().map(|client| Told::Out(client.0)).collect()
 }

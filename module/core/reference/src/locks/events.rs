@@ -1,4 +1,4 @@
-//! Lets things happen to the table and to the model, and compares what comes of them.
+//! Applies an event to the table and to the model, and compares the results.
 
 use kvlock_core::{Cause, Dismissal, GrantId, Millis, Token};
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ impl World {
                     let lapsed = self.model.locks[key].lapsed;
                     self.look(key, if lapsed { Cause::Expiry } else { Cause::Outside })?;
                 }
-                // That all who share a lock have died is seen by a look only.
+                // Only a look finds that all sharers of a lock have died.
                 let shared = matches!(self.model.locks[key].what, What::Shared(_));
                 let served = !self.model.owes(key) || shared;
                 prop_assert!(served, "owed and not served");
@@ -124,7 +124,7 @@ impl World {
     }
 
     fn lift_quarantine(&mut self) -> TestCaseResult {
-        // All who wait are sent away.
+        // Dismisses all waiters.
         self.drain(true)?;
         self.drain(false)?;
         self.table.lift_quarantine();

@@ -1,4 +1,4 @@
-//! What the contract says of those who hold a lock and give it back, renew it or lose it.
+//! The model of holders that release a lock, renew it or lose it.
 
 use kvlock_core::Release;
 

@@ -1,4 +1,4 @@
-//! What somebody else does to a key, past the module.
+//! Changes of a key by other clients, without the module.
 
 use kvlock_core::HOLDS_MAX;
 

@@ -1,5 +1,5 @@
-//! Locks: whatever happens to a few of them, in whatever order. How often each is looked at anyway is how a
-//! walk starts.
+//! Locks: any operations on a few of them, in any order. The kind of a walk sets the interval of its regular
+//! looks.
 
 mod beside;
 mod drive;
@@ -48,7 +48,7 @@ mod tests {
             Op::Ask(2, Ask::Wait(request("bob"), None)),
             Op::Event(Event::Pass(2, 2)),
             Op::Event(Event::Timer),
-            // The same owner holds another lock, into which somebody writes the token of the grant.
+            // The same owner holds another lock, into which another client writes the token of the grant.
             Op::Event(Event::Meddle(0, Meddling::Script("bob", 1, 1))),
             Op::Event(Event::Meddle(0, Meddling::TokenAhead(0))),
             Op::Ask(0, Ask::Acquire(request("bob"))),

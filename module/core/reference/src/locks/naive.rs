@@ -1,5 +1,5 @@
-//! The contract once more, as simply as it can be said: a lock is a holder and a list of those
-//! who wait. No care is taken of speed, and nothing is shared with the table but its words.
+//! The simplest model of locks: a lock is a holder and a list of waiters. It is slow, and shares only types
+//! with the table.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub enum Answer {
     No,
 }
 
-/// What a waiting client is told, by number.
+/// A reply to a waiting client, by number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Told {
     /// Its owner holds the lock: with this token, until then.
@@ -50,7 +50,7 @@ pub enum What {
         shared: u64,
         token: Option<u64>,
     },
-    /// By those in [`Lock::shares`], as far as they live.
+    /// Shared by the living owners in [`Lock::shares`].
     Shared(Option<u64>),
     Other,
 }
@@ -70,9 +70,9 @@ pub struct Wait {
 #[derive(Debug)]
 pub struct Lock {
     pub what: What,
-    /// Who shares it: how often, and until when. Those who died are still there.
+    /// Hold count and lease end of each sharer. Dead sharers stay in the map.
     pub shares: BTreeMap<Owner, (u64, u64)>,
-    /// When the key goes away by itself, on the wall clock.
+    /// Expiry of the key on the wall clock.
     pub until: Option<u64>,
     pub queue: Vec<Wait>,
     /// Whether it became free because its lease ended.
@@ -102,16 +102,16 @@ pub struct Naive {
     pub grants: Vec<Grant>,
     pub counters: Counters,
     pub limits: Limits,
-    /// Tokens up to this one may be somebody else's; none if that is not known yet.
+    /// Other servers may have issued tokens up to this one; `None` while that is unknown.
     pub floor: Option<u64>,
     pub now: Now,
-    /// How long a quarantine lasts, and when the one that is on began.
+    /// Length of a quarantine, and the start of the current one.
     pub quarantine: (u64, Option<u64>),
     /// Whether there are turns of Redisson, and the number of processes that listen.
     pub turns: (bool, u64),
     /// When each moment that was left to Redisson ends, whatever became of it.
     pub moments: Vec<u64>,
-    /// How many places there have been.
+    /// Number of places ever taken.
     pub places: usize,
     last_token: u64,
 }
@@ -159,8 +159,8 @@ impl Naive {
         self.last_token
     }
 
-    /// What the token of a lock becomes that is to be this one at least: no further than a day ahead
-    /// of the clock, unless a larger one has been issued or reserved.
+    /// Token of a lock after a request to raise it to at least `at_least`. Refused if that is more than a day
+    /// ahead of the clock, unless a larger token has been issued or reserved.
     pub fn raised(&mut self, token: Option<u64>, at_least: u64) -> Result<Option<u64>, Answer> {
         if token.is_some_and(|token| token >= at_least) {
             return Ok(token);
@@ -180,7 +180,7 @@ impl Naive {
         Ok(Some(at_least))
     }
 
-    /// Nothing is granted whose token would be a guess.
+    /// Whether a token would be a guess, so that nothing may be granted.
     pub fn must_guess(&self, stored: Option<u64>) -> bool {
         self.floor.is_none() && stored.is_none()
     }
@@ -201,7 +201,7 @@ impl Naive {
         self.end_quarantine();
     }
 
-    /// If it is over, those who waited for that are not forgotten.
+    /// Ends the quarantine if its time has passed. From then on its waiters must be served.
     pub fn end_quarantine(&mut self) {
         if self.quarantine.1.is_some() && !self.in_quarantine() {
             self.quarantine.1 = None;
@@ -220,7 +220,7 @@ impl Naive {
         }
     }
 
-    /// Whether somebody waits for a lock that can be had.
+    /// Whether a lock that can be granted has a waiter.
     pub fn owes(&self, key: Key) -> bool {
         let stored = self.can_be_had(key);
         stored.is_some_and(|stored| !self.must_guess(stored))
@@ -238,7 +238,7 @@ impl Naive {
         }
     }
 
-    /// A new grant, whoever gets it.
+    /// Makes a new grant.
     pub fn grant(&mut self, key: Key, owner: Owner, lease: u64, stored: Option<u64>) -> u64 {
         let token = self.next_token(stored);
         self.counters.granted += 1;
@@ -276,7 +276,7 @@ impl Naive {
     /// The owner of a grant shows that it knows of it.
     pub fn settle(&mut self, key: Key, owner: Owner, token: Option<u64>) {
         for grant in &mut self.grants {
-            // Somebody may have written the token of one lock into another.
+            // Another client may have written the token of one lock into another.
             let is_it = key == grant.key && owner == grant.owner && token == Some(grant.token);
             grant.settled |= is_it;
         }
@@ -323,7 +323,7 @@ impl Naive {
         }
     }
 
-    /// How many holds there are now, and the token.
+    /// Re-enters a lock. Returns the hold count and the token.
     pub fn reenter(
         &mut self,
         key: Key,

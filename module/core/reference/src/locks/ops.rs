@@ -1,11 +1,11 @@
-//! What may happen to a few locks, and how often.
+//! Operations on a few locks, and their frequencies.
 
 use kvlock_core::Release;
 
 use super::meddling::{Meddling, meddling};
 use crate::Bytes;
 
-/// Few names, so that everybody meets everybody all the time.
+/// Few names, so that operations often meet on the same key and owner.
 pub const KEYS: [(i32, &str); 3] = [(0, "a"), (0, "b"), (1, "a")];
 /// Some begin like others.
 pub const OWNERS: [&str; 4] = ["ann", "anna", "bob", "bobby"];
@@ -45,16 +45,16 @@ pub struct Request {
 /// What else happens.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// The client of one of all waiters that ever were goes away.
+    /// Disconnects the client of any waiter that ever was.
     Disconnect(usize),
     /// The reply of one of the latest hand-offs is written.
     Delivered(usize),
-    /// The client of one of the latest hand-offs was gone before that.
+    /// The client of one of the latest hand-offs disconnected before its reply was written.
     TakeBack(usize),
     Meddle(Key, Meddling),
     /// A database is emptied, or all are.
     Flush(Option<i32>),
-    /// Time goes by: on the clock that only goes forward, and on the wall clock.
+    /// Time passes, on the monotonic clock and on the wall clock.
     Pass(u64, i64),
     /// The timer runs: waits end first, then due looks are taken.
     Timer,
@@ -70,7 +70,7 @@ pub enum Event {
     Floor(Option<u64>),
     /// A quarantine begins, if there are any.
     Begin,
-    /// How long quarantines last is set.
+    /// Sets the length of quarantines.
     Quarantine(u64),
     /// The server grants nothing any more.
     Lift,

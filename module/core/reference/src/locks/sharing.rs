@@ -1,4 +1,4 @@
-//! What the contract says of those who share a lock.
+//! The model of shared locks.
 
 use kvlock_core::{RUN_MAX, Share};
 
@@ -6,7 +6,7 @@ use super::naive::{Answer, Naive, Told, What};
 use super::ops::{Key, Owner, Request};
 
 impl Naive {
-    /// An owner's share: how often, and until when, if it lives.
+    /// Hold count and lease end of an owner's share, if the owner is alive.
     pub fn share_of(&self, key: Key, owner: Owner) -> Option<(u64, u64)> {
         let lock = &self.locks[key];
         let (holds, until) = lock.shares.get(owner).copied()?;
@@ -14,7 +14,7 @@ impl Naive {
         (until >= self.wall()).then_some((holds, end))
     }
 
-    /// When the last of those who share a lock and live will have died; none if nobody lives.
+    /// Lease end of the last living sharer; `None` if no sharer is alive.
     pub fn last_end(&self, key: Key) -> Option<u64> {
         let lock = &self.locks[key];
         let ends = lock.shares.values().map(|(_, until)| *until);
@@ -22,7 +22,7 @@ impl Naive {
         Some(lock.until.map_or(last, |until| until.min(last)))
     }
 
-    /// A free lock, to somebody who asks.
+    /// Grants a free lock to a request.
     pub fn take(&mut self, key: Key, request: &Request, stored: Option<u64>) -> Answer {
         let (owner, lease) = (request.owner, request.lease);
         if !request.shared {
@@ -40,7 +40,7 @@ impl Naive {
         lock.what = What::Shared(token);
         lock.shares.clear();
         lock.lapsed = false;
-        // Who joins first prolongs nothing.
+        // Without a given expiry the first sharer's lease sets it.
         lock.until = Some(until.unwrap_or(0));
     }
 
@@ -54,7 +54,7 @@ impl Naive {
         until
     }
 
-    /// Those at the head of the queue who want to share come in, up to a batch.
+    /// Grants the lock to waiters at the head of the queue that want to share it, up to a batch.
     pub fn let_in(&mut self, key: Key, token: u64) -> Vec<Told> {
         let mut told = Vec::new();
         let most = if self.in_quarantine() { 0 } else { RUN_MAX };
@@ -107,7 +107,7 @@ impl Naive {
         }
     }
 
-    /// A release leaves an owner with so many holds of a kind.
+    /// Sets the number of holds of one mode that an owner keeps after a release.
     pub fn leave_with(&mut self, key: Key, by: Owner, of_shared: bool, left: u64) -> Vec<Told> {
         match self.locks[key].what {
             What::Held { owner, holds, token, .. } if of_shared => {

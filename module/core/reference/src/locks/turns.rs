@@ -1,4 +1,4 @@
-//! The share of Redisson, as the contract says: a process that listens is one place in line.
+//! The model of Redisson's turns: each process that listens counts as one place in the queue.
 
 use kvlock_core::{Cause, MOMENT};
 

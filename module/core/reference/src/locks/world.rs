@@ -22,7 +22,7 @@ pub struct World {
     pub clock: Clock,
     pub names: Vec<Name>,
     pub model: Naive,
-    /// How many clients have asked to wait.
+    /// Number of clients that have asked to wait.
     pub clients: u64,
     /// Every place that was ever given out.
     pub places: Vec<WaiterId>,
@@ -65,7 +65,7 @@ impl World {
         self.with_asked(key, Asked { owner: owner.as_bytes(), living_at: None }, ask)
     }
 
-    /// The same, having looked for those who live.
+    /// Asks the table like `with`, after a search for living sharers.
     pub fn with_all<T>(
         &mut self,
         key: Key,
@@ -87,8 +87,8 @@ impl World {
         ask(&mut self.table, &at)
     }
 
-    /// As the module does for one who asks: whoever wants a lock alone must know who lives, unless
-    /// somebody is in line.
+    /// Asks the table as the module does. An exclusive request needs to know which sharers are alive, unless
+    /// the lock has a queue.
     pub fn ask_as<T>(
         &mut self,
         key: Key,
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// Does to the key what the table says, and finds who is told.
+    /// Applies a change of the table to the key, and returns the replies.
     pub fn apply(
         &mut self,
         key: Key,
@@ -136,7 +136,7 @@ impl World {
         let hand_offs = match change {
             Change::HandOff(hand_off) => vec![hand_off],
             Change::Share(sharers) => sharers.joined,
-            // Whether those who stay still live is seen by a look.
+            // A look finds whether the remaining sharers are still alive.
             Change::Leave => {
                 let change = self.look_at(key, Cause::Release);
                 return self.apply(key, "", change);
@@ -190,7 +190,7 @@ impl World {
         Told::Granted(hand_off.client.unwrap().0, owner, hand_off.token.value(), hand_off.until.0)
     }
 
-    /// Tells the model the names of the latest grants, which are in the same order.
+    /// Gives the model the identifiers of the latest grants, which are in the same order.
     pub fn name_grants(&mut self) {
         let unnamed = self.model.grants.iter_mut().filter(|grant| grant.id.is_none());
         unnamed.zip(self.named.drain(..)).for_each(|(grant, id)| grant.id = Some(id));
@@ -239,7 +239,7 @@ impl World {
         prop_assert_eq!(Vec::from_iter(in_line), Vec::from_iter(expected), "I3");
         prop_assert_eq!(self.table.waiters_of(key_ref(name)), lock.queue.len());
 
-        // Whoever waits for a lock is not forgotten: it is looked at when it can be had.
+        // No waiter is forgotten: a look is planned for the time at which the lock can be granted.
         let now = self.clock.now().unix();
         let last_end = match lock.what {
             What::Shared(_) => {

@@ -1,4 +1,4 @@
-//! Semaphores: both have the same permits out and the same people in line.
+//! Semaphores: the table and the model must have the same permits out and the same queue.
 
 mod asking;
 mod ops;

@@ -6,7 +6,7 @@ pub const NAMES: [&str; 3] = ["ann", "anna", "bob"];
 
 pub type Owner = &'static str;
 
-/// Somebody asks for permits.
+/// A request for permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub owner: Owner,
@@ -17,7 +17,7 @@ pub struct Request {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// So many permits; perhaps only if there are none yet.
+    /// Sets the number of permits; with `true`, only if the semaphore does not exist.
     Set(u64, bool),
     Take(Request),
     /// With a timeout, or for as long as it takes.
@@ -28,21 +28,21 @@ pub enum Op {
     ReleaseOne(Owner),
     Renew(Owner, u64),
     Cancel(Owner),
-    /// The client of somebody in line goes away.
+    /// Disconnects the client of a waiter.
     Disconnect(usize),
-    /// Somebody deletes the key.
+    /// Deletes the key with another client's command.
     Delete,
-    /// Somebody writes something else there, perhaps with a TTL.
+    /// Overwrites the key with another type, perhaps with a TTL.
     Overwrite(Option<u64>),
-    /// Somebody takes a holder out of the hash.
+    /// Deletes a holder's field with another client's command.
     TakeOut(Owner),
     Pass(u64),
-    /// One of the grants under way was to a client that is gone, or its reply is written.
+    /// The client of a grant in flight has disconnected, or the grant's reply is written.
     Lost(usize),
     Delivered(usize),
     /// A quarantine begins, of that length.
     Quarantine(u64),
-    /// So many may wait, here and in all.
+    /// Highest number of waiters, for this semaphore and in all.
     Limits(usize, usize),
     /// The timer runs.
     Timer,

@@ -1,4 +1,4 @@
-//! How those who wait for permits are served, and what becomes of grants that reach nobody.
+//! Serves waiters for permits, and takes back grants that reach no client.
 
 use kvlock_core::{Cause, Dismissal, PermitsChange, Served};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::test_runner::TestCaseResult;
 
 use super::world::{Flight, KEY, Key, World};
 
-/// How many are served in one go.
+/// Number of waiters served in one step.
 const BATCH: u64 = 2;
 
 impl World {
@@ -23,7 +23,7 @@ impl World {
         if frees { self.serve(Cause::TakenBack) } else { Ok(()) }
     }
 
-    /// As the module does: serves the first in line until one has to wait, or some are served.
+    /// Serves waiters from the head of the queue until one has to wait or the batch is full.
     pub fn serve(&mut self, cause: Cause) -> TestCaseResult {
         self.earliest = None;
         let enough = self.counters.granted + BATCH;
@@ -66,7 +66,7 @@ impl World {
                     self.counters.granted += 1;
                     self.counters.handed_off += 1;
                     self.counters.handed_off_by_expiry += u64::from(cause == Cause::Expiry);
-                    // It has come back to wait since its last grant.
+                    // This owner waited again after its last grant, which shows that it knows of that grant.
                     self.touch(owner);
                     let id = hand_off.id;
                     self.flights.push(Flight { id, owner, permits, untouched: true });
@@ -97,7 +97,7 @@ impl World {
             looks += 1;
             prop_assert!(looks < 5, "looks have no end");
         }
-        // Whoever could be served is: the looks were planned for it.
+        // Every waiter that can be served has been served: its look was planned.
         if let Some(first) = self.waits.first() {
             prop_assert!(self.key != Key::Unset, "it is gone, and they wait");
             let no_more =

@@ -1,5 +1,5 @@
-//! A semaphore beside a model of it: what each owner holds and until when, and a list of those who
-//! wait. The dead stay in the hash until somebody looks for them, as with the module.
+//! A semaphore beside a model of it: the permits and the lease end of each owner, and the list of waiters.
+//! Fields of dead owners stay in the hash until a search finds them, as in the module.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub enum Key {
     },
     Set {
         limit: u64,
-        /// How many are said to be held: with those of the dead, until they are found.
+        /// Permits reported as held, including the permits of dead owners that no search has found.
         used: u64,
         /// What each owner holds and until when, dead or alive.
         fields: BTreeMap<Owner, (u64, u64)>,
@@ -120,7 +120,7 @@ impl crate::World for World {
             }
             Op::Pass(ms) => {
                 self.now += ms;
-                // Nobody tells when a key has expired.
+                // The server reports no expiry.
                 let gone = matches!(self.key, Key::Other { until: Some(end) } if end < self.now);
                 self.key =
                     if gone { Key::Unset } else { std::mem::replace(&mut self.key, Key::Unset) };
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// Those who hold permits and live.
+    /// Living owners that hold permits.
     fn living(&self) -> impl Iterator<Item = (Owner, u64, u64)> {
         let fields = if let Key::Set { fields, .. } = &self.key { Some(fields) } else { None };
         let all = fields.into_iter().flatten().map(|(owner, (n, until))| (*owner, *n, *until));
@@ -182,13 +182,14 @@ impl World {
         self.living().find(|(of, ..)| *of == owner).map(|(_, permits, until)| (permits, until))
     }
 
-    /// How many are free, not counting what the dead held.
+    /// Number of free permits, without counting dead owners as holders.
     pub fn free(&self) -> u64 {
         let held: u64 = self.living().map(|(_, permits, _)| permits).sum();
         self.limit().unwrap_or(0).saturating_sub(held)
     }
 
-    /// As the module reads it. Who died and comes again has nothing, and what it had is free.
+    /// Reads the semaphore as the module does. An owner that died and asks again holds nothing, and its permits
+    /// are free.
     pub fn at(&self, owner: &str) -> SemaphoreAt<'static> {
         let seen = match &self.key {
             Key::Unset => Semaphore::Unset,
@@ -220,8 +221,8 @@ impl World {
         self.at(owner)
     }
 
-    /// Does what the table says, and sees that no more is held than there is, unless the number
-    /// was lowered. Says whether there may be more free than before.
+    /// Applies a change of the table. Checks that no more permits are held than exist, unless the number was
+    /// lowered. Returns whether more permits may be free than before.
     pub fn write(&mut self, owner: Owner, change: PermitsChange) -> Result<bool, TestCaseError> {
         let before: u64 = self.living().map(|(_, permits, _)| permits).sum();
         let frees = match (change, &mut self.key) {
@@ -253,7 +254,7 @@ impl World {
         Ok(frees)
     }
 
-    /// An owner did something with what it has.
+    /// Records that an owner used its permits, which settles its grants in flight.
     pub fn touch(&mut self, owner: Owner) {
         self.flights.iter_mut().filter(|flight| flight.owner == owner).for_each(|flight| {
             flight.untouched = false;

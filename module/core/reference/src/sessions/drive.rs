@@ -1,4 +1,4 @@
-//! Does one thing to the table and to the model, and compares what comes of it.
+//! Applies one operation to the table and to the model, and compares the results.
 
 use kvlock_core::{AckAhead, Millis, Reading, Release, Want};
 use proptest::prelude::*;
@@ -268,7 +268,7 @@ impl World {
         ends.min().filter(|(end, ..)| *end <= self.model.now)
     }
 
-    /// Sessions are gone: what they leave behind goes, and so many grants are taken back.
+    /// Clears the remains of ended sessions; exactly `expected` grants must be taken back.
     fn clear(&mut self, expected: u64) -> TestCaseResult {
         let before = self.table.counters().grants_taken_back;
         self.model.serve();

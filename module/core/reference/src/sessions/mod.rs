@@ -1,5 +1,5 @@
-//! Sessions: each place in line has one outcome, which is there until it is acknowledged; who is away is
-//! passed over and keeps its place; and grants of which nobody was told are taken back.
+//! Sessions. Each place in a queue has one outcome, kept until it is acknowledged. A session that is away is
+//! passed over and keeps its places. Grants that were never sent are taken back.
 
 mod drive;
 mod naive;

@@ -1,9 +1,9 @@
-//! The contract of sessions once more, with lists and loops. A lock is a holder and a list of those
-//! who wait; a session is a list of all outcomes that it ever had.
+//! A model of sessions with lists and loops. A lock is a holder and a list of waiters; a session is a list of
+//! all outcomes that it ever had.
 
 use super::ops::{KEYS, SESSIONS};
 
-/// Who is told of the end of a wait.
+/// The receiver of a wait's outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Client(u64),
@@ -28,7 +28,7 @@ pub struct Wait {
     pub place: u64,
 }
 
-/// What became of a place: at which key, for whom, how.
+/// The outcome of a place: key, owner, and how the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Told(pub usize, pub usize, pub What);
 
@@ -44,7 +44,7 @@ pub struct Session {
     /// The client that is blocked, and whether it has something to hear.
     pub reader: Option<(u64, bool)>,
     pub posted: Vec<Told>,
-    /// Grants among them, by position, that their owners have not used and nobody was told of.
+    /// Positions of grants that were neither used by their owners nor sent.
     pub untold: Vec<usize>,
     /// The latest that was sent, by position.
     pub sent: usize,
@@ -53,7 +53,7 @@ pub struct Session {
 
 #[derive(Debug, Default)]
 pub struct Naive {
-    /// Who holds each lock, and whose unused grant that is: session, generation, position.
+    /// Holder of each lock, and the session, generation and position of its unused grant.
     pub holders: [Option<usize>; KEYS],
     pub queues: [Vec<Wait>; KEYS],
     /// The number of the place with which each queue began.
@@ -61,7 +61,7 @@ pub struct Naive {
     pub sessions: [Option<Session>; SESSIONS],
     pub generations: u64,
     pub now: u64,
-    /// What clients were told.
+    /// Replies that clients received.
     pub told: Vec<(u64, What)>,
 }
 
@@ -92,8 +92,8 @@ impl Naive {
         session.is_none_or(|session| session.away)
     }
 
-    /// Gives each lock that is free to the first in line who is not away. Of several, the one that has
-    /// been waited for longest goes first.
+    /// Grants each free lock to the first waiter that is not away. Of several locks, serves the one with the
+    /// longest wait first.
     pub fn serve(&mut self) {
         let mut keys: Vec<_> = (0..KEYS).collect();
         keys.sort_by_key(|key| self.waited_for_since[*key]);
@@ -111,7 +111,7 @@ impl Naive {
         }
     }
 
-    /// Says whether it is granted at once.
+    /// Queues a wait, or grants it. Returns whether it was granted at once.
     pub fn wait(&mut self, key: usize, wait: Wait) -> bool {
         if self.holders[key] == Some(wait.owner) {
             self.used(key, wait.owner);
@@ -136,7 +136,7 @@ impl Naive {
         false
     }
 
-    /// Says whether it is granted. An owner that has the lock does not wait for it any more.
+    /// Acquires a lock if it is free. Returns whether it did. An owner that has the lock leaves its queue.
     pub fn acquire(&mut self, key: usize, owner: usize) -> bool {
         if self.holders[key] == Some(owner) {
             self.used(key, owner);
@@ -152,7 +152,7 @@ impl Naive {
         true
     }
 
-    /// Whether a wait that is not passed over is in line.
+    /// Whether the queue has a waiter that is not passed over.
     fn is_in_line(&self, key: usize) -> bool {
         self.queues[key].iter().any(|wait| !self.is_away(wait.whom))
     }
@@ -171,8 +171,8 @@ impl Naive {
         }
     }
 
-    /// Sessions are gone: their waits leave, and grants that were not sent are taken back,
-    /// the earliest end first. Says how many.
+    /// Ends sessions. Their waits leave, and grants that were not sent are taken back, the earliest end first.
+    /// Returns the number of grants taken back.
     pub fn end(&mut self, numbers: &[usize]) -> u64 {
         let gone = numbers.iter().filter_map(|number| self.sessions[*number].take());
         let mut gone: Vec<_> = gone.collect();

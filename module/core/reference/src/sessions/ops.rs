@@ -1,4 +1,4 @@
-//! What may happen to a few sessions, and how often.
+//! Operations on a few sessions, and their frequencies.
 
 use crate::Bytes;
 
@@ -51,7 +51,7 @@ pub enum Op {
         ack: isize,
         timeout: Option<u64>,
     },
-    /// Readers that have something to hear are answered, or are gone by then.
+    /// Replies to the readers that have news; with `lost`, they have disconnected.
     Answer {
         lost: bool,
     },
@@ -59,7 +59,7 @@ pub enum Op {
     Hangup {
         connection: u64,
     },
-    /// And an owner may wait before what the session has left is gone.
+    /// Closes a session. Perhaps an owner waits before the session's remains are cleared.
     Close {
         session: usize,
         user: usize,

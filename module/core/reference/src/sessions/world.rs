@@ -32,7 +32,7 @@ pub struct World {
     pub blocked: BTreeMap<u64, WaiterId>,
     /// Which call each blocked reader is in.
     pub reading: BTreeMap<u64, Reading>,
-    /// How often a session went away, came back to a place, was refused, read late, or told late.
+    /// Counts of rare cases: a session away, a place resumed, a refusal, a late read, a late notice.
     pub seen: [u64; 6],
 }
 
@@ -73,7 +73,7 @@ impl World {
         ask(&mut self.table, &at)
     }
 
-    /// Says whether it is granted.
+    /// Acquires a lock in the table and in the model. Returns whether it was granted.
     pub fn acquire(&mut self, key: usize, owner: &'static str) -> Result<bool, TestCaseError> {
         let (reply, change) =
             self.with(key, owner, |table, at| table.acquire(at, &request_of(owner)));
@@ -81,7 +81,7 @@ impl World {
         Ok(matches!(reply, AcquireReply::Granted { .. }))
     }
 
-    /// Says whether it is answered at once.
+    /// Starts a wait in the table and in the model. Returns whether it was answered at once.
     pub fn wait(
         &mut self,
         key: usize,
