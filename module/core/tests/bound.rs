@@ -1,5 +1,5 @@
-//! What is bound to sessions, against a model: it is released when its session is gone, never before
-//! the client's belief can have ended, and nothing else is ever released by it.
+//! Locks bound to sessions, against a model. A bound lock is released when its session has ended, never before
+//! the client's belief in it can have ended. No other lock is released by the end of a session.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -20,7 +20,7 @@ const FREE: Situation<'static> = Situation {
     results: Results::NONE,
 };
 
-/// A lock that was bound to a session which is gone, as its key says it, and what is to be released.
+/// A lock as its key shows it, bound to a session that has ended, and the release that is due.
 fn orphan(table: &mut Table<()>) -> (Situation<'static>, Bound) {
     let session = table.open_session([1; 32], b"user", LEASE, NOW).expect("there is room");
     let request = Acquire { owner: b"a", want: Want::Exclusive, lease: LEASE, holds: None };

@@ -1,4 +1,4 @@
-//! Crowds: how many pieces of work are done before a live waiter behind one is served.
+//! Crowds: the work done before a live waiter behind a crowd is served.
 #![expect(clippy::expect_used, clippy::panic, reason = "a panic is how a test fails")]
 
 use kvlock_core::{
@@ -46,7 +46,7 @@ fn crowd(table: &mut Table<u32>, timeout: u64) -> SessionId {
     session
 }
 
-/// Does work until some of it is what is looked for; says how many pieces that took.
+/// Works until a piece of work has the wanted result. Returns the number of pieces.
 fn pieces(
     table: &mut Table<u32>,
     now: Now,

@@ -1,4 +1,4 @@
-//! Grants under way: each has a name of its own, and nobody else's doing settles it.
+//! Grants in flight: each has its own identifier, and only its own owner's actions settle it.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
@@ -45,7 +45,7 @@ fn wait(table: &mut Table<u32>, at: &Situation<'_>, owner: &[u8], want: Want) {
     table.enqueue(at, &Join { owner, want, lease: LEASE, timeout: None }, 0);
 }
 
-/// Somebody waits for that lock, and is handed it.
+/// Queues a waiter for the lock and hands the lock to it.
 fn hand_over(table: &mut Table<u32>, name: &[u8]) -> HandOff<u32> {
     let token = take(table, name, b"first");
     wait(table, &at(name, held(b"first", 0, token)), b"next", Want::Exclusive);
@@ -64,7 +64,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     let ids: HashSet<GrantId> = grants.iter().map(|grant| grant.id).collect();
     assert_eq!(ids.len(), grants.len());
 
-    // Others, who did not wait, use their locks; so does the same owner with other ones.
+    // Other owners, which did not wait, use their locks; the same owner uses other locks.
     for name in &names {
         for owner in [&b"next"[..], name.as_bytes()] {
             let token = take(&mut table, b"other", owner);
@@ -79,7 +79,7 @@ fn hundreds_of_grants_under_way_are_told_apart() {
     assert_eq!(table.counters().grants_taken_back, 300);
 }
 
-/// Somebody deletes the lock before that, and its owner takes it once more.
+/// The lock is deleted before that, and its owner acquires it again.
 #[test]
 fn what_is_bound_anew_stays_so_when_the_grant_before_is_taken_back() {
     let mut table = table();
@@ -143,7 +143,7 @@ fn pool(name: &[u8], own: Option<Share>) -> SemaphoreAt<'_> {
     SemaphoreAt { key: KeyRef::semaphore(0, name), seen, now: NOW }
 }
 
-/// Somebody waits for the permit of a semaphore, and is granted it.
+/// Queues a waiter for the semaphore's permit and grants it.
 fn hand_permit(table: &mut Table<u32>, name: &[u8]) -> (GrantId, Share) {
     let join = Join { owner: b"next", want: Want::Permits(1), lease: LEASE, timeout: None };
     table.enqueue(&pool(name, None), &join, 0);

@@ -41,7 +41,7 @@ fn a_count_is_read_as_it_is_written_and_a_latch_at_zero_is_none() {
     }
 }
 
-/// With 100,000 in line a latch opens in one step, and whoever is told walks past nobody.
+/// With 100,000 waiters a latch opens in one step, and each reply skips no other waiter.
 #[test]
 fn a_latch_with_a_long_queue_opens_at_once() {
     let limits = Limits { waiters: usize::MAX, waiters_per_key: usize::MAX, ..Limits::UNLIMITED };
@@ -57,7 +57,7 @@ fn a_latch_with_a_long_queue_opens_at_once() {
     }
     assert_eq!(table.count_down(&at), (CountDownReply::Left(0), LatchChange::Open));
     assert_eq!((table.waiters_of(KEY), table.has_released()), (0, true));
-    // A server for which nothing is due stops its timer in its regular round: nobody would be told then.
+    // If nothing were due, the server's regular round would stop the timer and no waiter would be answered.
     assert_eq!(table.next_due(now), Some(Millis(0)));
     // Their time is over, but they are released: none of them is answered as timed out.
     let later = Now { mono: MonoMillis(5_000), ..now };

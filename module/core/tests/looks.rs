@@ -15,7 +15,7 @@ fn table() -> Table<u32> {
     Table::new(Limits { waiters: 9, waiters_per_key: 9, ..Limits::UNLIMITED })
 }
 
-/// Held by somebody for 50 ms.
+/// A lock held for 50 ms more.
 fn held(name: &[u8]) -> Situation<'_> {
     let (token, until) = (Token::from_stored(7), Some(UnixMillis(1_050)));
     let holding = Holding { owner: b"holder", holds: 1, shared: 0, token, until };

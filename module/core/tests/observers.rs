@@ -1,5 +1,5 @@
-//! Those who observe a lock: what they are told, and what is kept for them; and whatever happens, against
-//! a model that remembers all.
+//! Observers of a lock: the changes that they receive and the state kept for them. Also checks random
+//! operations against a model that remembers everything.
 
 #![expect(
     clippy::expect_used,
@@ -130,7 +130,7 @@ fn a_thousand_observers_are_told_some_at_a_time_and_each_the_newest() {
         told += in_turn;
         turns += 1;
         if turns == 5 {
-            // Those who were told hear of this too, once more; the others of this alone.
+            // Observers that were notified before receive this change once more; the others receive it alone.
             becomes(&mut table, Standing::Vacant, Cause::Forced);
         }
         assert_eq!(table.check(), Ok(()));
@@ -212,8 +212,7 @@ fn how_a_holder_went_is_what_it_went_by() {
     }
 }
 
-/// How the last of those who share a lock goes, beside whom the key may have the fields of others whose
-/// leases are over.
+/// The last sharer of a lock leaves. The key may still have fields of other owners whose leases have expired.
 #[test]
 fn why_the_last_one_shares_a_lock_no_more_is_told() {
     for (is_bound, fields, why) in [

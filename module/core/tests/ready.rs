@@ -1,4 +1,4 @@
-//! Waiters with `UNLESS ready-key`: who is told, who is granted, and what it costs.
+//! Waiters with `UNLESS ready-key`: which are notified, which are granted, and the number of key reads.
 
 #![expect(clippy::panic, reason = "a panic is how a test fails")]
 
@@ -14,7 +14,7 @@ const LEASE: Millis = Millis(50);
 const NOW: Now = Now { unix_us: 1_000_000, mono: MonoMillis(5) };
 const LOCK: KeyRef<'static> = KeyRef::lock(0, b"k");
 
-/// Keys that exist, and how often each key was looked at.
+/// Existing keys, and the number of reads of each key.
 #[derive(Debug, Default)]
 struct Keyspace {
     there: BTreeSet<Vec<u8>>,
@@ -72,7 +72,7 @@ impl World {
         granted(change)
     }
 
-    /// Does what is left to be done at the groups, and returns the clients that are told `ready`.
+    /// Does all remaining work on groups. Returns the clients that received `ready`.
     fn told(&mut self) -> Vec<u32> {
         while let Some(group) = self.table.next_group() {
             let exists = self.keys.exists(&group.ready_key);

@@ -1,5 +1,5 @@
-//! Searches among those who hold a key together: each comes to an end, what it found is believed
-//! as long as it must be true, and all together take no more than their part of the time.
+//! Searches among the holders of a shared key. Each search ends, its result is used for as long as it must be
+//! true, and all searches together keep to their share of the time.
 
 use kvlock_core::{Found, Go, KeyRef, MonoMillis, Now, Searches, Share, UnixMillis, Wanted};
 
@@ -24,7 +24,7 @@ struct Hash {
 }
 
 impl Hash {
-    /// With so many who live and, behind them, so many who are dead.
+    /// A hash with `living` living owners and, behind them, `dead` dead ones.
     fn new(living: usize, dead: usize) -> Self {
         let field = |name, until| (format!("owner-{name}"), format!("1 {until}"));
         let ends = std::iter::repeat_n(ALIVE, living).chain(std::iter::repeat_n(DEAD, dead));
@@ -52,7 +52,8 @@ impl Hash {
         searches.go(key(name), go, now, |cursor, visit| self.scan(cursor, visit))
     }
 
-    /// One go for a command, after which the dead are removed; nobody moves into their places.
+    /// One step of a search for a command. Then removes the dead owners that it found; no other field moves
+    /// into their places.
     fn find(&mut self, searches: &mut Searches<usize>, name: &str, now: Now) -> Found {
         let found = self.go(searches, name, self.asked(), now);
         for (field, value) in &mut self.fields {
@@ -156,7 +157,7 @@ fn the_dead_who_were_not_removed_are_counted_and_found_again() {
 #[test]
 fn what_was_seen_in_one_go_is_all_that_is_held() {
     let (mut searches, mut hash) = (Searches::default(), Hash::new(40, 2));
-    // Somebody else took out three of the owners.
+    // Another client deleted three of the owners.
     assert_eq!(hash.find(&mut searches, "k", NOW).left_of(45), 40);
     let mut large = Hash::new(4_000, 0);
     assert_eq!(large.find(&mut searches, "large", NOW).left_of(4_003), 4_003);
@@ -228,7 +229,7 @@ fn what_nobody_asks_for_any_more_is_forgotten_if_there_is_no_room() {
         hash.find(&mut searches, &format!("k-{n}"), later(n));
     }
     assert!(searches.remembered() <= 1_025, "{} are remembered", searches.remembered());
-    // Those that somebody waits for are all remembered, and forgotten when nobody does.
+    // Searches with a waiter are all remembered, and forgotten when the last waiter has left.
     let go = Go { unasked: true, ..hash.asked() };
     for n in 0..5_000 {
         hash.go(&mut searches, &format!("w-{n}"), go, later(10_000));

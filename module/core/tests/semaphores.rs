@@ -1,5 +1,5 @@
-//! Semaphores against a model: whatever happens to one, both must answer the same, write the same
-//! and have the same people in line.
+//! Semaphores against a model. After any operations, both must give the same replies, the same writes and the
+//! same queue.
 
 use kvlock_core::{KeyRef, Limits, MonoMillis, Now, Permits, Semaphore, SemaphoreAt, Table};
 use kvlock_core_reference::permits::World;

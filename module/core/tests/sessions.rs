@@ -1,6 +1,5 @@
-//! Sessions against a model: whatever their clients do, each place in line has one outcome, which
-//! is there until it is acknowledged; who is away is passed over and keeps its place; and grants of
-//! which nobody was told are taken back.
+//! Sessions against a model. Each place in a queue has one outcome, kept until it is acknowledged. A session
+//! that is away is passed over and keeps its places. Grants that were never sent are taken back.
 
 #![expect(clippy::expect_used, reason = "a panic is how a test fails")]
 
@@ -11,7 +10,7 @@ use kvlock_core_reference::sessions::World;
 use kvlock_core_reference::sessions::ops::Op;
 use kvlock_core_reference::{check, counted};
 
-/// How many steps are taken in every order.
+/// Number of steps whose every order is tried.
 const DEPTH: u32 = 4;
 
 #[test]
@@ -40,8 +39,8 @@ fn a_thousand_walks_see_everything_happen_often() {
     assert!(seen.iter().all(|count| *count > 15), "{seen:?}");
 }
 
-/// A session with two places in line for a lock, and whatever may happen to it in a few steps: replies
-/// that come late, are lost or are asked for twice, on one connection or another; all of it.
+/// A session with two places in a lock's queue, and every sequence of a few steps. Replies arrive late, are
+/// lost or are requested twice, on one connection or another.
 #[test]
 fn every_order_of_late_and_lost_replies_is_as_the_contract_says() {
     let wait = |owner, through| Op::Wait { key: 0, owner, through, timeout: None };

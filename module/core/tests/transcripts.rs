@@ -1,13 +1,13 @@
-//! Transcripts of the table: what each command answers, what it writes, and which locks stand otherwise
-//! than before, but for the time that has passed. They are in `data/`, one idea a file, and are meant to be read.
+//! Transcripts of the table. They show the reply and the write of each command, and which locks changed other
+//! than by the passing of time. They are in `data/`, one topic in a file, and are written to be read.
 //!
 //! ```text
 //! command argument=value …
-//! what it came to, up to the next empty line
+//! its result, up to the next empty line
 //! ```
 //!
-//! Lines that begin with `#` are comments. All times are milliseconds. `KVLOCK_REWRITE=1` writes
-//! what came out into the files: look at the difference before you keep it.
+//! Lines that begin with `#` are comments. All times are milliseconds. `KVLOCK_REWRITE=1` writes the actual
+//! results into the files: read the difference before you keep it.
 
 #![expect(
     clippy::expect_used,
@@ -102,7 +102,7 @@ fn play(transcript: &str) -> String {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        // What it came to the last time.
+        // Skips the recorded result.
         lines.by_ref().find(|line| line.is_empty());
         played += &stage.run(line);
         played += "\n";
@@ -141,7 +141,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// The command whose result is another one now, with the number of its line.
+/// The first command whose result has changed, with the number of its line.
 fn first_difference(written: &str, played: &str) -> Option<String> {
     let same = written.lines().zip(played.lines());
     let same = same.take_while(|(a, b)| a == b).count();

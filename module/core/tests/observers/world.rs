@@ -20,13 +20,13 @@ const WAYS: [(Cause, Gone); 4] = [
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// From now on that one holds it: 0 is nobody, 1 those who share it.
+    /// Makes `who` the holder: 0 is no holder, 1 means shared.
     Become {
         key: usize,
         who: usize,
         way: usize,
     },
-    /// The holder says something else of itself.
+    /// The holder sets a new value.
     Say {
         key: usize,
     },
@@ -160,7 +160,7 @@ impl kvlock_core_reference::World for World {
         self.table.check().map_err(TestCaseError::fail)
     }
 
-    /// When all is done and read, everybody knows the newest.
+    /// When all work is done and all outcomes are read, every observer has the newest state.
     fn ends(&mut self) -> Result<(), TestCaseError> {
         while self.table.work_on_sessions() {}
         let observations = self.clients.iter().flat_map(|it| it.knows).flatten().count();
@@ -217,7 +217,7 @@ impl World {
         Ok(())
     }
 
-    /// A client reads. It goes on over a new connection if it lost a reply.
+    /// A client reads. After a lost reply it continues over a new connection.
     fn read(&mut self, session: usize, anew: bool, lost: bool) -> Result<(), TestCaseError> {
         let client = &mut self.clients[session];
         client.connection += u64::from(anew);
@@ -248,7 +248,7 @@ impl World {
                 let of = self.history[key].iter().filter(|it| it.0 > since && it.0 <= version);
                 of.filter_map(|stood| stood.2).next_back()
             };
-            // What was not acknowledged when it came it says again.
+            // A repeated report includes everything that was not acknowledged when it was made.
             match gone_since(knows) {
                 None if changed.why.is_none() => {}
                 None => prop_assert_eq!(changed.why, gone_since(client.since[key])),

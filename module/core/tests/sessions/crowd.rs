@@ -1,4 +1,4 @@
-//! Sessions with so many waits that these follow some at a time.
+//! Sessions with a crowd of waits: a session's waits follow it in batches.
 
 use kvlock_core::{
     Acquire, Cause, Change, Ending, Holding, Join, KeyRef, Limits, Millis, MonoMillis, Now,
@@ -25,7 +25,7 @@ fn join(table: &mut Table<u32>, owner: &str, via: Via<u32>) {
     table.enqueue(&at(held(b"holder", None)), &join, via);
 }
 
-/// A table in which a session has so many waits for a lock, and somebody else is behind them.
+/// A table in which a session has a crowd of waits for a lock, with another waiter behind them.
 fn crowd() -> (Table<u32>, SessionId) {
     let mut table = Table::new(Limits::UNLIMITED);
     let session = table.open_session([b'0'; 32], b"user", Millis(100), NOW).expect("it is opened");
@@ -77,7 +77,7 @@ fn a_lock_passes_over_a_crowd_that_has_not_stepped_aside_yet() {
     lose(&mut table, session);
     let (_, change) =
         table.release(&at(held(b"holder", None)), b"holder", Want::Exclusive, Release::One);
-    // So many stand in front that the lock is free until some more have stepped aside.
+    // The lock stays free until more of the passed-over waits at the head have stepped aside.
     assert_eq!(change, Change::Free);
     let request = Acquire { owner: b"new", want: Want::Exclusive, lease: Millis(9), holds: None };
     let free = Observed::Free { stored: None };
@@ -126,7 +126,7 @@ fn name(number: u32) -> [u8; 32] {
     name
 }
 
-/// A table with so many sessions, each with a blocked reader.
+/// A table with `count` sessions, each with a blocked reader.
 fn readers(count: u32) -> Table<u32> {
     let mut table = Table::new(Limits::UNLIMITED);
     for number in 0..count {
@@ -173,7 +173,7 @@ fn a_role_change_forgets_everything_in_one_step_and_frees_it_an_entry_at_a_time(
     assert_eq!((table.session_count(), table.check()), ((1, 0), Ok(())));
 }
 
-/// As many as wait for outcomes when a module is drained.
+/// The number of readers that may be blocked when a module is drained.
 #[test]
 fn ten_thousand_readers_are_told_some_at_a_time_and_each_once() {
     const READERS: u32 = 10_000;

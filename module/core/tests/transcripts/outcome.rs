@@ -1,4 +1,4 @@
-//! What comes of a command on the stage, and what stands otherwise then.
+//! The result of a command on the stage: the replies, the writes and the locks that changed.
 
 use kvlock_core::{Cause, Change, Counters, HandOff, MonoMillis, Now, UnixMillis, Want};
 
@@ -6,7 +6,7 @@ use crate::stage::{Client, Grant, Stage};
 use crate::words;
 use kvlock_core_reference::sim::{Asked, Name, first_look, key_ref};
 
-/// With these nothing changes in how a lock stands because time goes by.
+/// Fields that depend on the clock; ignored when states are compared.
 const DATES: [Now; 2] = {
     let end = Now { unix_us: u64::MAX, mono: MonoMillis(u64::MAX) };
     [Now { unix_us: 0, mono: MonoMillis(0) }, end]
@@ -21,7 +21,7 @@ impl Stage {
             Change::Share(sharers) => {
                 sharers.joined.into_iter().for_each(|hand_off| self.hand_off(lock, hand_off));
             }
-            // Whether those who stay still live is seen by a look.
+            // A look finds whether the remaining sharers are still alive.
             Change::Leave => {
                 let change = self.look(lock, Cause::Release);
                 self.carry_out(lock, "", change);

@@ -35,7 +35,7 @@ impl Stage {
                 let opened = self.table.open_session(padded(&name), USER, ttl, now);
                 self.say(&format!("-> {:?}", opened.map(|_| name)));
             }
-            // On the same connection it goes on where the one before ended.
+            // On the same connection a read continues after the last one.
             "next" => self.next(args),
             // The connection of a reader is lost.
             "lose" => {

@@ -34,13 +34,13 @@ pub(crate) struct Stage {
     floor: Option<u64>,
     /// Every key that was ever spoken of.
     pub(crate) names: BTreeSet<Name>,
-    /// Those that others changed since the timer ran.
+    /// Locks that other clients changed since the timer ran.
     changed: BTreeSet<Name>,
     /// Which waiter a client is.
     waiting: BTreeMap<String, WaiterId>,
     /// What readers are in, by the name of their connection.
     pub(crate) readings: BTreeMap<String, Reading>,
-    /// By the name of the client: grants whose reply is on its way.
+    /// Grants whose reply is in flight, by the name of the client.
     pub(crate) grants: BTreeMap<String, Grant>,
     /// How each lock was last said to stand, and when the first look was.
     pub(crate) said: BTreeMap<Name, String>,
@@ -68,7 +68,7 @@ impl Stage {
         }
     }
 
-    /// Carries out one command; returns what it came to and what stands otherwise.
+    /// Runs one command. Returns its result and the locks that changed.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let before = *self.table.counters();
         let (command, mut args) = Args::parse(line);
@@ -88,7 +88,7 @@ impl Stage {
         happened + &self.news(&before)
     }
 
-    /// What a client asks for. Whoever is owed the lock gets it first.
+    /// Runs a client's request. If the lock is owed to a waiter, serves that waiter first.
     fn request(&mut self, command: &str, args: &mut Args<'_>) {
         let lock = self.name(args);
         if self.with(&lock, "", |table, at| table.owes_a_grant(at)) {
@@ -181,7 +181,7 @@ impl Stage {
         self.carry_out(lock, owner, change);
     }
 
-    /// What somebody else does to a key, with a command of the server.
+    /// Applies another client's command to a key.
     fn befall(&mut self, command: &str, args: &mut Args<'_>) {
         let lock = self.name(args);
         let what = match command {
@@ -193,7 +193,7 @@ impl Stage {
             _ => Foreign::Pexpire(args.must("ms")),
         };
         let now = self.clock.now();
-        // Some servers do not say that a key is gone.
+        // Some servers do not report that a key is gone.
         if args.flag("unseen") {
             self.space.change(&lock, &what, now);
         } else {
@@ -204,7 +204,7 @@ impl Stage {
 
     fn event(&mut self, event: &str, args: &mut Args<'_>) {
         match event {
-            // Time goes by. The server says nothing; `due` is the timer.
+            // Time passes without a report from the server; `due` is the timer.
             "pass" => {
                 let ms: u64 = args.must("ms");
                 let wall = args.may("wall-ms").unwrap_or_else(|| ms.cast_signed());
@@ -217,7 +217,7 @@ impl Stage {
                 let out = self.table.disconnected(id);
                 self.tell(out, "gone");
             }
-            // The reply of a hand-off is written, or its client was gone before that.
+            // The reply of a hand-off is written, or its client has disconnected.
             "answered" => {
                 let grant = self.grants.remove(&args.must::<String>("client"));
                 let grant = grant.expect("a grant");
@@ -315,7 +315,7 @@ impl Stage {
         ask(&mut self.table, &at)
     }
 
-    /// The same, having looked for those who live.
+    /// Asks the table like `with`, after a search for living sharers.
     pub(crate) fn with_all<T>(
         &mut self,
         lock: &Name,
