@@ -42,10 +42,10 @@ async fn as_long_as_its_client_is_there_a_lock_is_kept_without_renewals() {
     assert_eq!(stage.bound(), 0);
 }
 
-/// A heartbeat that arrives late, over a connection of before, takes over from the one that is heard.
+/// A late heartbeat, over an old connection, takes over the session from the current reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_read_elsewhere_is_not_left_for_another() {
-    // None of its heartbeats is answered meanwhile: there is always one to take over from.
+    // No heartbeat is answered during the test, so there is always a reader to take over from.
     let mut stage = Stage::with(ttl(60_000)).await;
     let mut monitor = stage.server.connect();
     assert!(!monitor.run("MONITOR").is_error());
@@ -102,7 +102,8 @@ async fn who_enters_again_is_bound_once() {
     }
 }
 
-/// Who goes on sharing it goes on with the heartbeat, too, and knows before the lock is free.
+/// A holder that keeps sharing after a downgrade keeps its heartbeat. It learns of a loss before the lock is
+/// free.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_waited_for_is_bound_too_and_a_downgrade_leaves_it_so() {
     let (mut stage, proxy) = Stage::behind(ttl(2_000)).await;
@@ -155,8 +156,8 @@ async fn a_binding_that_arrives_after_the_release_takes_nothing() {
     stage.control.run("DEL s");
 }
 
-/// Left to their time, they would count as those of a client that has died; and with it the server would
-/// free what somebody else goes on with.
+/// If they were left to expire, the server would take them for sessions of a dead client. It would free locks
+/// that another session of the client still uses.
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_of_which_nothing_is_wanted_are_closed_and_what_is_bound_does_not_outlive_them() {
     let mut stage = Stage::with(ttl(3_000).session_idle(Duration::ZERO)).await;

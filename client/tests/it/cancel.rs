@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// As long as a call gets on by itself.
+/// Longest time in which a call makes progress without help.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// Polls a future so many times at most, while it gets on, and drops it, or what came of it. Says whether
+/// Polls a future at most `polls` times while it makes progress. Then drops it, or its result. Returns whether
 /// it was done.
 async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T, Error>>) -> bool {
     let mut call = pin!(call);
@@ -29,7 +29,7 @@ async fn polled<T: Debug>(mut polls: usize, call: impl Future<Output = Result<T,
     timeout(MOMENT, outcome).await.ok().flatten().map(Result::unwrap).is_some()
 }
 
-/// What waits: in line, or for others.
+/// Calls that wait: in a queue, or for other calls.
 const WAITS: [&str; 8] =
     ["acquire", "share", "all of two", "permits", "latch", "campaign", "lead", "majority"];
 
@@ -49,7 +49,7 @@ const OTHERS: [&str; 12] = [
     "release the majority",
 ];
 
-/// Does one of these, polled so many times. Says whether it was done.
+/// Runs one of these calls with at most `polls` polls. Returns whether it was done.
 async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stage) -> bool {
     let lock = client.lock("k").owner(&client.owner());
     let election = client.election("k").value("a");
@@ -71,7 +71,7 @@ async fn does(what: &str, polls: usize, client: &Client, majority: &quorum::Stag
         "try" => polled(polls, lock.try_acquire()).await,
         "hand-off" => {
             let (holder, next) = (hold().await, client.lock("k"));
-            // It is in line before the other lets go, who is not waited for.
+            // The waiter is queued before the holder releases, which does not wait for the waiter.
             let (done, released) = tokio::join!(polled(polls, next.acquire()), holder.release());
             released.unwrap();
             done
@@ -123,7 +123,7 @@ async fn whatever_is_dropped_at_any_point_leaves_nothing() {
         while rounds < 180 || done < 10 || done > rounds - 10 {
             done += usize::from(does(what, 1 + rounds % 12, &stage.client, &majority).await);
             rounds += 1;
-            // Also to the end of what goes on in the background.
+            // Waits for the end of background work too.
             soon(stage.client.settled()).await;
             assert_eq!(stage.control.run("EXISTS k a"), Value::Integer(0), "{what}");
             assert!(rounds < 10_000, "{what}: {done} were done before they were dropped");
@@ -178,7 +178,7 @@ fn a_guard_can_be_dropped_outside_the_runtime() {
         let guard = client.lock("k").acquire().await.unwrap();
         (client, guard)
     });
-    // No runtime here, but one that goes on elsewhere.
+    // This thread has no runtime; the client's runtime exists elsewhere.
     drop(guard);
     runtime.block_on(soon(client.settled()));
     assert_eq!(server.connect().run("EXISTS k"), Value::Integer(0));
@@ -203,14 +203,14 @@ fn acquires_that_the_end_of_the_runtime_drops_do_no_harm() {
     observe::wait_for_waiters(&mut control, "k", 2);
     observe::wait_for_waiters(&mut control, "other", 1);
     drop(runtime);
-    // Their places are passed over, and given up when nobody has come back for them.
+    // Their places are passed over, and given up when their session has expired.
     wait::until_is("the session is gone", SOON, 0, || {
         observe::info_number(&mut control, "kvlock_sessions")
     });
     observe::wait_for_waiters(&mut control, "k", 0);
     observe::wait_for_waiters(&mut control, "other", 0);
 
-    // Another runtime goes on with the same client and guard.
+    // Another runtime continues with the same client and guard.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         assert!(!mine.is_lost());
@@ -227,7 +227,7 @@ async fn what_was_granted_is_released_though_the_wait_may_not_be_withdrawn() {
     stage.control.run("ACL SETUSER default -lock.cancel");
     stage.taken("k");
     let waiter = stage.in_line(stage.client.lock("k"));
-    // The grant is to be confirmed, and that waits.
+    // The grant must be confirmed, and the confirmation waits.
     for line in ["MULTI", "LOCK.RELEASE k somebody", "CLIENT PAUSE 600000 WRITE", "EXEC"] {
         assert!(!stage.control.run(line).is_error());
     }

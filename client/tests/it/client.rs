@@ -1,4 +1,5 @@
-//! The client crate on real servers. A package of its own, so that the crate's features are checked without it.
+//! The client crate on real servers. In a separate package, so that the crate's features are checked without
+//! these tests.
 
 #![allow(
     missing_docs,
@@ -54,11 +55,10 @@ const SOON: Duration = Duration::from_secs(20);
 /// A wait for something that does not come, in which an answer does.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// A lease that is longer than any test: what ends earlier was not ended by it, and nothing is renewed meanwhile
-/// unless somebody has a reason.
+/// A lease longer than any test. No lock ends by it in a test, and no lock is renewed without a specific cause.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Somebody in line for a lock.
+/// A task that waits for a lock.
 type Waiter = JoinHandle<Result<Guard, Error>>;
 
 /// A clock that a test moves on, as if the machine had been suspended: no timer notices.
@@ -90,7 +90,7 @@ impl Clock for Suspended {
     }
 }
 
-/// A server, a client of it, and somebody who looks on. In the end nothing may be left on it.
+/// A server, a client of it, and a control connection. A test ends with `assert_nothing_is_left`.
 struct Stage {
     server: Server,
     client: Client,
@@ -124,13 +124,13 @@ impl Stage {
         Client::connect(self.server.url()).await.unwrap()
     }
 
-    /// Somebody else takes the lock for a long time.
+    /// Another owner takes the lock for a long time.
     fn taken(&mut self, key: &str) {
         let reply = self.control.call(cmd!["LOCK.ACQUIRE", key, "somebody", 600_000]);
         assert_eq!(reply[1], Value::Integer(1), "{reply}");
     }
 
-    /// Somebody who has come to be the last in line for that lock.
+    /// Starts a waiter and returns it once it is the last in the queue.
     fn in_line(&mut self, lock: Lock) -> Waiter {
         let key = lock.key().to_owned();
         let info = self.control.call(cmd!["LOCK.INFO", &*key]);
@@ -140,7 +140,7 @@ impl Stage {
         waiter
     }
 
-    /// Who holds it.
+    /// Owner of the lock.
     fn owner_of(&mut self, key: &str) -> Option<String> {
         let info = self.control.call(cmd!["LOCK.INFO", key]);
         let owner = info.field("owner");
@@ -157,7 +157,7 @@ impl Stage {
         });
     }
 
-    /// The server is killed, and comes back with what it has on its disk.
+    /// Kills the server and restarts it from its disk.
     fn restart(&mut self) {
         self.server.restart();
         self.control = self.server.connect();
@@ -184,7 +184,8 @@ impl Stage {
         });
     }
 
-    /// Nobody waits, nothing is locked but by somebody else, nobody is blocked but who reads a session.
+    /// Asserts that no client waits, that all locks left belong to other owners, and that only readers of
+    /// sessions are blocked.
     fn assert_nothing_is_left(&mut self) {
         let control = &mut self.control;
         wait::until("nothing is left", SOON, || {
@@ -214,7 +215,7 @@ impl Drop for Stage {
     }
 }
 
-/// How often a server has carried out that command.
+/// Number of times that a server has run a command.
 fn calls(control: &mut Connection, command: &str) -> usize {
     let calls = observe::info_field(control, &format!("cmdstat_{command}"));
     let calls = calls.as_deref().and_then(|c| c.strip_prefix("calls=")?.split(',').next());
@@ -229,7 +230,7 @@ fn wait_for_more<T: PartialOrd + Debug>(than: T, mut look: impl FnMut() -> T) {
     });
 }
 
-/// Waits for so many more renewals.
+/// Waits for `more` renewals.
 fn wait_for_renewals(control: &mut Connection, more: usize) {
     let before = calls(control, "lock.renew");
     wait_for_more(before + more - 1, || calls(control, "lock.renew"));
@@ -253,7 +254,7 @@ fn ok<T, E: Debug>(what: impl Future<Output = Result<T, E>>) -> impl Future<Outp
     async move { soon(what).await.unwrap_or_else(|trouble| panic!("{at}: {trouble:?}")) }
 }
 
-/// Somebody who waits for a lock, or takes it at once.
+/// Starts a task that waits for a lock, or takes it at once.
 fn waits(lock: &Lock) -> Waiter {
     let lock = lock.clone();
     tokio::spawn(async move { lock.acquire().await })
@@ -264,7 +265,7 @@ async fn visit(lock: &Lock) {
     ok(ok(lock.acquire()).await.release()).await;
 }
 
-/// Somebody who was in line gets the lock, and gives it back.
+/// Checks that a waiter gets the lock, and releases it.
 async fn is_served(waiter: Waiter) {
     ok(ok(waiter).await.unwrap().release()).await;
 }

@@ -109,7 +109,7 @@ async fn a_crowd_at_a_server_that_loads_logs_in_a_few_times_a_second() {
     assert!(connects < FEW, "{connects}");
 }
 
-/// The answers of a server whose lock is taken, but for `SESSION.NEXT`.
+/// Replies of a server whose lock is taken. It closes the connection at `SESSION.NEXT`.
 fn taken(command: &str) -> Answer {
     match command {
         "SESSION.OPEN" => Answer::Bytes("*2\r\n$32\r\n0123456789abcdef0123456789abcdef\r\n:1\r\n"),

@@ -1,4 +1,4 @@
-//! Mistakes of the caller, and of whoever set the server up: each is told for what it is.
+//! Mistakes of the caller and of the server's administrator: each gets a specific error.
 
 use super::{Stage, assert_matches, calls, ok, soon, visit, wait_for_more};
 use harness::cluster::Cluster;

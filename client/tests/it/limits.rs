@@ -1,4 +1,4 @@
-//! The limit of a caller holds whatever goes wrong below, and what it leaves behind is little.
+//! A caller's limit holds during any trouble below it, and little state is left behind.
 
 use super::{SOON, Stage, assert_matches, calls, soon, visit, wait_for_more};
 use harness::proxy::Proxy;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Longer than some who ask are patient, and shorter than an answer may take.
+/// Longer than some callers' limits, and shorter than the limit of a reply.
 const SLOW: Duration = Duration::from_millis(100);
 
 const REPLY: Duration = Duration::from_millis(500);
@@ -18,7 +18,7 @@ const REPLY: Duration = Duration::from_millis(500);
 /// other.
 const IN_TIME: Duration = Duration::from_secs(3);
 
-/// A stage whose client gives up on answers early, and has no connection yet.
+/// A stage whose client has a short reply limit, and no connection yet.
 fn set() -> Stage {
     let server = Server::start();
     let client = unconnected(&server.url(), REPLY);
@@ -38,7 +38,7 @@ async fn all_that_is_tried_and_waited_for_at_a_server_that_stands_still_fails_in
     let lock = stage.client.lock("k");
     tries.spawn(async move { lock.acquire_within(REPLY).await.unwrap_err() });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
-    // Those who need a connection of their own for it are not kept, either.
+    // Calls that need a separate connection end in time too.
     let other = unconnected(&stage.server.url(), REPLY);
     stage.server.stand_still();
     let began = Instant::now();

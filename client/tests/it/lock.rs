@@ -1,4 +1,4 @@
-//! A lock: its leases, who holds it how often, and how it goes from one process to another.
+//! A lock: its leases, its holds, and its hand-off from one process to another.
 
 use super::{MOMENT, SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
 use harness::{Server, Value, observe, port};
@@ -32,7 +32,7 @@ async fn re_entering_a_lost_lock_is_told() {
     stage.control.run("DEL k");
     let trouble = soon(lock.acquire()).await.unwrap_err();
     assert!(trouble.is_lost() && outer.is_lost());
-    // Also when somebody else has it by now, and as long as the outer guard lives.
+    // Also when another owner has it already, and for the life of the outer guard.
     stage.taken("k");
     assert_matches!(soon(lock.try_acquire()).await, Err(Error::Lost(_)));
     assert!(soon(outer.release()).await.unwrap_err().is_lost());
@@ -86,7 +86,7 @@ async fn long_leases_are_set_by_renewal() {
     let guard = stage.client.lock("k").lease(hour).acquire().await.unwrap();
     assert!(stage.control.run("PTTL k").integer() > 3_500_000);
     assert!(guard.lease_left() > Duration::from_secs(3500));
-    // A grant that nobody hears of is over after half a minute.
+    // The acquire itself asks for half a minute, so that a grant whose reply is lost ends soon.
     let commands = stage.control.run("SLOWLOG GET 10");
     let mut entries = commands.elements().iter().map(|entry| &entry[3]);
     let first = entries.rfind(|command| command[0].text() == "LOCK.ACQUIRE").unwrap();

@@ -35,7 +35,7 @@ async fn after_a_suspend_a_guard_is_renewed_or_lost_before_a_line_of_the_work_ru
     assert_matches!(ok(worker).await, Err(Error::Lost(_)));
     assert!(!wrote.load(Ordering::SeqCst));
     assert_eq!(ok(waits).await, Loss::Expired);
-    // The server still has it, and is told to let go.
+    // The owner still has it on the server, and the guard sends a release.
     assert_eq!(stage.owner_of("k").as_deref(), Some(guard.owner()));
 }
 
@@ -49,7 +49,7 @@ async fn whatever_takes_the_lock_away_is_noticed_with_the_next_renewal() {
         stage.control.run(how);
         clock.suspend(LONG / 2);
         let why = soon(guard.lost()).await;
-        // What it is now that is in its place, nobody has to guess.
+        // The new content of the key is not guessed.
         let expected = if how.starts_with("SET") { Loss::Deleted } else { Loss::Forgotten };
         assert_eq!((why, guard.why_lost()), (expected, Some(expected)), "{how}");
         assert!(guard.lease_left().is_zero(), "{how}");
@@ -69,7 +69,7 @@ async fn a_lock_that_is_left_to_its_lease_is_held_for_so_long_by_nobody() {
     let asked = Instant::now();
     let next = ok(stage.client.lock("k").acquire()).await;
     assert!(asked.elapsed() > Duration::from_secs(1), "after {:?}", asked.elapsed());
-    // No time is none to wait for, and a lock that is lost is nobody's to leave.
+    // A delay of zero is none, and a lost guard has nothing to release.
     next.release_in(Duration::ZERO).await.unwrap();
     assert!(stage.is_free("k"));
     let lost = stage.client.lock("k").acquire().await.unwrap();

@@ -25,7 +25,7 @@ fn wants(once: &OnceKey, works: &Arc<AtomicU32>) -> JoinHandle<(bool, Vec<u8>)> 
     })
 }
 
-/// The lock is taken, and these clients are in line for it.
+/// Takes the lock, and queues these clients for it.
 fn in_line(
     stage: &mut Stage,
     once: &OnceKey,
@@ -241,7 +241,7 @@ async fn dropped_at_any_point_it_leaves_nothing() {
     let mut stage = Stage::set().await;
     let once = stage.client.once("report");
     let works = Arc::<AtomicU32>::default();
-    // In line.
+    // Cancels a waiter in the queue.
     let waiter = in_line(&mut stage, &once, 1, &works).remove(0);
     waiter.abort();
     observe::wait_for_waiters(&mut stage.control, LOCK, 0);

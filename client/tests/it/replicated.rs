@@ -8,10 +8,10 @@ use kvlock::{Client, Error};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
-/// How long a replica that does not answer is waited for.
+/// Time to wait for a replica that does not answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long one that does may take.
+/// Longest time that a healthy replica may take.
 const AMPLE: Duration = Duration::from_secs(10);
 
 /// A primary with one replica, and a client that wants it to confirm.
@@ -73,7 +73,7 @@ async fn a_lock_that_is_gone_is_lost_at_once_though_no_replica_confirms_anything
     let all = strict(&stage.server, 1, Duration::from_secs(12), PATIENCE).await;
     for client in [stage.client.clone(), all] {
         let gone = ok(client.lock("k").acquire()).await;
-        // Its renewals go with those of the other.
+        // Its renewals share a batch with the renewals of the other lock.
         let stays = ok(client.lock("stays").acquire()).await;
         replica.signal(Signal::SIGSTOP);
         stage.control.run("LOCK.FORCERELEASE k");
@@ -121,7 +121,7 @@ async fn all_replicas_are_those_that_were_named_and_those_that_were_seen() {
     let named = strict(&server, 2, SOON, PATIENCE).await;
     assert_short(soon(named.lock("k").acquire()).await, 1, 2);
 
-    // One more, of which the client was not told.
+    // One more replica, which the client does not know.
     let second = add_replica(&server);
     wait_until_told_of(&server, 2);
     for number in 0..50 {
@@ -159,7 +159,7 @@ async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
     visit(&client.lock("k")).await;
     proxy.forsake();
     wait_until_told_of(&server, 2);
-    // Whoever answers twice must not be taken for two.
+    // A replica that answers twice must not count as two.
     let impatient = strict(&server, 1, SOON, PATIENCE).await;
     assert_short(soon(impatient.lock("k").acquire()).await, 1, 2);
     proxy.heal();
@@ -168,7 +168,7 @@ async fn a_replica_that_is_back_before_the_primary_misses_it_is_one() {
     visit(&client.lock("k")).await;
 }
 
-/// `WAIT` has an error of its own for that, which says nothing of what to do.
+/// `WAIT` has a separate error for this case, which does not help the caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_primary_that_was_deposed_says_so_and_not_that_it_cannot_wait() {
     let (mut stage, replica) = set(Duration::from_secs(60), AMPLE).await;

@@ -1,4 +1,4 @@
-//! A client whose runtimes end while it is used on others, and one without.
+//! A client whose runtimes end while other runtimes use it, and a client without a runtime.
 
 use super::{MOMENT, SOON, assert_matches, soon, wait_for_renewals};
 use harness::{Server, Value, cmd, wait};

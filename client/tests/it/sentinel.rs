@@ -17,7 +17,7 @@ pub(super) fn settle(primary: &Server, replica: &Server) {
     observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
 }
 
-/// What the replica has heard of outlives the primary that dies, and what it has not is lost at once.
+/// State that the replica has survives the death of the primary. State that it lacks is reported lost at once.
 pub(super) async fn what_the_replica_knows_is_kept(
     client: &Client,
     primary: &Server,
@@ -34,12 +34,12 @@ pub(super) async fn what_the_replica_knows_is_kept(
     replica.signal(Signal::SIGSTOP);
     eye.run("CLIENT KILL TYPE replica");
     let loses = ok(lost.acquire()).await;
-    // Somebody must notice that the primary is gone: here it is who waits.
+    // One call must notice that the primary is gone: here it is the waiter.
     let waiter = waits(&lost);
     observe::wait_for_waiters(&mut eye, lost.key(), 1);
     primary.kill9();
     replica.signal(Signal::SIGCONT);
-    // The lease would go on for minutes, and the next regular renewal be minutes away.
+    // The lease would last for minutes, and the next regular renewal would be minutes away.
     let told = tokio::time::timeout(Duration::from_secs(60), loses.lost()).await;
     told.expect("told of the loss");
     let next = ok(waiter).await.unwrap();
@@ -81,7 +81,7 @@ async fn sentinels_are_asked_over_one_connection_however_many_wait() {
     for number in 0..10 {
         observe::wait_for_waiters(&mut eye, format!("k{number}"), 1);
     }
-    // Meanwhile they are asked in every round.
+    // In this time they are asked in every round.
     observe::let_pass(&mut eye, Duration::from_secs(4));
     // One that listens, and what was about to be asked when the client had just connected.
     let more = connections() - before;

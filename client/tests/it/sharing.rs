@@ -77,7 +77,7 @@ async fn the_commands_of_locks_do_what_they_say() {
     assert_eq!(con.lock_release_options("k", "one", give).await.unwrap(), None);
     assert_eq!(control.run("LOCK.INFO k").field("holders"), &Value::Integer(1));
 
-    // What a holder says of itself, and what waiting cost.
+    // The holder's value and the cost of waiting.
     control.run("DEL k");
     let mut waiting = patient(&server).await;
     let says = AcquireOptions::default().value(b"a:1");

@@ -97,7 +97,7 @@ async fn bound_locks_outlast_a_stall_of_half_the_time_of_their_session() {
     ok(guard.release()).await;
 }
 
-/// A script that runs for so many milliseconds.
+/// A script that runs for `ms` milliseconds.
 fn script(ms: u64) -> String {
     format!(
         "local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end \

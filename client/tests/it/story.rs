@@ -58,7 +58,7 @@ impl Story {
         tokio::task::block_in_place(|| wait::until("the server shows it", SOON, &mut look));
     }
 
-    /// Waits until so many are in line.
+    /// Waits until `count` clients are queued.
     fn in_line(&mut self, question: &str, name: &str, count: i64) {
         let question = cmd![question, self.name(name)];
         self.shows(question, |info| info.field("waiters").integer() == count);
@@ -76,7 +76,7 @@ impl Story {
         let lock = client.lock(&name).lease(LEASE).owner(&me);
         assert!(!ok(lock.is_locked()).await);
         assert_eq!(ok(lock.remaining()).await, None);
-        // Somebody else has it.
+        // Another owner has it.
         self.there.call(cmd!["LOCK.ACQUIRE", &name, "somebody", 600_000]);
         assert!(ok(others.try_acquire()).await.is_none());
         assert!(ok(others.acquire_within(Duration::ZERO)).await.is_none());
@@ -85,7 +85,7 @@ impl Story {
         let waiter = self.waits(&lock, 1);
         assert_eq!(self.there.call(cmd!["LOCK.RELEASE", &name, "somebody"]), Value::Integer(0));
         let outer = ok(waiter).await.unwrap();
-        // It re-enters what it holds.
+        // The holder re-enters.
         let middle = ok(lock.try_acquire()).await.expect("it is ours");
         let inner = ok(lock.acquire_within(SOON)).await.unwrap();
         assert!(outer.token() == middle.token() && middle.token() == inner.token());
@@ -110,7 +110,7 @@ impl Story {
         let before = (middle.owner().to_owned(), middle.token());
         ok(middle.release()).await;
         assert!(!ok(lock.is_held_by(&me)).await);
-        // Every tenure has an owner of its own on the wire, and a larger token.
+        // Every tenure has a new owner on the wire, and a larger token.
         let next = ok(lock.acquire()).await;
         assert!(next.owner() != before.0 && next.token() > before.1);
         ok(next.release()).await;
@@ -134,7 +134,7 @@ impl Story {
         assert!(ok(others.try_acquire()).await.is_none());
         ok(inner.release()).await;
 
-        // Who holds it alone may read, too, and goes on holding it alone.
+        // An exclusive holder may read too, and keeps its exclusive hold.
         let writer = ok(lock.acquire()).await;
         let reader = ok(lock.clone().shared().acquire()).await;
         assert_eq!(writer.token(), reader.token());

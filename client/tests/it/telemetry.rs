@@ -1,4 +1,4 @@
-//! What the crate tells of itself arrives where programs collect it.
+//! The crate's telemetry reaches the collectors of a program.
 
 use super::{Stage, assert_matches};
 use kvlock::Error;
@@ -79,7 +79,7 @@ fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() 
     tracing::subscriber::with_default(collected, || {
         here(async {
             let mut stage = Stage::set().await;
-            // Where another test came by first, tracing may have noted that nobody listens.
+            // If another test ran first, tracing may have cached that there is no subscriber.
             stage.client.lock("first").acquire().await.unwrap().release().await.unwrap();
             tracing::callsite::rebuild_interest_cache();
             exporter.reset();
@@ -91,7 +91,7 @@ fn open_telemetry_shows_acquires_and_releases_inside_the_spans_of_the_program() 
                 permits.set(3).await.unwrap();
                 let permits = permits.acquire().await.unwrap();
                 permits.release().await.unwrap();
-                // Also what is given back because nobody wants it any more.
+                // Also counts a guard that was dropped.
                 drop(stage.client.lock("k").acquire().await.unwrap());
                 stage.client.settled().await;
             };

@@ -18,7 +18,7 @@ fn identity(name: &str) -> Identity {
     [made.cert.pem(), made.signing_key.serialize_pem()]
 }
 
-/// A server that is this one, and talks to those who are that one.
+/// A server with the identity `own` that trusts clients with the identity `trusted`.
 fn talks_to(mut options: Options, own: &Identity, trusted: &Identity, files: &TempDir) -> Options {
     for (option, text) in
         [("tls-cert-file", &own[0]), ("tls-key-file", &own[1]), ("tls-ca-cert-file", &trusted[0])]
@@ -30,7 +30,7 @@ fn talks_to(mut options: Options, own: &Identity, trusted: &Identity, files: &Te
     options
 }
 
-/// Somebody who is this one, and talks to a server that is that one.
+/// A client with the identity `own` that trusts servers with the identity `trusted`.
 fn login(address: &str, own: &Identity, trusted: &Identity) -> redis::Client {
     let [client_cert, client_key] = own.clone().map(String::into_bytes);
     let certificates = TlsCertificates {
@@ -112,7 +112,7 @@ async fn who_trusts_somebody_else_is_not_connected() {
     stage.server.assert_alive();
 }
 
-/// The nodes name each other's port for TLS to those who come that way.
+/// The nodes report each other's TLS port to clients that connect with TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_nodes_of_a_cluster_are_talked_to_with_tls() {
     let (own, shop) = (identity("127.0.0.1"), identity("shop"));

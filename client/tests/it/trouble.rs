@@ -74,7 +74,7 @@ async fn an_acquire_that_arrives_after_the_release_is_released_once_more() {
     proxy.reset("LOCK.ACQUIRE", Moment::OnItsWay);
     visit(&stage.client.lock("k")).await;
     assert!(stage.is_free("k"));
-    // It is granted, and its lease would last longer than anybody waits here.
+    // The lock was granted, and its lease would outlast every wait of this test.
     assert_eq!(proxy.deliver()[1], Value::Integer(1));
     stage.assert_nothing_is_left();
 }

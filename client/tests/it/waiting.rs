@@ -23,7 +23,7 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
         }));
     }
     observe::wait_for_blocked_clients(&mut stage.control, 1);
-    // Ours, the client's, and the one that hears for all.
+    // The test's connection, the client's, and the shared reader of outcomes.
     assert!(stage.control.run("CLIENT LIST").text().lines().count() <= 3);
     stage.control.run("LOCK.RELEASE k somebody");
     for task in tasks {
@@ -34,7 +34,7 @@ async fn tasks_of_one_client_are_served_in_order_and_wait_on_one_connection() {
     assert!(order.windows(2).all(|pair| pair[0].1 < pair[1].1), "each grant went by the server");
 }
 
-/// A clock that does not go on.
+/// A clock that stands still.
 #[derive(Debug)]
 struct Stopped;
 
@@ -67,8 +67,8 @@ async fn a_hand_off_costs_three_commands_of_which_one_asks_for_outcomes() {
     }
     let [[before, asked_before], [after, asked]] = counts[..] else { panic!("{counts:?}") };
     assert!(after - before <= 2 * ROUNDS + 1, "{counts:?}");
-    // What was under way when it was counted is not counted until it is answered.
-    // And one that is told nothing is answered after five seconds.
+    // A call in flight at the first count is counted when it is answered. A call without an outcome is answered
+    // after five seconds.
     let in_vain = begun.elapsed().as_secs() as usize / 5;
     assert!(asked - asked_before <= ROUNDS + 2 + in_vain, "{counts:?}");
     ok(held.release()).await;
@@ -155,7 +155,7 @@ async fn waiters_keep_no_connection_that_was_replaced() {
         // Over another connection.
         visit(&stage.client.lock("other")).await;
     }
-    // Two of the test, the one for commands, and the one that reads.
+    // Two connections of the test, the command connection, and the reader.
     wait::until("the others are closed", SOON, || match connections() {
         ..=5 => Ok(()),
         many => Err(many.to_string()),

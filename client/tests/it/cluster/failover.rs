@@ -50,7 +50,7 @@ async fn what_is_held_and_waited_for_outlives_a_restart_of_all_six_nodes() {
     }
 }
 
-/// Nobody takes over, and for a while no node serves anything.
+/// No replica takes over, and for a while no node serves commands.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_that_is_down_is_waited_for_within_the_limit() {
     let cluster = Cluster::start(3, 0);

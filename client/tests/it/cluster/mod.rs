@@ -16,20 +16,20 @@ use harness::{Server, Value, cmd, observe, wait};
 use kvlock::{Client, Error};
 use std::time::Duration;
 
-/// How long a failover and what follows from it may take.
+/// Longest time for a failover and its effects.
 const FAILOVER: Duration = Duration::from_secs(60);
 
 async fn client(cluster: &Cluster) -> Client {
     client_with(cluster, LONG).await
 }
 
-/// What it is granted stands for the whole lease, however long a node is away right after it.
+/// Each grant gets its whole lease, even if a node is down right after it.
 async fn client_with(cluster: &Cluster, lease: Duration) -> Client {
     let builder = Client::builder().lease(lease).patience(FAILOVER).confirm(true);
     builder.connect(cluster.url()).await.unwrap()
 }
 
-/// For what the harness does while tasks of the client go on.
+/// Runs work of the harness while tasks of the client keep running.
 fn meanwhile<T>(what: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(what)
 }

@@ -4,10 +4,10 @@ use super::*;
 use kvlock::Guard;
 use tokio::task::JoinSet;
 
-/// How many slots are moved; they are the lowest of their node.
+/// Number of slots that move: the lowest slots of their node.
 const MOVED: u32 = 100;
 
-/// That many who wait for the lock, each of a client of its own.
+/// Starts `count` waiters for the lock, each with a new client.
 pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for _ in 0..count {
@@ -21,7 +21,7 @@ pub(super) async fn waiters(cluster: &Cluster, key: &str, count: usize) -> Vec<W
 pub(super) async fn all_are_served(waiters: Vec<Waiter>, holder: Guard) {
     let mut last = holder.token();
     ok(holder.release()).await;
-    // Whoever is granted first comes first.
+    // Collects the guards in the order of their grants.
     let mut set = JoinSet::new();
     for waiter in waiters {
         set.spawn(async move { waiter.await.unwrap().unwrap() });
@@ -46,7 +46,7 @@ async fn a_held_lock_and_those_who_wait_go_with_their_slot_and_back() {
         let to = &cluster.nodes()[to];
         cluster.reshard(&cluster.nodes()[from], to, MOVED);
         assert_eq!(cluster.node_for(&key).port(), to.port());
-        // They are in line again, at the other node.
+        // The waiters are queued again, at the other node.
         observe::wait_for_waiters(&mut to.connect(), &key, 100);
     };
     meanwhile(|| {
@@ -122,7 +122,7 @@ async fn what_is_half_moved_is_asked_for_where_it_is() {
     let info = || asking(cmd!["LOCK.INFO", here("moved")]);
     wait_for_more(4000, || info().field("lease-left").integer());
     wait_for_lease(home, here("stays").as_bytes(), 4000);
-    // Who waits waits there, and who is withdrawn is.
+    // A waiter waits at the new node, and a cancelled one is removed there.
     let waiter = waits(&client.lock(here("moved")));
     let in_line = |count| {
         wait::until_is("so many wait", SOON, count, || info().field("waiters").integer());

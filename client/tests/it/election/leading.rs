@@ -24,7 +24,7 @@ async fn a_leader_says_of_itself_what_it_likes_while_it_leads() {
     assert!(!election.is_leader());
 }
 
-/// Who held the lock whenever the work was dropped.
+/// Owner of the lock at each time that the work was dropped.
 type Seen = Arc<Mutex<Vec<Option<String>>>>;
 
 struct Work(u16, Seen);
@@ -70,7 +70,7 @@ async fn it_resigns_when_the_work_is_gone_and_not_earlier() {
     ok(done).await.unwrap();
     assert!(seen.lock().unwrap().iter().all(Option::is_some) && !election.is_leader());
     stage.wait_until_free("k");
-    // Whoever wanted it is gone.
+    // The caller has dropped its future.
     let (dropped, seen) = leads(&stage, &election, false);
     comes_true("it leads", || election.is_leader());
     let owner = stage.owner_of("k");

@@ -1,4 +1,4 @@
-//! Elections: candidates, leaders, and those who observe them.
+//! Elections: candidates, leaders and observers.
 
 mod leading;
 mod observing;
@@ -17,7 +17,7 @@ async fn campaign(election: &Election) -> Leadership {
     ok(election.campaign()).await
 }
 
-/// One that stands for election in the background, and is in line.
+/// Starts a campaign in the background, and returns once it is queued.
 fn in_line(stage: &mut Stage, election: &Election) -> tokio::task::JoinHandle<Leadership> {
     let election = election.clone();
     let campaigns = tokio::spawn(async move { election.campaign().await.unwrap() });

@@ -1,4 +1,4 @@
-//! Everybody knows who leads, and who does not any more.
+//! Every observer knows the current leader, and learns of the end of its term.
 
 use super::*;
 use harness::{Server, cmd};
@@ -45,7 +45,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
         ("FLUSHALL", Departure::Flushed, Loss::Deleted),
         ("PEXPIRE", Departure::Expired, Loss::Expired),
     ] {
-        // Whoever has led can come back at once.
+        // A former leader can campaign again at once.
         let leader = ok(election.campaign_within(Duration::ZERO)).await.expect(how);
         assert!(last < Some(leader.term()), "{last:?} before {how}");
         last = Some(leader.term());
@@ -63,7 +63,7 @@ async fn observers_see_every_leader_and_that_nobody_leads_and_why() {
         for observer in &mut observers {
             sees_vacant(observer, why).await;
         }
-        // The holder is told, too.
+        // The holder learns of the loss too.
         assert_eq!(soon(leader.lost()).await, loss, "{how}");
         assert!(!election.is_leader());
         drop(leader);
@@ -84,7 +84,7 @@ async fn a_leader_hears_at_once_that_the_next_one_leads() {
     ok(ok(campaigns).await.resign()).await;
 }
 
-/// Also by those who came in later, by those who go on sharing it, and by those who took it over.
+/// Also by later observers, after a downgrade, and after another owner has taken over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_observed_for_all_who_want_it_so() {
     let mut stage = Stage::set().await;
@@ -119,7 +119,7 @@ async fn a_lock_is_observed_for_all_who_want_it_so() {
     }
 }
 
-/// What is shared has no one holder, and that is no news to those who share it.
+/// A shared lock has no single holder, and its sharers learn nothing new from that.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_shares_an_observed_lock_does_not_ask_whether_it_does() {
     let mut stage = Stage::set().await;
@@ -148,11 +148,11 @@ async fn however_many_observe_the_server_tells_a_client_once() {
     for observer in &mut observers {
         sees_value(observer, "a").await;
     }
-    // Nobody is told any more when nobody is there.
+    // Without observers no change is sent.
     drop(observers);
     leader.resign().await.unwrap();
     wait::until_is("nobody observes", SOON, 1, || calls(&mut stage.control, "lock.unobserve"));
-    // And whoever comes then sees what is.
+    // A later observer gets the current state.
     let leader = campaign(&candidate(&stage, "b")).await;
     assert_eq!(observer(&stage.client).await.leader().unwrap().term, leader.term());
 }
@@ -171,7 +171,7 @@ async fn an_observer_outlives_the_server_and_sees_no_term_twice() {
         assert!(Some(seen.term) > last && seen.term == leader.term(), "{round}: {last:?}");
         last = Some(seen.term);
         stage.restart();
-        // It is known there, and nobody is told otherwise.
+        // The server has it, and observers get no other value.
         ok(leader.proclaim("b")).await;
         assert_eq!(sees_value(&mut observer, "b").await.term, leader.term());
         ok(leader.resign()).await;
@@ -191,7 +191,7 @@ async fn who_may_not_observe_is_told_and_leads_all_the_same() {
     stage.control.run("LOCK.FORCERELEASE k");
     clock.suspend(LONG / 2);
     assert_eq!(soon(leader.lost()).await, Loss::Forgotten);
-    // With the right it goes on by itself.
+    // With the right it observes without a new call.
     let leader = campaign(&election).await;
     stage.control.run("ACL SETUSER default +lock.observe");
     observed_by(&mut stage, 1);

@@ -16,7 +16,7 @@ async fn a_candidate_that_gives_up_or_fails_is_one_no_more() {
     assert!(ok(election.campaign_within(MOMENT)).await.is_none());
     assert!(begun.elapsed() >= MOMENT);
     observe::wait_for_waiters(&mut stage.control, "k", 0);
-    // It was told of trouble: somebody has withdrawn it and takes its right away.
+    // A reported trouble: another client cancelled the wait and removes the user's right.
     let campaigns = tokio::spawn(async move { election.campaign().await });
     observe::wait_for_waiters(&mut stage.control, "k", 1);
     stage.control.run("ACL SETUSER default -lock.acquire -lock.wait");
@@ -54,12 +54,12 @@ async fn whoever_resigns_does_not_wait_for_a_server_that_hangs() {
     let (first, second) = (candidate(&stage, "a"), stage.client.election("l"));
     let (leader, dropped) = (campaign(&first).await, campaign(&second).await);
     stage.server.signal(Signal::SIGSTOP);
-    // Who leads does not ask whether it does.
+    // A leader does not ask the server whether it leads.
     assert!(first.is_leader() && !leader.is_lost());
     let began = Instant::now();
     drop(dropped);
     assert!(leader.resign().await.is_err() && !first.is_leader());
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     stage.server.signal(Signal::SIGCONT);
-    // In the background it goes on.
+    // The background task continues.
 }

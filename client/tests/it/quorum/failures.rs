@@ -1,4 +1,4 @@
-//! Servers that are killed, stopped, or far off, that forget, and whose clocks jump.
+//! Servers that are killed, stopped or far away, that lose their data, and whose clocks jump.
 
 use super::{SOON, Stage, assert_matches, assert_no_majority, clients, ok, soon, wait_for_servers};
 use crate::wait_for_renewals;
@@ -19,7 +19,7 @@ async fn two_of_five_may_be_down_and_three_may_not() {
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
     ok(guard.release()).await;
-    // Somebody who begins now, too.
+    // Also a client that starts now.
     let clients = clients(&stage.servers, &Client::builder());
     let other = ok(Quorum::of(clients)).await.server_timeout(SOON);
     let guard = ok(other.lock("k").acquire()).await;
@@ -45,7 +45,7 @@ async fn a_server_that_hangs_holds_nobody_up_for_longer_than_its_time() {
     let slow = Client::builder().reply_timeout(10 * SOON);
     let mut stage = Stage::with(5, slow).await;
     stage.signal([1, 4], Signal::SIGSTOP);
-    // Nobody waits for them at all.
+    // No call waits for them at all.
     let guard = ok(stage.quorum.lock("k").acquire()).await;
     assert_eq!(guard.servers(), 3);
     ok(guard.release()).await;
@@ -85,7 +85,7 @@ async fn what_a_majority_renews_outlasts_a_minority_that_does_not() {
     ok(guard.release()).await;
 }
 
-/// One server's tokens are far ahead of the others, who do not believe in them.
+/// One server's tokens are far ahead of the others, which refuse to follow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_tokens_are_centuries_ahead_is_done_without() {
     let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
@@ -153,7 +153,7 @@ async fn a_clock_that_jumps_while_more_than_a_majority_holds_it_harms_nobody() {
         last = guard.token().value();
         ok(guard.release()).await;
         stage.assert_nothing_is_left();
-        // Whoever is next has the larger token, whatever that server makes of the date.
+        // The next holder has the larger token, for any date of that server.
         let next = ok(other.lock("k").acquire()).await;
         assert!(next.token().value() > last, "{} after {last}", next.token());
         last = next.token().value();

@@ -44,7 +44,7 @@ impl Stage {
         (0..self.servers.len()).filter(held).collect()
     }
 
-    /// Somebody else has it at these servers, for a long time.
+    /// Another owner has it at these servers, for a long time.
     pub(super) fn taken_at(&self, servers: impl IntoIterator<Item = usize>) {
         for server in servers {
             let reply = self.connect(server).run("LOCK.ACQUIRE k somebody 600000");
@@ -108,7 +108,7 @@ async fn a_minority_that_is_taken_does_not_matter_and_a_majority_does() {
     let lock = stage.quorum.lock("k");
     assert!(ok(lock.acquire_within(Duration::from_millis(300))).await.is_none());
     wait::until_is("only the other holds it", SOON, vec![0, 1, 2], || stage.holders());
-    // Whoever waits gets it when a majority is free.
+    // A waiter gets it when a majority is free.
     let lock = stage.quorum.lock("k");
     let waiter = tokio::spawn(async move { lock.acquire().await });
     stage.connect(0).run("LOCK.RELEASE k somebody");
@@ -132,7 +132,7 @@ async fn one_server_and_two_are_quorums_that_bear_no_failure() {
     }
 }
 
-/// What each part of a lock at several servers is told of the others.
+/// Raises the token of one server to the largest of the majority, as a quorum does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() {
     let mut stage = super::Stage::set().await;
@@ -144,7 +144,7 @@ async fn a_token_is_raised_for_as_long_as_the_lock_is_held_or_stays_as_it_was() 
     let ages_ahead = kvlock::Token::from(1 << 51);
     assert_matches!(soon(guard.raise_token(ages_ahead, SOON)).await, Err(Error::Invalid(_)));
     assert!(guard.token() == token && guard.lease_left() < lease);
-    // Each renewal says it anew, to a server that has forgotten it or never knew.
+    // Each renewal sends it again, to a server that has lost it or never had it.
     stage.control.call(cmd!["HSET", "k", "fencing-token", format!("t{}", own.value())]);
     wait::until_is("it is raised again", SOON, format!("t{}", token.value()), || {
         stage.control.run("HGET k fencing-token").text()
