@@ -13,7 +13,7 @@ pub(crate) const SECOND: u64 = 1_000 * MS;
 /// Where the servers' wall clocks begin: about three years after 1970.
 const EPOCH_US: u64 = 100_000_000_000_000;
 
-/// The true time, which nobody in the simulation knows.
+/// The true time, which no process in the simulation can read.
 #[derive(Debug, Default)]
 pub(crate) struct Truth(Cell<u64>);
 
@@ -38,15 +38,15 @@ impl Rate {
         time.saturating_add_signed(i64::try_from(more).unwrap_or_default())
     }
 
-    /// How long it takes until the clock has counted so much, and not less.
+    /// Shortest true time in which the clock advances by `count`.
     pub(crate) fn takes(self, count: u64) -> u64 {
         let parts = u128::try_from(1_000_000 + self.0).unwrap_or(1);
         u64::try_from((u128::from(count) * 1_000_000).div_ceil(parts)).unwrap_or(u64::MAX)
     }
 }
 
-/// The clock of a client, which counts on while the client is stopped, and while an answer is awaited,
-/// unless it is made to stand still.
+/// The clock of a client. It advances while the client is stopped and while a reply is awaited, unless a
+/// switched-off safeguard stops it.
 #[derive(Debug)]
 pub(crate) struct ClientClock {
     begin: Instant,

@@ -7,7 +7,7 @@ use crate::sim::{Sim, Who};
 use crate::wire::{ClientId, ServerId};
 use std::rc::Rc;
 
-/// What may go wrong: how often, in parts of a hundred or so, what it is called, and what is done.
+/// A kind of fault: its weight, its name and its action.
 type Kind = (u64, &'static str, fn(&Sim));
 
 impl Sim {
@@ -47,7 +47,7 @@ impl Sim {
             Scene::Crashes => kinds.extend([stop(8), pause(8), crash(20)]),
             Scene::Dates => kinds.extend([pause(8), (25, "date", Self::set_a_date)]),
             Scene::Failovers => {
-                // That a primary stands still is not promised to be harmless with a quarantine.
+                // With a quarantine, a paused primary is not promised to be harmless.
                 kinds.extend((self.plan.keeping != Keeping::Quarantine).then(|| stop(5)));
                 kinds.push((35, "failover", Self::fail_over));
             }
@@ -88,7 +88,7 @@ impl Sim {
         if !self.is_stopped(who) {
             self.stop(who);
             let most = if self.percent(70) { 400 * MS } else { 3_000 * MS };
-            // A client that is stopped may go on no more.
+            // A stopped client may never resume.
             let lost = matches!(who, Who::Client(_)) && self.percent(20);
             self.later(self.below(most), move |sim| match who {
                 Who::Client(client) if lost => sim.lose(client),
@@ -101,7 +101,7 @@ impl Sim {
         self.lose(self.one_client());
     }
 
-    /// Says whether a client dies as it is to be told something.
+    /// Whether a client dies just before a reply reaches it.
     pub(crate) fn dies_unheard(&self, client: ClientId) -> bool {
         let may_die = self.plan.wait_session_ms < SECOND / MS && self.plan.scene != Scene::Quorum;
         let dies = may_die && !self.calm.get() && self.percent(8);
@@ -236,7 +236,7 @@ impl Sim {
         self.later(back + 500 * MS, |sim| sim.settles());
     }
 
-    /// The primary is cut off with some of its clients, replaced, and goes on for a while.
+    /// Cuts the primary off with some of its clients and replaces it. It keeps running for a while.
     fn part_and_replace(&self, old: ServerId, until: u64) {
         self.cut_links(old);
         let back = until + self.below(self.longest_part());
@@ -318,7 +318,7 @@ impl Sim {
         }
         let next = fit[self.below(fit.len() as u64) as usize];
         servers[next].promoted(self);
-        // Who hears of it lets go of the replica.
+        // A primary that learns of its successor drops the replica.
         if let Ok([old, next]) = servers.get_disjoint_mut([old, next])
             && old.up
             && !old.is_cut_off(next.id)
@@ -338,13 +338,13 @@ impl Sim {
         self.later(self.below(longest), move |sim| sim.follow(other));
     }
 
-    /// How long a primary that was replaced is cut off at most. With a replica it goes on all the time,
-    /// which does no harm before the quarantine is over.
+    /// Longest time for which a replaced primary is cut off. With a replica it keeps granting all the time,
+    /// which is harmless until the quarantine has ended.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }
 
-    /// A server that is not the primary any more, or never was, follows whoever is.
+    /// Makes a server that is not the primary follow the latest one.
     fn follow(&self, server: ServerId) {
         let latest = self.latest.get();
         let mut servers = self.servers.borrow_mut();
@@ -358,7 +358,7 @@ impl Sim {
         }
     }
 
-    /// Links that were cut come back, and replicas whose primary is none any more find the latest.
+    /// Restores cut links, and points replicas without a primary to the latest one.
     fn relink(&self) {
         let latest = self.latest.get();
         for server in self.others(latest) {
@@ -400,7 +400,7 @@ impl Sim {
             self.others(self.latest.get()).for_each(|server| self.follow(server));
         }
         if self.plan.scene == Scene::Dates {
-            // Leases that were set by a later date end when that has come.
+            // Leases set by a later date end when that date is reached.
             self.servers.borrow_mut()[0].set_date(self, 24 * 3_600 * SECOND.cast_signed());
         }
     }

@@ -23,12 +23,12 @@ pub enum Rule {
     /// Something was written where the server forbids it: unasked during a pause, which crashes it, or from
     /// inside an event.
     Forbidden,
-    /// A session was told of a wait twice or not at all, was granted something while it was away, or
-    /// outlived its time, or what is bound to it did.
+    /// A session received an outcome twice or never, was granted a lock while it was away, or outlived its
+    /// time, or a lock bound to it did.
     Sessions,
     /// The lock table contradicts itself, see `Table::check`, or what is at a lock.
     Table,
-    /// With all faults off, somebody was not served, or something was left behind.
+    /// After all faults ended, a waiter was not served, or state was left behind.
     Left,
 }
 
@@ -39,7 +39,7 @@ pub struct Violation {
     pub rule: Rule,
     /// In which step.
     pub step: u64,
-    /// For people.
+    /// Description for the reader.
     pub text: String,
 }
 
@@ -72,7 +72,7 @@ counts! {
     writes_refused quorums cancelled outcomes bound bound_released overlapping
 }
 
-/// Somebody who may believe to hold a lock.
+/// A client that may believe in holding a lock.
 pub(crate) trait Believer {
     fn believes(&self) -> bool;
 }
@@ -115,7 +115,7 @@ impl Judge {
         self.beliefs.push(belief);
     }
 
-    /// An owner gives up what it held, if it believes in it still.
+    /// An owner releases its lock, if it still believes in holding it.
     pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
         self.counts.lost += u64::from(!believes);
         self.beliefs.retain(|it| it.owner != owner);
@@ -156,8 +156,8 @@ impl Judge {
         }
     }
 
-    /// A write arrives at the resource. Says whether it was taken. That later grants have the larger tokens is
-    /// looked at when they are given.
+    /// Checks a write that arrives at the resource. Returns whether the resource accepts it. The order of
+    /// tokens is checked when they are granted.
     pub(crate) fn lands(&mut self, key: Key, owner: Owner, token: u64) -> bool {
         self.counts.writes += 1;
         let before = self.written.get(&key);
@@ -174,7 +174,7 @@ impl Judge {
         true
     }
 
-    /// No two believe to hold the same lock, but who shares it.
+    /// Checks that no two owners believe in holding the same lock, except sharers.
     pub(crate) fn look_at_beliefs(&mut self) {
         if !self.promises_belief {
             return;
@@ -196,7 +196,7 @@ impl Judge {
         }
     }
 
-    /// Nobody believes to hold with a token that is smaller than that of a later majority.
+    /// Checks that no owner believes in a token smaller than the token of a later majority.
     pub(crate) fn look_at_old_tokens(&mut self) {
         let old = self.beliefs.iter().find(|belief| {
             let latest = self.held.get(&belief.key).copied().unwrap_or(0);

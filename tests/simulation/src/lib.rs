@@ -1,5 +1,5 @@
-//! Servers and clients in one thread, in virtual time: one seed decides what happens, so that a run
-//! can be repeated.
+//! Servers and clients in one thread, in virtual time. One seed decides everything, so that a run can be
+//! repeated.
 //!
 //! ```text
 //!   clients                          network                     servers
@@ -10,23 +10,22 @@
 //!        └──── what they believe ───►  judge  ◄──── what they write ────────┘
 //! ```
 //!
-//! A *step* is one thing that happens: a message that arrives, a timer, a fault. After each the
-//! [judge](Rule) looks whether something is so that must never be. After the last one all faults
-//! end, and everything must come to rest: whoever waits is served, and nothing is left.
+//! A *step* is one event: a message that arrives, a timer, a fault. After each step the [judge](Rule) checks
+//! the rules. After the last step all faults end, and everything must come to rest: every waiter is served, and
+//! no state is left.
 //!
-//! A server is the module: its files are compiled as they are, and what they find in place of
-//! `module/src/redis` is `redis/` here, keys, timers and parked clients in memory. What a real server does
-//! around it is in `node/`, and so is what the judge sees of it, which is only what is written to keys and
-//! answered. A client is the crate `kvlock` as it is, or `kvlock-quorum` on it, over
-//! connections in memory and on tokio's clock: waits through sessions, bound locks, renewals, repetitions,
-//! what is done in the background.
+//! A server is the module: its files are compiled unchanged. In place of `module/src/redis` they use `redis/`
+//! from here, with keys, timers and parked clients in memory. The rest of a real server is in `node/`, together
+//! with the judge's view of it, which is only written keys and replies. A client is the crate `kvlock`, or
+//! `kvlock-quorum` on it, over connections in memory and on tokio's clock: waits through sessions, bound locks,
+//! renewals, retries and background work.
 //!
 //! Each [`Safeguard`] is a switch. With one of them off, the hole that it closes must be found.
 //!
-//! Where several branches of a `select!` of the crate are ready at once, tokio takes any. A seed decides that
-//! as well, and a run is repeated exactly, only with `RUSTFLAGS="--cfg tokio_unstable"`, which
-//! `scripts/campaign simulation` sets and `scripts/test` does not: there another run of a seed may go another
-//! way. That runs are repeated exactly is tested with it only, by `scripts/campaign --deep`.
+//! If several branches of a `select!` of the crate are ready at once, tokio takes any. Only with
+//! `RUSTFLAGS="--cfg tokio_unstable"` does the seed decide that as well, and a run is repeated exactly.
+//! `scripts/campaign simulation` sets this flag, and `scripts/campaign --deep` tests that runs are repeated
+//! exactly. `scripts/test` does not set it, so that another run of a seed may differ.
 
 #![allow(
     clippy::indexing_slicing,
@@ -49,7 +48,7 @@ mod settings;
 mod sim;
 mod wire;
 
-/// The module as it is: its `crate::redis`, its `clock` and its `info` are those here.
+/// The module's own files. Their `crate::redis`, `clock` and `info` are the modules here.
 macro_rules! of_the_module {
     ($($name:ident $path:literal)*) => {
         $(
@@ -65,7 +64,7 @@ macro_rules! of_the_module {
     };
 }
 
-/// `INFO`, for which nobody asks.
+/// An empty `INFO`, which no client asks for.
 mod info {
     pub(crate) fn write(_: &crate::server::Server, _: &crate::redis::InfoWriter) {}
 }
@@ -100,7 +99,7 @@ use settings::Plan;
 use sim::{Sim, Who};
 use std::rc::Rc;
 
-/// How long it may take until everything has come to rest, by the true clock.
+/// Longest true time until everything must have come to rest.
 const REST: u64 = 120 * SECOND;
 
 /// What came of a run.
@@ -114,7 +113,7 @@ pub struct Report {
     pub log: Vec<String>,
 }
 
-/// Lets so many steps happen, and then everything come to rest.
+/// Runs `steps` steps, then lets everything come to rest.
 ///
 /// # Panics
 ///
@@ -133,7 +132,7 @@ pub fn run(seed: u64, steps: u64, settings: &Settings, logs: bool) -> Report {
     Report { violation, counts, log: sim.take_log() }
 }
 
-/// Populates it, lets so many steps happen, and then everything come to rest.
+/// Populates the simulation, runs `steps` steps, then lets everything come to rest.
 async fn whole(sim: &Rc<Sim>, steps: u64) {
     populate(sim);
     while sim.judge.borrow().counts.steps < steps && sim.judge.borrow().first.is_none() {
@@ -217,14 +216,14 @@ async fn come_to_rest(sim: &Rc<Sim>) {
     judge.fail(Rule::Left, text);
 }
 
-/// Nobody is at it, nobody waits, and nothing is held.
+/// Whether no user is busy, no client waits, and no lock is held.
 fn is_at_rest(sim: &Sim) -> bool {
     let free = sim.servers.borrow().iter().all(|server| !server.primary || server.is_free(sim));
     let told = sim.servers.borrow().iter().all(|server| server.owes_nothing(sim));
     free && told && sim.users_at_work() == 0 && waiting(sim) == 0
 }
 
-/// How many are in line.
+/// Number of waiters at all servers.
 fn waiting(sim: &Sim) -> usize {
     sim.servers.borrow().iter().map(Node::waiting).sum()
 }

@@ -45,7 +45,7 @@ struct Options {
     /// Safeguard to switch off
     #[arg(long)]
     off: Option<Safeguard>,
-    /// Judge only what is seen from outside, not what the lock table says of itself
+    /// Check only written keys and replies, not the state of the lock table
     #[arg(long)]
     outside: bool,
 }

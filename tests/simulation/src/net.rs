@@ -40,10 +40,10 @@ struct Conn {
 pub(crate) struct Network {
     conns: Vec<Conn>,
     last_call: CallId,
-    /// Between whom nothing gets through, and what is sent meanwhile.
+    /// Pairs between which no message gets through, and the messages sent in this time.
     cut: BTreeSet<(ClientId, ServerId)>,
     limbo: Vec<(ConnId, End, Event)>,
-    /// Whoever waits for something to be said.
+    /// The task that waits for a message.
     listener: Option<Waker>,
 }
 
@@ -74,7 +74,7 @@ impl Network {
         self.conns[conn].unanswered.is_empty()
     }
 
-    /// Whether that client has yet to hear of what it will count a lease from.
+    /// Whether a client still awaits a reply from which it will count a lease.
     pub(crate) fn awaits_lease(&self, client: ClientId) -> bool {
         self.conns.iter().any(|conn| conn.client == client && !conn.leases.is_empty())
     }
@@ -85,7 +85,8 @@ impl Network {
         all.for_each(|conn| conn.pipe = None);
     }
 
-    /// What clients have said since that was asked before: those that are stopped have not said it yet.
+    /// Takes the messages that clients have sent since the last call. A stopped client has not sent its
+    /// messages yet.
     pub(crate) fn take_said(
         &mut self,
         is_stopped: impl Fn(ClientId) -> bool,
@@ -207,7 +208,7 @@ impl Sim {
         self.at(at, who, event);
     }
 
-    /// An answer has come.
+    /// Receives a reply.
     fn answered(&self, conn: ConnId, call: CallId, mut reply: Reply) {
         self.undo_in_answer(&mut reply);
         let mut net = self.net.borrow_mut();
@@ -225,7 +226,7 @@ impl Sim {
         bytes
     }
 
-    /// The client's end is closed: by itself, or because it has heard of a break.
+    /// Closes the client's end, on its own decision or after a break was noticed.
     pub(crate) fn client_closes(&self, conn: ConnId) {
         let mut net = self.net.borrow_mut();
         let open = std::mem::replace(&mut net.conns[conn].client_open, false);
@@ -239,8 +240,8 @@ impl Sim {
         self.deliver(&mut net, conn, End::Server, Box::new(gone));
     }
 
-    /// Somebody between the two cuts it. What is under way arrives or does not; both ends hear of
-    /// it some time.
+    /// Breaks a connection in the network. Messages in flight arrive or are lost; both ends notice after a
+    /// while.
     pub(crate) fn break_connection(&self, conn: ConnId) {
         let now = self.now();
         let (server, after) = {
@@ -285,7 +286,7 @@ impl Sim {
         self.net.borrow_mut().cut.insert((client, server));
     }
 
-    /// What was sent meanwhile arrives now.
+    /// Restores the link. Messages sent while it was cut arrive now.
     pub(crate) fn heal(&self, client: ClientId, server: ServerId) {
         let mut net = self.net.borrow_mut();
         if !net.cut.remove(&(client, server)) {

@@ -10,8 +10,8 @@ pub enum Scene {
     /// One server that forgets nothing, also when it is killed. Connections break, clients and server
     /// stop for a while, writes are paused.
     Single,
-    /// The same, and the server crashes more often: its memory is lost, or comes back as it was, or as
-    /// it was when it was last written to the disk.
+    /// The same with more crashes of the server: its memory is lost, or returns in its last state, or in the
+    /// state last written to disk.
     Crashes,
     /// One server that is not killed, and the date jumps, up to an hour ahead or back.
     Dates,
@@ -39,24 +39,24 @@ pub enum Keeping {
     Quarantine,
 }
 
-/// A rule that is observed; off, the hole that it closes is there. Those of the crate are undone from
-/// outside it: by its settings, its clock, its user, what is between it and the server, or the server.
+/// A rule that the system follows. Switched off, it leaves its hole open. Rules of the crate are switched off
+/// from outside: in its settings, its clock, its user, the network or the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Safeguard {
-    /// R1: a lease is counted from before the sending of what set it. Off, clocks of clients stand still
-    /// while an answer is awaited.
+    /// R1: a lease is counted from before its request was sent. Off, client clocks stand still while a reply is
+    /// awaited.
     FromSending,
-    /// R2: who has waited counts from when the server granted it, not from when it was told.
+    /// R2: a waiter counts its lease from the grant by the server, not from the reply.
     GrantedAt,
-    /// R4: a holder looks at its clock, not only at what it was told.
+    /// R4: a holder checks its clock, not only its notices.
     LooksAtClock,
     /// A holder believes in a hundredth less than the server grants. Off, clocks of clients are slower by
     /// that.
     RateMargin,
-    /// R5: a renewal that was not answered has not happened. Off, something in between says that it has.
+    /// R5: a renewal without a reply has not happened. Off, the network reports that it has.
     UnansweredIsNothing,
-    /// A shorter renewal that was not answered may arrive after a longer one. Off, something in between
-    /// says that nothing was done.
+    /// A shorter renewal without a reply may arrive after a longer one. Off, the network reports that it had no
+    /// effect.
     CountsLate,
     /// R6: repeated commands say `HOLDS`.
     Holds,
@@ -64,7 +64,7 @@ pub enum Safeguard {
     Quarantine,
     /// A primary without replicas takes no writes.
     MinReplicas,
-    /// No primary is cut off together with a replica, which would be enough for it to go on.
+    /// No primary is cut off together with a replica, which would be enough to keep granting.
     NoReplicaAlong,
     /// A grant counts when the replicas have it.
     ReplicasConfirm,
@@ -74,13 +74,13 @@ pub enum Safeguard {
     AllReplicas,
     /// A primary that replicas confirm for does not come back without its data before it is replaced.
     ComesBackWhole,
-    /// Tokens that are ahead of the clock are reserved a little ahead, not a minute: who takes over
-    /// next begins above them by its clock.
+    /// Tokens ahead of the clock are reserved a little ahead, not a minute: the next primary starts above them
+    /// by its clock.
     FloorsByClock,
     /// No server loses all of its data while its tokens are ahead of its clock: if it does, they
     /// may go back.
     DataOutlivesTokens,
-    /// A deposed primary answers those who wait.
+    /// A deposed primary answers its waiters.
     DismissDeposed,
     /// The resource refuses tokens that are too small.
     Fence,
@@ -121,15 +121,15 @@ pub(crate) struct Plan {
     /// Clocks run at most so much faster or slower than they should, in parts per million.
     pub(crate) rates_ppm: i64,
     pub(crate) quarantine_ms: u64,
-    /// How many replicas the server needs to take writes, and how many clients wait for.
+    /// Replicas that the server needs to accept writes, and replicas that clients wait for.
     pub(crate) min_replicas: usize,
     pub(crate) replicas: u32,
-    /// Whether who has waited always sets the full lease first.
+    /// Whether a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
     /// The least and the most that sessions last unheard.
     pub(crate) session_ms: (u64, u64),
-    /// The most that a session for waits lasts unheard. Where that is less than an offer does, clients die as
-    /// they are told of grants, which are taken back then.
+    /// Longest life of a session for waits without contact. If it is shorter than an offer, clients die when
+    /// they receive grants, and these grants are taken back.
     pub(crate) wait_session_ms: u64,
     /// Processes of Redisson that listen for each lock, and hang.
     pub(crate) listeners: i32,
@@ -168,14 +168,14 @@ impl Plan {
                 }
             }
         };
-        // Leases of failovers must outlast what a failover takes. With a quarantine a primary that was
-        // replaced goes on for 3 s, and what is left of a lease when it is renewed must be more.
+        // In failovers a lease must outlast a failover. With a quarantine a replaced primary runs on for 3 s,
+        // and the rest of a lease at its renewal must be longer.
         let quarantined = replicated && keeping == Keeping::Quarantine;
         let lease_ms = match scene {
             Scene::Failovers if quarantined => 5_000,
             Scene::Failovers => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
-            // Longer than the offer to somebody who waits, or not.
+            // Longer than the offer to a waiter, or shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {
                 if random.bool() {
                     random.u64(300..=1_500)
@@ -187,7 +187,7 @@ impl Plan {
         // Without a margin clocks must agree better.
         let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
         let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
-        // A quarantine does not depend on the date of who takes over.
+        // A quarantine does not depend on the next primary's date.
         let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
             Scene::Single | Scene::Dates => false,
@@ -219,8 +219,8 @@ impl Plan {
             quarantine_ms,
             min_replicas: usize::from(replicated && guarded),
             replicas,
-            // A primary that was replaced goes on granting: it must not free what it has offered for
-            // two seconds, or what is bound to a session, while that is renewed at the next.
+            // A replaced primary keeps granting. It must not free a lock within two seconds of offering it, or
+            // a bound lock, while these are renewed at the new primary.
             confirm: quarantined,
             session_ms: if quarantined { (5_000, 7_000) } else { (400, 3_000) },
             wait_session_ms: if quarantined || random.bool() { u64::MAX } else { 200 },

@@ -1,4 +1,4 @@
-//! The one thread, its agenda, and what it does with each thing that is on it.
+//! The single thread, its agenda, and the handling of each event on it.
 
 use crate::client::{Clients, Names};
 use crate::clock::{MS, Truth};
@@ -37,7 +37,7 @@ pub(crate) struct Sim {
     pub(crate) clients: RefCell<Clients>,
     pub(crate) names: RefCell<Names>,
     pub(crate) judge: RefCell<Judge>,
-    /// Which server became the primary last, and how many did.
+    /// The server that became the primary last, and the number of promotions.
     pub(crate) latest: Cell<ServerId>,
     pub(crate) generations: Cell<u64>,
     /// Faults are over: whatever is open is to come to an end.
@@ -96,7 +96,7 @@ impl Sim {
         self.below(100) < percent
     }
 
-    /// How long something is under way: mostly a moment, now and then longer than a lease.
+    /// Time in flight of a message: mostly short, now and then longer than a lease.
     pub(crate) fn delay(&self) -> u64 {
         match self.below(100) {
             0 if !self.calm.get() => self.below(2_000 * MS),
@@ -141,7 +141,7 @@ impl Sim {
         self.lines.borrow_mut().take().unwrap_or_default()
     }
 
-    /// Stops somebody. What is for him waits, until he goes on.
+    /// Pauses a process. Its events are queued until it resumes.
     pub(crate) fn stop(&self, who: Who) {
         self.stopped.borrow_mut().entry(who).or_default();
     }
@@ -150,7 +150,7 @@ impl Sim {
         self.stopped.borrow().contains_key(&who)
     }
 
-    /// Somebody goes on; or, if it died meanwhile, what waited for it is forgotten.
+    /// Resumes a process. If it died while paused, its queued events are dropped.
     pub(crate) fn go_on(&self, who: Who) {
         let waited = self.stopped.borrow_mut().remove(&who).unwrap_or_default();
         let mut agenda = self.agenda.borrow_mut();

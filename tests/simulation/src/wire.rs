@@ -19,7 +19,7 @@ pub(crate) type CallId = u64;
 pub(crate) struct Owner(pub(crate) usize);
 
 impl Owner {
-    /// The one that is written so.
+    /// Parses an owner's name.
     pub(crate) fn read(text: &[u8]) -> Option<Self> {
         decimal(text.strip_prefix(b"o")?).map(Self)
     }
@@ -35,7 +35,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// An owner at a lock: a place in line, or what came of it.
+/// An owner at a lock: its place in the queue, or the outcome.
 pub(crate) type Place = (Key, Owner);
 
 /// What a lock is called.
@@ -141,7 +141,7 @@ impl Request {
     }
 }
 
-/// Takes a whole command off what has come.
+/// Takes one whole command off the received bytes.
 pub(crate) fn take(bytes: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let mut count = length(bytes, &mut at, b'*')?;

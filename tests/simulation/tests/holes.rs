@@ -14,11 +14,11 @@ use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, 
 
 const STEPS: u64 = 1_000;
 
-/// Finds a seed that shows the hole, among so many, and that it is closed.
+/// Finds one of `within` seeds that shows the hole, and checks that the safeguard closes it.
 fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule, within: u64) {
     let with = Settings { scene: Some(scene), keeping: Some(keeping), ..Settings::default() };
     let without = Settings { off: Some(off), ..with.clone() };
-    // Leases that outlast what a primary goes on granting take long to end.
+    // Leases that outlast a replaced primary take long to end.
     let steps = if keeping == Keeping::Quarantine { 4 * STEPS } else { STEPS };
     let shows = |seed: &u64| {
         let found = run(*seed, steps, &without, false).violation;

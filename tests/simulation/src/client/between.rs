@@ -6,7 +6,8 @@ use crate::redis::Reply;
 use crate::settings::Safeguard;
 use crate::wire::{ConnId, Request, TRY_AGAIN};
 
-/// For how long the crate wants a session for waits. It believes nothing by that, so that it may be less.
+/// Life of a session for waits that the crate asks for. The crate relies on it for no belief, so it may be
+/// shorter.
 const WAITS_MS: u64 = 10_000;
 
 impl Sim {
@@ -40,14 +41,14 @@ impl Sim {
             return self.ask_and_answer(conn, request, &Reply::Number(lease_ms));
         }
         if !self.has(Safeguard::CountsLate) && self.percent(30) {
-            // It is said not to be done, and arrives after those that follow it.
+            // The reply says that it had no effect, and it arrives after later requests.
             self.falls_behind(conn);
             return self.ask_and_answer(conn, request, &TRY_AGAIN);
         }
         self.ask(conn, request);
     }
 
-    /// What a session is told was granted when it is told of it.
+    /// Makes grants in a session's reply look as if they were made when the reply arrives.
     pub(crate) fn undo_in_answer(&self, reply: &mut Reply) {
         let Reply::List(reply) = reply else { return };
         let [Reply::Number(now), Reply::List(told)] = &mut reply[..] else { return };
@@ -63,7 +64,7 @@ impl Sim {
         }
     }
 
-    /// A clock that stands still while an answer is awaited counts a lease from its answer.
+    /// A clock that stands still while a reply is awaited counts a lease from the reply.
     pub(super) fn let_clocks_stand_still(&self) {
         if self.has(Safeguard::FromSending) {
             return;

@@ -30,7 +30,7 @@ impl<G> Held<G> {
         self.told.set(self.guard.borrow().as_ref().is_none_or(self.is_lost));
     }
 
-    /// Its user gives up what it held, and most often gives back the guard that is returned.
+    /// Ends a user's hold. In most cases returns the guard to release.
     pub(super) fn leaves(&self, sim: &Sim, client: ClientId, (key, owner): Place) -> Option<G> {
         let believes = self.believes();
         let guard = self.guard.take();
@@ -72,7 +72,7 @@ impl Sim {
         }
     }
 
-    /// Sleeps up to so many microseconds.
+    /// Sleeps up to `most` microseconds.
     pub(super) async fn rest(&self, most: u64) {
         sleep(Duration::from_micros(self.below(most))).await;
     }
@@ -100,7 +100,7 @@ impl Me {
         let key = sim.below(sim.plan.keys as u64) as Key;
         let shared = sim.plan.shared && sim.percent(50);
         let half = sim.plan.lease_ms / 2;
-        // Those of failovers are all as long as that takes.
+        // In failovers all leases are as long as a failover takes.
         let part = if sim.plan.scene == Scene::Failovers { half } else { sim.below(half) };
         let shorter = if sim.plan.scene == Scene::Failovers { 1 } else { 6 };
         let lease = Duration::from_millis(half + part);

@@ -1,13 +1,13 @@
-//! Clients: the crate itself, over connections in memory and on tokio's clock while that stands still
-//! but for the simulation.
+//! Clients: the crate itself, over connections in memory. Tokio's clock stands still unless the simulation
+//! advances it.
 //!
 //! ```text
 //!   the crate ── bytes ──► pipe ── requests ──► network, server
 //!      └── timers: tokio ◄── moved on to whatever is next, a timer or an event
 //! ```
 //!
-//! A client that is stopped hears nothing, what it says stays with it, and its users stand still; timers
-//! inside the crate go on. One that is killed loses its connections and gets no others.
+//! A stopped client receives nothing, its messages stay with it, and its users stand still; timers inside the
+//! crate keep running. A killed client loses its connections and gets no others.
 
 mod between;
 mod life;
@@ -34,7 +34,7 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-/// How long an answer may take, how long trouble is borne, and how long replicas are waited for.
+/// Limits of a reply, of trouble, and of waiting for replicas.
 const REPLY_TIMEOUT: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
@@ -69,7 +69,7 @@ pub(crate) struct Clients {
 
 #[derive(Debug)]
 struct Client {
-    /// Which of its lives this is: those before connect no more.
+    /// Number of the client's current life; connections of earlier lives fail.
     life: u64,
     users: Vec<AbortHandle>,
     clock: Arc<ClientClock>,
@@ -192,7 +192,7 @@ impl Sim {
         *home
     }
 
-    /// What a client's user does; it stands still while the client is stopped.
+    /// Starts the work of a client's user. It pauses while the client is stopped.
     fn spawn_user(self: &Rc<Self>, client: ClientId, work: impl Future<Output = ()> + 'static) {
         let user = User { sim: Rc::clone(self), client, work: Box::pin(work) };
         let handle = tokio::task::spawn_local(user).abort_handle();
@@ -205,7 +205,7 @@ impl Sim {
         users.filter(|user| !user.is_finished()).count()
     }
 
-    /// Those who were stopped look whether they still are.
+    /// Wakes the users of stopped clients, which check again whether they are stopped.
     pub(crate) fn wake_users(&self) {
         std::mem::take(&mut self.clients.borrow_mut().stopped).into_iter().for_each(Waker::wake);
     }
@@ -271,7 +271,7 @@ impl Sim {
         let _news = self.take_in(&mut nobody);
         let happened = self.happens_next(end, self.now());
         self.let_clocks_stand_still();
-        // Whoever was woken, and whom they wake, have their turn.
+        // Lets woken tasks run, and the tasks that they wake.
         for _ in 0..3 {
             yield_now().await;
         }

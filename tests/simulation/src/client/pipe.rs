@@ -32,7 +32,7 @@ impl Pipe {
 
     pub(crate) fn answer(&mut self, bytes: &[u8]) {
         let mut nobody = Context::from_waker(Waker::noop());
-        // If the crate has closed it, nobody hears the answer.
+        // If the crate has closed it, the reply is lost.
         let _written = Pin::new(&mut self.stream).poll_write(&mut nobody, bytes);
     }
 

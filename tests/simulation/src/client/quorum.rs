@@ -8,7 +8,7 @@ use kvlock_quorum::{Client, Error, Quorum, QuorumGuard, QuorumLock};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long one server is waited for.
+/// Longest wait for one server.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(60);
 
 /// A user of a client.

@@ -13,8 +13,8 @@ use crate::wire::{self, CallId, ConnId, Request};
 const READ_ONLY: Reply = Reply::error(c"READONLY You can't write against a read only replica.");
 
 impl Node {
-    /// A request has come. It is carried out when those before it on its connection are, and
-    /// writes are not paused.
+    /// Receives a request. It runs after the earlier requests on its connection, and when writes are not
+    /// paused.
     pub(crate) fn arrives(&mut self, sim: &Sim, conn: ConnId, call: CallId, request: Request) {
         self.unpause(sim);
         let pauses = self.is_paused(sim) && request.writes();
@@ -45,7 +45,7 @@ impl Node {
         }
     }
 
-    /// If the time of a pause is over, who was held up by it goes on.
+    /// Runs the requests held up by a pause, if the pause has ended.
     pub(crate) fn unpause(&mut self, sim: &Sim) {
         if self.paused.is_none() || self.is_paused(sim) {
             return;
@@ -210,7 +210,7 @@ impl Node {
         }
     }
 
-    /// `ROLE`: of replicas, how many they are.
+    /// `ROLE`: the replicas, of which only the number counts here.
     fn role(&self) -> Reply {
         let followers = if self.primary { self.have(0) as u64 } else { 0 };
         let role = Reply::Word(if self.primary { "master" } else { "slave" });
@@ -218,7 +218,7 @@ impl Node {
         Reply::List(vec![role, Reply::Number(0), followers])
     }
 
-    /// `WAIT`: how many replicas have everything that came over that connection.
+    /// `WAIT`: counts the replicas that have every write of that connection.
     fn confirm(
         &mut self,
         sim: &Sim,

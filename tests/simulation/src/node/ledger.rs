@@ -1,5 +1,5 @@
-//! What a server owes to sessions, counted apart from the core: who waits through which, which
-//! outcomes were not told yet, which sessions are away or over, and what is bound to them.
+//! A server's debts to sessions, recorded without the core: which sessions wait, which outcomes are unsent,
+//! which sessions are away or over, and which locks are bound to them.
 
 use crate::judge::Rule;
 use crate::redis::Reply;
@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How much later than its ttl a session may end, in milliseconds: timers, and a server that stood still.
 const LATE: u64 = 6_000;
 
-/// What became of a wait, as its session is told: the number that this has there, the place, and a grant's
-/// token.
+/// Parses an outcome from a session's reply: its number in the session, the place, and a grant's token.
 fn outcome(entry: &Reply) -> Option<(u64, Place, Option<u64>)> {
     let Reply::List(entry) = entry else { return None };
     let [Reply::Number(seq), _, Reply::Bytes(key), Reply::Bytes(owner), ending @ ..] = &entry[..]
@@ -52,7 +51,7 @@ impl Session {
 
 #[derive(Clone, Copy, Debug)]
 struct InLine {
-    /// It came after those with smaller ones.
+    /// Position in the order of arrival.
     number: u64,
     session: SessionName,
 }
@@ -62,7 +61,7 @@ struct InLine {
 struct Bond {
     session: SessionName,
     token: u64,
-    /// For how many rounds it has outlived its session.
+    /// Number of rounds since its session ended.
     late: u32,
 }
 
@@ -102,14 +101,14 @@ impl Ledger {
         }
     }
 
-    /// Somebody is in line, and was before, or comes last.
+    /// Records a waiter: in its old place if it was queued, else as the last.
     pub(super) fn queued(&mut self, place: Place, name: SessionName) {
         if let Some(line) = self.in_line.get_mut(&place) {
             let before = std::mem::replace(&mut line.session, name);
             if before != name
                 && let Some(session) = self.sessions.get_mut(&before)
             {
-                // That one is told that it was replaced.
+                // The old session must receive the outcome `replaced`.
                 session.owed.push(place);
             }
             return;
@@ -122,14 +121,14 @@ impl Ledger {
         self.in_line.len()
     }
 
-    /// Some are not in line any more, though nobody was answered.
+    /// Records waiters that left the queue without a reply.
     pub(super) fn left(&mut self, stays: impl Fn(Place) -> bool) {
         let gone: Vec<Place> =
             self.in_line.keys().copied().filter(|place| !stays(*place)).collect();
         gone.into_iter().for_each(|place| self.leaves(place));
     }
 
-    /// A place in line has come to its end, which its session is owed.
+    /// Ends a place in a queue; its session is owed the outcome.
     pub(super) fn leaves(&mut self, place: Place) {
         let Some(InLine { session, .. }) = self.in_line.remove(&place) else { return };
         if let Some(session) = self.sessions.get_mut(&session) {
@@ -137,7 +136,7 @@ impl Ledger {
         }
     }
 
-    /// Who came before: it may be passed over only if its session is away or over.
+    /// Checks that an earlier waiter was passed over only if its session is away or over.
     pub(super) fn is_before(
         &self,
         place: Place,
@@ -165,7 +164,7 @@ impl Ledger {
     pub(super) fn reads(&mut self, name: &SessionName, conn: ConnId, ack: u64, now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let goes_on = session.conn.replace(conn) == Some(conn);
-        // What comes late over a connection of before knows less than what was said since.
+        // A late message over an old connection acknowledges less than newer messages.
         session.acknowledged = session.acknowledged.max(ack);
         session.from = session.acknowledged.max(if goes_on { session.from } else { 0 });
         session.away = false;
@@ -173,7 +172,7 @@ impl Ledger {
         session.alive = now.mono.0;
     }
 
-    /// A reader is told that: all that came since, each once.
+    /// Checks the reply to a reader: all new outcomes, each once.
     pub(super) fn tells(&mut self, sim: &Sim, name: &SessionName, told: &[Reply], now: Now) {
         let Some(session) = self.sessions.get_mut(name) else { return };
         let mut wrong = None;
@@ -209,7 +208,7 @@ impl Ledger {
         }
     }
 
-    /// What is told was written to a connection: its client may rely on it.
+    /// An outcome was written to a connection: its client may rely on it.
     pub(super) fn heard(&mut self, reply: &Reply) {
         let Reply::List(reply) = reply else { return };
         let Some(Reply::List(told)) = reply.get(1) else { return };
@@ -239,7 +238,7 @@ impl Ledger {
         self.bound.insert((place.1, token));
     }
 
-    /// An owner has used what it has: if its session is over, the lease counts from here on.
+    /// An owner has used its lock: if its session is over, the lease counts from now on.
     pub(super) fn relied_on(&mut self, place: Place, now: Now) {
         let over = |it: &Bond| self.sessions.get(&it.session).is_none_or(|it| it.is_over(now));
         if self.bonds.get(&place).is_some_and(over) {
@@ -271,7 +270,7 @@ impl Ledger {
         }
     }
 
-    /// How many outcomes sessions that are there are owed.
+    /// Number of outcomes owed to live sessions.
     pub(super) fn owed(&self, now: Now) -> usize {
         let there = self.sessions.values().filter(|session| !session.is_over(now));
         there.map(|session| session.owed.len()).sum()

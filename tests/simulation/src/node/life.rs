@@ -32,7 +32,7 @@ impl Node {
             }
             Module::loaded(ctx);
         });
-        // Whoever was parked before is gone.
+        // The parked clients from before are gone.
         self.host.answers.clear();
         self.wind(sim);
         self.rounds += 1;
@@ -58,13 +58,13 @@ impl Node {
             if sim.percent(70) {
                 sim.break_connection(conn);
             } else {
-                // Nothing says so to those who only listen, until they ask whether it is alive.
+                // A client that only reads gets no notice of this until it probes the connection.
                 sim.break_silently(conn);
             }
         }
     }
 
-    /// It runs again, with what it remembers.
+    /// Starts the server again, with the memory that it kept.
     pub(crate) fn comes_back(&mut self, sim: &Sim, memory: Memory) {
         sim.log(|| format!("server {} is back with {memory:?}", self.id));
         match memory {
@@ -79,14 +79,14 @@ impl Node {
         self.synced = false;
         self.follows = None;
         let doubtful = self.primary && sim.plan.forgets;
-        // Whoever begins later gives the larger tokens: also a primary that was replaced meanwhile,
-        // and does not know it yet.
+        // The later start gives the larger tokens. This includes a primary that was replaced and does not know
+        // it yet.
         self.generation = sim.next_generation();
         self.begins(sim, doubtful);
     }
 
-    /// Who takes over, or starts again, is up to a minute ahead of its clock. If that is lost with
-    /// everything else, the clock alone is not enough: that much is not promised.
+    /// A new primary or a restarted server is up to a minute ahead of its clock. If its tokens are lost with
+    /// everything else, the clock alone is not enough. That case is not promised.
     fn forgets_tokens(&self, sim: &Sim) {
         let mut judge = sim.judge.borrow_mut();
         let ahead = judge.largest_token() >= self.at(sim).unix_us;

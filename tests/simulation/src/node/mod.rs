@@ -64,7 +64,7 @@ pub(crate) struct Node {
     unconfirmed: BTreeMap<u64, Unconfirmed>,
     last_unconfirmed: u64,
     good: usize,
-    /// As a replica: whom it follows over which link, and whether it has got everything once.
+    /// As a replica: its primary and the link to it, and whether it has completed a full sync.
     pub(crate) follows: Option<(ServerId, u64)>,
     pub(crate) synced: bool,
     copied: u64,
@@ -112,7 +112,7 @@ impl Node {
         self.module.table.waiters()
     }
 
-    /// Whether sessions were told all that they are to be told.
+    /// Whether sessions have received all their outcomes.
     pub(crate) fn owes_nothing(&self, sim: &Sim) -> bool {
         self.ledger.owed(self.at(sim)) == 0
     }
@@ -121,8 +121,8 @@ impl Node {
         self.paused.is_some_and(|until| sim.now() < until)
     }
 
-    /// Calls the module for a client or for nobody. What it has written is passed on; `of` is the owner who
-    /// has asked for it.
+    /// Calls the module for a client or without one, then replicates the writes. `of` is the owner that asked
+    /// for them.
     fn call<R>(
         &mut self,
         sim: &Sim,
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// A turn of the event loop: something happens, and what is to be answered then is written.
+    /// One turn of the event loop: an event, then the replies that it causes.
     pub(crate) fn turn(&mut self, sim: &Sim, happens: impl FnOnce(&mut Self)) {
         happens(self);
         while let Some((Handle(client), answer)) = self.host.answers.pop_front() {
@@ -200,7 +200,7 @@ impl Node {
         }
     }
 
-    /// Who waited through a session and left the line is not answered: its session is told.
+    /// A waiter of a session that left the queue gets no reply: its session gets the outcome.
     fn settle_places(&mut self) {
         let module = &self.module;
         self.ledger.left(|place| waits(module, place));
@@ -228,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Somebody sets the date.
+    /// Sets the wall clock.
     pub(crate) fn set_date(&mut self, sim: &Sim, by_us: i64) {
         // A lease that was over and runs again, because the date goes back, is bound no more.
         self.look_at_bonds(sim);
@@ -308,7 +308,7 @@ impl Node {
     }
 }
 
-/// Whether somebody is in line in the eyes of the module.
+/// Whether the owner is queued in the module's table.
 fn waits(module: &server::Server, (key, owner): Place) -> bool {
     module.table.waits_for(KeyRef::lock(0, key_name(key).as_bytes()), &owner.text())
 }

@@ -1,9 +1,8 @@
-//! What a primary tells its replicas, and how it hears that they have it. Everything that a server
-//! changes goes through here.
+//! Replication from a primary to its replicas, and their acknowledgements. Every change of a server goes
+//! through here.
 //!
-//! As Redis does it: `min-replicas-to-write` counts those whose last acknowledgement is not older
-//! than so many seconds, in whole seconds of the clock, and counts them once a second
-//! (`refreshGoodSlavesCount` in `replication.c`).
+//! As in Redis: `min-replicas-to-write` counts the replicas whose last acknowledgement is recent enough. It
+//! compares whole seconds of the clock, and counts once a second (`refreshGoodSlavesCount` in `replication.c`).
 
 use super::Node;
 use crate::redis::{Changed, Keyspace, Reply, ServerEvent};
@@ -19,7 +18,7 @@ pub(crate) struct Follower {
     next: u64,
     /// Whether it has everything that there was when it came.
     online: bool,
-    /// What it has, and the second in which it said so.
+    /// Offset that the replica has, and the second of its last acknowledgement.
     has: u64,
     said_at_s: u64,
     /// Nothing gets through.
@@ -133,7 +132,7 @@ impl Node {
         confirmed.into_iter().for_each(|id| self.overdue(sim, id));
     }
 
-    /// How many replicas have everything up to there.
+    /// Number of replicas that have everything up to an offset.
     pub(super) fn have(&self, offset: u64) -> usize {
         let all = self.followers.values();
         all.filter(|follower| follower.online && follower.has >= offset).count()
@@ -147,7 +146,7 @@ impl Node {
         sim.at_server(end, self.id, move |node, sim| node.overdue(sim, number));
     }
 
-    /// Those who wait are answered: enough replicas have it, or the time is over.
+    /// Answers a `WAIT`: enough replicas have it, or its time has passed.
     pub(super) fn overdue(&mut self, sim: &Sim, number: u64) {
         if let Some(it) = self.unconfirmed.remove(&number) {
             sim.answer(it.conn, it.call, Reply::Number(self.have(it.offset) as u64));
@@ -155,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Those who wait for replicas hear that this server has none any more.
+    /// Answers all pending `WAIT` calls: this server has no replicas any more.
     pub(super) fn dismiss_unconfirmed(&mut self, sim: &Sim) {
         for it in std::mem::take(&mut self.unconfirmed).into_values() {
             sim.answer(

@@ -13,12 +13,12 @@ use kvlock_core::{MODE_FIELD, Mode, Now, Share, TOKEN_FIELD, Token};
 /// How far ahead of all tokens a floor used to be written.
 const AHEAD_US: u64 = 60_000 * MS;
 
-/// A lock, as anybody can read it.
+/// A lock, as any client can read it.
 #[derive(Debug, Default)]
 struct Seen {
     token: u64,
     shared: bool,
-    /// Who holds or shares it, and whose time is not over.
+    /// Owners that hold or share it under a lease that has not ended.
     holders: Vec<Owner>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn holds(keys: &Keyspace, (key, owner): Place, token: u64, now: Now) 
 }
 
 impl Node {
-    /// Nobody holds a lock here.
+    /// Whether no lock is held here.
     pub(crate) fn is_free(&self, sim: &Sim) -> bool {
         let now = self.at(sim);
         self.host.keys.values().all(|entry| Seen::of(Some(entry), now).holders.is_empty())
@@ -58,7 +58,7 @@ impl Node {
         String::from_utf8_lossy(stored).parse().unwrap_or(0)
     }
 
-    /// A key was changed, because the owner `of` has asked for something, or nobody has.
+    /// Checks a changed key. `of` is the owner that asked for the change, if any.
     pub(super) fn watch(&mut self, sim: &Sim, changed: &Changed, of: Option<Place>) {
         if self.is_paused(sim) {
             let text = format!("server {} wrote while writes were paused", self.id);
@@ -76,7 +76,7 @@ impl Node {
             sim.judge.borrow_mut().issued(line, self.generation, key, is.token);
         }
         let stays = is.holders.iter().any(|owner| was.holders.contains(owner));
-        // Only a quorum raises those of its servers.
+        // Only a quorum raises the tokens of its servers.
         if stays && is.token != was.token && sim.plan.scene != Scene::Quorum {
             let text = format!("lock {key} is held on with another token: {was:?}, {is:?}");
             sim.judge.borrow_mut().fail(Rule::Tokens, text);
@@ -90,7 +90,7 @@ impl Node {
             .for_each(|owner| self.is_taken(sim, (key, owner), was.token));
     }
 
-    /// Somebody was granted a lock, who waited unless it has just asked.
+    /// Checks a grant to an owner, which waited unless it has just asked.
     fn is_granted(&mut self, sim: &Sim, place: Place, asked: bool) {
         let mut judge = sim.judge.borrow_mut();
         judge.counts.handed_off += u64::from(!asked);
@@ -106,8 +106,8 @@ impl Node {
         self.ledger.leaves(place);
     }
 
-    /// Somebody loses a lock that it did not give back: only what is bound to a session, or was not heard
-    /// of, may be taken.
+    /// Checks the loss of a lock that its owner did not release: only a bound lock or an unsent grant may be
+    /// taken.
     fn is_taken(&self, sim: &Sim, place: Place, token: u64) {
         let mut judge = sim.judge.borrow_mut();
         if self.ledger.was_bound(place.1, token) {

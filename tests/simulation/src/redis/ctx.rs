@@ -56,7 +56,7 @@ pub(crate) fn here<R>(look: impl FnOnce(&mut Host) -> R) -> R {
     HERE.with_borrow_mut(look)
 }
 
-/// What the module may ask of the server: on behalf of a client, or of nobody.
+/// The server's functions for the module: on behalf of a client, or without one.
 #[derive(Debug)]
 pub(crate) struct Ctx<'a> {
     client: Option<u64>,

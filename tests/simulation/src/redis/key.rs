@@ -4,7 +4,7 @@ use super::ctx::{Ctx, here};
 use super::{Arg, KeyKind, Text};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The field that a string has in place of those of a hash.
+/// Field name under which a string's value is stored.
 pub(super) const STRING: &[u8] = b"";
 
 /// What is at a key.

@@ -1,6 +1,5 @@
-//! The fence in memory: what `module/src/redis` is to the module over the API of a server, this is over a
-//! [`Host`], under the same names. Only what locks and sessions need is done: there is one database, and
-//! nobody listens to channels.
+//! The fence in memory. It offers the names of `module/src/redis` over a [`Host`] instead of a server's API.
+//! Only the part for locks and sessions exists: there is one database, and channels have no subscribers.
 
 mod ctx;
 mod key;
@@ -22,7 +21,7 @@ use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-/// A string of somebody else.
+/// A borrowed string.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arg<'a>(&'a [u8]);
 
@@ -95,7 +94,7 @@ pub(crate) fn call(ctx: &Ctx<'_>, words: &[Vec<u8>]) -> Reply {
 #[derive(Debug)]
 pub(crate) struct InfoWriter;
 
-/// What a real server says too.
+/// The error of a real server.
 pub(crate) const NO_REPLICAS: &CStr = c"NOREPLICAS Not enough good replicas to write.";
 
 pub(crate) fn log_line(_: &str) {}
