@@ -1,11 +1,11 @@
-//! Whether servers have the same data, and have come to no harm.
+//! Checks that servers have the same data, and that no server was harmed.
 
 use crate::server::Server;
 use crate::{Connection, Value, cmd, wait};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long it may take until what was sent has arrived.
+/// Longest time until a write has arrived.
 const SOON: Duration = Duration::from_secs(5);
 
 /// A hash, in an order that does not depend on its history.
@@ -39,7 +39,7 @@ pub fn data(server: &Server) -> Vec<String> {
     data
 }
 
-/// Sees that the server lives and has not reported a bug of itself.
+/// Asserts that the server is alive and has reported no bug of its own.
 pub fn expect_unharmed(server: &Server) {
     server.assert_alive();
     let log = server.log();

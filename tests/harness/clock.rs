@@ -31,7 +31,7 @@ impl Clock {
         wait::pass(LAG);
     }
 
-    /// Sets it and returns at once: a server may go by the date of before for another moment.
+    /// Sets the clock and returns at once: a server may use the old date for another moment.
     pub fn begin_to_set(&self, ahead_ms: i64) {
         self.0.set(Number::DateAheadUs, ahead_ms * 1000);
     }

@@ -7,7 +7,7 @@ use crate::{cmd, observe, wait};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long the nodes may take to agree.
+/// Longest time for the nodes to agree.
 pub(crate) const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// All the nodes; they are killed when this is dropped.
@@ -17,8 +17,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `masters` (at least three) with the slots spread over them, each with `replicas`, all with
-    /// the module. Returns when every node says that the cluster is up, and every replica follows.
+    /// Starts `masters` (at least three), which share the slots, each with `replicas`, all with the module.
+    /// Returns when every node reports that the cluster is up, and every replica follows.
     pub fn start(masters: usize, replicas: usize) -> Self {
         Self::start_with(&Server::options(), masters, replicas)
     }
@@ -132,8 +132,9 @@ impl Cluster {
         self.wait_until_agreed();
     }
 
-    /// Tells those masters who has the lowest slots that do not know. `redis-cli` has told each, but
-    /// what the node before had sent earlier may come later, and Redis 7.0 then keeps to that.
+    /// Announces the new owner of the lowest slots to each master that does not know it. `redis-cli` has done
+    /// so too, but an older message of the previous owner may arrive later, and Redis 7.0 then believes that
+    /// one.
     fn tell_masters(&self, to: &Server, target: &str, slots: u32) {
         for master in self.nodes.iter().filter(|node| node.is_running() && is_master(node)) {
             let mut master = master.connect();
@@ -225,7 +226,7 @@ impl Cluster {
     }
 }
 
-/// Whether that node says that it is a master.
+/// Whether the node reports that it is a master.
 pub fn is_master(node: &Server) -> bool {
     observe::info_field(&mut node.connect(), "role").as_deref() == Some("master")
 }
@@ -235,13 +236,12 @@ pub fn is_redirect(reply: &Value, kind: &str) -> bool {
     matches!(reply, Value::Error { code, .. } if code == kind)
 }
 
-/// The latest epoch that this node knows of, and that of each node.
+/// Latest epoch known to this node, and the epoch of each node.
 pub(crate) fn epochs(node: &Server) -> Vec<String> {
     nodes_as_seen_by(node, |words| format!("{} {}", words[0], words[6]))
 }
 
-/// The latest epoch, and of each node its name, whether it is a replica and of whom, its epoch and
-/// its slots.
+/// Latest epoch. For each node: name, role, primary, epoch and slots.
 fn roles_as_seen_by(node: &Server) -> Vec<String> {
     nodes_as_seen_by(node, |words| {
         let replica = words[2].contains("slave");

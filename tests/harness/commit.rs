@@ -25,7 +25,7 @@ fn look() -> String {
     format!("{commit}{}", if changed { " with changes" } else { "" })
 }
 
-/// Says whether the project has that commit.
+/// Whether the project has that commit.
 pub fn exists(commit: &str) -> bool {
     git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).is_some()
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Duration;
 
-/// How late a server may notice the end of a lease that somebody waits for.
+/// Longest delay with which a server notices the end of a lease that has a waiter.
 const NOTICES: Duration = Duration::from_millis(20);
 
-/// What may be under way when a fault happens: a try that does not wait; a wait; from what frees a lock to the
-/// answer of the waiter that gets it; setting the lease anew; giving back; taking a wait back; the end of a lease
-/// that nobody prevents.
+/// Operations that may be in flight when a fault happens: an acquire without a wait; a wait; a hand-off, from
+/// the command that frees a lock to the reply of the next waiter; a renewal; a release; a cancel; the expiry of
+/// a lease.
 const OPERATIONS: [&str; 7] =
     ["Acquire", "Wait", "HandOff", "Renew", "Release", "Cancel", "Expiry"];
 
@@ -30,7 +30,7 @@ impl Span {
     }
 }
 
-/// How often each fault met each operation.
+/// Number of times that each fault met each operation.
 #[derive(Debug, Default)]
 pub struct Coverage(BTreeMap<&'static str, [u64; OPERATIONS.len()]>);
 
@@ -51,7 +51,7 @@ impl Coverage {
         }
     }
 
-    /// How often that fault met what it met least.
+    /// The smallest of the fault's counts.
     pub fn least_of(&self, fault: &str) -> u64 {
         self.0.get(fault).and_then(|met| met.iter().copied().min()).unwrap_or(0)
     }
@@ -125,7 +125,7 @@ fn hand_offs(calls: &[&Call]) -> Vec<Span> {
     waits.copied().filter_map(|wait| hand_off(&wait)).collect()
 }
 
-/// The ends of leases on one key that nobody prevented.
+/// Leases on one key that expired.
 fn expiries(calls: &[&Call]) -> Vec<Span> {
     let mut later: HashMap<&str, Vec<&Call>> = HashMap::new();
     for call in calls {
@@ -145,7 +145,7 @@ fn expiries(calls: &[&Call]) -> Vec<Span> {
     calls.iter().filter_map(|call| expiry(call)).collect()
 }
 
-/// Whether somebody may get what this gives back, or takes away.
+/// Whether a waiter may get what this call releases or takes away.
 fn frees(call: &Call) -> bool {
     call.request == Request::Break || gives_back(&call.request)
 }

@@ -4,7 +4,7 @@ use crate::cmd;
 use crate::resp::{Connection, Value};
 use std::fmt;
 
-/// A command, and what it takes.
+/// A command and its arguments.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// In small letters; `config|get` is a subcommand.
@@ -26,7 +26,7 @@ pub struct Argument {
     pub optional: bool,
     /// Whether it may be there more than once.
     pub multiple: bool,
-    /// What it is made of, or can be.
+    /// Its parts or alternatives.
     pub parts: Vec<Self>,
 }
 

@@ -26,11 +26,11 @@ pub struct Record {
     pub commit: String,
     /// Name and version of the server.
     pub server: String,
-    /// Seed of the run. That of the suite is a hash of it.
+    /// Seed of the run. A suite's seed is a hash of it.
     pub seed: u64,
     /// Command that repeats it.
     pub again: String,
-    /// How long it took, in seconds.
+    /// Duration in seconds.
     pub wall_s: u64,
     /// Whether each fault of the suite's list had to come.
     pub complete: bool,
@@ -56,7 +56,7 @@ impl Record {
         folder().join(format!("{}.{server}.json", self.suite.replace('/', "-")))
     }
 
-    /// Writes it in the place of the last run of that suite on that server.
+    /// Replaces the last run of that suite on that server.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ const SCRIPTS: [(&str, &str); 7] = [
     ("clocks", "The clock of the next primary is 5 s ahead, or behind"),
 ];
 
-/// Settings, by the names of suites, and as the table says them.
+/// Settings: the names of suites, and their names in the table.
 const SETTINGS: [(&str, &str); 5] = [
     ("default", "nothing"),
     ("min_replicas", "`min_replicas(1)`"),
@@ -190,12 +190,12 @@ const SETTINGS: [(&str, &str); 5] = [
 
 /// What is counted in a run of a script.
 pub const TRIES: &str = "tries";
-/// The same: those in which two clients believed at once to hold the same lock.
+/// Tries in which two clients believed at once to hold the same lock.
 pub const DOUBLED: &str = "tries in which two believed";
 /// The same: 1 where that is promised never to be.
 pub const PROMISED: &str = "promised to be none";
 
-/// In how many of how many tries, on all servers together, two clients believed.
+/// Table of tries, on all servers together, in which two clients believed.
 fn failovers(records: &[Record]) -> String {
     let names = SETTINGS.map(|(_, name)| name).join(" | ");
     let mut text = format!("| what happens | {names} |\n|---|---|---|---|---|---|\n");

@@ -1,9 +1,8 @@
-//! What clients did, and what they were told.
+//! Requests of clients and their outcomes.
 //!
-//! All clients of a test are threads of one process and share one monotonic clock, so the order of
-//! events in real time is exact. A call is one line: when it was sent, when its answer came, and
-//! what the answer was. A call whose answer never came stays open, or is closed as
-//! [`Outcome::Unknown`] when the client gave it up.
+//! All clients of a test are threads of one process and share one monotonic clock, so the order of events in
+//! real time is exact. A call records when it was sent, when its reply arrived, and the outcome. A call without
+//! a reply stays open, or is closed as [`Outcome::Unknown`] when the client gives up.
 
 use crate::cmd;
 use crate::resp::{Connection, ReceiveError, Value};
@@ -12,7 +11,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long any answer may take.
+/// Longest wait for any reply.
 const ANSWER: Duration = Duration::from_secs(60);
 
 /// What a client asked for.
@@ -22,7 +21,7 @@ pub enum Request {
     Acquire {
         /// The lease that was asked for.
         lease: Duration,
-        /// How long to wait; `None` does not wait.
+        /// Time to wait; `None` does not wait.
         timeout: Option<Duration>,
     },
     /// `LOCK.RELEASE`.
@@ -31,7 +30,7 @@ pub enum Request {
     Share {
         /// The lease that was asked for.
         lease: Duration,
-        /// How long to wait; `None` does not wait.
+        /// Time to wait; `None` does not wait.
         timeout: Option<Duration>,
     },
     /// `LOCK.RELEASE` with `SHARED`.
@@ -43,11 +42,11 @@ pub enum Request {
     },
     /// `SEM.ACQUIRE`, or `SEM.WAIT` when there is a timeout.
     Permits {
-        /// How many permits there are.
+        /// Number of permits of the semaphore.
         of: u64,
         /// The lease that was asked for.
         lease: Duration,
-        /// How long to wait; `None` does not wait.
+        /// Time to wait; `None` does not wait.
         timeout: Option<Duration>,
     },
     /// `SEM.RELEASE`.
@@ -61,7 +60,7 @@ pub enum Request {
     CountDown,
     /// `LATCH.WAIT`.
     AwaitLatch {
-        /// How long to wait.
+        /// Time to wait.
         timeout: Duration,
     },
     /// What a script does that knows no line, as Redisson's do: it takes the lock if it is free.
@@ -87,7 +86,7 @@ impl Request {
         }
     }
 
-    /// How long it waits, if it does; zero is without limit.
+    /// Time that the request waits, if it does; zero is without limit.
     pub fn timeout(&self) -> Option<Duration> {
         match self {
             Self::Acquire { timeout, .. }
@@ -118,19 +117,19 @@ impl Request {
     }
 }
 
-/// What a client was told.
+/// The outcome of a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It has the lock.
     Granted {
         /// The fencing token.
         token: u64,
-        /// How many times the owner holds it now.
+        /// Number of holds of the owner.
         holds: u64,
     },
     /// It has permits.
     Holds {
-        /// How many.
+        /// Number of permits.
         permits: u64,
     },
     /// It does not have the lock: nil. For a wait that is the timeout.
@@ -152,7 +151,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What that reply to a request says.
+    /// Outcome that the reply to a request reports.
     pub fn of(request: &Request, reply: &Value) -> Self {
         let number = |reply: &Value| reply.integer().cast_unsigned();
         match (request, reply) {
@@ -188,13 +187,13 @@ pub struct Call {
     pub request: Request,
     /// When it was sent.
     pub sent: Duration,
-    /// When the client knew that the server had it in line, if the test looked.
+    /// Time at which the client knew that it was queued, if the test looked.
     pub queued: Option<Duration>,
-    /// The last moment at which it was still in line, if the test looked: when it asked.
+    /// Time of the last request that showed it in the queue, if the test looked.
     pub in_line_at: Option<Duration>,
     /// When it may have been passed over, because the session through which it waits was away.
     pub away: Vec<(Duration, Duration)>,
-    /// When the answer came, and what it was.
+    /// Time of the reply, and the outcome.
     pub answer: Option<(Duration, Outcome)>,
     /// Until when the client believed to hold the lock, by its own clock; set by the last grant or
     /// renewal of a hold.
@@ -245,8 +244,8 @@ pub struct Recorder {
     latest: Mutex<Latest>,
 }
 
-/// By lock and owner: the last call that asked for something, and whether it is what is seen in line: of
-/// one before it that broke off the server may not have heard yet.
+/// Last call of each lock and owner, and whether it is certain that a queue entry belongs to it. It is not
+/// while an earlier broken-off call may still be queued.
 type Latest = BTreeMap<(String, String), (CallId, bool)>;
 
 impl Default for Recorder {
@@ -280,7 +279,7 @@ impl Recorder {
         CallId(calls.len() - 1)
     }
 
-    /// Notes that the server, asked at that moment, has shown that owner in line.
+    /// Records that the server showed the owner in the queue when asked at that time.
     pub fn seen_in_line(&self, key: &str, owner: &str, asked: Duration) {
         let now = self.now();
         let latest = self.latest.lock().unwrap();
@@ -292,7 +291,7 @@ impl Recorder {
         }
     }
 
-    /// Notes that the server has answered that this call is in line.
+    /// Records the server's reply that this call is queued.
     pub fn queued(&self, call: CallId) {
         let now = self.now();
         self.calls.lock().unwrap()[call.0].queued.get_or_insert(now);
@@ -334,14 +333,14 @@ impl Recorder {
         outcome
     }
 
-    /// Notes that a call, a later wait of the same owner, takes over the place in line of an earlier
-    /// one: it counts as sent when that was.
+    /// Records that a call, a later wait of the same owner, takes over the place of an earlier one. It counts
+    /// as sent at the time of the earlier one.
     pub fn took_over(&self, call: CallId, earlier: CallId) {
         let mut calls = self.calls.lock().unwrap();
         calls[call.0].sent = calls[earlier.0].sent;
     }
 
-    /// Notes that this call may never have come: the one that was seen in line was an earlier one.
+    /// Records that this call may never have arrived: the queue entry belonged to an earlier one.
     pub fn may_not_have_come(&self, call: CallId) {
         let call = &mut self.calls.lock().unwrap()[call.0];
         (call.queued, call.in_line_at) = (None, None);

@@ -17,18 +17,18 @@ static LAUNCHER: LazyLock<Mutex<Sender<Job>>> = LazyLock::new(|| {
     let (jobs, inbox) = channel::<Job>();
     thread::spawn(move || {
         for mut job in inbox {
-            // The asker may be gone only if it panicked, and then nobody needs the answer.
+            // The caller is gone only if it panicked, and then the reply is not needed.
             let _gone = job.answer.send(job.command.spawn());
         }
     });
     Mutex::new(jobs)
 });
 
-/// Starts what [`killed_with_us`] made.
+/// Starts a command made by [`killed_with_us`].
 ///
 /// # Errors
 ///
-/// What [`Command::spawn`] says.
+/// The error of [`Command::spawn`].
 pub fn launch(command: Command) -> io::Result<Child> {
     let (answer, result) = channel();
     LAUNCHER.lock().unwrap().send(Job { command, answer }).expect("the launching thread runs");

@@ -1,5 +1,5 @@
-//! Looks for the waiters in line, while clients work: without that no checker can tell whether they are
-//! served in order and in time.
+//! Records queues while clients work. A checker needs them to tell whether waiters are served in order and in
+//! time.
 
 use crate::history::Recorder;
 use crate::resp::Connection;
@@ -30,10 +30,9 @@ pub fn watch(
     }
 }
 
-/// Notes the waiters in line by that answer to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns
-/// their owners.
+/// Records the queue in a reply to `LOCK.INFO`, `SEM.INFO` or `LATCH.INFO`, and returns its owners.
 pub fn note(info: &Value, key: &str, asked: Duration, recorder: &Recorder) -> Vec<String> {
-    // Of a lock that is nobody's, or is elsewhere, nothing is told.
+    // There is no queue without a holder, and none on another server.
     let Value::Array(_) = info else { return Vec::new() };
     let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
     owners.inspect(|owner| recorder.seen_in_line(key, owner, asked)).collect()

@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 #[path = "../../module/sources.rs"]
 mod sources;
 
-/// The `kvlock.so` that servers load: what `KVLOCK_MODULE` names, else the one that
-/// `scripts/build` left in cargo's target folder. One that is missing, or was not built from the
-/// sources that are there now, is a panic that says what to run, never a skipped test.
+/// The `kvlock.so` that servers load: the file in `KVLOCK_MODULE`, else the one that `scripts/build` left in
+/// cargo's target folder. Panics with the command to run if the file is missing or older than the sources;
+/// never skips a test.
 pub fn path() -> PathBuf {
     static BUILT: LazyLock<PathBuf> =
         LazyLock::new(|| built(&target(), "kvlock.so", "scripts/build"));
@@ -28,7 +28,7 @@ pub fn provoke_path() -> PathBuf {
 /// A file that is named by the environment is not checked.
 fn named(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(std::env::var_os(variable)?);
-    // The server resolves it in a folder of its own.
+    // An absolute path, since the server runs in another folder.
     Some(path.canonicalize().unwrap_or_else(|e| panic!("{variable}: {}: {e}", path.display())))
 }
 

@@ -1,13 +1,13 @@
-//! What a server shows of itself, and waiting for it.
+//! Reads the state that a server shows, and waits for it.
 //!
-//! Every function takes a connection that is not blocked and speaks to the server; none of them
-//! needs the module except those that say so.
+//! Every function takes a connection that is not blocked. None of them needs the module unless its comment says
+//! that it does.
 
 use crate::resp::{Connection, Value};
 use crate::{cmd, wait};
 use std::time::Duration;
 
-/// How long the waiting functions here wait.
+/// Longest wait of the functions here.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A field of `INFO`, such as `blocked_clients`; `None` when the server has none of that name.
@@ -64,7 +64,7 @@ pub fn wait_for_blocked_clients(connection: &mut Connection, count: i64) {
     wait_for_info(connection, "blocked_clients", count);
 }
 
-/// Waits until exactly that many clients are in line for that lock. Needs the module.
+/// Waits until exactly `count` clients are queued for the lock. Needs the module.
 pub fn wait_for_waiters(connection: &mut Connection, key: impl AsRef<[u8]>, count: i64) {
     let question = cmd!["LOCK.INFO", key.as_ref()];
     wait::until("clients wait for the lock", PATIENCE, || {
@@ -88,7 +88,7 @@ pub fn wait_for_replica(primary: &mut Connection, replica: &mut Connection) {
     });
 }
 
-/// Waits until a replica follows its primary, however much that writes meanwhile.
+/// Waits until a replica follows its primary, however much the primary writes.
 pub fn wait_for_replica_link(replica: &mut Connection) {
     wait::until("the replica follows its primary", 3 * PATIENCE, || {
         let link = info_field(replica, "master_link_status");
@@ -101,7 +101,7 @@ pub fn wait_for_replica_link(replica: &mut Connection) {
 /// primaries only; works while clients are paused for writing.
 pub fn let_pass(connection: &mut Connection, time: Duration) {
     assert!(time >= Duration::from_millis(1), "zero would be without limit");
-    // Nobody has a thousand replicas.
+    // No server has a thousand replicas.
     let reached = connection.call(cmd!["WAIT", 1000, time.as_millis().to_string()]);
     assert!(!reached.is_error(), "{reached}");
 }
@@ -111,8 +111,8 @@ pub fn wait_for_next_cron(connection: &mut Connection) {
     let_pass(connection, Duration::from_millis(150));
 }
 
-/// Ends the quarantine that is on, and keeps the option: that of the start is often not of interest.
-/// Needs the module.
+/// Ends the current quarantine and keeps the option. Most tests do not need the quarantine after a start. Needs
+/// the module.
 pub fn end_quarantine(connection: &mut Connection) {
     let name = "kvlock.quarantine-ms";
     let length = connection.call(cmd!["CONFIG", "GET", name]);
@@ -120,8 +120,8 @@ pub fn end_quarantine(connection: &mut Connection) {
     connection.call(cmd!["CONFIG", "SET", name, length[1].text()]);
 }
 
-/// What of these locks is still there: holds, waiters, blocked clients; and
-/// panics that were caught. Nothing if all is as it was before. Needs the module.
+/// State of these locks that is left: holds, waiters, blocked clients; and caught panics. Empty if nothing is
+/// left. Needs the module.
 pub fn left_behind<K: AsRef<[u8]>>(connection: &mut Connection, keys: &[K]) -> Vec<String> {
     let mut left = Vec::new();
     for key in keys.iter().map(AsRef::as_ref) {

@@ -1,4 +1,4 @@
-//! How a server is to be started.
+//! Options with which a server starts.
 
 use crate::kind::Kind;
 use crate::module_file;
@@ -39,7 +39,7 @@ impl Options {
         }
     }
 
-    /// Runs on that server instead of the one that `KVLOCK_SERVER` names.
+    /// Runs on that server instead of the one in `KVLOCK_SERVER`.
     pub fn kind(mut self, kind: &Kind) -> Self {
         self.kind = kind.clone();
         self
@@ -81,7 +81,7 @@ impl Options {
         self
     }
 
-    /// Keeps an append-only file, flushed as `fsync` says: `always`, `everysec` or `no`.
+    /// Keeps an append-only file, flushed by `fsync`: `always`, `everysec` or `no`.
     pub fn append_only(self, fsync: &str) -> Self {
         self.config("appendonly", "yes").config("appendfsync", fsync)
     }
@@ -172,8 +172,8 @@ pub fn chosen_io_threads() -> Option<u32> {
     Some(named.parse().unwrap_or_else(|_| panic!("KVLOCK_IO_THREADS: {named} is not a number")))
 }
 
-/// Lines that make a server use that number of I/O threads. Redis 7.0 reads with them only when told so, and
-/// Valkey uses them for every event only when told so.
+/// Lines that make a server use that number of I/O threads. Redis 7.0 reads with them only when this is
+/// configured, and Valkey uses them for every event only when this is configured.
 fn io_threads(kind: &Kind, number: u32) -> String {
     let option = if kind.name().starts_with("valkey") {
         "events-per-io-thread 0"

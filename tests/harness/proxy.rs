@@ -1,14 +1,12 @@
-//! Something between a server and the clients that reach it by this way, which cuts them off, and resets
-//! connections around a command.
+//! A proxy between a server and its clients, which cuts them off, and resets connections around a command.
 //!
-//! Partitions need no rights of an administrator with it: what is to be cut off goes through the
-//! proxy, and what is not goes straight to the server. Replicas say by what port they are known, so
-//! that one of them can be cut off alone.
+//! Partitions need no administrator rights with it. Connections that a test may cut go through the proxy, and
+//! the others go straight to the server. Replicas report the port by which they are known, so that one of them
+//! can be cut off alone.
 //!
-//! It can also be a long way: what is sent arrives later, each piece by a time of its own, and in order.
+//! It can also delay messages: each one by a random time, without reordering.
 //!
-//! A cut is silent, as that of a cable is: nobody is told that the other end is gone, and what was on
-//! its way never arrives.
+//! A cut is silent, like a cut cable: neither end gets a notice, and messages in flight are lost.
 
 use crate::resp::{Connection, Value};
 use crate::server::Server;
@@ -23,7 +21,7 @@ use std::time::Duration;
 /// How a replica begins to say by what port it is known.
 const NAMES_ITSELF: &[u8] = b"listening-port\r\n$";
 
-/// How long what was on its way may take to be answered.
+/// Longest wait for replies to messages in flight.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// When a connection is reset.
@@ -56,12 +54,12 @@ struct Ways {
     cut: bool,
     /// Replicas that are cut off, by the port they are known by.
     cut_replicas: Vec<u16>,
-    /// What is to be done to the next connections on which these commands are seen, in order, when so
-    /// many have passed.
+    /// Resets for the next connections that carry these commands, in order. The number is how many of the
+    /// command pass first.
     resets: Vec<(&'static str, usize, Moment)>,
     /// A command that arrives when its connection is gone.
     late: Vec<u8>,
-    /// How long what is sent is on its way, at the least and at the most, in milliseconds.
+    /// Shortest and longest delay of a message, in milliseconds.
     delay: [u64; 2],
     open: BTreeMap<u64, Way>,
     last: u64,
@@ -70,7 +68,7 @@ struct Ways {
 /// A connection through the proxy.
 #[derive(Debug)]
 struct Way {
-    /// That of the client, and that of the server.
+    /// The client's end and the server's end.
     ends: Arc<[TcpStream; 2]>,
     replica: Option<u16>,
     reset: Option<Moment>,
@@ -141,7 +139,7 @@ impl Proxy {
         lock(&self.ways).open.values_mut().for_each(|way| way.cut = true);
     }
 
-    /// Cuts off the replica that is known by that port, and nobody else.
+    /// Cuts off the replica that is known by that port, and no other connection.
     pub fn cut_replica(&self, known_by: u16) {
         let mut ways = lock(&self.ways);
         ways.cut_replicas.push(known_by);
@@ -178,18 +176,18 @@ impl Proxy {
         ways.open.retain(|_, way| !way.cut);
     }
 
-    /// Resets the next connection that carries this command, at that moment; after those that are to be
-    /// reset already.
+    /// Resets the next connection that carries this command, at that moment, after the resets that are already
+    /// planned.
     pub fn reset(&self, command: &'static str, moment: Moment) {
         self.reset_after(0, command, moment);
     }
 
-    /// The same when so many of these commands have passed.
+    /// Resets a connection when `passed` of these commands have passed.
     pub fn reset_after(&self, passed: usize, command: &'static str, moment: Moment) {
         lock(&self.ways).resets.push((command, passed, moment));
     }
 
-    /// Whether the commands have come for which connections were to be reset.
+    /// Whether all planned resets have happened.
     pub fn has_reset(&self) -> bool {
         lock(&self.ways).resets.is_empty()
     }
@@ -207,14 +205,13 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         lock(&self.ways).closed = true;
         self.hang_up();
-        // Wakes the one that listens.
+        // Wakes the listening thread.
         let _woken = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
 impl Ways {
-    /// What that piece, on its way to the server or from there, says of its connection; when it is to be
-    /// reset, and how long the piece takes.
+    /// Reads a message in either direction. Returns the reset that it triggers, if any, and its delay.
     fn look(&mut self, id: u64, to_server: bool, said: &[u8]) -> (Option<Moment>, Duration) {
         let [least, most] = self.delay;
         let delay = Duration::from_millis(fastrand::u64(least..=most.max(least)));
@@ -267,7 +264,7 @@ fn carry(shared: &Arc<Mutex<Ways>>, client: TcpStream) {
     for to_server in [true, false] {
         let (shared, ends) = (shared.clone(), ends.clone());
         thread::spawn(move || {
-            // The order of the connections decides how long what they carry is on its way.
+            // The order of connections decides the delays of their messages.
             fastrand::seed(2 * id + u64::from(!to_server));
             pump(&shared, id, to_server, &ends);
         });
@@ -311,7 +308,7 @@ fn shut(end: &TcpStream, how: Shutdown) {
     let _closed = end.shutdown(how);
 }
 
-/// The port by which a replica says there that it is known.
+/// Port by which a replica reports that it is known.
 fn named_in(said: &[u8]) -> Option<u16> {
     let rest = &said[find(said, NAMES_ITSELF)? + NAMES_ITSELF.len()..];
     String::from_utf8_lossy(rest).split("\r\n").nth(1)?.parse().ok()

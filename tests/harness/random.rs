@@ -20,7 +20,7 @@ impl Random {
         Self { seed, numbers: Rng::with_seed(seed) }
     }
 
-    /// A stream of its own for a part of the work, such as a thread.
+    /// A separate stream for a part of the work, such as a thread.
     pub fn part(&self, number: u64) -> Self {
         let seed = Rng::with_seed(self.seed).u64(..) ^ Rng::with_seed(number).u64(..);
         Self::new(seed)

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ASK_AGAIN: Duration = Duration::from_secs(11);
 const PORTS_TO_TRY: usize = 20;
 
-/// A running server with a folder and a port of its own, killed when this is dropped. When a test
-/// panics the end of the log is printed and the folder is kept.
+/// A running server with its own folder and port, killed when this is dropped. When a test panics, the end of
+/// the log is printed and the folder is kept.
 #[derive(Debug)]
 pub struct Server {
     options: Options,
@@ -33,7 +33,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with the module, as `KVLOCK_SERVER` says, and nothing else special.
+    /// Starts the server in `KVLOCK_SERVER` with the module and default options.
     pub fn start() -> Self {
         Self::options().start()
     }
@@ -59,7 +59,7 @@ impl Server {
                 Ok(()) => {
                     return Self { options, port, dir, temporary, child };
                 }
-                // Somebody else bound the port after we had looked.
+                // Another process bound the port after it was found free.
                 Err(log) if options.port.is_none() && log.contains("Address already in use") => {}
                 Err(log) => {
                     panic!("{} did not start on port {port}:\n{log}", options.chosen_kind())
@@ -118,7 +118,7 @@ impl Server {
         kill(Pid::from_raw(pid), signal).expect("signal the server");
     }
 
-    /// Stops the process and returns when it stands still, until it is sent `SIGCONT`.
+    /// Stops the process and returns once it is stopped. `SIGCONT` resumes it.
     pub fn stand_still(&self) {
         self.signal(Signal::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.pid());

@@ -1,5 +1,5 @@
-//! Small libraries in C: one that is preloaded into a process, to change what it sees of its machine, and a
-//! module that calls commands.
+//! Small libraries in C: one that is preloaded into a process to change its view of the machine, and a module
+//! that calls commands.
 
 use crate::kind::workspace;
 use crate::module_file::target;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// By what name the Sentinels know the primary.
 pub const NAME: &str = "mymaster";
 
-/// How long a failover and what follows from it may take.
+/// Longest time for a failover and its effects.
 const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// When a Sentinel has given a failover up that does not come about.
@@ -78,7 +78,7 @@ impl Site {
         &self.sentinels
     }
 
-    /// How many servers there are.
+    /// Number of servers.
     pub fn size(&self) -> usize {
         self.servers.len()
     }
@@ -178,7 +178,7 @@ impl Site {
     }
 }
 
-/// What a server says of its part; what went wrong if it does not.
+/// The replication state that a server reports, or the error if it reports none.
 fn replication(server: &Server) -> String {
     let Ok(mut server) = Connection::open(server.port()) else { return "gone".to_owned() };
     server.send(cmd!["INFO", "replication"]);

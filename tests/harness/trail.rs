@@ -53,7 +53,7 @@ fn commands(server: &Server) -> Vec<Vec<String>> {
     commands
 }
 
-/// What a word of a command says: all texts of a hash as `DUMP` tells of it.
+/// Text of a command's word: for a hash in `DUMP` format, all its texts.
 fn words(word: &Value) -> Vec<String> {
     let [4, fields, dump @ ..] = word.bytes() else { return vec![word.text()] };
     let mut rest = dump;

@@ -38,7 +38,7 @@ pub fn until_is<T: Debug + PartialEq>(
     });
 }
 
-/// Lets a time pass that is a fact of the system, and no guess of how long something takes.
+/// Sleeps for a duration that the scenario defines. Never used to wait for an effect.
 pub fn pass(time: Duration) {
     sleep(time);
 }
