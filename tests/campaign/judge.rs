@@ -17,7 +17,7 @@ const SLACK: Duration = Duration::from_millis(2);
 /// work.
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// How long an offer to a client that waited lasts, if its lease is longer.
+/// Duration of an offer to a waiter, if its lease is longer.
 const OFFER: Duration = Duration::from_secs(2);
 
 /// Of a renewal the tasks know when they saw it.
@@ -26,7 +26,7 @@ const STALE_SLACK: Duration = Duration::from_millis(100);
 /// How late a client may hear that a latch is open: it may have to connect again.
 const LATE_LATCH: Duration = Duration::from_millis(500);
 
-/// Elsewhere nothing is judged by how long it took.
+/// A limit for rounds in which no time is judged.
 const AGES: Duration = Duration::from_secs(86_400);
 
 /// What of it was promised not to be.
@@ -75,8 +75,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
             }
             // Looked at below, with the renewals.
             Rule::Stale => {}
-            // Of these the tasks know too little. A guard is given back in the background, after a cut
-            // late, and nobody looks at who is in line.
+            // The tasks record too little for these rules. A guard is released in the background, late after a
+            // cut, and no task reads the queue.
             Rule::Fifo | Rule::Prompt | Rule::Refusal => {}
         }
     }
@@ -99,8 +99,8 @@ pub(crate) fn judge(promises: Promises, round: &Round, calls: &[Call]) -> Vec<St
     violations
 }
 
-/// Caps a lease at the time that the server promises whatever happens to the client: who waited is offered the
-/// lock for two seconds, and what is bound to a session is free when that ends.
+/// Shortens a lease to the time that the server promises in any case. A waiter is offered the lock for two
+/// seconds, and a bound lock is free when its session ends.
 fn shorten(call: &mut Call) {
     let waits = call.request.timeout().is_some();
     if let Request::Acquire { lease, .. }
@@ -115,8 +115,8 @@ fn shorten(call: &mut Call) {
     }
 }
 
-/// Releases that succeeded though the lease was over, or another had the lock. Of bound locks nobody knows how
-/// long they are kept.
+/// Releases that succeeded although the lease was over or another owner had the lock. Bound locks are excluded,
+/// since the end of their sessions is unknown.
 fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
     let is_bound = |call: &&Call| {
         call.request.asks() && call.request.lease().is_none_or(|lease| lease.is_zero())
@@ -130,8 +130,8 @@ fn stale(judged: &[Call], seen: &Seen) -> Vec<String> {
     found.map(|violation| violation.to_string()).collect()
 }
 
-/// Waits for a latch that ended without it long after it had opened, with no fault in between. A latch that was
-/// opened is gone, so it lets also those through that come later, until it is set again.
+/// Waits for a latch that failed long after it had opened, with no fault in between. An open latch has no key,
+/// so it also admits later waiters until it is set again.
 fn left_at_latches(judged: &[Call], seen: &Seen, notes: &Notes) -> Vec<String> {
     let mut left = Vec::new();
     let opened = |call: &&Call| match call.answer {
@@ -228,7 +228,7 @@ fn outlived(
         .then(|| format!("Kept: {key}, whose client was gone at {at:?}, not free for {wait}"))
 }
 
-/// How long after that moment that lock was granted.
+/// Time from that moment to the next grant of the lock.
 fn next_grant(calls: &[Call], key: &str, at: Duration) -> Option<Duration> {
     let granted = |call: &Call| match call.answer {
         Some((answered, Outcome::Granted { .. })) if call.key == key => answered.checked_sub(at),
@@ -237,7 +237,7 @@ fn next_grant(calls: &[Call], key: &str, at: Duration) -> Option<Duration> {
     calls.iter().filter_map(granted).min()
 }
 
-/// What was seen, for people.
+/// History of the round in readable lines.
 pub(crate) fn diary(calls: &[Call], round: &Round) -> Vec<String> {
     let seen = round.notes.seen();
     let faults = seen.faults.iter().map(|(what, span)| format!("{what} {span:?}"));

@@ -1,11 +1,10 @@
-//! Real servers under load and faults, and a judge of what every client saw and believed.
+//! Real servers under load and faults, and a judge of each client's replies and beliefs.
 //!
-//! A suite is a topology, a setting, a workload and faults: [`suites`] is the table of all. One that
-//! is given by the beginning of its name is run with all whose names begin so; each prints what it
-//! counted, its violations, and a row for `docs/evidence.md` with commit, server and seed. Ends with 1
-//! if something is not as it is promised.
+//! A suite is a topology, a setting, a workload and faults: [`suites`] is the table of all. The beginning of a
+//! name selects all suites that start with it. Each prints its counts, its violations, and a row for
+//! `docs/evidence.md` with commit, server and seed. Ends with 1 if a promise was broken.
 //!
-//! The seed decides what is done, not how threads meet.
+//! The seed decides the actions, but not the order of threads.
 
 // The types of the futures are deep.
 #![recursion_limit = "256"]
@@ -159,7 +158,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!("seed {}", options.seed.number);
-    // That of the code that runs: another one may be made meanwhile.
+    // The commit of the running code, read now: another commit may follow during the run.
     commit();
     let rows = run(&options, &suites);
     if options.publish {
@@ -226,7 +225,7 @@ fn server() -> String {
 }
 
 impl Options {
-    /// A record of that suite, without what it saw.
+    /// A record of that suite, without its results.
     fn record(&self, suite: &Suite, again: &str, wall: Duration) -> Record {
         Record {
             suite: suite.name.clone(),

@@ -1,4 +1,4 @@
-//! What the servers use when nobody uses them, from round to round.
+//! Memory of idle servers, from round to round.
 
 use harness::{Server, observe};
 use std::fmt;

@@ -113,7 +113,7 @@ impl Notes {
         self.open().violations.push((Promises::Nothing, format!("Surprise: {what}")));
     }
 
-    /// Notes an error: one that passes by itself is to be expected here.
+    /// Records an error. Transient errors are expected here.
     pub(crate) fn trouble(&self, what: &str, trouble: &Error) {
         self.add(&format!("{what} failed"), 1);
         if !trouble.is_retryable() && !trouble.is_lost() {

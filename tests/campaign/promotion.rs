@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// How many clients want locks, each one after the other, with connections of their own.
+/// Number of clients, each with its own connections, that acquire locks in sequence.
 const CLIENTS: usize = 4;
 
-/// No failover is faster: what is granted before was granted by the one that died.
+/// No failover is faster: earlier grants come from the primary that died.
 const FASTEST: Duration = Duration::from_millis(500);
 
-/// How much later than the primary can be known the first lock is to be granted, in microseconds.
+/// Longest delay of the first grant after the new primary can be known, in microseconds.
 const LATE_US: i64 = 200_000;
 
 const LONGEST: Duration = Duration::from_secs(120);
@@ -97,7 +97,7 @@ fn granted_after(grants: &Grants, moment: Instant) -> Option<[Instant; CLIENTS]>
     Some(first)
 }
 
-/// Kills that server while locks whose names begin with that tag are wanted all the time.
+/// Kills that server while clients keep acquiring locks whose names begin with that tag.
 fn kill<'a>(
     url: &str,
     server: &Server,
@@ -116,7 +116,7 @@ fn kill<'a>(
             while !over.load(Ordering::SeqCst) {
                 let guard = client.lock(&key).acquire().await.expect("it is granted in the end");
                 grants[number].lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
-                // Whether that succeeds does not matter: nobody else wants it.
+                // The result does not matter: no other client wants this lock.
                 let _lost = guard.release().await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -1,11 +1,11 @@
-//! What a suite did and saw: how often, how long it took, and what must not have been.
+//! Results of a suite: counts, durations and violations.
 
 use harness::evidence::Record;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many violations of a kind are shown; the first few tell the story.
+/// Number of violations of a kind that are shown; the first few are enough to find the cause.
 const SHOWN: usize = 5;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl Report {
         *self.seen().counts.entry(what.to_owned()).or_default() += count;
     }
 
-    /// How many of that there were.
+    /// The counter of that name.
     pub(crate) fn count(&self, what: &str) -> u64 {
         self.seen().counts.get(what).copied().unwrap_or(0)
     }
@@ -67,12 +67,12 @@ impl Report {
         self.seen().figure = figure;
     }
 
-    /// Notes what must not be: its kind, a colon, and what it was.
+    /// Records a violation: its kind, a colon, and the details.
     pub(crate) fn violation(&self, what: impl Into<String>) {
         self.seen().violations.push(what.into());
     }
 
-    /// A fault that was to be tried so often.
+    /// Requires a minimum number of a fault.
     pub(crate) fn wants(&self, what: &str, least: u64) {
         let count = self.count(what);
         if count < least {
@@ -80,8 +80,8 @@ impl Report {
         }
     }
 
-    /// What is left out because somebody had no processor time, or was faster, must not be more
-    /// than what counts.
+    /// Requires that fewer cases are excused than counted. A case is excused when a process had no processor
+    /// time, or another one was faster.
     pub(crate) fn excuses(&self, what: &str, of: u64) {
         let count = self.count(what);
         if count > of.max(10) {
@@ -108,7 +108,7 @@ impl Report {
         self.seen().violations.is_empty()
     }
 
-    /// Leaves these lines where somebody can read them, once.
+    /// Writes these lines to a file for later reading, once.
     pub(crate) fn keep(&self, suite: &str, lines: &[String]) {
         let name = format!("kvlock-{}-{}.txt", suite.replace('/', "-"), std::process::id());
         let path = std::env::temp_dir().join(name);

@@ -28,10 +28,10 @@ use tokio::task::JoinSet;
 /// A task that gets nowhere for that long is stuck: no failover, lease or quarantine takes as long.
 const STUCK: Duration = Duration::from_secs(90);
 
-/// How much longer a suite goes on for what was not seen yet.
+/// Longest extension of a suite whose required counts are not reached.
 const AWAITED: Duration = Duration::from_secs(600);
 
-/// How often another fault overlaps with one, in percent.
+/// Probability that a second fault overlaps with one, in percent.
 const BESIDE_PERCENT: u64 = 30;
 
 /// Counts faults that began while another was going on.
@@ -40,7 +40,7 @@ const AT_ONCE: &str = "faults that overlapped with another";
 /// Counts moments at which two clients believed to hold the same lock.
 pub(crate) const OVERLAPS: &str = "two believed to hold a lock";
 
-/// How many tasks share each way.
+/// Number of tasks that share each way.
 const TASKS: usize = 6;
 
 /// What all tasks of a round share.
@@ -125,8 +125,8 @@ impl Round {
     }
 }
 
-/// Round after round on that topology, for as long as the options say and until each fault that is wanted
-/// has come. What is not promised is counted.
+/// Plays rounds on that topology for the time in the options, and until each wanted fault has happened. Counts
+/// broken promises.
 pub(crate) fn play(suite: &str, rounds: &Rounds, options: &Options, report: &Arc<Report>) {
     let mut random = Random::new(options.seed.number);
     let topology = (rounds.on)(rounds.setting);
@@ -281,7 +281,7 @@ impl One<'_> {
         runtime.shutdown_background();
     }
 
-    /// Injects faults one after the other, and sees to it that everybody gets on after each.
+    /// Injects faults one after the other. After each, checks that every task makes progress.
     fn inject(&self, round: &Round, time: Duration) {
         let (topology, mut random) = (self.topology, self.random.part(0));
         let (end, pace) = (Instant::now() + time, self.rounds.pace);
@@ -392,7 +392,7 @@ impl Moment<'_> {
         self.apart = true;
     }
 
-    /// It goes on for that long from now on.
+    /// Extends the fault by that time from now on.
     pub(crate) fn lasts(&mut self, time: Duration) {
         let from = self.round.recorder.now();
         self.span = Some(Span { from, to: from + time });
@@ -403,7 +403,7 @@ impl Moment<'_> {
 /// sessions open for a while.
 fn end(runtime: &Runtime, mut tasks: JoinSet<()>, ways: Vec<Way>) -> Vec<String> {
     let ended = runtime.block_on(async {
-        // All of them: nobody is at work any more when it is looked what they have left.
+        // Waits for all tasks before looking for state that they have left.
         let all = async {
             let mut ended = Ok(());
             while let Some(done) = tasks.join_next().await {

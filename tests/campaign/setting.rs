@@ -4,11 +4,11 @@ use harness::{Options, Server};
 use kvlock::{Builder, Client, Clock};
 use std::time::{Duration, Instant};
 
-/// For how long a primary without replicas goes on under `min-replicas-to-write`, in seconds: less
-/// is often refused for nothing, because replicas report once a second.
+/// Time in seconds for which a primary without replicas accepts writes under `min-replicas-to-write`. A shorter
+/// time often refuses writes for no reason, because replicas report once a second.
 const MAX_LAG: u64 = 2;
 
-/// How long replicas may take to confirm.
+/// Longest time for replicas to confirm.
 const CONFIRM: Duration = Duration::from_millis(500);
 
 /// Time to live of sessions that bind locks: shorter than Sentinels need to give a server up.

@@ -1,5 +1,5 @@
-//! What the locks guard: a store that looks at tokens, and knows besides what it should not know, in
-//! which order the locks were granted. So it can tell whether looking at tokens was enough.
+//! The data behind the locks: a store that checks tokens. It also knows the order in which locks were granted,
+//! which a real store does not, and so tells whether checking tokens was enough.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,8 @@ pub(crate) struct Store(Mutex<HashMap<String, Row>>);
 struct Row {
     /// The writer with the largest token.
     last: Writer,
-    /// Of all writers, the one whose grant was asked for last: one that was granted the lock before
+    /// The writer whose grant was requested last. A writer whose lock was granted before that request may not
+    /// write any more.
     /// that may not write any more.
     youngest: Writer,
 }
@@ -44,7 +45,7 @@ impl Store {
     }
 }
 
-/// The store, with everybody else waiting.
+/// The locked store: other tasks wait for it.
 pub(crate) struct Open<'a>(MutexGuard<'a, HashMap<String, Row>>);
 
 impl Open<'_> {

@@ -30,7 +30,7 @@ pub(crate) enum Promises {
     Tokens,
     /// No two believe to hold the same lock, and a later grant has the larger token.
     NoOverlap,
-    /// No client is told of a loss before the lease is over.
+    /// No client loses its lock before the lease has ended.
     NoLoss,
     /// Clients see each rule kept that a server has: waiters are served in order, and soon.
     EveryRule,
@@ -59,7 +59,7 @@ pub(crate) struct Rounds {
 pub(crate) enum Wants {
     /// Each that is drawn.
     All,
-    /// Those that replace a primary, and those of the class that the suite is for.
+    /// Faults that replace a primary, and faults of the suite's class.
     Failovers,
     /// None.
     None,
@@ -72,7 +72,7 @@ impl Rounds {
         class && named && (fault.on)(at)
     }
 
-    /// Those of these faults that have to come.
+    /// The faults that must happen.
     pub(crate) fn wanted(&self, faults: &[&'static Fault]) -> Vec<&'static Fault> {
         let is_wanted = |fault: &&&'static Fault| match self.wants {
             Wants::All => true,
@@ -90,7 +90,7 @@ pub(crate) struct Pace {
     pub(crate) round: Duration,
     /// Number of faults in a round, at most.
     pub(crate) faults: usize,
-    /// The servers are in order and each task goes on before the next fault.
+    /// The servers are healthy and each task makes progress before the next fault.
     pub(crate) settles: bool,
     /// Longest pause between two faults.
     pub(crate) rest: Duration,
@@ -103,7 +103,7 @@ const ONE_BY_ONE: Pace = Pace {
     rest: Duration::from_millis(300),
 };
 
-/// What one has set in motion goes on before the next.
+/// The next fault begins before the effects of the last one have ended.
 const STORM: Pace = Pace {
     round: Duration::from_secs(3),
     faults: usize::MAX,
@@ -137,7 +137,7 @@ impl Suite {
         self.name.ends_with(CONTROL)
     }
 
-    /// The name that decides the faults: a control has those of its suite.
+    /// Name that seeds the faults: a control has the faults of its suite.
     pub(crate) fn seeded_by(&self) -> &str {
         self.name.strip_suffix(CONTROL).unwrap_or(&self.name)
     }
@@ -224,7 +224,7 @@ fn rounds() -> Vec<Suite> {
         ("cluster/default", "2", Nodes::start, Default, Tokens, &[], None),
         ("five/quarantine", "2, F22", Five::start, Quarantine, NoOverlap, &[JUMP], Some(Default)),
         ("five/apart", "2, F22", Five::start_apart, Quarantine, NoOverlap, &FORGETS, Some(SlowClock)),
-        // All leases are over at the server whose clock jumps; if another forgets, tokens may go back.
+        // All leases end at the server whose clock jumps. If another one loses its data, tokens may go back.
         ("five/jumps", "F22", Five::start, Quarantine, Tokens, &[HOUR, KILLS[0], KILLS[1], KILLS[2]], None),
         ("five/forgetful", "F22", Five::start, Default, Tokens, &[JUMP, KILLS[2]], None),
     ];

@@ -1,6 +1,6 @@
-//! What happens to replicas, Sentinels and links while another fault is going on.
+//! Faults of replicas, Sentinels and links during another fault.
 //!
-//! The servers are chosen before the other fault begins: during it nobody may be there to ask.
+//! The servers are chosen before the other fault begins, since no server may answer during it.
 
 use super::{On, has_proxy, is_replicated, on};
 use crate::topology::{Topology, Watched, cast};

@@ -1,5 +1,5 @@
-//! What is done to all data of a server: they are written to the disk while the load goes on, loaded
-//! again, and compared with those of the replica.
+//! Faults of a server's whole data: they are saved to disk under load, loaded again, and compared with the
+//! replica.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -7,13 +7,13 @@ use harness::resp::ReceiveError;
 use harness::{cmd, observe};
 use std::time::{Duration, Instant};
 
-/// How long a child of the server may take to write a few keys to the disk.
+/// Longest time for a child of the server to write a few keys to the disk.
 const FORK: Duration = Duration::from_secs(30);
 
-/// How long writes are paused at most while somebody looks at the replica.
+/// Longest pause of writes for a comparison with the replica.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often the two must differ.
+/// Number of comparisons that must differ.
 const LOOKS: usize = 3;
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -24,7 +24,7 @@ pub(super) const FAULTS: &[Fault] = &[
 ];
 
 impl Stranger<'_> {
-    /// Has a child of the server write everything to the disk, while the load goes on.
+    /// Saves everything to disk in a child of the server, under load.
     fn fork(&mut self, command: Vec<Vec<u8>>) -> Result<(), ReceiveError> {
         let reply = self.ask(command)?;
         // A replica that synchronises may have begun one.

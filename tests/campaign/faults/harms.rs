@@ -1,5 +1,5 @@
-//! What is done to servers, or to the links before them, and mended after a while. Meanwhile clients
-//! wait, or another server takes the place of the primary.
+//! Faults of servers or of their links, repaired after a while. In this time clients wait, or another server
+//! replaces the primary.
 
 use super::{
     Act, Class, Fault, On, anywhere, fault, forgets, has_proxy, is_replaced, keeps_data, new,
@@ -34,8 +34,8 @@ const STALL: Time = (500, 500);
 /// Longer than a quorum waits for one server, and than the leases there.
 const WHILE: Time = (50, 2500);
 
-/// As long as a session is kept that nobody reads, from a third less to half as much again: a client is
-/// back at the last moment, or a moment too late.
+/// About the life of a session without a reader, from a third less to half as much again: a client is back at
+/// the last moment, or a moment too late.
 const SESSIONS: Time = {
     let session = SESSION.as_millis() as u64;
     (session * 2 / 3, session * 5 / 6)

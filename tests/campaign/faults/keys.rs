@@ -36,8 +36,8 @@ const POLICIES: [&str; 8] = [
     "volatile-ttl",
 ];
 
-/// How long a crowd holds a key, and for how long it may be believed of a key that nobody waits for that
-/// it is the one that was there before.
+/// Time for which a crowd holds a key, and the longest time for which a search result may outlive a replaced
+/// key without waiters.
 const CROWD_MS: u64 = 30;
 const BELIEVED: Duration = Duration::from_millis(1_100);
 
@@ -86,8 +86,8 @@ impl Stranger<'_> {
         })
     }
 
-    /// Does something to all locks of these databases, and sees to it that the floors are there
-    /// again. The wild one is the last, and stays selected.
+    /// Runs commands on all locks of these databases, then restores the floors. The wild database is the last,
+    /// and stays selected.
     fn on_keys_of(&mut self, dbs: &[u32], commands: &[Vec<Vec<u8>>]) -> Result<(), ReceiveError> {
         let round = self.round;
         let is_there = |key: &&String| dbs.contains(&Lock::of(key).db);
@@ -127,7 +127,7 @@ impl Stranger<'_> {
     }
 
     fn swap(&mut self) -> Result<(), ReceiveError> {
-        // The locks that were there must not come back: nobody could explain that.
+        // The old locks must not come back, since no rule could explain them.
         let flush = [cmd!["SELECT", 1], cmd!["FLUSHDB"], cmd!["SELECT", 0]];
         let swap = [cmd!["MULTI"], cmd!["SWAPDB", 0, 1]];
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::time::sleep;
 
-/// How often it looks at a guard while there is nothing else to do.
+/// Interval of checks of a guard while there is nothing else to do.
 const BEAT: Duration = Duration::from_millis(5);
 
 /// Of a step of work, what lies between the look at the guard and the write.
@@ -168,8 +168,8 @@ impl Worker {
         }
     }
 
-    /// Holds it as long as it is to be held, and works meanwhile. Returns whether it was lost, and
-    /// what was last written to the store.
+    /// Holds the lock for its planned time and works under it. Returns whether it was lost, and the last write
+    /// to the store.
     async fn work_under(&mut self, guard: &Guard, tenure: &mut Tenure) -> (bool, Option<Numbers>) {
         let end = now() + self.time_to_hold(tenure.watched);
         let mut block = self.role.block_ms > 0 && self.random.percent(50);

@@ -1,9 +1,9 @@
-//! Leases that end while others wait: of a holder that is killed while it renews its lock and ten are in
-//! line, and of what the first in line is offered, which is stopped. The next in line has the lock when the
-//! lease ends, not earlier, and nobody else has it.
+//! Leases that end with a queue. In one case a holder is killed while it renews its lock and ten clients wait.
+//! In the other the first waiter is stopped and offered the lock. The next waiter gets the lock when the lease
+//! ends, not earlier, and no other client has it.
 //!
-//! The next ones are connections, which wait for nothing but the answer: whoever asks the server meanwhile
-//! may remind it. A token is the server's date of the grant in microseconds, so it says when that was.
+//! The next waiters are plain connections that only wait for the reply: a request in this time could trigger
+//! the server. A token is the server's date of the grant in microseconds, so it gives the time of the grant.
 
 use super::process::Process;
 use super::said::{Role, now};
@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 /// Later than this is what we do not want.
 const LATE_US: i64 = 20_000;
 
-/// How long one in line that is served is waited for.
+/// Longest wait for a waiter to be served.
 const SERVED: Duration = Duration::from_secs(10);
 
 /// The lease of a holder that is killed.
@@ -40,7 +40,7 @@ const UNSEEN: &str =
     "waiters stopped whose offer was not seen: away, or over when the server was asked";
 const AFTER_THE_OFFER: &str = "handed to the next after the end of the offer";
 
-/// Each lock has a line of its own.
+/// Each lock has its own queue.
 pub(super) fn killed(scene: &Scene, options: &Options, report: &Report) {
     let (kills, random) = (options.times(200), Random::new(options.seed.number));
     in_parts(kills, |line, share| {
@@ -83,7 +83,7 @@ fn without_waiting(what: &str) -> String {
     format!("{what}, without the time in which the server had no processor")
 }
 
-/// One in line that is no client process.
+/// A waiter that is a plain connection.
 struct Waiter {
     owner: String,
     connection: Connection,
@@ -103,7 +103,7 @@ struct Served {
     waited_us: i64,
 }
 
-/// Those who want one lock.
+/// Waiters for one lock.
 struct Line<'a> {
     scene: &'a Scene,
     report: &'a Report,
@@ -139,7 +139,7 @@ impl<'a> Line<'a> {
             self.report
                 .violation(format!("Fifo: {}: not in line as they came: {queue:?}", self.key));
         }
-        // What it had sent before it died has been carried out when a second answer comes.
+        // By a second reply, the commands that it sent before it died have run.
         self.control.run("PING");
         match self.lease_of(&holder) {
             Some(lease) => {
@@ -160,8 +160,8 @@ impl<'a> Line<'a> {
         Some(())
     }
 
-    /// The first in line is stopped, and handed the lock: it costs the next what it was offered. Whether
-    /// that was seen; `None` if the next did not get the lock, or too early.
+    /// Stops the first waiter and lets the server hand it the lock: the next waiter loses the time of the
+    /// offer. Returns whether that was seen; `None` if the next did not get the lock, or too early.
     fn passes_by(&mut self, first: &Process, [before, next]: &mut [Waiter; 2]) -> Option<bool> {
         // The process comes again and again.
         before.asks_for(&self.key);
@@ -212,7 +212,7 @@ impl<'a> Line<'a> {
         Some(true)
     }
 
-    /// The owners in line, first in line first; those that are away are left out.
+    /// Owners in the queue, in order; owners that are away are left out.
     fn queue(&mut self) -> Vec<String> {
         let info = self.control.call(cmd!["LOCK.INFO", self.key, "WAITERS", 1000]);
         let owners = info.field("queue").elements().iter().map(|waiter| waiter[0].text());
@@ -235,7 +235,7 @@ impl<'a> Line<'a> {
         self.control.call(cmd!["LOCK.RELEASE", self.key, waiter.owner]);
     }
 
-    /// The first in line has the lock soon: with that token.
+    /// Checks that the first waiter gets the lock soon. Returns its token.
     fn is_served(&self, first: &mut Waiter) -> Option<u64> {
         let Ok(granted) = first.connection.receive(SERVED) else {
             let (key, owner) = (&self.key, &first.owner);
@@ -245,7 +245,7 @@ impl<'a> Line<'a> {
         Some(granted[0].integer().cast_unsigned())
     }
 
-    /// The first in line has the lock, it is supposed, when that lease is over.
+    /// Checks that the first waiter gets the lock when that lease has ended.
     fn is_served_after(&self, lease: &Lease, first: &mut Waiter) -> Option<Served> {
         let server = self.scene.server.pid();
         let mut waited_before = waited(server);
@@ -287,7 +287,7 @@ fn date_ms() -> i64 {
     date.as_millis().try_into().expect("not for centuries")
 }
 
-/// For how many nanoseconds of its life a process wanted a processor and had none.
+/// Time in nanoseconds in which a process wanted a processor and had none.
 fn waited(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often something is done.
+/// Interval of the load's actions.
 const EVERY: Duration = Duration::from_millis(40);
 
 const CLIENTS: usize = 4;
@@ -133,7 +133,7 @@ pub(super) fn mixture(scene: &Scene, options: &Options, report: &Report) {
     stopped.iter().for_each(|(_, client)| client.signal(Signal::SIGCONT));
 }
 
-/// Cuts one of the clients' connections, whatever it carries. Returns how many were cut.
+/// Cuts one of the clients' connections, chosen at random. Returns the number of cut connections.
 fn cut(control: &mut Connection, random: &mut Random) -> u64 {
     let own = control.client_id().to_string();
     let list = control.run("CLIENT LIST TYPE normal").text();

@@ -1,9 +1,9 @@
-//! What the faults of client processes do to each other's locks: holders and waiters that are
-//! killed, stopped, starved, cut off, or whose date jumps.
+//! Effects of client faults on other clients' locks: holders and waiters are killed, stopped, starved or cut
+//! off, or their dates jump.
 //!
-//! The clients are processes of their own, on one real server, and use the crate `kvlock`. Each
-//! says when it believes to hold which lock; they all read the same clock. At the end that must be
-//! what a lock allows.
+//! The clients are separate processes on one real server, and use the crate `kvlock`. Each one reports the
+//! times in which it believes in holding a lock; they all read the same clock. At the end the judge checks
+//! these beliefs.
 
 mod client;
 mod in_line;
@@ -43,7 +43,7 @@ pub(crate) const ALL: [Scenario; 7] = [
 ];
 
 impl Scenario {
-    /// Plays it on a server of its own.
+    /// Plays the case on a new server.
     pub(crate) fn play(self, options: &Options, report: &Report) {
         let scene = Scene::set(options.seed.number, options.wrong_clock);
         let acted = catch_unwind(AssertUnwindSafe(|| (self.act)(&scene, options, report)));

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// How long anything may take that must happen.
+/// Longest time for anything that must happen.
 pub(super) const SOON: Duration = Duration::from_secs(60);
 
-/// What a process has said so far.
+/// Reports of a process.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     /// What its owners begin with.
@@ -77,7 +77,7 @@ impl Process {
         locked(&self.heard)
     }
 
-    /// Waits until there is that in what it has said.
+    /// Waits until `look` finds something in the reports.
     pub(super) fn wait_for<T>(&self, what: &str, look: impl Fn(&Heard) -> Option<T>) -> T {
         wait::until(what, SOON, || look(&self.heard()).ok_or_else(|| self.name.clone()))
     }

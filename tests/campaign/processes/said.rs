@@ -1,8 +1,7 @@
-//! What a client process is told to do, by its command line, and what it says of itself, a line for each
-//! event.
+//! A client process's instructions, in its command line, and its reports, one line for each event.
 //!
-//! Times are those of `CLOCK_MONOTONIC`, which all processes of a machine share: the order of events in
-//! real time is exact.
+//! Times are read from `CLOCK_MONOTONIC`, which all processes of a machine share: the order of events in real
+//! time is exact.
 
 use harness::history::{Call, Outcome, Request};
 use serde::{Deserialize, Serialize};
@@ -38,7 +37,7 @@ pub(super) struct Role {
     pub(super) tasks: u64,
     /// The threads of its runtime.
     pub(super) threads: usize,
-    /// For how long one of those threads is blocked, in every second hold.
+    /// Time for which one of those threads is blocked, in every second hold.
     pub(super) block_ms: u64,
     /// The port of the store in which it counts while it holds a lock.
     pub(super) store: Option<u16>,
@@ -82,15 +81,14 @@ pub(super) struct Tenure {
     /// From when and until when the process believes that it holds the lock.
     pub(super) from: Duration,
     pub(super) until: Duration,
-    /// When it last looked at its guard, and was told that it holds the lock; what it did next it did in that
-    /// belief.
+    /// Time of the last check that found the guard valid; the work that followed relied on it.
     pub(super) looked: Duration,
     /// When it was about to give the lock back.
     pub(super) released: Option<Duration>,
     /// When the guard said that the lock is lost.
     pub(super) lost: Option<Duration>,
-    /// How many of the writes that it did after a loss, without asking the guard, the store took that looks
-    /// at tokens.
+    /// Number of writes that the token-checking store accepted after a loss, from a client that did not check
+    /// its guard.
     pub(super) taken: u64,
 }
 
@@ -100,7 +98,7 @@ impl Tenure {
         self.released.or(self.lost).unwrap_or(killed).min(self.until)
     }
 
-    /// Whether its process can have acted on it: a guard may be lost before its process goes on.
+    /// Whether its process can have acted on it: a guard may be lost before its process resumes.
     pub(super) fn is_of_use(&self, killed: Duration) -> bool {
         self.from < self.ended(killed)
     }
@@ -110,7 +108,8 @@ impl Tenure {
         let ended = Some(self.ended(killed)).filter(|_| self.is_of_use(killed));
         let owner = format!("{process}:{}", self.number);
         let request = Request::Acquire { lease: Duration::ZERO, timeout: None };
-        // Nobody had it when a belief began; what was over by then may have been granted long before.
+        // No owner had the lock when a belief began. A belief that had ended by then may rest on a much older
+        // grant.
         let sent = ended.map_or(Duration::ZERO, |_| self.from);
         let granted = (self.from, Outcome::Granted { token: self.token, holds: 1 });
         Call { valid_until: ended, ..Call::new((&self.key, &owner), request, sent, granted) }

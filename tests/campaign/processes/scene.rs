@@ -11,10 +11,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// How many locks are worked on at a time.
+/// Number of locks in use at a time.
 const AT_ONCE: u64 = 4;
 
-/// What is counted of grants whose processes can have acted on them.
+/// Counter of grants whose processes can have acted on them.
 pub(super) const CHECKED: &str = "grants whose beliefs were checked";
 
 /// Where a scenario is played.
@@ -27,7 +27,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// With a server, and nobody at it.
+    /// Starts a server without clients.
     pub(super) fn set(seed: u64, wrong_clock: bool) -> Self {
         Self { server: Server::start(), seed, wrong_clock, processes: Mutex::default() }
     }
@@ -55,7 +55,7 @@ impl Scene {
         process
     }
 
-    /// How many locks were granted so far.
+    /// Number of grants until now.
     pub(super) fn grants(&self) -> u64 {
         self.processes().iter().map(|process| process.heard().tenures.len() as u64).sum()
     }
@@ -87,7 +87,7 @@ impl Scene {
     }
 }
 
-/// Kills one, and counts what it said. Returns its grants.
+/// Kills a process and counts its reports. Returns its grants.
 fn judge(process: &Process, report: &Report) -> Vec<Call> {
     let killed = process.kill9();
     let (what, heard) = (&process.role.what, process.heard());

@@ -1,6 +1,6 @@
-//! A holder is stopped for three times its lease while it writes to a store, and goes on when
-//! somebody else has written. Careful holders look at their guard before each step; careless ones,
-//! when they have lost the lock, write on without looking.
+//! A holder is stopped for three times its lease while it writes to a store, and resumes after another process
+//! has written. Careful holders check their guard before each step. Careless ones that have lost the lock write
+//! on without a check.
 
 use super::process::{Process, SOON};
 use super::said::{Role, Tenure, now};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const LEASE_MS: u64 = 300;
 
-/// Longer than most stops: the other process holds the lock for a while meanwhile.
+/// Longer than most stops, so that the other process holds the lock for a while.
 const HOLD_MS: u64 = 400;
 
 /// Stale writes after each stop of a careless holder.
@@ -64,7 +64,8 @@ fn at_work(scene: &Scene, role: &Role, stops: u64, mut random: Random, report: &
             let tenure = &heard.tenures[&grant.number];
             tenure.released.or(tenure.lost).map(|_| tenure.clone())
         });
-        // A loss from before the stop may have been written after, too, while nobody else had the lock.
+        // Such a loss was reported before the stop, but writes may have followed it while no other owner had
+        // the lock.
         if ended.lost.is_none_or(|at| at < stopped) {
             report.add(TOO_LATE, 1);
             continue;

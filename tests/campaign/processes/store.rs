@@ -1,14 +1,13 @@
-//! What locks protect: counters in a Redis of their own, which client processes read, and write one more.
+//! The data behind the locks: counters in a separate Redis, which client processes read and increment.
 //!
-//! For each lock there are two. One looks at tokens and refuses those that are smaller than one it
-//! has seen; the other takes what comes. What it acknowledged stays acknowledged: so an increment
-//! that is acknowledged and not in the number at the end is lost.
+//! Each lock has two counters. One checks tokens and refuses any token smaller than one it has seen; the other
+//! accepts every write. An increment that was acknowledged and is missing from the number at the end is lost.
 
 use super::said::Tenure;
 use harness::{Connection, Value, cmd};
 
-/// `KEYS[1]` is a lock's sheet; a token, and for a write what both counters are to be. Returns what both
-/// are, and whether the one that looks took it.
+/// `KEYS[1]` is a lock's hash. The arguments are a token and, for a write, the new values of both counters.
+/// Returns both values, and whether the checking counter accepted the write.
 const STEP: &str = "\
     local token, sheet = tonumber(ARGV[1]), KEYS[1] \
     local add = function(field) redis.call('HINCRBY', sheet, field, 1) end \
@@ -22,7 +21,7 @@ const STEP: &str = "\
     end \
     return {get('looks'), get('takes'), stale and 0 or 1}";
 
-/// What somebody read: the number of the store that looks, and of the other.
+/// The values read: the checking counter, and the other one.
 pub(super) type Numbers = [i64; 2];
 
 /// Both counted on by one.
@@ -35,7 +34,7 @@ pub(super) fn next(numbers: Numbers) -> Numbers {
 pub(super) struct Counters(Connection);
 
 impl Counters {
-    /// Those of the store at that port.
+    /// Connects to the store at that port.
     pub(super) fn open(port: u16) -> Self {
         Self(Connection::open(port).expect("the store is there"))
     }
@@ -52,8 +51,8 @@ impl Counters {
         self.0.call(step)[2] == Value::Integer(1)
     }
 
-    /// Counts on from there that many times, without looking. Returns how many the store took that
-    /// looks at tokens.
+    /// Increments that many times without a check. Returns the number of writes that the checking counter
+    /// accepted.
     pub(super) fn write_on(&mut self, by: &Tenure, mut numbers: Numbers, times: u64) -> u64 {
         let one_more = |_: &u64| {
             numbers = next(numbers);

@@ -16,10 +16,10 @@ use tokio::time::sleep;
 /// The leases of what is held through a failover: longer than one takes.
 pub(super) const LEASE: Duration = Duration::from_secs(12);
 
-/// How long a client tries to acquire that must succeed in the end.
+/// Longest time for an acquire that must succeed in the end.
 const LONG: Duration = Duration::from_secs(120);
 
-/// How many replicas there are; the last is promoted if it can be.
+/// Number of replicas; the last one is promoted if possible.
 pub(super) const REPLICAS: usize = 2;
 
 /// The servers of one try.
@@ -28,7 +28,7 @@ pub(super) struct Stage {
     pub(super) setting: Setting,
     /// Which server is the first primary.
     pub(super) before: usize,
-    /// One for each try, so that nothing of it goes on in the next.
+    /// One for each try, so that no task of a try runs on in the next.
     pub(super) runtime: Runtime,
 }
 
@@ -47,7 +47,7 @@ impl Stage {
         let before = site.primary();
         let stage = Self { site, setting, before, runtime: Runtime::new().expect("a runtime") };
         stage.wait_for_replicas();
-        // That of the start is not of interest.
+        // The quarantine of the start is not wanted here.
         observe::end_quarantine(&mut stage.site.server(before).connect());
         stage
     }
@@ -117,7 +117,8 @@ impl Contest {
         }
     }
 
-    /// Takes it inside, with a lease that nobody renews; `false` if that was refused for want of replicas.
+    /// Acquires the lock inside, with a lease that is not renewed; `false` if that was refused for want of
+    /// replicas.
     pub(super) async fn take(&self, client: &Client) -> bool {
         match client.lock(self.key).fixed_lease(LEASE).try_acquire().await {
             Ok(guard) => self.granted(&self.inside, guard.expect("it is free")),

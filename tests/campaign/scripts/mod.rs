@@ -1,5 +1,5 @@
-//! Failovers of which each step is decided: one client holds a lock, or asks the primary for one
-//! that nobody else can reach any more, and another follows the Sentinels.
+//! Failovers with fixed steps. One client holds a lock, or asks a primary for one that no other client can
+//! reach any more. Another client follows the Sentinels.
 //!
 //! Real servers and Sentinels, each server behind a proxy that can cut it off.
 
@@ -12,7 +12,7 @@ use crate::setting::Setting;
 use harness::evidence::{DOUBLED, PROMISED, TRIES};
 use std::collections::BTreeSet;
 
-/// In how many tries two clients may both believe that they hold a lock.
+/// Number of tries in which two clients may both believe in holding a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// In none: that is promised.
@@ -35,10 +35,10 @@ pub(crate) struct Script {
     act: fn(Setting, u64) -> Seen,
     /// For each of [`Setting::ALL`].
     pub(crate) expected: [Expected; 5],
-    /// How many locks the old primary grants in each try, at least, for each of [`Setting::ALL`]: where
-    /// no grant is what a setting is for, or a machine is too busy for one, that is none.
+    /// Least number of locks that the old primary grants in each try, for each of [`Setting::ALL`]. It is zero
+    /// where a setting prevents grants, or where a busy machine may allow none.
     granted: [u64; 5],
-    /// How many of these are lost, without settings.
+    /// Number of these that are lost, without settings.
     lost: u64,
 }
 
@@ -110,7 +110,7 @@ pub(crate) const ALL: [Script; 7] = [
 struct Seen {
     /// Two clients believed at the same time that they hold a lock.
     doubled: bool,
-    /// How many locks the old primary granted.
+    /// Number of locks that the old primary granted.
     granted: u64,
     /// Grants that were told to their client and are not known after the failover, or not known to
     /// a client that had not released them.
@@ -144,7 +144,7 @@ impl Script {
         let [lost, tokens_back] = [count(|one| one.lost), count(|one| one.tokens_back)];
         let notes: BTreeSet<&str> = tries.iter().filter_map(|one| one.note.as_deref()).collect();
         let tries = tries.len() as u64;
-        // Otherwise no overlap is to be seen because nothing was tried.
+        // Without grants a try shows no overlap because it tests nothing.
         let g = self.granted[setting as usize];
         let l = if setting == Setting::Default { self.lost } else { 0 };
         report.add(TRIES, tries);

@@ -1,6 +1,6 @@
-//! What is done in a try: grants die with their primary, because no replica, or not the one that is promoted,
-//! has heard of them; two servers both take themselves for the primary, with clients at each; the clocks of the
-//! servers are five seconds apart when one takes over from the other.
+//! The steps of a try. Grants die with their primary, because no replica has them, or not the one that is
+//! promoted. Two servers both act as the primary, with clients at each. The clocks of the servers are five
+//! seconds apart at a failover.
 
 use super::Seen;
 use super::contest::{Contest, LEASE, REPLICAS, Stage};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long the servers stay apart if those outside are not granted what they want before.
+/// Longest partition, if the clients outside are not granted their locks before.
 const APART: Duration = Duration::from_secs(40);
 
 /// How far apart clocks are.
@@ -67,8 +67,8 @@ pub(super) fn back_with_data(setting: Setting, _number: u64) -> Seen {
     comes_back(setting, Server::options().in_memory().append_only("always"))
 }
 
-/// One client holds a lock whose lease nobody renews when the primary is killed and comes back at once, and another
-/// client asks for that lock.
+/// One client holds a lock with a lease that is not renewed. The primary is killed and comes back at once, and
+/// another client asks for that lock.
 fn comes_back(setting: Setting, options: Options) -> Seen {
     let stage = Stage::start_with(setting, setting.extend(options, LEASE, REPLICAS as u32), None);
     let Stage { site, before, runtime, .. } = &stage;
@@ -84,14 +84,14 @@ fn comes_back(setting: Setting, options: Options) -> Seen {
     Seen { lost: is_lost.into(), note, ..stage.end(&[lock]) }
 }
 
-/// The primary stands still until another has taken its place, and goes on then. One client asks it
-/// all the time, and its last question is waiting there.
+/// Pauses the primary until another has replaced it, then resumes it. One client asks it all the time, and its
+/// last request is waiting there.
 pub(super) fn paused(setting: Setting, _number: u64) -> Seen {
     let signal = |stage: &Stage, signal| stage.site.server(stage.before).signal(signal);
     apart(&["k"], setting, |it| signal(it, Signal::SIGSTOP), |it| signal(it, Signal::SIGCONT))
 }
 
-/// The primary is cut off from everybody but one client, which holds a lock and takes another.
+/// Cuts the primary off from all but one client, which holds a lock and acquires another.
 pub(super) fn partition(setting: Setting, _number: u64) -> Seen {
     let cut = |stage: &Stage| stage.site.proxy(stage.before).cut();
     apart(&["held", "fresh"], setting, cut, |stage| stage.site.proxy(stage.before).heal())
@@ -134,8 +134,8 @@ fn wait_for(locks: &[Arc<Contest>]) {
     }
 }
 
-/// Somebody holds a lock whose lease nobody renews, and another whose lease is renewed. The clock of
-/// the next primary is ahead in one try and behind in the next.
+/// A client holds one lock with a lease that is not renewed, and another that is renewed. The clock of the next
+/// primary is ahead in one try and behind in the next.
 pub(super) fn clocks(setting: Setting, number: u64) -> Seen {
     let ahead = if number.is_multiple_of(2) { CLOCKS_MS } else { -CLOCKS_MS };
     let clock = Clock::new();

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 
 const LEASES_MS: [u64; 8] = [30, 50, 100, 100, 100, 300, 1000, 3000];
 
-/// How many slots move; they are the lowest.
+/// Number of slots that move: the lowest ones.
 pub(crate) const MOVED: u32 = 8;
 
 pub(crate) struct Nodes {

@@ -1,5 +1,5 @@
-//! Five servers that share nothing, each behind a proxy and with a clock of its own, and locks of a
-//! quorum of them. They keep nothing: one that is killed has forgotten all when it is back.
+//! Five independent servers, each with a proxy and a clock, and locks at a quorum of them. They save nothing: a
+//! server that is killed comes back empty.
 
 use super::Topology;
 use super::single::Behind;
@@ -23,7 +23,7 @@ const QUARANTINE_MS: u64 = 3500;
 /// How far clocks may be ahead, in milliseconds, where servers do not forget.
 const APART_MS: [i64; SERVERS] = [0, 5_000, -5_000, 3_600_000, -3_600_000];
 
-/// How long each server may take.
+/// Longest time for each server.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Five {

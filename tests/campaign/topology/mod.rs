@@ -1,6 +1,6 @@
-//! What servers are to each other, one file for each: started, put in order again, and looked at.
+//! Topologies of servers, one file for each: how they are started, repaired and inspected.
 //!
-//! What can happen to them is in [`faults`](crate::faults), and asks a topology for what it needs.
+//! Their faults are in [`faults`](crate::faults), which ask a topology for what they need.
 
 mod addresses;
 mod cluster;
@@ -34,7 +34,7 @@ pub(crate) trait Topology: Any + Sync {
     /// All servers.
     fn servers(&self) -> Vec<&Server>;
 
-    /// The ways to the locks, each with connections of its own.
+    /// The ways to the locks, each with its own connections.
     fn ways(&self, runtime: &Runtime) -> Vec<Way>;
 
     /// The locks of a round.
@@ -63,7 +63,7 @@ pub(crate) trait Topology: Any + Sync {
         true
     }
 
-    /// The ports of those that are the primary of something; none if nobody is ever replaced.
+    /// Ports of the current primaries; empty if no server is ever replaced.
     fn primaries(&self) -> Vec<u16> {
         Vec::new()
     }
@@ -91,16 +91,16 @@ pub(crate) trait Topology: Any + Sync {
         None
     }
 
-    /// What waits until another has taken the place of that primary, to be asked for before
-    /// anything happens to it. Nothing where nobody notices by himself that it is gone.
+    /// Returns a function that waits until another server has replaced that primary. Call this before the
+    /// fault. `None` in a topology that does not fail over.
     fn replacement<'a>(&'a self, _primary: &'a Server) -> Option<Box<dyn FnOnce() + 'a>> {
         None
     }
 
-    /// Sees to it that one that was replaced follows the others.
+    /// Makes a replaced server follow the others.
     fn rejoin(&self, _replaced: &Server, _random: &mut Random) {}
 
-    /// For how long two servers may take themselves for the primary, at most.
+    /// Longest time for which two servers may both act as the primary.
     fn apart(&self) -> Duration {
         Duration::from_secs(1)
     }
