@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long anything may take.
+/// Longest time for any operation.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a client waits for a lock.
+/// Longest wait of a client for a lock.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
 
 const CLIENTS: u64 = 16;
@@ -18,7 +18,7 @@ const CLIENTS: u64 = 16;
 /// Locks that all of them want.
 const WANTED: u64 = 4;
 
-/// How many locks each takes and keeps, on average, between two of those.
+/// Average number of locks that a client acquires and keeps between two hand-offs.
 const KEPT: u64 = 4;
 
 /// The clients of one life of a server.
@@ -42,7 +42,7 @@ impl Load<'_> {
         let (known, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
         let mut admin = self.server.connect();
         thread::scope(|scope| {
-            // Should this panic, they are not to go on for ever.
+            // Stops the other threads if this one panics.
             let _over = Raise(over);
             let wanted: Vec<String> = (0..WANTED).map(|number| self.wanted(number)).collect();
             let looking = self.server.connect();

@@ -25,14 +25,13 @@ const EVERY_SECOND: &str = "everysec";
 const CRASHES: &str = "crashes";
 /// Grants that clients knew of.
 const GRANTED: &str = "granted";
-/// Those of them that had neither been released nor were over when the server was back.
+/// Locks neither released nor expired when the server was back.
 const STANDING: &str = "standing";
-/// Those of these that the server then did not know.
+/// Locks of these that the server then did not know.
 const LOST: &str = "lost";
-/// Locks that were granted while somebody could rely on having them.
+/// Locks granted while another owner could still rely on its grant.
 const TWICE: &str = "granted twice";
-/// Grants whose token was not larger than that of each grant which was answered before they were asked
-/// for, of whichever lock.
+/// Grants whose token was not larger than the token of each grant answered before their request, of any lock.
 const TOKENS_BACK: &str = "tokens back";
 
 /// A row of the table.
@@ -85,12 +84,12 @@ impl Durability {
         options
     }
 
-    /// With a quarantine they must be over before the next load; else none is to end meanwhile.
+    /// With a quarantine the leases must end before the next load; else none may end during it.
     fn lease(self) -> Duration {
         if self.quarantine { SHORT } else { LONG }
     }
 
-    /// How long the disk takes for each sync, when it is slow.
+    /// Duration of each sync of a slow disk.
     fn slow_sync(self) -> Duration {
         // Once a second: what is answered right before the power goes cannot be safe. Else once for
         // whatever comes while the one before is under way.
@@ -107,7 +106,7 @@ impl Durability {
         self.is_safe() || self.quarantine
     }
 
-    /// Crashes a server again and again, each time after about as many grants as the options say.
+    /// Crashes a server repeatedly, each time after about the number of grants in the options.
     pub(crate) fn play(self, options: &Options, report: &Report) {
         let random = Random::new(options.seed.number);
         let grants = options.grants.unwrap_or(750);

@@ -11,7 +11,7 @@ use harness::{Connection, Server, Value, cmd};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A server whose disk is slow answers late.
+/// A server with a slow disk answers late.
 const LIMITS: Limits = Limits { slack: Duration::from_millis(2), prompt: Duration::from_secs(5) };
 
 /// The owner that wants all locks when the server is back.
@@ -37,8 +37,8 @@ impl<'a> Trial<'a> {
         Self { durability, server, disk, slow: false, random, history: Recorder::new(), report }
     }
 
-    /// That many times: a load, a crash in the middle of it after about as many grants, and a start.
-    /// Ends at the first violation.
+    /// Repeats `times` times: a load, a crash after about `grants` grants, and a start. Ends at the first
+    /// violation.
     pub(super) fn run(mut self, times: u64, grants: u64) {
         for life in 0..times {
             let before = self.history.calls().len();

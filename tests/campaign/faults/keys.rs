@@ -133,9 +133,8 @@ impl Stranger<'_> {
         self.on_keys_of(&[WILD], &[&swap[..], &flush, &[cmd!["EXEC"]]].concat())
     }
 
-    /// Puts another key of the same sort in the place of one, twice: one that strangers hold for
-    /// long, and one that they hold for a moment. They are a few, or thousands whose leases end
-    /// together.
+    /// Replaces a key with another of the same kind, twice: first with one that strangers hold for long, then
+    /// with one that they hold for a moment. The strangers are a few, or thousands whose leases end together.
     fn replace(&mut self) -> Result<(), ReceiveError> {
         let key = self.lock_or_semaphore();
         let is_semaphore = Lock::of(&key).kind == KeyKind::Semaphore;
@@ -151,8 +150,7 @@ impl Stranger<'_> {
         })
     }
 
-    /// Those who share a lock have no token: it is older than what the key may have been granted by the
-    /// time it is replaced.
+    /// Sharers without a token: an old token would be smaller than later grants of the replaced key.
     fn put_crowd(
         &mut self,
         key: &str,

@@ -1,7 +1,7 @@
-//! What can happen to servers under load, one file for each sort of faults.
+//! Faults of servers under load, one file for each kind.
 //!
-//! A fault says on which topologies it can happen, and does it there. One that is new is a line in
-//! the table of its file; then every suite of rounds whose topology it can happen on draws it.
+//! A fault states on which topologies it can happen, and runs there. A new fault is a line in its file's table;
+//! then every suite with a fitting topology draws it.
 
 mod beside;
 mod clients;
@@ -65,11 +65,11 @@ pub(crate) struct Fault {
 /// Whether a suite has to ask for a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Happens in each suite on whose topology it can.
+    /// Happens in each suite with a fitting topology.
     Usual,
     /// A primary comes back without its data. No confirmation by replicas helps against that.
     Empty,
-    /// Somebody deletes or evicts locks.
+    /// Another client deletes or evicts locks.
     Stranger,
 }
 

@@ -1,5 +1,5 @@
-//! Two sessions of one client take the same places in line from each other, again and again. Each time the
-//! session before gets an outcome. Waits and outcomes together stay below the limit all the same.
+//! Two sessions of one client take the same places from each other, repeatedly. Each time the old session gets
+//! an outcome. Waits and outcomes together stay below the limit.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};
@@ -9,7 +9,7 @@ use harness::{cmd, observe};
 pub(super) const FAULTS: &[Fault] =
     &[by_stranger("places taken over again and again", 3, |it| it.take_places_over())];
 
-/// The limit of waiters meanwhile, and outside of this.
+/// Limit of waiters during this fault, and at other times.
 const MOST: i64 = 300;
 const USUAL: i64 = 10_000;
 

@@ -1,5 +1,5 @@
-//! Two failovers in a row, there and back. The first primary may remember what it did before it was a
-//! replica; what it granted then is its holders' until their leases end.
+//! Two failovers in a row, there and back. The first primary may remember its state from before it was a
+//! replica. Its old grants hold until their leases end.
 
 use super::{Fault, fails_over, fault, on};
 use crate::round::{Moment, Round};

@@ -48,7 +48,7 @@ impl Stranger<'_> {
         Ok(())
     }
 
-    /// Does what may end the holds of these keys: it is done, or nobody knows.
+    /// Runs a change that may end the holds of these keys: it is done, or its effect is unknown.
     pub(super) fn breaks<T>(
         &mut self,
         keys: &[&str],

@@ -35,7 +35,7 @@ pub(super) const FAULTS: &[Fault] = &[
         },
     )
     .replaces(2),
-    // The one before may be elected with what it had on disk.
+    // The old master may be elected with the data from its disk.
     fault("master killed, and the next as it is back", 2, on::<Nodes>, |at, moment, random| {
         let away = Duration::from_millis(random.below(AWAY_MS));
         let nodes = super::cast::<Nodes>(at).expect("it is a cluster");

@@ -1,4 +1,4 @@
-//! A user that may read and observe, and change nothing. What it makes the server remember is gone when it is.
+//! A user that may read and observe, but change nothing. The server frees its state when it leaves.
 
 use super::stranger::Stranger;
 use super::{Fault, by_stranger};

@@ -40,7 +40,7 @@ impl Pair {
         Box::new(Self { keeps_data: false, ..pair })
     }
 
-    /// One whose servers are started so.
+    /// A pair whose servers start with these options.
     pub(super) fn with(
         setting: Setting,
         leases_ms: &'static [u64],

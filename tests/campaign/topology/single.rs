@@ -1,4 +1,4 @@
-//! One server behind a proxy, with a clock of its own.
+//! One server behind a proxy, with its own clock.
 
 use super::Topology;
 use super::addresses::{Addresses, Dead};
@@ -14,10 +14,10 @@ use tokio::runtime::Runtime;
 
 const LEASES_MS: [u64; 4] = [100, 300, 1000, 3000];
 
-/// A name that has two addresses: the first one never answers, the second one is that of the proxy.
+/// A name with two addresses: the first one never answers, the second one leads to the proxy.
 const NAME: &str = "redis://locks.test/";
 
-/// A server that is reached through its proxy, and whose clock can be set.
+/// A server behind a proxy, with a clock that tests set.
 pub(crate) struct Behind {
     pub(crate) server: Server,
     pub(crate) proxy: Proxy,
@@ -57,8 +57,7 @@ impl Topology for Single {
         vec![&self.one.server]
     }
 
-    /// One of the clients reaches the server whatever happens to the way of the others, and one by a name
-    /// whose first address is dead.
+    /// One client reaches the server without the proxy, and one by a name whose first address is dead.
     fn ways(&self, runtime: &Runtime) -> Vec<Way> {
         let builder = || self.setting.builder(0).reply_timeout(Duration::from_secs(1));
         let alive = SocketAddr::from((Ipv4Addr::LOCALHOST, self.one.proxy.port()));

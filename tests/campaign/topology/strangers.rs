@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// How long it may take until there is a primary again.
+/// Longest time until there is a primary again.
 const FAILOVER: Duration = Duration::from_secs(30);
 
-/// How many ways there are.
+/// Number of ways.
 const WAYS: usize = 5;
 
 /// The user of the load where strangers come by: it can be deleted, with all its
@@ -36,7 +36,7 @@ const LEFT: [&str; 5] = [
     "kvlock_observed_keys",
 ];
 
-/// The two servers, for clients of the one that is the primary.
+/// The two servers, for clients of the current primary.
 #[derive(Clone, Debug)]
 pub(crate) struct Two(Arc<[Server; 2]>);
 
@@ -80,7 +80,7 @@ impl Strangers {
     pub(crate) fn start(setting: Setting) -> Box<dyn Topology> {
         let dirs = [in_memory(), in_memory()];
         let pair = Pair::with(setting, &[100], |options, number| {
-            // A crash is to be quick.
+            // Makes a crash quick.
             let options = options.config("crash-memcheck-enabled", "no");
             options.dir(dirs[number].path())
         });
@@ -100,8 +100,8 @@ impl Strangers {
         self.pair.roles()
     }
 
-    /// What the replica has that the primary has not, or the other way round. Nothing must be
-    /// written meanwhile; what ends while we look may be seen on one side only.
+    /// Difference between the keys of the primary and the replica. No client may write during the comparison;
+    /// expiry in this time may show on one side only.
     pub(crate) fn difference(&self) -> Option<String> {
         let (primary, replica) = self.roles();
         observe::wait_for_replica(&mut primary.connect(), &mut replica.connect());
@@ -137,7 +137,7 @@ impl Topology for Strangers {
         self.pair.recover();
     }
 
-    /// What is not as it should be when nobody uses these locks any more.
+    /// State that is left when no client uses these locks any more.
     fn left_behind(&self, keys: &[String]) -> Vec<String> {
         let mut left = Vec::new();
         let mut primary = self.pair.roles().0.connect();
@@ -179,7 +179,7 @@ impl Topology for Strangers {
     }
 }
 
-/// What is wrong if the permits of a semaphore that nobody uses any more are not back.
+/// An error if the permits of an unused semaphore are not all free.
 fn permits_are_out(server: &mut Connection, key: &str) -> Option<String> {
     match server.call(cmd!["SEM.ACQUIRE", key, "last", WIRE_PERMITS, 1000, "HOLDS", WIRE_PERMITS]) {
         Value::Integer(_) => return None,

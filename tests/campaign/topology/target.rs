@@ -1,4 +1,4 @@
-//! A server that is told anything by anybody, and what must be true of it when all have left.
+//! A server that any client may send anything, and the checks after all clients have left.
 
 use super::Topology;
 use crate::report::Report;
@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// How many ways there are.
+/// Number of ways.
 const WAYS: usize = 4;
 
-/// How much more memory than at the beginning the server may use: what it keeps for itself, such
-/// as a backlog for replicas.
+/// Memory that the server may use above its first measurement, for its own structures such as the replication
+/// backlog.
 const SPARE_BYTES: i64 = 3 << 20;
 
 /// Values to restore: of each sort that the module has, and others.

@@ -11,7 +11,7 @@ use tokio::runtime::Builder;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-/// How long a client waits that is about to be gone.
+/// Longest wait of a client that is about to vanish.
 const WITHIN: Duration = Duration::from_secs(1);
 
 /// A lock that is bound to a session that is gone is not kept for so long: many wait for it.
@@ -34,7 +34,7 @@ async fn hold_or_vanish(Turn { round, way, owner, random, .. }: Turn<'_>) {
     });
 }
 
-/// A client that holds a lock for that time, and is gone with all its tasks: nobody tells the server.
+/// A client that holds a lock for that time, then ends with all its tasks, without a notice to the server.
 fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = match runtime.block_on(again.connect()) {
@@ -65,7 +65,7 @@ fn vanish(round: &Round, again: &Again, key: &str, owner: &str, time: Duration) 
         round.notes.keep("clients that were gone with a bound lock", |seen| seen.gone.push(gone));
     }
     runtime.shutdown_background();
-    // Without a runtime nobody gives it back.
+    // Without a runtime no task releases it.
     drop(held);
 }
 

@@ -19,7 +19,7 @@ pub(crate) const ELECTIONS: Work =
     Work { name: "elections", tasks: Tasks::Turns(|turn| Box::pin(lead_or_observe(turn))) };
 
 async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
-    // The tasks that share a way are as many: an observer by each way, of another lock.
+    // All ways have the same number of tasks, so each way gets an observer, each of a different lock.
     if number % (ONE_OF + 1) != 0 {
         return take_turn(round, way, owner, random, |_| Sort::Leader).await;
     }
@@ -33,7 +33,7 @@ async fn lead_or_observe(Turn { round, way, number, owner, random }: Turn<'_>) {
     }
 }
 
-/// For so many turns at most: now and then there is a new observer.
+/// Observes for at most `turns` turns, so that new observers appear now and then.
 async fn watch(round: &Round, key: &str, mut observer: Observer, number: usize, turns: u64) {
     let mut last = observer.leader();
     for _ in 0..turns {

@@ -11,20 +11,20 @@ use kvlock::Error;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How long what was dropped may take to be given back in the background.
+/// Longest time until a dropped guard is released in the background.
 const DROPPED: Duration = Duration::from_millis(10);
 
 /// By so much a lease that a renewal has set ends later than before, at least.
 const RENEWED: Duration = Duration::from_millis(5);
 
-/// Nobody holds a lock for longer, unless nothing but its lease ends it.
+/// Longest hold of a lock, unless only its lease ends it.
 const LONG: Duration = ms(1500);
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One turn, by an owner of that name; what it wants to hold is drawn.
+/// One turn of the named owner; the kind of hold is drawn.
 pub(super) async fn take_turn(
     round: &Round,
     way: &Way,
@@ -63,7 +63,7 @@ impl Task<'_> {
         let lease = self.sort.lease().unwrap_or_else(|| ms(*random.pick(&round.leases_ms)));
         let watched = self.sort.is_watched() || random.percent(75);
         let term = Term { sort: self.sort, lease, watched };
-        // How long it waits at most, and after what time it gives that up.
+        // Longest wait, and the time after which the call is dropped.
         let (timeout, gives_up) = match random.below(100) {
             0..=19 => (None, None),
             20..=59 => (Some(ms(20 + random.below(1500))), None),
@@ -117,7 +117,7 @@ impl Task<'_> {
         let round = self.round;
         let token = held.token();
         let mut tenure = {
-            // Nobody can write between this and the first write.
+            // No other client can write between this and the first write.
             let mut store = round.store.open();
             let outcome = match token {
                 Some(token) => Outcome::Granted { token, holds: 1 },
@@ -215,7 +215,7 @@ impl Task<'_> {
         match written {
             Written::Accepted => notes.add("writes", 1),
             Written::Stale(what) => self.is_stale(tenure, &what),
-            // Somebody else has it, and the lock was lost just now.
+            // Another owner has it, and the lock was lost just now.
             Written::Refused if held.is_lost() => {}
             Written::Refused => {
                 let Tenure { key, writer, until, .. } = tenure;
@@ -273,7 +273,7 @@ impl Task<'_> {
                 }
             }
             Err(trouble) => {
-                // It goes on in the background.
+                // The release continues in the background.
                 recorder.answered(call, Outcome::Unknown);
                 self.round.notes.trouble("release", &trouble);
             }

@@ -1,24 +1,24 @@
-//! Count-down latches: a waiter goes on when as many have counted as it was set to, and not before.
+//! Count-down latches: a waiter is released when the latch's whole count has been counted down, and not before.
 
 use super::{Tasks, Turn, Work};
 use harness::history::{Outcome, Request};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How many have to count.
+/// Count of each latch.
 const COUNT: u32 = 3;
 
 /// For so long all tasks meet at the same latch of a name.
 const MEETING: Duration = Duration::from_millis(300);
 
-/// A latch that nobody counts down to the end is gone after that.
+/// A latch that is not counted down to zero expires after this time.
 const LIFETIME: Duration = Duration::from_secs(60);
 
 pub(crate) const LATCHES: Work =
     Work { name: "latches", tasks: Tasks::Turns(|turn| Box::pin(turn.at_latch())) };
 
 impl Turn<'_> {
-    /// Sets one if nobody has, and then counts, twice at times, or waits.
+    /// Sets the latch if it does not exist. Then counts, sometimes twice, or waits.
     async fn at_latch(self) {
         let meeting = self.round.recorder.now().as_millis() / MEETING.as_millis();
         let key = format!("{}-latch{meeting}", self.random.pick(&self.round.keys));

@@ -46,9 +46,9 @@ pub(crate) struct Work {
 enum Tasks {
     /// They hold what is drawn here.
     Hold(fn(&mut Random) -> Sort),
-    /// Turn after turn, each by an owner of its own.
+    /// Turns in sequence, each with a new owner.
     Turns(for<'a> fn(Turn<'a>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
-    /// The task with that number, on a thread of its own; it counts its turns in [`Round::turns`].
+    /// The task with that number, on a separate thread; it counts its turns in [`Round::turns`].
     Thread(fn(&Arc<Round>, Way, usize, Random)),
 }
 
@@ -56,7 +56,7 @@ enum Tasks {
 struct Turn<'a> {
     round: &'a Round,
     way: &'a Way,
-    /// That of the task.
+    /// Number of the task.
     number: usize,
     owner: String,
     random: &'a mut Random,
@@ -118,7 +118,7 @@ pub(crate) enum Way {
     Several(Quorum),
     /// By nothing but connections.
     Wire(Two),
-    /// The same to one server, and what it may be told.
+    /// Random commands for one server, and the material to make them from.
     Garbage(Arc<Hand>, u16),
 }
 
@@ -147,15 +147,14 @@ pub(crate) enum Sort {
     Leader,
 }
 
-/// How many permits there are of each semaphore.
+/// Number of permits of each semaphore.
 const PERMITS: u32 = 3;
 
-/// Much longer than sessions and what may happen meanwhile: a lock that is bound is free because its
-/// session is gone.
+/// Much longer than sessions and any fault, so that a bound lock becomes free only by the end of its session.
 pub(crate) const BOUND_LEASE: Duration = Duration::from_secs(60);
 
 impl Sort {
-    /// Nobody else holds it.
+    /// Whether the hold excludes all others.
     fn is_alone(self) -> bool {
         matches!(self, Self::Alone | Self::Bound | Self::Leader)
     }
@@ -165,12 +164,12 @@ impl Sort {
         if matches!(self, Self::Permits(_)) { format!("{key}-permits") } else { key.to_owned() }
     }
 
-    /// The lease, if it is not one of those of the topology.
+    /// The lease, if it is not one of the topology's leases.
     fn lease(self) -> Option<Duration> {
         (self == Self::Bound).then_some(BOUND_LEASE)
     }
 
-    /// Nobody waits for the end of its lease: it is renewed, or kept by heartbeats.
+    /// Whether the hold is renewed or kept by heartbeats, so that its lease does not expire.
     fn is_watched(self) -> bool {
         matches!(self, Self::Bound | Self::Leader)
     }
@@ -196,7 +195,7 @@ impl Sort {
     }
 }
 
-/// What somebody holds.
+/// A hold: a guard or permits.
 pub(crate) enum Held {
     One(Guard),
     Several(QuorumGuard),
@@ -204,7 +203,7 @@ pub(crate) enum Held {
     Leads(Leadership),
 }
 
-/// What is wanted, and for how long.
+/// The wanted kind and duration of a hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) sort: Sort,
@@ -214,7 +213,7 @@ pub(crate) struct Term {
 }
 
 impl Way {
-    /// By a client of its own.
+    /// A way with its own client.
     pub(crate) fn one(runtime: &Runtime, builder: Builder, url: impl Into<String>) -> Self {
         let again = Again { builder, url: url.into() };
         let client = runtime.block_on(again.connect()).expect("the server answers");
@@ -244,7 +243,7 @@ impl Way {
         }
     }
 
-    /// That of one client.
+    /// The client of a way that has only one.
     fn client(&self) -> &Client {
         match self {
             Self::One(client, _) => client,
@@ -278,7 +277,7 @@ async fn acquire(
             let all = client.semaphore(key).permits(permits);
             let some = if watched { all.lease(lease) } else { all.fixed_lease(lease) };
             return match some.acquire_within(within).await {
-                // Nobody has made it yet, or the server has forgotten it.
+                // The semaphore does not exist yet, or the server has lost it.
                 Err(error) if error.code() == Some("UNSET") => {
                     all_permits(client, key).await.map(|()| None)
                 }

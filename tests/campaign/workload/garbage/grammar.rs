@@ -5,9 +5,9 @@ use harness::Connection;
 use harness::docs::{self, Argument, Command, is_ours};
 use harness::random::Random;
 
-/// Commands that would end the server, leave this machine, lock everybody out or wait for long.
-/// Some of them are given by hand, see `hand.rs`: never `CLIENT PAUSE` in a transaction, after which
-/// Redis 7.0 and 8 crash, with no module at all, on any write of a key whose time is over.
+/// Commands that would end the server, leave this machine, lock all clients out or wait for long. Some of them
+/// are in `hand.rs` by hand. `CLIENT PAUSE` is never sent in a transaction: after it Redis 7.0 and 8 crash,
+/// even without modules, on any write to an expired key.
 const NEVER: &str = "\
     acl|deluser acl|load acl|save acl|setuser auth client|kill client|no-touch client|pause \
     client|reply client|unblock command command|docs command|info config|resetstat config|rewrite \

@@ -8,8 +8,8 @@ use harness::{Connection, cmd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Commands that belong together, and how often they come. Of words with bars between one is drawn, and
-/// what is in angle brackets is drawn by [`Hand::words`]. A command after `5*` comes up to four times.
+/// Sequences of commands and their weights. Of words with bars between them one is drawn, and words in angle
+/// brackets are drawn by [`Hand::words`]. A command after `5*` appears up to four times.
 const SEQUENCES: [(u64, &str); 43] = [
     (250, "DEL <its-key>; <it>"),
     (80, "DEL s; SEM.SET s 5; <it>"),
@@ -32,7 +32,7 @@ const SEQUENCES: [(u64, &str); 43] = [
     (1, "CLIENT KILL TYPE normal SKIPME yes|no"),
     (1, "CLIENT KILL ID <junk>"),
     (18, "CLIENT KILL ID <client>"),
-    // Holds all clients up, and sends what is to be held up.
+    // Pauses all clients, and sends commands that the pause holds up.
     (25, "CLIENT PAUSE 1|3|8|20 WRITE|WRITE|ALL; 4*<ours>"),
     (20, "CLIENT UNPAUSE"),
     (45, "CLIENT UNBLOCK <client> TIMEOUT|ERROR"),
@@ -114,13 +114,13 @@ const FUNCTIONS: &str = "#!lua name=fuzz\n\
     redis.register_function{function_name='g', flags={'no-writes', 'allow-oom'},\n\
     callback=function(keys, args) return redis.pcall(unpack(args)) end}";
 
-/// Lets many hold a key: the mode, how many, and for how many milliseconds from now.
+/// Makes many owners hold a key: the mode, their number, and the milliseconds from now.
 pub(crate) const CROWD: &str = "\
     local till = string.format('1 %.0f', redis.call('TIME')[1] * 1000 + ARGV[3]) \
     redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'lock-mode', ARGV[1]) \
     for n = 1, tonumber(ARGV[2]) do redis.call('HSET', KEYS[1], 'h' .. n, till) end";
 
-/// Puts many owners in line: how many, for how many milliseconds, and through which session.
+/// Queues many owners: their number, timeout in milliseconds, and session.
 const WAITS: &str = "for n = 1, tonumber(ARGV[1]) do \
     redis.pcall('LOCK.WAIT', KEYS[1], 'w' .. n, 50, ARGV[2], 'SESSION', ARGV[3]) end";
 
@@ -136,9 +136,9 @@ pub(crate) struct Hand {
     /// module at all, on `CLIENT UNBLOCK` of a client that a pause holds up. Redis 8 did, with
     /// kvlock loaded, when it waited for the end of a flush.
     pub(super) pauses: AtomicBool,
-    /// About how many clients the server has had.
+    /// Approximate number of clients that the server has had.
     pub(super) clients: AtomicU64,
-    /// How many values were damaged before they were to be restored.
+    /// Number of values damaged before `RESTORE`.
     pub(crate) damaged: AtomicU64,
 }
 
@@ -206,7 +206,7 @@ impl Hand {
         commands
     }
 
-    /// What stands in the place of a word of a sequence.
+    /// Draws the replacement of a word in a sequence.
     fn words(&self, word: &[u8], same: &Same<'_>, random: &mut Random) -> Words {
         let (option, values, was) = same.option;
         let one = match word {
@@ -237,7 +237,7 @@ impl Hand {
         vec![one]
     }
 
-    /// Commands after which the server serves everybody again.
+    /// Commands after which the server serves all clients again.
     pub(crate) fn put_all_back(&self) -> Vec<Words> {
         let options = self.options.iter().map(|(name, _, was)| cmd!["CONFIG", "SET", name, was]);
         options.chain([cmd!["REPLICAOF", "NO", "ONE"], cmd!["CLIENT", "UNPAUSE"]]).collect()
@@ -269,15 +269,14 @@ struct Same<'a> {
     option: &'a (&'static str, &'static str, String),
 }
 
-/// The end of a key that nobody will live to see, near where numbers wrap around when milliseconds
-/// become microseconds, and far from it.
+/// An expiry far in the future: near the limit at which milliseconds overflow as microseconds, or far from it.
 fn far_end(random: &mut Random) -> u64 {
     let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() * 1000);
     let ages_ms = [18_446_744_073_709_552, 9_223_372_036_854_775, 1 << 61, (1 << 62) + 1];
     (now_ms + random.pick(&ages_ms)).saturating_sub(random.below(3))
 }
 
-/// Puts many owners in line for a key, through a session.
+/// Queues many owners for a key, through a session.
 fn waits(random: &mut Random) -> Words {
     let Some(session) = words::some_session(random) else { return cmd!["PING"] };
     let (key, count) = (*random.pick(&["k1", "k2", "k3"]), *random.pick(&[100, 1_000, 3_000]));

@@ -1,7 +1,6 @@
-//! Throws commands at a live server: those of the module, every other one that could touch their
-//! keys, options, scripts, transactions, damaged payloads, and bytes that are no commands; over
-//! connections that break off in the middle. The server has to stay up, and when everybody has
-//! left, nothing may be left behind.
+//! Sends random commands to a live server: the module's commands, every other command that could touch their
+//! keys, options, scripts, transactions, damaged payloads, and bytes that are no commands. Connections break
+//! off in the middle. The server has to stay up, and when all clients have left, no state may be left.
 
 mod grammar;
 mod hand;
@@ -31,7 +30,7 @@ pub(crate) const GARBAGE: Work = Work {
 /// More commands than this are not sent before some are answered.
 const AHEAD: u64 = 64;
 
-/// How long an answer may take before more is said.
+/// Longest wait for a reply before the next command is sent.
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// One connection after the other.
@@ -120,7 +119,7 @@ impl Client<'_> {
                 _ => return self.garble(),
             }
         }
-        // After `CLIENT REPLY SKIP` nobody would hear that it was done: so only where it changes nothing.
+        // `CLIENT REPLY SKIP` suppresses the reply of the reset, so it is sent only where it changes nothing.
         if self.is_resp2 && self.random.percent(1) {
             self.send(cmd!["RESET"]);
         }

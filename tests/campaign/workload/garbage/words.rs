@@ -1,5 +1,5 @@
-//! What stands in the place of an argument: few names, so that everything meets everything, and
-//! now and then what nobody expects.
+//! Replacements of arguments: few names, so that commands meet on the same keys, and now and then an invalid
+//! word.
 
 use harness::random::Random;
 use std::collections::VecDeque;
@@ -96,7 +96,7 @@ pub(super) fn some_session(random: &mut Random) -> Option<Vec<u8>> {
     sessions.get(at).cloned()
 }
 
-/// A word that nobody expects there.
+/// A word that is invalid there.
 pub(super) fn anything(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => Vec::new(),

@@ -1,4 +1,4 @@
-//! A client: its connection to the primary, and what it takes down of its calls.
+//! A client: its connection to the primary, and the record of its calls.
 
 use super::Scene;
 use harness::history::{CallId, Outcome, Request};
@@ -6,10 +6,10 @@ use harness::resp::ReceiveError;
 use harness::{Connection, Value, cmd};
 use std::time::Duration;
 
-/// How long any answer may take. Some waits are without limit, but every lock is released.
+/// Longest wait for any reply. Some waits are without limit, but every lock is released.
 pub(super) const ANSWER: Duration = Duration::from_secs(40);
 
-/// Errors that say that nothing was done, and are to be expected here.
+/// Errors that are expected here, and report that the command had no effect.
 pub(super) const EXPECTED: [&str; 13] = [
     "UNBLOCKED",
     "TRYAGAIN",
@@ -28,7 +28,7 @@ pub(super) const EXPECTED: [&str; 13] = [
 
 pub(super) struct Client<'a> {
     pub(super) scene: &'a Scene<'a>,
-    /// The database that it is to be in.
+    /// The database to select.
     pub(super) db: u32,
     /// With the database that it is in.
     connection: Option<(Connection, u32)>,
@@ -37,13 +37,13 @@ pub(super) struct Client<'a> {
 /// How a call ended for its client.
 #[derive(Debug, PartialEq)]
 pub(super) enum Ending {
-    /// As it was asked for.
+    /// The request had its full effect.
     Done,
     /// It does not have the lock.
     Refused,
     /// The server would not do it now.
     Failed,
-    /// The connection is gone, and nobody knows.
+    /// The connection is gone, and the effect is unknown.
     Unknown,
 }
 
@@ -98,8 +98,8 @@ impl<'a> Client<'a> {
         call
     }
 
-    /// Receives the answer of a call and takes it down. `lost` is what it means if the server
-    /// closes the connection instead.
+    /// Receives the reply of a call and records it. `lost` is the outcome to record if the server closes the
+    /// connection instead.
     pub(super) fn finish(&mut self, call: CallId, request: &Request, lost: Outcome) -> Ending {
         match self.receive() {
             Ok(reply) => self.ended(call, self.outcome(request, &reply)),
@@ -124,7 +124,7 @@ impl<'a> Client<'a> {
         Ok(if let Value::Array(replies) = last { replies } else { vec![last] })
     }
 
-    /// Receives the answer to a wait through a session; nothing if it is in line.
+    /// Receives the reply to a wait through a session; `None` if it is queued.
     pub(super) fn finish_or_queue(&mut self, call: CallId, request: &Request) -> Option<Ending> {
         match self.receive() {
             Ok(Value::Array(reply)) if reply[0] == Value::bulk("queued") => {

@@ -1,6 +1,6 @@
-//! A crowd: thousands of waits of one session, beside those of all other clients. They end together:
-//! granted, over in time, closed, or left to the session's time. Each has exactly one outcome, and outcomes
-//! are numbered without a gap. A few of the crowd's locks are in the history.
+//! A crowd: one session with thousands of waits, besides all other clients. They end together: granted, timed
+//! out, closed, or expired with the session. Each has exactly one outcome, and outcomes are numbered without a
+//! gap. A few of the crowd's locks are in the history.
 
 use super::client::{ANSWER, Client, EXPECTED};
 use super::{CALM, KeyKind, Scene};
@@ -182,7 +182,7 @@ impl Crowd<'_> {
         replies.map(drop)
     }
 
-    /// The crowd gets in line.
+    /// Queues the crowd.
     fn wait(&mut self, timeout: u64) -> Result<(), ReceiveError> {
         let scene = self.scene;
         let request = waits(timeout);

@@ -6,7 +6,7 @@ use super::waits::Wish;
 use harness::cmd;
 use harness::history::Request;
 
-/// Nobody has to open a latch, so that no wait is without limit.
+/// A latch may never open, so no wait is without limit.
 const TIMEOUTS_MS: [u64; 5] = [20, 60, 150, 400, 1500];
 
 impl Worker<'_> {

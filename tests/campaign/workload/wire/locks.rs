@@ -55,7 +55,7 @@ pub(super) struct Worker<'a> {
     pub(super) kind: KeyKind,
     /// It wants to share the lock.
     pub(super) shared: bool,
-    /// Of a hundred waits, how many go through a session if there is one.
+    /// Percentage of waits that go through a session, if one is open.
     pub(super) through_sessions: u64,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Worker<'a> {
         [cmd![name, self.key, self.owner], words, mode].concat()
     }
 
-    /// What asks for that many holds or permits, and for how many that makes if that is to be said.
+    /// Requests that many holds or permits, and perhaps states the total afterwards.
     pub(super) fn asks(
         &self,
         count: u64,
@@ -164,7 +164,7 @@ impl<'a> Worker<'a> {
                     self.use_it(count, lease);
                 }
             }
-            // It may have been granted: nobody must have to wait for the end of that.
+            // It may have been granted: no waiter should have to wait for its expiry.
             Ending::Unknown if lease == LONG_MS => self.clean_up(),
             Ending::Failed => {
                 self.client.reconnect();
@@ -200,7 +200,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Counts a grant, by what it is of.
+    /// Counts a grant by its kind.
     pub(super) fn granted(&self) {
         let what = match self.kind {
             KeyKind::Shared if self.shared => "shared: shared grants".to_owned(),
@@ -215,8 +215,8 @@ impl<'a> Worker<'a> {
         self.kind == KeyKind::Shared && !self.shared && self.random.percent(25)
     }
 
-    /// Takes all permits, and again when another has given one back: the repetition takes nothing. One
-    /// transaction: nobody comes between, and nothing is left of it.
+    /// Takes all permits, and repeats the request after another holder has released one: the repetition takes
+    /// none. In one transaction, so that no other client interferes and no state is left.
     fn take_all_twice(&mut self) {
         let (key, all) =
             (self.key.clone(), cmd!["SEM.ACQUIRE", self.key, self.owner, "ALL", LONG_MS]);
@@ -249,7 +249,7 @@ impl<'a> Worker<'a> {
         {
             match self.client.call(&key, &owner, request, command) {
                 Ending::Done => {}
-                // What it has lost of one it may still have of the other.
+                // It lost one hold and may still have the other.
                 _ => return self.clean_up(),
             }
         }
@@ -275,7 +275,7 @@ impl<'a> Worker<'a> {
             for _ in 0..=u64::from(self.random.percent(30)) {
                 match self.call(&asks) {
                     Ending::Done => holds = then,
-                    // It did not get more, and has what it had.
+                    // It got no more, and keeps what it had.
                     Ending::Refused if matches!(asks.0, Request::Permits { .. }) => break,
                     Ending::Refused => return,
                     Ending::Failed | Ending::Unknown => return self.clean_up(),
@@ -288,7 +288,7 @@ impl<'a> Worker<'a> {
     /// Releases it, or lets its lease end.
     fn give_back(&mut self, lease: u64) {
         if self.kind != KeyKind::Lock && self.random.percent(50) {
-            // Others come meanwhile, and wait.
+            // In this time other clients arrive and wait.
             std::thread::sleep(ms(1 + self.random.below(10)));
         }
         if lease == LONG_MS || self.random.percent(85) {
@@ -304,7 +304,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Hands what it has to the first waiter and kills that one before it can hear of it.
+    /// Hands its hold to the first waiter, and kills that waiter before it receives the reply.
     fn release_to_the_dead(&mut self, asks: &Asks) -> Ending {
         let (request, release) = asks;
         let (key, owner) = (self.key.clone(), self.owner.clone());
@@ -324,7 +324,7 @@ impl<'a> Worker<'a> {
         self.client.ended(call, self.client.outcome(request, &replies[0]))
     }
 
-    /// Releases what it may still hold, until the server says that it is done.
+    /// Releases any hold that it may still have, until the server confirms it.
     pub(super) fn clean_up(&mut self) {
         for shared in [false, true] {
             if shared == self.shared || self.kind == KeyKind::Shared {

@@ -44,13 +44,13 @@ pub(crate) const WIRE: Work = Work {
     }),
 };
 
-/// How many permits each semaphore has.
+/// Number of permits of each semaphore.
 pub(crate) const PERMITS: u64 = 4;
 
-/// How many sessions there are at a time: several, so that one owner may wait through two.
+/// Number of sessions at a time: several, so that one owner may wait through two.
 const MAILBOXES: usize = 4;
 
-/// How many take locks by scripts.
+/// Number of clients that take locks by scripts.
 const SCRIPTS: usize = 2;
 
 /// What there is at a time, in each database: few enough that the clients meet.
@@ -60,8 +60,8 @@ const KINDS: [KeyKind; 5] =
 /// The database of the wild locks, which strangers delete, flush and swap.
 pub(crate) const WILD: u32 = 0;
 
-/// The database of the calm locks: only those who hold them, and time, end a hold. What is lost
-/// there is lost for long, and seen.
+/// The database of the calm locks: only their holders and expiry end a hold there. A lock lost there stays lost
+/// for long, and is noticed.
 pub(crate) const CALM: u32 = 2;
 
 /// What a key is used as.
@@ -185,7 +185,7 @@ impl Scene<'_> {
         self.round.is_over()
     }
 
-    /// Nobody waits any more.
+    /// Whether no client waits any more.
     fn is_done(&self) -> bool {
         self.is_over() && Arc::strong_count(&self.round.lines.at_work) == 1
     }
@@ -205,7 +205,7 @@ impl Scene<'_> {
         self.notes.fault(fault, Span { from: begun, to: self.recorder.now() });
     }
 
-    /// Somebody was granted that.
+    /// Counts a grant.
     fn granted(&self, what: &str) {
         self.notes.add(what, 1);
         self.notes.add("grants", 1);

@@ -1,5 +1,5 @@
-//! Clients with a lock of their own: one holds it, another waits, or two that share it do, and no other
-//! client comes by. What the server forgets to do by itself is not done there, and is seen.
+//! Clients with a separate lock. One holds it and another waits, or two sharers hold it, and no other client
+//! uses it. Work that the server forgets is not triggered by other clients there, and so is noticed.
 
 use super::client::Ending;
 use super::locks::{LONG_MS, Worker};
@@ -9,10 +9,10 @@ use harness::history::Outcome;
 use harness::random::Random;
 use harness::{Value, cmd};
 
-/// How many threads there are: the waiters of the second want to share the lock.
+/// Number of threads: the waiters of the second want to share the lock.
 pub(super) const THREADS: usize = 2;
 
-/// How often the holder looks for the waiters in line: their connections may be gone.
+/// Number of times that the holder looks for the queued waiters: their connections may be gone.
 const LOOKS: usize = 100;
 
 pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
@@ -47,7 +47,7 @@ pub(super) fn work(scene: &Scene<'_>, number: usize, random: &Random) {
     }
 }
 
-/// All wait for what the holder has. Each keeps what it is granted until all have been granted it.
+/// All wait for the holder's lock or permits. Each keeps its grant until all have been granted.
 fn hand_over(holder: &mut Worker<'_>, waiters: &mut [Worker<'_>]) {
     let mut waits = Vec::new();
     for waiter in waiters.iter_mut() {
@@ -94,9 +94,9 @@ fn give_back(worker: &mut Worker<'_>) {
     }
 }
 
-/// All permits of a semaphore are held, and a try of another finds that out. Then a semaphore takes its
-/// place whose holders have expired: a try is granted. One transaction: nobody comes between, and
-/// nothing is left of it. While any client waits the server hears of each key that is replaced.
+/// All permits of a semaphore are held, which a try of another owner finds out. Then a semaphore with expired
+/// holders replaces it: a try is granted. In one transaction, so that no other client interferes and no state
+/// is left. While any client waits the server reports each replaced key.
 fn replace_a_semaphore(holder: &mut Worker<'_>) {
     let (key, other) = ("scratch-semaphore", "scratch-semaphore-of-the-expired");
     let one_more = cmd!["SEM.ACQUIRE", key, "another", 1, LONG_MS];

@@ -1,6 +1,6 @@
-//! The readers of sessions: in every way there is, away and back, away for good, with connections
-//! that break. What they are told is checked here: nothing is skipped, nothing is told twice, nothing
-//! is granted to a session that is away, nothing lives longer than it should, nothing is anybody else's.
+//! The readers of sessions. They disconnect and return, disconnect for good, and use connections that break.
+//! Checks their outcomes: none is skipped or repeated, no lock is granted to a session that is away, no session
+//! lives too long, and no other user reads it.
 
 use super::Scene;
 use super::client::{ANSWER, EXPECTED};
@@ -19,15 +19,15 @@ pub(super) const AWAY: &str = "a reader away and back";
 pub(super) const LATE: &str = "a session left to its ttl";
 /// Another connection takes its place.
 pub(super) const REPLACED: &str = "a reader replaced";
-/// It is closed, with what it has.
+/// Closes the session, with its waits and outcomes.
 pub(super) const CLOSED: &str = "SESSION.CLOSE";
 /// The last outcomes are asked for and the session is closed in one packet.
 pub(super) const CLOSED_AS_READ: &str = "SESSION.NEXT and SESSION.CLOSE in one packet";
 
-/// How long a session lives without its reader.
+/// Life of a session without a reader.
 const TTLS_MS: [u64; 4] = [150, 150, 400, 1_500];
 
-/// How long a reader waits for something to read.
+/// Longest wait of a reader for outcomes.
 const TIMEOUTS_MS: [u64; 4] = [0, 20, 100, 300];
 
 /// How much longer than its ttl a session may last: longer than any fault keeps the server from its
@@ -51,7 +51,7 @@ impl From<ReceiveError> for Stop {
     }
 }
 
-/// Opens sessions and reads them, one after another, as long as anybody waits.
+/// Opens sessions and reads them, one after another, while any client waits.
 pub(super) fn read(scene: &Scene<'_>, mailbox: &Mailbox, random: Random) {
     let mut random = random;
     for number in 0.. {
@@ -112,7 +112,7 @@ struct Reader<'a> {
     connection: Option<Open>,
     name: String,
     ttl: u64,
-    /// What it was told, by number.
+    /// Outcomes received, by number.
     known: BTreeMap<u64, Told>,
     acknowledged: u64,
     /// The session was there then: a call that was sent at that moment has been answered.
@@ -146,11 +146,11 @@ impl Reader<'_> {
                 Ok(()) => {}
                 Err(Stop::Gone) => return,
                 Err(Stop::Broken) => {
-                    // It may have been back in between.
+                    // The session may have had a reader in this time.
                     self.left = None;
                     self.come_back();
                     if self.connection.is_none() {
-                        // There is no server any more, and nobody waits in vain.
+                        // The server is down, so no client waits in vain.
                         return;
                     }
                 }
@@ -224,7 +224,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Checks what it was told, and passes on what it did not know. Returns the number of what comes next.
+    /// Checks received outcomes, and passes on the new ones. Returns the number of the next outcome.
     fn hear(
         &mut self,
         ack: u64,
@@ -305,8 +305,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Nothing is granted while nobody reads: between the moment when the server knew that the reader
-    /// had gone and the first call after it, which has this answer.
+    /// Checks that no lock was granted without a reader: after the server noticed the disconnect, and before
+    /// the first call after it, which has this reply.
     fn check_absence(&self, told: &Told, server_ms: u64, sent: Duration) {
         let (Some(left), Some(granted)) = (self.left, told.granted_ms) else { return };
         let away = u64::try_from(sent.saturating_sub(left).as_millis()).unwrap_or(0);
@@ -325,7 +325,7 @@ impl Reader<'_> {
         let Some(mut first) = self.connection.replace(other) else { return Err(Stop::Broken) };
         self.mailbox.read_by(self.connection.as_ref().map(|open| open.id));
         let again = self.send(ack, 0)?;
-        // It is answered by now or at once: `UNBLOCKED`, or what it was told before.
+        // It is answered by now or at once: `UNBLOCKED`, or its earlier outcomes.
         match first.it.receive(ANSWER) {
             Ok(Value::Error { code, .. }) if code == "UNBLOCKED" => {}
             Ok(reply) => {
@@ -368,7 +368,7 @@ impl Reader<'_> {
         let Some(Open { it, id, next }) = self.connection.take() else { return Err(Stop::Broken) };
         it.reset();
         if next.is_none() {
-            // Nobody has read through this connection: the session does not miss it.
+            // No call read through this connection, so the session is not away.
             return Ok(());
         }
         let mut eye = self.scene.pair.connect().ok_or(Stop::Broken)?;
@@ -424,7 +424,7 @@ impl Reader<'_> {
         Err(Stop::Gone)
     }
 
-    /// Somebody else cannot use it.
+    /// Checks that another user cannot use the session.
     fn let_a_stranger_try(&mut self) -> Result<(), Stop> {
         let mut stranger = self.scene.pair.connect().ok_or(Stop::Broken)?;
         let wait = cmd!["LOCK.WAIT", "scratch", "stranger", 10, 10, "SESSION", self.name];

@@ -1,5 +1,5 @@
-//! Clients that take locks with scripts, as Redisson's do: they know no line, are told by a
-//! message that a lock is free, and try again.
+//! Clients that take locks with scripts, as Redisson does. They have no queue: a message announces a free lock,
+//! and they try again.
 
 use super::client::{Client, Ending};
 use super::locks::{LEASES_MS, ms};
@@ -17,11 +17,11 @@ const TRY: &str = "if redis.call('EXISTS', KEYS[1]) == 0 then \
 const GIVE_BACK: &str = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end \
     redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[2], '0') return 0";
 
-/// How long one waits for a message at most.
+/// Longest wait for a message.
 const PATIENCE_MS: [u64; 3] = [5, 20, 100];
 
-/// Works until the round is over, and listens until nobody waits any more: nothing but what the
-/// servers do by themselves serves those who are left.
+/// Works until the round is over, then listens until no client waits any more. The remaining waiters are served
+/// only by the servers' own work.
 pub(super) fn work(scene: &Scene<'_>, number: usize, mut random: Random) {
     let locks: Vec<&Lock> = scene.locks.iter().filter(|it| it.is_lock()).collect();
     let (mut client, mut listener, mut turn) = (Client::new(scene), None, 0);
@@ -99,7 +99,7 @@ fn take(client: &mut Client<'_>, key: &str, owner: &str, lease: u64) -> Ending {
             token: granted[0].integer().cast_unsigned(),
             holds: granted[1].integer().cast_unsigned(),
         },
-        // It has it, and its token is not known; or nobody knows.
+        // It has the lock with an unknown token, or the outcome is unknown.
         Ok([Value::Nil, _]) | Err(_) => Outcome::Unknown,
         Ok([Value::Integer(_), Value::Nil]) => Outcome::Refused,
         Ok(_) => Outcome::Failed,

@@ -1,8 +1,8 @@
-//! Sessions through which clients wait, beside those that block: what becomes of each place in line.
+//! Sessions through which clients wait, besides blocked clients, and the outcome of each place.
 //!
-//! A [`Mailbox`] is one session after another with one reader (`readers.rs`). A client puts an owner
-//! in line through it, and finds there what the reader was told. Each place has exactly one outcome:
-//! a second one is a surprise, and one that never comes is a call without an answer.
+//! A [`Mailbox`] is a sequence of sessions with one reader (`readers.rs`). A client queues an owner through it,
+//! and finds its outcomes there. Each place has exactly one outcome. A second one is a violation, and a missing
+//! one is a call without a reply.
 
 use harness::Value;
 use harness::history::{CallId, Outcome, Recorder};
@@ -11,13 +11,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How long an outcome may take to come.
+/// Longest wait for an outcome.
 const ANSWER: Duration = Duration::from_secs(40);
 
 /// From when to when.
 pub(super) type Span = (Duration, Duration);
 
-/// What the server says of one place in line.
+/// The server's outcome of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) number: u64,
@@ -28,11 +28,11 @@ pub(super) struct Told {
     pub(super) granted_ms: Option<u64>,
 }
 
-/// How a place ended for its waiter, and when that was if the session is gone: what the server may have
-/// told nobody is not known, and else nobody can have been granted anything.
+/// Outcome of a place, and, if the session has ended, the time at which it still existed. An outcome that may
+/// have been sent but not received is unknown; otherwise there was no grant.
 type Arrival = (Outcome, Option<Duration>);
 
-/// A place in line: in which mailbox, and where its end arrives.
+/// A place in a queue: its mailbox, and the channel for its outcome.
 pub(super) struct Place<'a>(&'a Mailbox, Receiver<Arrival>);
 
 #[derive(Debug, Default)]
@@ -79,8 +79,8 @@ impl Mailbox {
         mailboxes.iter().map(Self::now).find(|session| is_its(session))?.reader
     }
 
-    /// The session is gone: it was there at that moment. `may_have_told` says whether that may have been
-    /// the last that it told of a grant.
+    /// Records that the session has ended; it still existed at `there`. `may_have_told` is true if a last grant
+    /// may have been sent.
     pub(super) fn gone(&self, there: Duration, may_have_told: bool, recorder: &Recorder) {
         let mut session = self.now();
         (session.name, session.reader) = (None, None);
@@ -114,8 +114,8 @@ impl Mailbox {
         }
     }
 
-    /// Takes a place, to be taken in line by a command with the name that is returned; nothing if
-    /// there is no session just now.
+    /// Reserves a place. The caller queues it with a command under the returned name. Returns `None` if there
+    /// is no session now.
     pub(super) fn enter(
         &self,
         call: CallId,

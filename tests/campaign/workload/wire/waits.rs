@@ -1,5 +1,5 @@
-//! Waits of a client: by a connection that blocks or through a session, looked at, cancelled, broken off
-//! or begun again meanwhile.
+//! Waits of a client: by a blocked connection or through a session, inspected, cancelled, broken off or
+//! repeated.
 
 use super::client::Ending;
 use super::locks::{RESET_BY_WAITER, Worker, ms};
@@ -12,7 +12,7 @@ pub(super) struct Wish {
     pub(super) request: Request,
     pub(super) command: Vec<Vec<u8>>,
     pub(super) timeout: u64,
-    /// What nobody knows of excuses much: not where the lease is long.
+    /// Unknown outcomes excuse many violations, so they are not allowed with a long lease.
     pub(super) may_be_lost: bool,
     /// It may be sent again while it waits.
     pub(super) may_be_repeated: bool,
@@ -36,7 +36,7 @@ pub(super) enum How<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Waits, and looks, cancels, goes away or comes again meanwhile.
+    /// Waits, and in this time inspects, cancels, disconnects or repeats the wait.
     pub(super) fn wait_for(&mut self, wish: &Wish) -> Ending {
         let waiting = self.begin(wish, false, None);
         let in_line = match waiting.how {
@@ -44,8 +44,8 @@ impl<'a> Worker<'a> {
             How::Queued(_) => true,
             How::Ended(ending) => return ending,
         };
-        // A waiter in line whose connection the server closes without a word has nothing. One that was
-        // not seen there may have had it at once.
+        // A queued waiter whose connection the server closes without a reply has no grant. A waiter that was
+        // not seen in the queue may have been granted at once.
         let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
             0..=9 => self.cancel(waiting, &wish.request, lost),
@@ -66,7 +66,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Puts it in line: with a connection that blocks, or through a session, not the same as another.
+    /// Queues the wait: with a blocked connection or through a session, but not the same one as `not`.
     pub(super) fn begin(
         &mut self,
         wish: &Wish,
@@ -93,7 +93,7 @@ impl<'a> Worker<'a> {
         };
         scene.notes.add("waits through a session", u64::from(matches!(how, How::Queued(_))));
         if matches!(how, How::Ended(Ending::Unknown)) {
-            // It may be in line, whatever became of the connection, and may be served until it is not.
+            // It may be queued after any error of the connection, and may be served until it is cancelled.
             while !matches!(self.withdraw(), Value::Integer(_)) && scene.pair.is_up() {
                 self.side.reconnect();
                 std::thread::sleep(ms(1));
@@ -103,7 +103,8 @@ impl<'a> Worker<'a> {
         Waiting { call, beside, how }
     }
 
-    /// Waits for its end. `lost` is what it means if the connection that is blocked is closed, or the session gone.
+    /// Waits for the outcome. `lost` is the outcome to record if the blocked connection closes or the session
+    /// ends.
     pub(super) fn finish(
         &mut self,
         waiting: Waiting<'a>,
@@ -120,7 +121,7 @@ impl<'a> Worker<'a> {
         // One that never ends stays open, and the checker finds it.
         let (outcome, at) = match place.ends() {
             None => return Ending::Unknown,
-            // A grant that nobody was told of may be another's by now, who waits for the same owner.
+            // A grant that was not received may be used by now by another client that waits for the same owner.
             Some((Outcome::Failed, _)) if lost == Outcome::Unknown => (lost, None),
             Some(arrival) => arrival,
         };
@@ -131,12 +132,12 @@ impl<'a> Worker<'a> {
         ending
     }
 
-    /// Says whether it is in line.
+    /// Whether it is queued.
     fn look_for_place(&mut self) -> bool {
         self.line().contains(&self.owner)
     }
 
-    /// The owners in line, as the server says, which is noted.
+    /// Owners in the server's queue, which is recorded.
     pub(super) fn line(&mut self) -> Vec<String> {
         let recorder = self.client.scene.recorder;
         let (asked, command) = (recorder.now(), format!("{}.INFO", self.kind.family()));
@@ -144,7 +145,7 @@ impl<'a> Worker<'a> {
         lines::note(&info, &self.key, asked, recorder)
     }
 
-    /// Takes the wait back, whichever connection is told.
+    /// Cancels the wait, on any connection.
     fn withdraw(&mut self) -> Value {
         self.side.ask(cmd![format!("{}.CANCEL", self.kind.family()), self.key, self.owner])
     }
@@ -154,7 +155,7 @@ impl<'a> Worker<'a> {
         let cancelled = self.withdraw();
         self.client.scene.notes.cancel(begun, self.client.scene.recorder.now());
         let ending = self.finish(waiting, request, lost);
-        // Without an answer to the cancel nobody knows which of the two it was.
+        // Without a reply to the cancel, either of the two may have ended the wait.
         if ending == Ending::Refused && cancelled != Value::Integer(0) {
             self.client.scene.recorder.answered(call, Outcome::Withdrawn);
         }
@@ -166,8 +167,8 @@ impl<'a> Worker<'a> {
         let place = if let How::Queued(place) = &first.how { Some(place) } else { None };
         let second = self.begin(wish, true, place);
         self.client.scene.recorder.took_over(second.call, first.call);
-        // What the first was given without hearing of it, the second may find; what the second was,
-        // an owner may that goes on with what the first was given.
+        // The second may find the grant that the first did not receive. The grant of the second may be found by
+        // an owner that continues with the first's.
         let before = self.finish(first, &wish.request, Outcome::Unknown);
         let goes_on = matches!(before, Ending::Done);
         let may_have = goes_on || before == Ending::Unknown;
