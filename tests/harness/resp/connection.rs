@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long [`Connection::call`] waits for a reply.
+/// Longest wait of [`Connection::call`] for a reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
@@ -46,7 +46,7 @@ impl Connection {
     /// Connects to a port at 127.0.0.1.
     ///
     /// # Errors
-    /// When nobody listens there.
+    /// If no process listens there.
     pub fn open(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -150,7 +150,7 @@ impl Connection {
         self.run("CLIENT ID").integer()
     }
 
-    /// Whether something has arrived that nobody has received.
+    /// Whether a reply has arrived that was not received.
     pub fn has_unread(&mut self) -> bool {
         !self.received.is_empty() || self.peek().is_ok_and(|length| length > 0)
     }

@@ -44,8 +44,8 @@ impl<'a> Worker<'a> {
             How::Queued(_) => true,
             How::Ended(ending) => return ending,
         };
-        // A queued waiter whose connection the server closes without a reply has no grant. A waiter that was
-        // not seen in the queue may have been granted at once.
+        // A queued waiter whose connection the server closes without a reply has no grant. A waiter never seen
+        // in the queue may have been granted at once.
         let lost = if in_line { Outcome::Failed } else { Outcome::Unknown };
         match self.random.below(100) {
             0..=9 => self.cancel(waiting, &wish.request, lost),
@@ -66,7 +66,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Queues the wait: with a blocked connection or through a session, but not the same one as `not`.
+    /// Queues the wait: with a blocked connection or through a session, but not in the mailbox of `other`.
     pub(super) fn begin(
         &mut self,
         wish: &Wish,
