@@ -9,14 +9,13 @@ root=$PWD
 # What cargo builds, and kvlock.so beside it.
 target=${CARGO_TARGET_DIR:-$root/target}
 
-# The brought servers: no output of cargo, so they stay where they are when
-# somebody builds elsewhere.
+# The brought servers. They are no output of cargo, so they stay where they are even with another target folder.
 servers=$root/target/servers
 
 say() { printf '==> %s\n' "$*" >&2; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# part NAME: begins a part of a long script, and says how long the one before took.
+# part NAME: begins a part of a long script, and prints the duration of the last one.
 part_name='' part_began=0
 part() {
     [ -z "$part_name" ] || say "$part_name: $((SECONDS - part_began)) s"
@@ -61,7 +60,7 @@ debian_mirror() {
     echo "$mirror"
 }
 
-# A port on which nobody listens at this moment.
+# Prints a port on which no process listens at this moment.
 free_port() {
     local port
     for port in $(shuf -i 20000-30000 -n 20); do
