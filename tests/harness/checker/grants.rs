@@ -1,4 +1,4 @@
-//! Who may be granted a lock or permits, and when.
+//! Rules for grants of locks and permits.
 
 use super::holds::{Hold, Later, Span, Touch, WHOLE, answered, lease};
 use super::{Limits, Report, Rule};
@@ -38,8 +38,8 @@ fn check_token_order(holds: &[Hold<'_>], later: &Later<'_, '_>, report: &mut Rep
     }
 }
 
-/// Nobody is granted the lock, and its owner is not told that it is lost, before it can be. Those
-/// who share it have one token and do not disturb each other.
+/// No other owner is granted the lock, and its owner does not lose it, before its lease can have ended. Sharers
+/// have one token and do not disturb each other.
 fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>) {
     let mut free = (Duration::ZERO, None::<&Hold<'_>>);
     for period in holds.chunk_by(|one, next| one.token == next.token) {
@@ -66,7 +66,7 @@ fn check_exclusion(holds: &[Hold<'_>], limits: &Limits, report: &mut Report<'_>)
     }
 }
 
-/// Until when its owner counts on it, if it says so: its release, or the end of its validity.
+/// Time until which its owner relies on it, if recorded: its release, or the end of its validity.
 fn believed_until(hold: &Hold<'_>) -> Option<Duration> {
     let sets = hold.sets.iter().map(|set| set.call);
     let valid_until = sets.chain([hold.grant]).filter_map(|set| set.valid_until).max()?;
@@ -110,7 +110,7 @@ fn check_number(
     }
 }
 
-/// Who has lost the lock, to another or to time, cannot re-enter, renew or release it.
+/// An owner that has lost the lock, to another owner or by expiry, cannot re-enter, renew or release it.
 fn check_stale(
     holds: &[Hold<'_>],
     later: &Later<'_, '_>,

@@ -12,10 +12,10 @@ use std::time::Duration;
 /// A time, from its beginning to its end.
 pub(super) type Span = (Duration, Duration);
 
-/// How many may share a lock, and so what an owner has that holds it alone.
+/// Largest number of sharers, and so the number of units that an exclusive holder has.
 pub(super) const WHOLE: u64 = 1 << 32;
 
-/// The time from a grant to what ended it, with all that its owner did in between.
+/// The time from a grant to its end, with all calls of its owner in this time.
 #[derive(Debug)]
 pub(super) struct Hold<'a> {
     pub token: u64,
@@ -28,7 +28,7 @@ pub(super) struct Hold<'a> {
     pub grant: &'a Call,
     /// When its answer came.
     pub granted: Duration,
-    /// What it has of the lock or the semaphore, at the least, from then on.
+    /// Least number of units that it has of the lock or the semaphore, from then on.
     pub units: Vec<(Duration, u64)>,
     /// Re-entries and renewals after the grant, in order of sending.
     pub sets: Vec<Touch<'a>>,
@@ -67,7 +67,7 @@ impl Hold<'_> {
         for set in &self.sets {
             let from_sending = set.call.sent + lease(set.call);
             end = match set.call.request {
-                // Only a renewal may shorten it, and says what it is.
+                // Only a renewal may shorten the lease, and its reply gives the new one.
                 Request::Renew { .. } if set.sure => from_sending,
                 Request::Renew { .. } => end.min(from_sending),
                 _ => end.max(from_sending),
@@ -78,7 +78,7 @@ impl Hold<'_> {
         others.fold(end.saturating_sub(limits.slack), Duration::min)
     }
 
-    /// What it has and when, if it ends then.
+    /// Its units and their time, if it ends then.
     pub(super) fn units_until(&self, end: Duration) -> impl Iterator<Item = (Span, u64)> {
         let next = self.units[1..].iter().map(|(at, _)| *at).chain([end]);
         let spans = self.units.iter().zip(next);
@@ -110,7 +110,7 @@ pub(super) fn was_away(call: &Call, from: Duration, to: Duration) -> bool {
     call.away.iter().any(|(begin, end)| *begin <= to && from <= *end)
 }
 
-/// A hold: its token, its owner, and how many the owner had with that token before.
+/// A hold: its token, its owner, and the number that the owner had with that token before.
 type Id<'a> = (u64, &'a str, usize);
 
 type Holds<'a> = BTreeMap<Id<'a>, Hold<'a>>;
@@ -163,7 +163,7 @@ pub(super) fn holds<'a>(
                 owner.count = Some(count);
             }
             (_, Some((at, Outcome::Holds { permits }))) => enter(owner, at, 0, permits, report),
-            // There are not as many, whatever it has.
+            // Fewer exist, whatever it has.
             (Request::Permits { .. }, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {}
             (_, Some((_, Outcome::Refused | Outcome::Withdrawn))) => {
                 if let Some(hold) = owner.hold.filter(|_| !owner.unsure && !owner.beside)
@@ -182,7 +182,7 @@ pub(super) fn holds<'a>(
 /// For each hold another, if there is one.
 pub(super) type Later<'h, 'a> = Vec<Option<&'h Hold<'a>>>;
 
-/// For each hold the one with a larger token whose grant was answered first.
+/// For each hold, the hold with a larger token whose grant was answered first.
 pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a> {
     let mut first: Option<&Hold<'a>> = None;
     let mut result = Vec::with_capacity(holds.len());
@@ -196,14 +196,14 @@ pub(super) fn first_granted_after<'h, 'a>(holds: &'h [Hold<'a>]) -> Later<'h, 'a
     result
 }
 
-/// What an owner knows of its own hold.
+/// An owner's knowledge of its own hold.
 #[derive(Default)]
 struct Owner<'a> {
     hold: Option<Id<'a>>,
     /// `None` when an unknown call may have changed it.
     count: Option<u64>,
-    /// An acquire of it is unknown: what it does from then on may be to a hold that nobody has
-    /// seen. A client that wants to be checked goes on under another owner.
+    /// An acquire with an unknown outcome: later calls may apply to a hold that no reply has shown. To be
+    /// checked, a client continues under another owner.
     unsure: bool,
     /// It shares a lock that it holds alone, too: that one is the hold.
     beside: bool,
@@ -265,7 +265,7 @@ impl<'a> Owner<'a> {
                 let text = format!("token {token} was granted twice: {}; {call}", hold.grant);
                 return report.add_token(text, hold.granted, call.sent);
             }
-            // Those who share a lock may come back to it.
+            // Sharers may re-enter.
             nth = id.2 + 1;
             goes_on |= !released;
         }

@@ -1,7 +1,8 @@
-//! Whether somebody was left in line, or sent away, although nobody can have had what it wants.
+//! Finds waiters that were left in a queue, and requests that were refused, although no owner can have had the
+//! lock.
 //!
-//! Each hold is taken to last as long as the calls allow, and what is left are times in which nobody can have
-//! had anything.
+//! Each hold is taken to last as long as the calls allow. In the remaining times no owner can have had
+//! anything.
 
 use super::holds::{Hold, Later, Span, answered, is_unknown, lease};
 use super::{Limits, Report, Rule};
@@ -13,8 +14,8 @@ use std::time::Duration;
 /// 5 ms for each process that listens, which ends late on a busy machine.
 const LEFT_FREE: Duration = Duration::from_millis(50);
 
-/// Nobody waits for what is free; nobody waits to share a lock that others share, if no one
-/// before it wants it alone.
+/// No request waits for a free lock. No request waits to share a shared lock, unless an exclusive one waits
+/// before it.
 pub(super) fn check(
     calls: &[&Call],
     holds: &[Hold<'_>],
@@ -51,7 +52,7 @@ pub(super) fn check(
     check_tries(calls, taken, limits, report);
 }
 
-/// Reports whoever was in line for too long outside the times in which something was `taken`.
+/// Reports waiters that were queued for too long while nothing was `taken`.
 fn check_waiting(
     waiting: &[&Call],
     taken: impl Iterator<Item = Span>,
@@ -77,8 +78,8 @@ fn check_waiting(
     }
 }
 
-/// Reports who asked without waiting, and was refused although nothing was `taken`, nobody can have
-/// waited, and nothing of which nobody knows can have been done.
+/// Reports requests without a wait that were refused although nothing was `taken`, no waiter can have been
+/// queued, and no call with an unknown outcome can have had an effect.
 fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &mut Report<'_>) {
     for call in calls {
         let until = match call.answer {
@@ -95,7 +96,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     let idle = outside(taken);
     let asks_alone = |call: &&Call| matches!(call.request, Request::Foreign { .. });
     let left_free = if calls.iter().any(asks_alone) { LEFT_FREE } else { Duration::ZERO };
-    // Who has it, and asks for one more, is refused when it is lost.
+    // An owner that asks for one more hold is refused when the lock is lost.
     let mut has = BTreeSet::new();
     for call in calls {
         match call.answer {
@@ -115,7 +116,7 @@ fn check_tries(calls: &[&Call], mut taken: Vec<Span>, limits: &Limits, report: &
     }
 }
 
-/// Whether it asks for something and does not wait for it. Who knows no line may ask too early.
+/// Whether it asks without a wait. A client without a place in the queue may ask too early.
 fn is_try(call: &Call) -> bool {
     let foreign = matches!(call.request, Request::Foreign { .. });
     call.request.asks() && call.request.timeout().is_none() && !foreign

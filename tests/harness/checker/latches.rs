@@ -20,7 +20,7 @@ fn is_done(call: &Call) -> bool {
     matches!(call.answer, Some((_, Outcome::Done)))
 }
 
-/// Nobody is released before as many participants have counted as it was set to.
+/// No waiter is released before the latch's whole count has been counted.
 fn check_not_before(calls: &[&Call], report: &mut Report<'_>) {
     let mut sets: Vec<(&Call, u64)> = calls
         .iter()
@@ -52,7 +52,7 @@ fn check_not_before(calls: &[&Call], report: &mut Report<'_>) {
     }
 }
 
-/// Whoever is in line when it opens is released, soon.
+/// Waiters that are queued when it opens are released, soon.
 fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     let opened = |call: &&&Call| {
         call.request == Request::CountDown
@@ -69,7 +69,8 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
         let at = answered(opening);
         let timed_out = matches!(wait.answer, Some((_, Outcome::Refused)))
             && at + limits.slack < wait.sent + *timeout;
-        // When somebody gave up what a session that is gone was told says nothing.
+        // The reply of a session that has ended may be missing, so the time at which the client gave up proves
+        // nothing.
         let is_late = wait.answer.is_none_or(|(told, outcome)| {
             outcome != Outcome::Unknown && told > at.saturating_add(limits.prompt)
         });
@@ -79,7 +80,7 @@ fn check_after(calls: &[&Call], limits: &Limits, report: &mut Report<'_>) {
     }
 }
 
-/// Each participant counts by one: no two are told the same number of one latch.
+/// Each participant counts by one: no two replies for one latch have the same number.
 fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut told: BTreeMap<u64, &Call> = BTreeMap::new();
@@ -98,7 +99,7 @@ fn check_numbers(calls: &[&Call], report: &mut Report<'_>) {
             continue;
         };
         if let Some(other) = told.insert(left, call) {
-            // The one that was sent first may have counted last: it was sent again after a cut.
+            // The call that was sent first may have counted last: it was sent again after a cut.
             let until = at.max(answered(other));
             let between = |(sent, end): &(Duration, Duration)| *end >= other.sent && *sent <= until;
             if !begins.iter().any(between) {

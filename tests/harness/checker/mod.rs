@@ -1,4 +1,4 @@
-//! Whether a history could be that of a correct lock.
+//! Checks whether a correct lock could have produced a history.
 //!
 //! The checker knows nothing but the calls. Whatever it reports cannot be explained by any order of
 //! execution: a call takes effect at one moment between its sending and its answer, a lease ends at
@@ -58,10 +58,10 @@ pub enum Rule {
 pub struct Violation {
     /// Which rule it breaks.
     pub rule: Rule,
-    /// The calls that contradict each other, for people.
+    /// The calls that contradict each other, in readable form.
     pub text: String,
-    /// Of a token that is not larger than that of an earlier grant: when that one was answered, and when
-    /// the later one was asked for.
+    /// For a token that is not larger than an earlier one: when the earlier grant was answered, and when the
+    /// later one was requested.
     pub between: Option<(Duration, Duration)>,
 }
 
@@ -77,7 +77,7 @@ pub struct Limits {
     /// How much earlier than the calls say a lease may end: the server counts whole milliseconds of
     /// a clock that it reads once per turn of its loop.
     pub slack: Duration,
-    /// How long after a lock became free, or a timeout passed, the answer may take to arrive.
+    /// Longest delay of a reply after a lock became free or a timeout passed.
     pub prompt: Duration,
 }
 

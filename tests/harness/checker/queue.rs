@@ -17,7 +17,7 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
             continue;
         };
         let waited = at - call.sent;
-        // Who is away hears of it when it is back.
+        // A session that is away receives its outcome when it is back.
         let away: Duration = call.away.iter().map(|(from, to)| to.saturating_sub(*from)).sum();
         if waited + limits.slack < timeout || waited > timeout + limits.prompt + away {
             report.add(Rule::Prompt, format!("waited {waited:?}: {call}"));
@@ -25,15 +25,15 @@ pub(super) fn check_timeouts(calls: &[&Call], limits: &Limits, report: &mut Repo
     }
 }
 
-/// Who is sent after another was seen in line is not granted before that one, however few permits it wants,
-/// unless that one was away.
+/// A request sent after another was seen in the queue is not granted before that one, even if it wants fewer
+/// permits, unless that one was away.
 pub(super) fn check_fifo(
     calls: &[&Call],
     holds: &[Hold<'_>],
     limits: &Limits,
     report: &mut Report<'_>,
 ) {
-    // Who goes on with what it had did not come then, and who knows no line may overtake.
+    // A re-entry keeps its old place, and a client that does not use the queue may overtake.
     let came = |hold: &&Hold<'_>| !hold.goes_on && !is_foreign(hold.grant);
     let mut grants: Vec<&Hold<'_>> = holds.iter().filter(came).collect();
     grants.sort_by_key(|hold| hold.grant.sent);
@@ -86,7 +86,7 @@ fn best_from<'h, 'a, K: Ord>(
     best
 }
 
-/// How long a call waits, if it does and not without limit.
+/// Time that a call waits; `None` if it does not wait or waits without limit.
 fn timeout(call: &Call) -> Option<Duration> {
     call.request.timeout().filter(|timeout| !timeout.is_zero())
 }
