@@ -32,10 +32,10 @@ use crate::wire::request::{self, Mode};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The lease that a waiter asks for. If it has died meanwhile, the others wait that much longer.
+/// The lease that a waiter asks for. If the waiter has died by then, the next ones wait this much longer.
 pub(crate) const OFFER: Duration = Duration::from_secs(2);
 
-/// What an answer may take at least, however short the caller wants to wait.
+/// Shortest time that an answer may take, however short the caller's limit is.
 const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A lease with the share of the guard to come.
@@ -51,9 +51,9 @@ pub(crate) struct Acquisition<'a> {
     pub(crate) key: &'a Arc<[u8]>,
     pub(crate) term: LeaseSpec,
     pub(crate) limit: Limit,
-    /// Whose it is to be, if several acquisitions share the owner.
+    /// The shared owner, if several acquisitions share one.
     pub(crate) slot: Option<&'a OwnerSlot>,
-    /// What its owner says of itself.
+    /// The value of its owner.
     pub(crate) value: Option<&'a Arc<[u8]>>,
     /// Key of a result that makes the lock unnecessary.
     pub(crate) unless: Option<&'a Arc<[u8]>>,
@@ -81,7 +81,7 @@ impl Acquisition<'_> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped at any point, nothing is held and nobody waits, after a moment in the background.
+    /// Dropped at any point, the wait is cancelled and a grant is released, in the background.
     pub(crate) async fn run(&self) -> Result<Option<Held>, Error> {
         let asked = Stopwatch::start();
         let mut claim = Claim::new(self.inner, self.mode, self.key);
@@ -89,7 +89,7 @@ impl Acquisition<'_> {
         claim.unless = self.unless.cloned();
         let mut trouble = Trouble::new(self.limit);
         let may_wait = !matches!(self.limit, Limit::Now);
-        // Most who want a result find that another one works on it.
+        // Mostly another client works on the result already.
         let mut waits = may_wait && (self.unless.is_some() || self.inner.contended.has(self.key));
         let (mut waiting, mut polls) = (None, 0);
         loop {
@@ -126,8 +126,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Takes over what the claim's owner holds with that token, in another process perhaps. Nothing is granted:
-    /// after an error it is as it was.
+    /// Takes over the lock that the claim's owner holds with this token, perhaps in another process. Grants
+    /// nothing: an error changes nothing.
     pub(crate) async fn adopt(&self, mut claim: Claim, token: Token) -> Result<Held, Error> {
         let lease = self.term.length;
         let mut request =
@@ -156,7 +156,7 @@ impl Acquisition<'_> {
     /// What the claim's owner holds is granted again, in another mode.
     pub(crate) async fn regain(&self, claim: &mut Claim) -> Result<Granted, Error> {
         let granted = match self.ask(claim).await {
-            // The connection may have been closed while nobody used it.
+            // The connection may have been closed while it was idle.
             Err(Error::Connection(_)) => self.ask(claim).await,
             outcome => outcome,
         };
@@ -213,7 +213,7 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Sets the full lease of what was granted at once, if it is longer; `None`: it was over before.
+    /// Sets the full lease after an immediate grant, if the full one is longer. `None` if the grant has ended.
     async fn hold(&self, claim: &mut Claim, granted: Granted) -> Result<Option<Held>, Error> {
         let (grant, sent) = granted;
         let is_first = self.term.length > FIRST_LEASE && !self.bound;
@@ -239,8 +239,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// An offer has come. It is believed, and becomes the full lease when a third of it is over: who
-    /// lets go earlier spares that. If there is too little of it, it is confirmed first.
+    /// Accepts an offer. The holder counts on it, and the watchdog sets the full lease when a third of it is over,
+    /// so a lock that is released earlier needs no renewal. An offer with too little time left is confirmed first.
     async fn offered(
         &self,
         claim: &mut Claim,

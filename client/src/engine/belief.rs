@@ -1,4 +1,4 @@
-//! Until when what is bound to a session may be believed: one answer for all of it.
+//! The time until which locks bound to a session may be believed: one for all of them.
 
 use crate::engine::clock::Moment;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -23,13 +23,13 @@ impl Belief {
         self.0.fetch_max(until.0, Ordering::AcqRel);
     }
 
-    /// The server has forgotten it: nothing is released on its account.
+    /// The server has forgotten the session, so it will not release anything for it.
     pub(crate) fn forgotten(&self) {
         self.0.store(Moment::NEVER.0, Ordering::Release);
     }
 }
 
-/// To which session a lease is bound, if it is; until the server has answered, to those of before too.
+/// The session that a lease is bound to, if any. Until the server has answered, earlier ones count too.
 #[derive(Debug)]
 pub(crate) struct Binding {
     /// Whether it is to any; read without the lock.

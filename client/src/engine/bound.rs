@@ -97,7 +97,7 @@ async fn try_bind(inner: &Arc<Context>, lease: &Arc<Lease>, to: &Route) -> Resul
             inner.watchdog.watch(lease);
             Ok(())
         }
-        // Not held, or by another grant of which nothing is known here.
+        // Not held, or held by another grant.
         Some(_) | None => {
             lease.gone();
             Err(lease.lost_error())
@@ -142,7 +142,7 @@ fn keep(session: Arc<Session>, inner: &Arc<Context>) -> impl Future<Output = ()>
 struct Moved(HashMap<u64, JoinHandle<()>>);
 
 impl Moved {
-    /// Binds those at their new nodes whose keys are not at that node any more.
+    /// Binds leases whose keys have left this node at their new nodes.
     fn bind_again(&mut self, inner: &Arc<Context>, node: &Arc<Node>, leases: Vec<Arc<Lease>>) {
         // One server has all keys.
         if inner.router.only().is_ok() {

@@ -1,4 +1,4 @@
-//! Nothing is left behind: what was sent for an owner that nobody waits for any more is undone.
+//! Cleanup: commands that were sent for an abandoned acquire are undone.
 
 use crate::engine::acquire::Held;
 use crate::engine::clock::Moment;
@@ -42,9 +42,9 @@ pub(crate) struct Claim {
     strays: bool,
     /// Renewals that may yet arrive.
     late: Late,
-    /// It may be in line: it is to be withdrawn before it gives back what it has.
+    /// Whether it may be in line: then the wait is cancelled before the release.
     lined_up: bool,
-    /// Since when the server has had it in line.
+    /// When the server answered that it is in line.
     in_line: Option<Instant>,
     /// When the server was last heard, if the wait has failed in line.
     heard: Option<Instant>,
@@ -57,7 +57,7 @@ impl Claim {
         Self::of(inner, mode, key, &inner.fresh_owner())
     }
 
-    /// Of an owner who has held something.
+    /// Makes a claim for an owner that has held something.
     pub(crate) fn of(inner: &Arc<Context>, mode: Mode, key: &Arc<[u8]>, owner: &Arc<str>) -> Self {
         Self {
             inner: inner.clone(),
@@ -105,7 +105,7 @@ impl Claim {
         self.heard = Some(heard);
     }
 
-    /// Takes note of where a command goes that may be sent on: whoever did so has done nothing.
+    /// Records the node that a command was sent to. If that node redirects it, the command had no effect there.
     pub(crate) fn sending_via(&mut self) -> impl FnMut(&Arc<Live>) {
         let mut sent_on = false;
         move |live| {
@@ -125,7 +125,7 @@ impl Claim {
     /// The answer has come: nothing is held.
     pub(crate) fn refused(&mut self) {
         self.via = None;
-        // What came back late may still be under way.
+        // An unanswered earlier command may still arrive.
         self.armed = self.strays;
     }
 
@@ -139,7 +139,7 @@ impl Claim {
         }
     }
 
-    /// Pauses before the next try of what has failed just now, or gives the error back.
+    /// Pauses before the next attempt, or returns the error.
     pub(crate) async fn bear(&mut self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
         if let (Some(since), Some(heard)) = (self.in_line.take(), self.heard.take()) {
             trouble.was_in_line(since, heard);
@@ -152,8 +152,8 @@ impl Claim {
         self.late = late;
     }
 
-    /// Sets the lease of what was granted; the lease that runs then, `None` if it was over before.
-    /// Says when that was sent.
+    /// Sets the lease of a grant. Returns when the command was sent, and the lease that runs; `None` if the grant had
+    /// ended.
     pub(crate) async fn confirm(
         &mut self,
         length: Duration,
@@ -181,7 +181,7 @@ impl Claim {
         Ok(runs?.map(|runs| (sent, runs.min(length))))
     }
 
-    /// Makes a lease of what was granted: it has run since then or later, for `runs` so far. From here on
+    /// Makes a lease of a grant, which has run since then or later, for `runs`. From then on
     /// the watchdog renews it.
     pub(crate) fn hold(
         &self,
@@ -239,7 +239,7 @@ impl Claim {
         let commands: Vec<Cmd> = wanted.map(|(command, _)| command).collect();
         self.inner.spawn(async move {
             free(&inner, &key, &commands, via, strays, lasts).await;
-            // Whoever asked may have gone.
+            // The caller may have been dropped.
             let _told = done.map(|done| done.send(()));
         });
     }
@@ -251,9 +251,9 @@ impl Drop for Claim {
     }
 }
 
-/// Sends a release, after what withdraws a wait, until it is answered. It goes first where the acquire
-/// went, so that it is carried out after that. If that connection broke, it goes over a new one, and once
-/// more later. Gives up after `lasts`: then the lease of what would be released has ended.
+/// Sends a release until it is answered, after the cancellation of the wait if there was one. It is first sent over
+/// the connection of the acquire, so that it is executed after it. If that connection broke, it is sent over a new
+/// one, and once more later. Gives up after `lasts`: then the lease has ended.
 pub(crate) async fn free(
     inner: &Context,
     key: &[u8],
@@ -292,7 +292,7 @@ pub(crate) enum Followed {
     /// The acquire has been carried out or refused, and nothing will come of it any more; but the
     /// lock is kept by another server now, or by this one a little later.
     Elsewhere,
-    /// Nobody knows: the acquire may be carried out yet.
+    /// Unknown: the acquire may still be executed.
     Unknown,
 }
 

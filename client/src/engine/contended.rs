@@ -1,5 +1,5 @@
-//! Which locks had to be waited for when they were last asked for, so that who asks next goes
-//! straight to the end of the line. A wrong guess costs a command or a renewal, nothing else.
+//! Locks that had to be waited for at the last acquire. The next acquire waits in line at once. A wrong guess
+//! costs one command or one renewal.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -31,7 +31,7 @@ pub(crate) struct Context {
     pub(crate) sessions: Sessions,
     pub(crate) observers: Observers,
     pub(crate) contended: Contended,
-    /// Work that outlives the caller who left it behind: releases, and what a dropped acquire needs.
+    /// Work that outlives its caller: releases, and the cleanup of dropped acquires.
     pub(crate) background: TaskTracker,
     pub(crate) policy: LeasePolicy,
     pub(crate) settings: Settings,
@@ -87,13 +87,13 @@ impl Context {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// An owner that nobody ever was before.
+    /// Returns an owner that was never used before.
     pub(crate) fn fresh_owner(&self) -> Arc<str> {
         format!("{}:{}", self.name, self.fresh_number()).into()
     }
 
-    /// Lets it be done in the background, on the runtime of the caller, else on that of a connection.
-    /// Without either nothing is done, and whatever is held ends with its lease. Neither blocks nor panics.
+    /// Runs `work` in the background, on the runtime of the caller, or else on the runtime of a connection.
+    /// Without either it does nothing, and held locks end with their leases. Neither blocks nor panics.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = Handle::try_current().ok().or_else(|| self.router.runtime()) {
             // One that is shutting down drops it.
@@ -101,7 +101,7 @@ impl Context {
         }
     }
 
-    /// Pauses before the next try of what has failed, or gives the error back; see [`Trouble::bear`].
+    /// Pauses before the next attempt, or returns the error; see [`Trouble::bear`].
     pub(crate) async fn bear(&self, trouble: &mut Trouble, error: Error) -> Result<(), Error> {
         trouble.bear(error, self.settings.patience, self.router.switched()).await
     }
@@ -184,7 +184,7 @@ impl Context {
         }
         match node.commands().call(&redis::cmd("PING"), patience).await {
             Err(Error::Authentication(said)) => Err(Error::Authentication(said)),
-            // Any other answer is that of a server that has let us in.
+            // Any other answer comes from a server that has accepted the login.
             _ => Ok(()),
         }
     }
@@ -198,7 +198,7 @@ fn a_sentinel() -> Error {
     )
 }
 
-/// Asks once more if the connection turns out to be closed, as it may have been while nobody used it.
+/// Asks once more if the connection was closed, for example while it was idle.
 async fn twice<T, A>(ask: impl Fn() -> A) -> Result<T, Error>
 where
     A: Future<Output = Result<T, Error>>,

@@ -1,4 +1,4 @@
-//! Who holds what.
+//! The identity of a held lock.
 
 use crate::wire::reply::Token;
 use crate::wire::request::{self, GiveBack, Mode};
@@ -6,21 +6,21 @@ use redis::{Cmd, RedisResult};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who holds what, as the server knows it.
+/// A held lock, as the server knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLock {
-    /// How.
+    /// Its kind and mode.
     pub(crate) mode: Mode,
     /// The name of the lock.
     pub(crate) key: Arc<[u8]>,
-    /// Who.
+    /// Its owner.
     pub(crate) owner: Arc<str>,
-    /// As it was granted.
+    /// The token of the grant.
     pub(crate) token: Token,
 }
 
 impl HeldLock {
-    /// Asks for the same, so that there are so many holds.
+    /// Builds an acquire by the same owner, with the resulting number of holds.
     pub(crate) fn acquire(&self, lease: Duration, holds: Option<u32>) -> RedisResult<Cmd> {
         request::acquire(self.mode, &*self.key, &*self.owner, lease, holds)
     }

@@ -1,4 +1,4 @@
-//! Renewing and giving back what is held.
+//! Renewals and releases.
 
 use crate::engine::claim;
 use crate::engine::clock::Moment;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Renews a lease for the length that is computed when it is sent, with the owner's value if there is one,
-/// and takes in the outcome. Returns when it was sent.
+/// and records the outcome. Returns when it was sent.
 ///
-/// Trouble in which the server did nothing is sat out as long as the lease lasts. `repeatable`: what is
-/// sent does the same again, so a broken connection costs a second try.
+/// Errors without an effect at the server are retried while the lease lasts. With `repeatable` the command is also
+/// retried once after a broken connection, since a repetition has the same effect.
 pub(crate) async fn renew(
     inner: &Arc<Context>,
     lease: &Arc<Lease>,
@@ -167,7 +167,8 @@ pub(crate) fn gave_back(inner: &Arc<Context>, lease: &Arc<Lease>, turn: &Turn, s
     }
 }
 
-/// Sends a release, twice if need be: it says how many holds are to be left, so that does no harm.
+/// Sends a release, twice if the connection breaks. It names the number of holds to leave, so a repetition does no
+/// harm.
 async fn send(
     inner: &Context,
     lease: &Lease,

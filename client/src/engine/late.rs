@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 3;
 /// One renewal of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RenewalId {
-    /// Larger than those of all renewals before.
+    /// Number of the renewal. Later renewals have larger ones.
     number: u64,
     via: u64,
 }
@@ -20,16 +20,16 @@ pub(crate) struct RenewalId {
 /// The unanswered renewals of one grant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Late {
-    /// Those whose answers are waited for. In which order they reach a connection is not known.
+    /// Renewals that are awaited. The order in which they reach a connection is not known.
     in_flight: Vec<InFlight>,
-    /// Those that were given up, by connection.
+    /// Renewals that are no longer awaited, by connection.
     given_up: Vec<GivenUp>,
     /// The shortest of those over other connections.
     others: Option<Duration>,
     last_number: u64,
 }
 
-/// A renewal whose answer is waited for.
+/// A renewal that is awaited.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     renewal: RenewalId,
@@ -43,7 +43,7 @@ struct InFlight {
 #[derive(Clone, Copy, Debug)]
 struct GivenUp {
     via: u64,
-    /// The last renewal that was sent before: what is sent later over that connection arrives later.
+    /// The last renewal sent before. Later ones over the same connection arrive later.
     before: u64,
     shortest: Duration,
 }
@@ -88,7 +88,7 @@ impl Late {
         }
     }
 
-    /// Returns the same for another record, which hears of no answers to what is in flight here.
+    /// Returns the same for another record. That record gets no answers to renewals that are in flight here.
     pub(crate) fn handed_over(mut self) -> Self {
         for InFlight { length, .. } in std::mem::take(&mut self.in_flight) {
             self.others = shorter(self.others, Some(length));

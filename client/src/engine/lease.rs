@@ -1,4 +1,4 @@
-//! The record of one owner's hold on one lock, which guards, watchdog and cancellation share.
+//! The record of one owner's hold on one lock, shared by guards, watchdog and cancellation.
 //!
 //! ```text
 //!            sent                 renew_at                       until      the server frees it
@@ -8,18 +8,18 @@
 //!              │◄────────────── holders may believe ──────────────►│  lost
 //! ```
 //!
-//! Nothing here waits for the network or sets a timer. Callers report what was sent when, and what came
-//! back. Renewals may overlap: each has a [`RenewalId`], and whatever their order the record believes in
+//! Nothing here waits for the network or sets a timer. Callers report when a command was sent, and its
+//! answer. Renewals may overlap: each has a [`RenewalId`]. In any order the record counts on
 //! no more than the server grants.
 //!
-//! - **I1** `until` is never later than what the last answered command, and every unanswered one
-//!   whenever it arrives, leaves us.
-//! - **I2** Lost is final. A question after `until`, or after the end of what it is [bound](Binding) to,
-//!   makes it lost before the answer.
+//! - **I1** `until` is never later than the end of the lease after the last answered command, and after every
+//!   unanswered one whenever it arrives.
+//! - **I2** Lost is final. A query after `until`, or after the end of the session that it is [bound](Binding) to,
+//!   makes it lost first.
 //! - **I3** At most one command that changes the number of holds is in flight: it has the [`Turn`].
-//!   Renewals need none, so nothing keeps the watchdog waiting.
-//! - **I4** Nothing is renewed that is lost, released, or only held for fixed leases. A fixed lease that
-//!   may be lost is checked: a renewal for the time that is left.
+//!   Renewals need no turn, so the watchdog never waits for one.
+//! - **I4** A lease that is lost, released, or fixed is not renewed. A fixed lease that
+//!   may be lost is checked by a renewal for the rest of its time.
 
 mod renewal;
 
@@ -57,9 +57,9 @@ pub(crate) struct Lease {
     clock: Arc<dyn Clock>,
     safety: SafetyMargin,
     held: Stopwatch,
-    /// A [`Moment`]; 0 when lost. Read without the lock by those who only look.
+    /// A [`Moment`]; 0 when lost. Queries read it without the lock.
     until: AtomicU64,
-    /// Where the watchdog's agenda has it, a [`Moment`]; the agenda's own lock guards it.
+    /// Its place in the watchdog's agenda, a [`Moment`]. Guarded by the lock of the agenda.
     pub(crate) scheduled: AtomicU64,
     /// What the token was raised to; 0 if it was not.
     raised: AtomicU64,
@@ -131,9 +131,9 @@ pub(crate) enum ReleaseAction {
     Silent,
     /// Less holds.
     Release {
-        /// How many are to be left.
+        /// The holds to give back.
         give_back: GiveBack,
-        /// When it is all: something may come after it.
+        /// If all are given back: an earlier command may arrive after the release.
         strays: bool,
     },
 }
@@ -158,7 +158,7 @@ pub(crate) struct LeasePolicy {
     pub(crate) safety: SafetyMargin,
 }
 
-/// What is known of a grant when it becomes a lease.
+/// A grant at the moment when it becomes a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Granted {
     /// No later than it began: when it was asked for, for a grant without a wait.
@@ -255,9 +255,9 @@ impl Lease {
         }
     }
 
-    /// Another hold, asked for at `sent`: the server's lease is now the longer of both. None if it
-    /// was lost meanwhile. Unless it `counts`, because replicas have yet to confirm it, no more is
-    /// believed than before, and it is renewed at once.
+    /// Adds a hold that was requested at `sent`: the server's lease is now the longer of both. `None` if the lock
+    /// is lost. If it does not `count` yet, because replicas must confirm it, `until` does not change and the lease
+    /// is renewed at once.
     pub(crate) fn reentered(
         &self,
         _turn: &Turn,
@@ -291,7 +291,7 @@ impl Lease {
         state.plan_renewal(sent, length);
     }
 
-    /// No more than that of a lease is left, as of now.
+    /// Limits `until` to the end of a lease of this length.
     fn believe_less(&self, sent: Moment, length: Duration) {
         let until = self.safety.until(sent, length);
         self.until.store(self.until.load(Ordering::Acquire).min(until.0), Ordering::Release);
@@ -477,7 +477,7 @@ impl Lease {
         !self.state().shares.is_empty()
     }
 
-    /// The guard of that share is gone: nothing is renewed for it any more, and its release follows.
+    /// Records that the guard of this share was dropped: it needs no renewals, and its release follows.
     pub(crate) fn abandon(&self, share: ShareId) {
         let mut state = self.state();
         if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
@@ -487,7 +487,7 @@ impl Lease {
         self.gone.notify_waiters();
     }
 
-    /// The share's lease is left to end: nothing is renewed for it any more.
+    /// Stops renewals for this share, so that its lease ends.
     pub(crate) fn unwatch(&self, share: ShareId) {
         let mut state = self.state();
         if let Some(share) = state.shares.iter_mut().find(|other| other.id == share) {
@@ -495,13 +495,13 @@ impl Lease {
         }
     }
 
-    /// A command may have been carried out, or may be yet, that nobody waits for any more.
+    /// Records that an abandoned command may have been executed, or may still be.
     pub(crate) fn strayed(&self) {
         self.state().strays = true;
     }
 
-    /// Takes the guard's share out, and says what the server is to be told. The same again changes
-    /// nothing: it says how many holds are to be left, not how many to take.
+    /// Removes the guard's share, and returns what to send. A repetition changes
+    /// nothing: the command names the number of holds to leave.
     pub(crate) fn leave(&self, _turn: &Turn, share: ShareId) -> ReleaseAction {
         let mut state = self.state();
         let was_held = state.is_held();

@@ -1,4 +1,4 @@
-//! How long an acquire goes on: its caller's limit, and the trouble that it bears meanwhile.
+//! How long an acquire continues: the limit of its caller, and its patience with errors.
 
 use crate::engine::observe;
 use crate::wire::error::Error;
@@ -6,17 +6,16 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// A wait whose server still answers after this time in line had reached it: what came before is another
-/// trouble. Some networks cut silent connections every minute.
+/// A wait in line whose server still answers after this time has succeeded in reaching it: the patience begins anew.
+/// Some networks cut silent connections every minute.
 const REACHED: Duration = Duration::from_secs(1);
 
-/// Who cannot wait in line asks at intervals that grow from the one to the other.
+/// Range of the growing intervals of an acquire that cannot wait in line.
 const POLL_MIN: Duration = Duration::from_millis(10);
 const POLL_MAX: Duration = Duration::from_millis(300);
 
-/// What is in trouble is tried again at intervals from the one to the other, of which each is no more
-/// than this part of how long the trouble has lasted: who waits for a failover that takes two seconds
-/// hears of its end an eighth of a second later at most.
+/// Intervals of retries: this part of the time since the first error, within the limits that follow. So an acquire
+/// that waits for a failover of two seconds retries an eighth of a second after its end at the latest.
 const PART: u32 = 16;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -31,7 +30,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// Of somebody who waits for so long: not at all for nothing.
+    /// Returns the limit for a timeout. Zero does not wait.
     pub(crate) fn within(timeout: Duration) -> Self {
         if timeout.is_zero() {
             return Self::Now;
@@ -124,7 +123,7 @@ impl Trouble {
         let first = !std::mem::replace(&mut self.failed, true);
         let lasts = self.since.get_or_insert_with(Instant::now).elapsed();
         let again = match self.limit {
-            // A connection may have been closed while nobody used it, and only now it shows.
+            // The connection may have been closed while it was idle.
             Limit::Now => first && matches!(error, Error::Connection(_)),
             Limit::Until(_) | Limit::Never => {
                 error.is_passing() && !self.limit.is_over() && lasts < patience
@@ -142,7 +141,7 @@ impl Trouble {
     }
 }
 
-/// How long to pause before the next try of what has been in trouble for so long.
+/// Returns the pause before the next attempt, given the time since the first error.
 pub(crate) fn pause_after(lasts: Duration) -> Duration {
     between_half_and((lasts / PART).clamp(PAUSE_MIN, PAUSE_MAX))
 }
@@ -156,7 +155,7 @@ pub(crate) async fn sleep_until_news(pause: Duration, news: impl Future<Output =
     }
 }
 
-/// At random, so that many who began together do not go on together.
+/// Random, so that tasks that began together spread.
 fn between_half_and(longest: Duration) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }

@@ -48,7 +48,7 @@ pub(crate) fn release_span(held_lock: &HeldLock) -> tracing::Span {
     tracing::debug_span!("kvlock.release", key = %readable(&held_lock.key), token)
 }
 
-/// Does the work in the span. One that nobody is interested in costs nothing.
+/// Runs the work in the span. A disabled span costs nothing.
 pub(crate) async fn inside<F: Future + Unpin>(span: &tracing::Span, work: F) -> F::Output {
     if span.is_disabled() { work.await } else { work.instrument(span.clone()).await }
 }
@@ -118,12 +118,12 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    /// Of who asked for a lock then, and has it now.
+    /// Records the time from the request to the grant.
     pub(crate) fn acquired(&self) {
         record!("kvlock_client_wait_seconds", self.0.elapsed());
     }
 
-    /// Of who had it since then, and no longer has.
+    /// Records the time from the grant to the end of the hold.
     pub(crate) fn ended(&self) {
         record!("kvlock_client_hold_seconds", self.0.elapsed());
     }

@@ -1,12 +1,12 @@
-//! Locks that are observed: who holds them, and what becomes of that.
+//! Observed locks: their holders, and changes of them.
 //!
-//! One task for each lock that anybody here observes, however many do. It asks a server to tell, hears
-//! of changes through the session there, and begins anew, wherever the lock is then, when that is
-//! over.
+//! One task for each observed lock, for any number of observers. It sends `LOCK.OBSERVE`, gets
+//! changes through the session at that server, and begins anew at the current server of the lock when that
+//! session is over.
 //!
-//! - **O1** The term that is shown never becomes smaller: a server that was deposed may show older ones.
-//! - **O2** A lease is not lost because of what is seen, which may be old: its renewal is due then, and
-//!   the answer says.
+//! - **O1** The reported term never decreases: older terms of a deposed server are ignored.
+//! - **O2** A report alone does not make a lease lost, since it may be old. It makes a renewal due, and
+//!   the answer to the renewal decides.
 
 use crate::engine::context::Context;
 use crate::engine::lease::Lease;
@@ -32,12 +32,12 @@ use tokio::time::Instant;
 const REFUSED_MIN: Duration = Duration::from_secs(1);
 const REFUSED_MAX: Duration = Duration::from_secs(60);
 
-/// What those who observe a lock see.
+/// The view of an observer.
 #[derive(Clone, Debug)]
 pub(crate) enum View {
-    /// Nobody has said anything yet.
+    /// No report yet.
     Unknown,
-    /// It cannot be observed. It is tried again as long as anybody wants it.
+    /// It cannot be observed. The task tries again while there are observers.
     Failed(Error),
     Known(Known),
 }
@@ -67,13 +67,13 @@ struct State {
     term: Option<Token>,
     /// It was shared when last seen.
     shared: bool,
-    /// Those of this process who hold it, or did.
+    /// Leases of this process on that lock, current and earlier ones.
     holders: Vec<Weak<Lease>>,
-    /// What keeps observing.
+    /// The task that observes it.
     task: Option<JoinHandle<()>>,
 }
 
-/// Somebody observes a lock for as long as this lives.
+/// An observation, which lasts until this is dropped.
 #[derive(Clone)]
 pub(crate) struct Observation {
     context: Arc<Context>,
@@ -135,7 +135,7 @@ impl Observation {
     /// Waits until the view is another one than before.
     pub(crate) async fn changed(&mut self) -> View {
         self.keep_running();
-        // Whoever could drop the sender has it as long as this lives.
+        // The sender lives as long as this observation.
         if self.view.changed().await.is_err() {
             return std::future::pending().await;
         }
@@ -206,7 +206,7 @@ impl Observed {
         self.suspect(context, &known);
         self.view.send_if_modified(|view| {
             if let View::Known(before) = &*view {
-                // Asked for anew, a server does not say again how somebody went.
+                // The reply to a new LOCK.OBSERVE does not repeat why the last holder lost the lock.
                 let same = before.holder == known.holder;
                 known.departure = known.departure.or_else(|| before.departure.filter(|_| same));
                 if *before == known {
@@ -218,7 +218,7 @@ impl Observed {
         });
     }
 
-    /// Lets those find out who believe to hold what somebody else holds, or nobody.
+    /// Makes leases that contradict the report check themselves.
     fn suspect(&self, context: &Context, known: &Known) {
         let holder = known.holder.as_ref();
         let mut state = lock(&self.state);
@@ -341,7 +341,7 @@ impl Running {
         }
     }
 
-    /// Nobody observes it any more. Whoever comes now begins anew.
+    /// Ends the observation after its last observer. A later observer begins anew.
     async fn end(&self) -> Result<(), Error> {
         let Self { context, observed } = self;
         observed.view.send_replace(View::Unknown);

@@ -69,7 +69,7 @@ impl Owner {
         Self { client, slots: Arc::default() }
     }
 
-    /// Whether it was made by that client; at another's server it is nobody.
+    /// Returns whether it was made by this client.
     pub(crate) fn is_of(&self, client: Uuid) -> bool {
         self.client == client
     }

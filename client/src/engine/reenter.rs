@@ -43,7 +43,7 @@ pub(crate) async fn reenter(
     let same = |grant: &Grant| grant.token == lease.token();
     match answer {
         Ok(Some(grant)) if same(&grant) => {}
-        // Somebody has meddled with the key: this is not what our guards hold.
+        // Another client has changed the key: this is not the grant that the guards hold.
         Ok(other) => {
             lease.lose(false, if other.is_none() { Loss::Taken } else { Loss::Deleted });
             return Err(lease.lost_error());

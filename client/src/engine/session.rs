@@ -313,7 +313,7 @@ impl Session {
         }
     }
 
-    /// Why nothing is sent to a wait or an observer any more.
+    /// Returns the reason for ending a wait or an observation.
     fn why_silent(&self) -> Error {
         self.why_over().unwrap_or(Error::Timeout)
     }

@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     pub(crate) replicas: Option<Replicas>,
     pub(crate) confirm: bool,
     pub(crate) session_ttl: Duration,
-    /// A session of which nothing is wanted is closed after this time.
+    /// Time after which an unused session is closed.
     pub(crate) session_idle: Duration,
     pub(crate) transport: Transport,
 }
@@ -33,8 +33,8 @@ impl Default for Settings {
     }
 }
 
-/// The longest lease of a first grant. A longer one is set by renewal when the grant has arrived, so
-/// that a grant that nobody knows of is over by then whatever happens.
+/// The longest lease of a first grant. A longer one is set by a renewal after the grant has arrived, so a grant
+/// with a lost answer ends after this time.
 pub(crate) const FIRST_LEASE: Duration = Duration::from_secs(30);
 
 /// The shortest lease: less is over before an answer is back.

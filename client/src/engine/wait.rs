@@ -17,11 +17,11 @@ pub(crate) enum Waited {
     Granted(Grant, Moment),
     /// The latch is open.
     Open,
-    /// The result exists: nothing is held, and the owner is not in line.
+    /// The result exists. The lock is not held, and the owner is not in line.
     Ready,
-    /// The time is over.
+    /// The time limit has passed.
     Over,
-    /// Somebody has withdrawn it, or it may not wait at all.
+    /// Another client has cancelled it, or waits are not accepted.
     Sent,
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum Waited {
 ///
 /// # Cancel safety
 ///
-/// Dropped, the claim sees to it that nobody is in line and nothing is held.
+/// Dropped, the claim cancels the wait and releases a grant.
 pub(crate) async fn wait(
     claim: &mut Claim,
     offer: Duration,
@@ -113,7 +113,7 @@ async fn try_at(
     }
     match told {
         Told::Granted { grant, at } => {
-            // Of a wait of before that this client has given up.
+            // The outcome of an earlier wait that this client has given up.
             let Some(waited) = at.checked_sub(queued) else { return Err(Error::Timeout) };
             Ok(Waited::Granted(grant, inner.policy.safety.granted(sent, waited)))
         }

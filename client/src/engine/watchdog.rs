@@ -1,8 +1,8 @@
 //! The one task per client that renews leases and notices their end.
 //!
-//! It has an agenda of all held locks, ordered by when each needs something, and sends what is due
-//! together. While it waits for answers it goes on, so that an unanswered renewal does not delay the news
-//! that a lock is lost. It waits for no other command: renewals of one lease may overlap.
+//! It has an agenda of all held locks, ordered by the time of their next work, and sends due renewals
+//! together. It does not block on answers, so an unanswered renewal does not delay the report of a
+//! loss. It waits for no other command: renewals of one lease may overlap.
 
 use crate::engine::clock::{Clock, Moment};
 use crate::engine::late::RenewalId;
@@ -25,11 +25,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-/// Timers stand still while the machine is suspended, so none is longer than this. It is less than a
-/// third of an offer, so that nobody has to wake the task for a lock that was waited for.
+/// Longest timer, because timers stop while the machine is suspended. It is less than a
+/// third of an offer, so a lock that was waited for need not wake the task.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Leases that are looked at without a pause at most: meanwhile nobody acquires or releases.
+/// Most leases that are handled without a pause: acquires and releases have to wait for that time.
 pub(crate) const CHUNK: usize = 5_000;
 
 /// Renewals that are sent together at most.
@@ -44,7 +44,7 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     patience: Duration,
     agenda: Mutex<Agenda>,
-    /// Something is to be done earlier than the task knows, or it is to end.
+    /// There is earlier work than the task knows of, or the task has to end.
     woken: Notify,
     task: Mutex<Task>,
 }
@@ -84,7 +84,7 @@ impl Agenda {
         self.entries.remove(&(Moment(at), lease.id));
     }
 
-    /// Takes out what is due, but not too much at a time.
+    /// Takes due leases out, at most [`CHUNK`].
     pub(crate) fn due(&mut self, now: Moment) -> Vec<Arc<Lease>> {
         let mut due = Vec::new();
         while due.len() < CHUNK
@@ -129,7 +129,7 @@ impl Watchdog {
         self.keep_running();
     }
 
-    /// Ends the task: nobody is left who could hold a lock.
+    /// Ends the task, when the last client is dropped.
     pub(crate) fn close(&self) {
         lock(&self.agenda).closed = true;
         self.woken.notify_one();
@@ -232,8 +232,8 @@ impl Watchdog {
         }
     }
 
-    /// Takes out what is due: what is to be renewed is returned, and what is over becomes lost. All but
-    /// that is on the agenda again.
+    /// Takes due leases out. Returns those to renew, makes expired ones lost, and puts all others back on the
+    /// agenda.
     fn take_due(&self) -> Vec<Batch> {
         let due = lock(&self.agenda).due(self.now());
         let now = self.now();
@@ -287,7 +287,7 @@ impl Watchdog {
         let Batch { node, mut renewals, .. } = batch;
         match node {
             Some(node) => self.renew_at(&node, &mut renewals).await,
-            // Perhaps nobody else has a reason to find out who has them now.
+            // No other task may have a reason to refresh the slot map.
             None => self.renewals.router.seek(),
         }
         let now = self.now();
@@ -331,7 +331,7 @@ impl Watchdog {
         join_all(elsewhere.into_iter().map(sending_on)).await;
     }
 
-    /// Renews a lock whose slot is moving at the node that imports it.
+    /// Renews a lock in a migrating slot at the node that imports the slot.
     async fn send_on(&self, renewal: &mut Renewal, route: Route) {
         let (lease, length) = (renewal.lease.clone(), renewal.length);
         let patience = self.patience.min(lease.left() / 2);
@@ -398,10 +398,10 @@ impl Drop for Running {
     }
 }
 
-/// What is sent together.
+/// Renewals that are sent together.
 #[derive(Debug)]
 struct Batch {
-    /// Where to; nowhere, if nobody is known to have the slot.
+    /// The node; `None` if no node is known to serve the slot.
     node: Option<Arc<Node>>,
     urgent: bool,
     renewals: Vec<Renewal>,
