@@ -6,12 +6,12 @@
 //! | `crate` | `kvlock::Client`, as its documentation shows it |
 //! | `watched` | the same with leases of `lease_ms` |
 //! | `bound` | locks that are bound to a session of `lease_ms`, with leases of ten minutes |
-//! | `election` | who leads: an acquisition is a campaign, a release a resignation |
+//! | `election` | elections: an acquisition is a campaign, a release a resignation |
 //! | `redis-rs` | `kvlock::AsyncLockCommands` over a multiplexed connection with `TCP_NODELAY` |
 //! | `redis-rs-default` | the same as redis-rs opens connections by default, without `TCP_NODELAY` |
 //! | `watchdog` | holds `tasks` locks, and uses no processor time but to keep them; `bound=yes`: bound ones |
 //!
-//! With `mode=observe` it sees how `tasks` observers hear of who leads (`observers.rs`). With `mode=fleet` all
+//! With `mode=observe` it measures how `tasks` observers get news of the leader (`observers.rs`). With `mode=fleet` all
 //! tasks wait for one lock over a restart of the server (`fleet.rs`).
 #![allow(
     clippy::print_stdout,
@@ -31,7 +31,7 @@ use driver::{Args, Session};
 use kvlock::{Client, Guard, Lock};
 use std::time::Duration;
 
-/// What is believed to be longer than anything takes.
+/// Longer than any measurement.
 const LONG: Duration = Duration::from_secs(600);
 
 struct ByCrate {

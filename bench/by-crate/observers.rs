@@ -26,7 +26,7 @@ pub(crate) async fn run(args: &Args) -> ! {
         let say = say.clone();
         tokio::spawn(async move {
             loop {
-                // Between two of them nobody leads, for a moment.
+                // There is no leader for a moment between two terms.
                 if let Some(leader) = observer.changed().await {
                     let number = String::from_utf8(leader.value).unwrap().parse().unwrap();
                     say.send((number, now())).unwrap();

@@ -1,4 +1,4 @@
-//! Who is compared.
+//! The contenders.
 
 /// What a contender needs to run against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! What happens to what a process has when it is killed, and how observers hear of who leads.
+//! Locks of a process that is killed, and news of a leader for observers.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures};
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 100;
 const LEADER_LEASE_MS: u64 = 3_000;
 const LEASE_MS: u64 = 2_000;
 
-/// Elections: those who stand for them, and those who observe.
+/// Elections: candidates and observers.
 pub(crate) fn elections(cells: &mut Cells, effort: Effort) {
     let who = ["kvlock election", "etcd election", "SET NX poller"];
     for who in who {
@@ -47,7 +47,7 @@ pub(crate) fn elections(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// What is bound to a process, and what is kept by renewals.
+/// Locks that are bound to a process, and locks that are renewed.
 pub(crate) fn locks(cells: &mut Cells, effort: Effort) {
     let few = ["etcd", "ZooKeeper"].as_slice();
     for (name, locks, more) in
@@ -61,7 +61,7 @@ pub(crate) fn locks(cells: &mut Cells, effort: Effort) {
     }
 }
 
-/// A process whose tasks keep what they get.
+/// Starts a process whose tasks keep their locks.
 fn keeper(
     contender: &'static Contender,
     url: &str,
@@ -87,8 +87,7 @@ fn kept(process: &Process) -> Result<[u64; 2], String> {
     Ok([first, last].map(|moment| moment.parse().unwrap_or(0)))
 }
 
-/// Durations in milliseconds beside those in microseconds: these take longer than what is measured
-/// elsewhere.
+/// Adds durations in milliseconds to those in microseconds: these are longer than in other scenarios.
 fn in_ms(mut figures: Figures) -> Figures {
     for (name, us) in figures.clone() {
         if let Some(name) = name.strip_suffix("_us") {
@@ -157,7 +156,7 @@ fn killed_leaders(contender: &'static Contender, kills: usize) -> Measured {
     Ok((in_ms(figures), version))
 }
 
-/// Many who observe one election, while two candidates lead in turn.
+/// Many observers of one election, while two candidates lead in turn.
 fn observed(
     contender: &'static Contender,
     observers: usize,

@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::scenario::{Cells, Effort, Measured};
 use crate::server::{Backend, Setting};
 
-/// What is more than a lock. Of Redisson's two semaphores one has leases, as ours has.
+/// Shared locks and semaphores. One of Redisson's two semaphores has leases, as ours has.
 pub(crate) fn add(cells: &mut Cells, effort: Effort) {
     let shared = ["kvlock", "Lua + pub/sub"].as_slice();
     let permits = ["kvlock", "Lua + pub/sub", "Lua counter"].as_slice();
@@ -71,7 +71,7 @@ fn parse(line: &str) -> Option<Turn> {
     Some(Turn { probed: probed == 1, granted, stall, quiet, leaving, leaving_stall, writer })
 }
 
-/// How long something took is told of the turns in which nobody else asked anything.
+/// Durations are taken from the turns without the probe.
 fn figures(turns: &[Turn]) -> Figures {
     let mut figures = Figures::new();
     figures.insert("turns".to_owned(), turns.len() as f64);

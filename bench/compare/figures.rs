@@ -64,7 +64,7 @@ pub(crate) fn common(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// How long after a release the next owner, who was waiting, had the lock.
+/// Time from a release until a waiter has the lock.
 pub(crate) fn hand_off(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let next = |pair: [&Cycle; 2]| {
@@ -92,7 +92,7 @@ pub(crate) fn lateness(outcome: &Outcome) -> Figures {
     figures
 }
 
-/// Who got how much, and who waited longest.
+/// Shares of the tasks, and the longest wait.
 pub(crate) fn fairness(outcome: &Outcome) -> Figures {
     let mut figures = common(outcome);
     let tasks: usize = outcome.plan.parts.iter().map(|part| part.tasks).sum();

@@ -1,5 +1,5 @@
-//! A fleet of client processes whose server goes away: it is started again at once, or has to load for a
-//! while first and answers `LOADING`. How long until all wait in line again, and what that costs.
+//! A fleet of client processes whose server restarts: at once, or with a time in which it loads and
+//! answers `LOADING`. Measures the time until all wait in line again, and the cost.
 
 use crate::contender::named;
 use crate::figures::Figures;
@@ -107,7 +107,7 @@ fn server(loading: Duration) -> Server {
         .config("maxclients", 15_000)
         .config("key-load-delay", delay)
         .config("loading-process-events-interval-bytes", 1_024)
-        // What is compressed is too short for that.
+        // A compressed file would load too quickly.
         .config("rdbcompression", "no")
         .start();
     let mut connection = server.connect();
@@ -125,7 +125,7 @@ fn in_line(connection: &mut Connection) -> Option<usize> {
     usize::try_from(info.field("waiters").integer()).ok()
 }
 
-/// Looks over one connection, so that others are those of the fleet.
+/// Observes over one connection: all other connections belong to the fleet.
 fn watch(server: &Server, started: Instant, all: usize) -> Seen {
     let mut seen = Seen::default();
     let mut connection = loop {

@@ -98,7 +98,7 @@ pub(crate) fn watchdog(contender: &'static Contender, locks: usize) -> Measured 
     let plan = Plan::uncontended(contender, locks, RENEWAL_S);
     let part = Part { contender, tasks: locks, clients: Clients::One };
     let mut arguments = plan.arguments(&part, &backend.url(), locks);
-    // What is said last counts.
+    // The last value of an argument counts.
     arguments.push("proto=watchdog".to_owned());
     if contender.name.ends_with("bound") {
         arguments.push("bound=yes".to_owned());

@@ -65,7 +65,7 @@ pub(crate) fn family(pid: u32) -> Vec<u32> {
     family
 }
 
-/// The memory of these processes in bytes; each has its share of what they have in common.
+/// Returns the memory of these processes in bytes, with their shares of common pages.
 pub(crate) fn resident(pids: &[u32]) -> f64 {
     let kilobytes = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -87,8 +87,8 @@ pub(crate) fn cores() -> (Vec<usize>, Vec<usize>) {
     if all == 1 { (vec![0], vec![0]) } else { (vec![all - 1], (0..all - 1).collect()) }
 }
 
-/// Whatever is started from now on sees as many cores as the load has: a runtime that began more
-/// threads than that would have to wake one of them through the other.
+/// Limits processes that are started from now on to the cores of the load. A runtime with more
+/// threads than cores would have to wake one through another.
 pub(crate) fn pin_children() {
     pin(&[std::process::id()], &cores().1);
 }

@@ -5,20 +5,20 @@
 //! compare --quick             one short round of less, in two minutes
 //! compare --only 2,3          only these scenarios; results go to target/bench/part/
 //! compare --whom 'kvlock;BLPOP' only these contenders; likewise
-//! compare --cells '1 waiter'  only what has that name; likewise
+//! compare --cells '1 waiter'  only tables with that name; likewise
 //! compare --rounds 1          one round at most
 //! compare --minutes 5         no round that would end later
-//! compare --publish           in the published results, the scenarios measured replace their like
+//! compare --publish           replaces these scenarios in the published results
 //! compare --render            tables and pictures from the committed results
 //! ```
 //!
 //! | file | |
 //! |---|---|
-//! | `contender.rs` | who is compared |
-//! | `scenario.rs` | what is measured of whom |
+//! | `contender.rs` | contenders |
+//! | `scenario.rs` | scenarios |
 //! | `measure.rs` | one measurement: a fresh server, load generators, one stretch of time |
-//! | `process.rs`, `server.rs`, `machine.rs` | what is started, and the processor time it takes |
-//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs`, `noisy.rs`, `fleet.rs` | from what happened to figures |
+//! | `process.rs`, `server.rs`, `machine.rs` | processes, and their processor time |
+//! | `figures.rs`, `waiting.rs`, `holding.rs`, `family.rs`, `dying.rs`, `noisy.rs`, `fleet.rs` | from events to figures |
 //! | `results.rs`, `table.rs`, `plot.rs`, `publish.rs` | from figures to documents |
 #![allow(
     clippy::print_stdout,
@@ -95,7 +95,7 @@ impl Options {
                 }
             }
         }
-        // Ratios are those of one run: a scenario is published with all who are in it, or not at all.
+        // Ratios belong to one run: a scenario is published with all its contenders, or not at all.
         assert!(
             !options.publish
                 || (options.whom.is_none() && options.cells.is_none() && !options.quick),
@@ -104,7 +104,7 @@ impl Options {
         options
     }
 
-    /// What is not the whole is kept apart from the published results.
+    /// Returns the folder of the results. Parts of a run are kept apart from the published results.
     fn folder(&self) -> PathBuf {
         let is_part = [&self.only, &self.whom, &self.cells].iter().any(|list| list.is_some());
         match (self.quick, is_part) {
@@ -184,14 +184,14 @@ fn measure(options: &Options) -> Results {
         round_took = round(&cells, &mut results);
         results.rounds += 1;
         results.minutes = begun.elapsed().as_secs_f64() / 60.0;
-        // Whoever interrupts it has what was measured so far.
+        // An interrupted run keeps the results so far.
         publish::write(&results, &options.folder());
     }
     results
 }
 
-/// Measures each cell once. Contenders of one table take turns in who comes first. Returns how long
-/// that takes in a later round.
+/// Measures each cell once. The contenders of a table take turns at the first place. Returns the duration of
+/// a later round.
 fn round(cells: &[Cell], results: &mut Results) -> Duration {
     let mut again = Duration::ZERO;
     let tables = cells.chunk_by(|a, b| a.scenario == b.scenario && a.name == b.name);
@@ -205,7 +205,7 @@ fn round(cells: &[Cell], results: &mut Results) -> Duration {
             }
         }
     }
-    // In the order of the first round, whoever came first.
+    // In the order of the first round.
     let order = |row: &results::Row| {
         cells.iter().position(|c| {
             c.scenario == row.scenario && c.name == row.cell && c.contender.name == row.contender

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Long enough for the last of the load generators to read its line of input.
 const NOTICE_NS: u64 = 50_000_000;
 
-/// What is taken and given back.
+/// Kind of object that is acquired and released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Lock,
@@ -23,7 +23,7 @@ pub(crate) enum Mode {
     Pairs,
     /// Something by each task, until its process is killed.
     Keep,
-    /// What others hear of two who lead in turn.
+    /// News of two leaders in turn, for observers.
     Observe,
     /// Requests of other clients, beside a crowd of waits.
     Noisy,
@@ -31,7 +31,7 @@ pub(crate) enum Mode {
     Fleet,
 }
 
-/// What is measured. All parts contend for the same locks.
+/// A measurement. All parts contend for the same locks.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) parts: Vec<Part>,
@@ -43,9 +43,9 @@ pub(crate) struct Plan {
     pub(crate) lease_ms: u64,
     /// Commands in a pipeline; 1 for none.
     pub(crate) depth: usize,
-    /// Who released waits until another has the lock before it wants it again.
+    /// Whether a task that has released waits until another one has the lock before it asks again.
     pub(crate) yields: bool,
-    /// Whether locks are given back, or their leases left to end.
+    /// Whether locks are released; otherwise their leases end.
     pub(crate) releases: bool,
     pub(crate) setting: Setting,
     /// How long everybody contends before it counts: compilers warm up, queues fill.
@@ -70,7 +70,7 @@ pub(crate) enum Clients {
     Several(usize),
     /// That many processes, each with one client.
     Processes(usize),
-    /// Each task has a client of its own; as many processes as the contender can start.
+    /// Each task has its own client, in as many processes as the contender can start.
     OwnEach,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Outcome {
 }
 
 impl Plan {
-    /// One contender, on locks that nobody else wants.
+    /// One contender, on locks without contention.
     pub(crate) fn uncontended(contender: &'static Contender, tasks: usize, seconds: f64) -> Self {
         let part = Part { contender, tasks, clients: Clients::One };
         Self {

@@ -37,7 +37,7 @@ pub(crate) fn read(folder: &Path) -> Results {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Fills what is between `<!-- bench:begin NAME -->` and `<!-- bench:end -->` in the documents.
+/// Replaces the text between `<!-- bench:begin NAME -->` and `<!-- bench:end -->` in the documents.
 pub(crate) fn fill_documents(results: &Results, root: &Path) {
     for document in ["README.md", "docs/performance.md"] {
         let path = root.join(document);

@@ -1,4 +1,4 @@
-//! What is kept: every figure of every round.
+//! The results: every figure of every round.
 
 use crate::figures::Figures;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub(crate) struct Results {
     /// The scenarios that were measured later than the rest, and how.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) later: BTreeMap<String, Origin>,
-    /// Who was not measured, and why.
+    /// Contenders that were not measured, and why.
     pub(crate) absent: BTreeMap<String, String>,
     pub(crate) rows: Vec<Row>,
 }
@@ -97,7 +97,7 @@ impl Results {
         &mut self.rows[place]
     }
 
-    /// The share of the machine that others used meanwhile, in the median of the rows.
+    /// Returns the share of the machine that other programs used, as the median of the rows.
     pub(crate) fn elsewhere(&self, scenario: Option<&str>) -> Option<f64> {
         let asked = |row: &&Row| scenario.is_none_or(|scenario| row.scenario == scenario);
         let shares = self.rows.iter().filter(asked).filter_map(|row| row.median("elsewhere_share"));

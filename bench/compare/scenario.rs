@@ -1,4 +1,4 @@
-//! The scenarios: what is measured of whom.
+//! The scenarios, with their contenders and measurements.
 
 use crate::contender::{self, Contender, Program};
 use crate::figures::{self, Figures};
@@ -28,7 +28,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Whether the version of its library is that of something people install.
+    /// Returns whether the contender is a published library with a version.
     pub(crate) fn has_version(&self) -> bool {
         matches!(self.contender.program, Program::Peer(_)) || self.contender.name == "kvlock crate"
     }
@@ -78,7 +78,7 @@ fn measured(plan: &Plan, figures: impl Fn(&Outcome) -> Figures) -> Measured {
     Ok((figures(&outcome), outcome.versions.last().cloned().unwrap_or_default()))
 }
 
-/// All of them, those of one table next to each other.
+/// Returns all cells. Cells of one table are adjacent.
 pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     let mut cells = Cells::default();
     uncontended(&mut cells, effort);
@@ -102,8 +102,8 @@ pub(crate) fn all(effort: Effort) -> Vec<Cell> {
     cells.0
 }
 
-/// What is measured in the first round only, so that the rest is measured at least three times:
-/// libraries where many processes have to start, and a million of anything.
+/// Returns whether a cell is measured in the first round only, so that the others are measured at least three times:
+/// libraries with many processes, and everything with a million.
 fn takes_long(cell: &Cell) -> bool {
     let who = cell.contender.name;
     let library = [LIBRARIES, BEYOND].concat().contains(&who);
@@ -265,7 +265,7 @@ fn expiry(cells: &mut Cells, effort: Effort) {
             if effort.quick && ["rslock", "redlock (npm)"].contains(&who) {
                 continue;
             }
-            // Who polls is late by its own pauses, however many keys there are.
+            // A client that polls is late by its own pauses, with any number of keys.
             let polls = ["redsync", "redis-py Lock", "rslock", "redlock (npm)"].contains(&who);
             if others > 0 && polls {
                 continue;
@@ -388,7 +388,7 @@ fn mixed(cells: &mut Cells, effort: Effort) {
             tasks: 20,
             clients: Clients::Processes(2),
         };
-        // A wait of seconds is to be seen.
+        // Long enough for a wait of seconds.
         let seconds = if effort.quick { 2.0 } else { 10.0 };
         let parts = [plan.parts.clone(), vec![theirs]].concat();
         let plan = Plan { parts, seconds, settle: 1.0, ..plan };

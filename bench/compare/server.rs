@@ -130,7 +130,7 @@ impl Backend {
         }
     }
 
-    /// Keeps it on its core. A replica shares the cores of the load: what is measured is the primary.
+    /// Pins it to its core. A replica shares the cores of the load, since the primary is measured.
     pub(crate) fn pin(&self) {
         let (own, load) = machine::cores();
         machine::pin(&self.pids(), &own);
@@ -200,7 +200,7 @@ impl Other {
         Self::begin(command, port, format!("http://127.0.0.1:{port}"), folder)
     }
 
-    /// It refuses to run as root: then it runs as nobody.
+    /// Starts PostgreSQL, as the user `nobody` if this process is root: it refuses to run as root.
     fn postgres() -> Self {
         let folder = TempDir::with_prefix("kvlock-postgres-").unwrap();
         let bin = brought("postgres").join("bin").canonicalize().unwrap();

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// The table of a scenario.
 pub(crate) struct Layout {
     pub(crate) scenario: &'static str,
-    /// The figure whose ratio to kvlock's comes first, and what the ratio is of.
+    /// The figure whose ratio to kvlock's is the first column, and the heading of that column.
     ratio: Option<(&'static str, &'static str)>,
     columns: &'static [(&'static str, &'static str)],
 }
@@ -313,7 +313,7 @@ const HEADLINES: &[Headline] = &[
     Headline { title: "Jain's index", at: ["3", "10 processes, 1 ms", "jain"], ratio: false },
 ];
 
-/// Those of whom README speaks.
+/// Contenders in the table of README.
 const FRONT: [&str; 6] = ["kvlock", "kvlock crate", "Redisson", "etcd", "SET + script", "BLPOP"];
 
 /// The table of README.

@@ -1,4 +1,4 @@
-//! What waiting costs, what others feel of locks, and who gets how much of a shared lock.
+//! The cost of waits, the effect of locks on other commands, and the shares of two kinds of clients of a lock.
 
 use crate::contender::{Contender, named};
 use crate::figures::{self, Figures, longest_wait_ms};
@@ -102,7 +102,7 @@ pub(crate) fn of_others(outcome: &Outcome) -> Figures {
     all
 }
 
-/// How two kinds of clients share a lock: the tasks of the first come before those of the second.
+/// Shares of two kinds of clients of a lock. The tasks of the first kind have the lower numbers.
 pub(crate) fn shares(outcome: &Outcome) -> Figures {
     let mut all = figures::fairness(outcome);
     let sizes: Vec<usize> = outcome.plan.parts.iter().map(|part| part.tasks).collect();

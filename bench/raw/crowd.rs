@@ -1,9 +1,9 @@
-//! A crowd of readers, let in at once when a writer releases, and a writer that waits until the
-//! last of them has left; again and again. It is one thread that never sleeps, so that what it sees
-//! is what the server does, and not when somebody here was woken.
+//! A crowd of readers that is let in when a writer releases, and a writer that waits until the
+//! last reader has left; repeatedly. It is one thread that never sleeps, so it measures
+//! the server and not the wake-up of its own threads.
 //!
-//! In every other turn a connection of its own always has a `PING` under way: the longest that one
-//! took is the longest that anybody else had to wait. The other turns are without it.
+//! In every other turn a separate connection always has a `PING` in flight: its longest round trip
+//! is the longest delay of other clients. The other turns are without it.
 
 mod line;
 pub(crate) mod noisy;
@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use talk::Talk;
 
-/// Nobody's lease ends meanwhile.
+/// No lease ends during the measurement.
 const LEASE_MS: &str = "600000";
 /// Turns that are taken even if there is no time for them, with and without the probe.
 const TURNS: usize = 2;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) {
     let readers: Vec<Member> = (1..=readers).map(member).collect();
     let mut crowd = Crowd { talk, readers, writer: member(0), probe };
     crowd.talk.write(&mut crowd.writer, &mut crowd.probe);
-    // What is paid once, at both ends.
+    // Costs that occur once, in both processes.
     crowd.turn(false);
     println!("ready {}", env!("CARGO_PKG_VERSION"));
     let go = std::io::stdin().lines().next().unwrap().unwrap();

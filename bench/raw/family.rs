@@ -1,11 +1,11 @@
 //! The scripts with which Redisson's read-write lock and its semaphores do what `LOCK.* … SHARED`
 //! and `SEM.*` do, in words of our own, and the commands of one acquisition and release of each.
 //!
-//! - Each hold of each reader is a key of its own that expires; a reader that leaves looks at
-//!   those of all who stay, for the end of the longest lease.
-//! - A permit with a lease is a member of a sorted set; before one is taken, those whose time is
-//!   over are given back.
-//! - A permit without a lease is a counter. It belongs to nobody, and dies with its holder.
+//! - Each hold of each reader is a separate key that expires. A reader that leaves reads the keys of all
+//!   other readers, for the end of the longest lease.
+//! - A permit with a lease is a member of a sorted set. Expired members are removed before a permit is
+//!   taken.
+//! - A permit without a lease is a counter. It has no owner, and is lost when its holder dies.
 
 use crate::floors::load;
 use crate::wire::{Wire, request};
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// How long the outcome of a release is kept for a repeated call.
 const OUTCOME_MS: &str = "13500";
-/// More than one task can use up, so that nobody ever waits.
+/// More than one task can use, so no task ever waits.
 const PERMITS: &str = "10";
 
 pub(crate) const SHARE: &str = "\

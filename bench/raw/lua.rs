@@ -1,11 +1,11 @@
 //! The protocol of scripts and pub/sub that Redisson's locks speak, as a process with one waiter
 //! speaks it. The scripts do what its do, in words of our own.
 //!
-//! - Taking is a script: it writes the hash, or says how long the lease still runs.
-//! - Who did not get it subscribes to the lock's channel, tries again (it may have become free in
-//!   between), and then tries once for each message and when the lease should have ended.
-//! - Releasing is a script that deletes the hash, announces it, and leaves its outcome under a key
-//!   of its own for a repeated call; a `DEL` takes that away.
+//! - An acquire is a script: it writes the hash, or returns the rest of the lease.
+//! - A client that was refused subscribes to the lock's channel, tries again (the lock may have become free in
+//!   between), and then tries once for each message and at the expected end of the lease.
+//! - A release is a script that deletes the hash, publishes a message, and stores its outcome under a
+//!   separate key for a repeated call; a `DEL` removes that key.
 
 use crate::Connect;
 use crate::floors::load;

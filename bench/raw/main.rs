@@ -1,7 +1,7 @@
 //! The raw load generator: locks without a client library, one connection per task.
 //!
-//! Each protocol sends what a perfect client of it would send, and parses no more than it must, so
-//! that the server is what gets measured. It runs on one thread.
+//! Each protocol sends the commands of a perfect client, and parses no more than it must, so
+//! that the server is measured. It runs on one thread.
 //!
 //! | `proto` | |
 //! |---|---|
@@ -12,14 +12,14 @@
 //! | `set-del` | `SET NX PX` and `DEL`: no lock, it would delete another's |
 //! | `blpop` | `LPUSH` and `BLPOP`: the cheapest hand-off that the server has |
 //! | `ping` | two `PING`s |
-//! | `plain` | `SET`, `GET`, `HSET`, `DEL` of somebody who locks nothing |
+//! | `plain` | `SET`, `GET`, `HSET`, `DEL` of a client without locks |
 //! | `poller` | `SET NX PX` tried again every 100 ms, renewed while it is held: `poller.rs` |
 //! | `counter` | a semaphore without leases: scripts that count down and up |
 //!
-//! `mode` says what is taken: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
-//! only in pipelines, but for kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
+//! `mode` is the kind of object: a `lock`, a `share` of one, or a `permit` (`family.rs`), the latter two
+//! only in pipelines, except kvlock's shares; with `crowd`, shares by a thousand at once (`crowd.rs`);
 //! with `pairs`, by a blocked client and through a session in turn (`crowd/pairs.rs`). With `observe`,
-//! observers are told who leads (`poller.rs`). With `noisy`, other clients are measured beside a crowd of waits
+//! observers get news of the leader (`poller.rs`). With `noisy`, other clients are measured beside a crowd of waits
 //! of one session (`crowd/noisy.rs`).
 //!
 //! With `depth=16` a record is a pipeline of eight acquisitions and releases.

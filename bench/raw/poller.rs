@@ -1,5 +1,5 @@
-//! An election as it is usually written by hand: `SET NX PX`, tried again every 100 ms; whoever leads
-//! sends its lease anew every third of it, and observers ask every 100 ms who it is.
+//! An election as it is usually written by hand: `SET NX PX`, retried every 100 ms. The leader
+//! renews its lease after each third of it, and observers read the key every 100 ms.
 
 use crate::Connect;
 use crate::wire::{Reply, Wire};

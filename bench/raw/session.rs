@@ -20,7 +20,7 @@ type Waker = oneshot::Sender<Reply>;
 struct Shared {
     id: String,
     commands: mpsc::UnboundedSender<(Vec<u8>, Waker)>,
-    /// Who waits to be told of a grant, by owner.
+    /// Tasks that wait for a grant, by owner.
     waiting: Mutex<HashMap<Vec<u8>, Waker>>,
 }
 
@@ -63,7 +63,7 @@ async fn open(url: &str) -> Arc<Shared> {
         loop {
             let reply = reader.next().await;
             let waker = wakers.lock().unwrap().pop_front().unwrap();
-            // Nobody takes back what it asked.
+            // No task gives up its wait.
             waker.send(reply).unwrap();
         }
     });

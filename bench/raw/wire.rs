@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A reply, as far as somebody here looks at it.
+/// The parts of a reply that are used here.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Nil,
@@ -104,7 +104,7 @@ impl Wire {
         while !is_message(&self.reply().await) {}
     }
 
-    /// Forgets messages that nobody waits for any more.
+    /// Drops messages that are no longer awaited.
     pub(crate) fn forget_messages(&mut self) {
         self.messages.clear();
     }
@@ -167,13 +167,13 @@ pub(crate) fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
     Some(reply)
 }
 
-/// Goes behind the reply that starts at `at`, if it is all there, and says of what kind it is.
+/// Moves `at` behind the reply that starts there, if it is complete, and returns its kind.
 fn skip(bytes: &[u8], at: &mut usize) -> Option<u8> {
     let kind = *bytes.get(*at)?;
     let rest = bytes.get(*at + 1..)?;
     let length = rest.iter().position(|byte| *byte == b'\n')?;
     let mut next = *at + length + 2;
-    // A negative length is that of nil, which has no more.
+    // A negative length means nil, which has no content.
     let count = || usize::try_from(integer(rest.get(..length - 1)?)).ok();
     match kind {
         b'$' => next += count().map_or(0, |length| length + 2),

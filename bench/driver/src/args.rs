@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What `compare` asks for.
+/// Arguments from `compare`.
 ///
 /// | name | means |
 /// |---|---|
@@ -20,14 +20,14 @@ use std::sync::Arc;
 /// | `lease_ms` | the lease |
 /// | `warm_ms` | how long each task warms up, on a lock of its own |
 /// | `release` | `no`: the lease is left to end |
-/// | `mode` | `keep`: each task acquires once and keeps what it has; prints when the first and the last had it |
-/// | `at_once` | how many tasks acquire at the same time what they keep |
-/// | `yields` | `yes`: who released waits until another task has the lock, then wants it again |
+/// | `mode` | `keep`: each task acquires once and keeps the lock; prints when the first and the last had it |
+/// | `at_once` | with `keep`: how many tasks acquire at the same time |
+/// | `yields` | `yes`: a task that has released waits until another one has the lock before it asks again |
 #[derive(Clone, Debug)]
 pub struct Args(Arc<HashMap<String, String>>);
 
 impl Args {
-    /// Those of this process.
+    /// Reads the arguments of this process.
     pub fn read() -> Self {
         let named = |arg: String| arg.split_once('=').map(|(n, v)| (n.to_owned(), v.to_owned()));
         Self(Arc::new(std::env::args().skip(1).filter_map(named).collect()))

@@ -1,4 +1,4 @@
-//! Observers of an election, and two candidates who lead in turn: how long until all have heard.
+//! Observers of an election with two candidates that lead in turn: the time until all have the news.
 
 use crate::{Args, now};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::sleep;
 /// Between two changes: the next candidate is in line then, and nothing else is under way.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// One who leads from time to time.
+/// A candidate.
 pub trait Candidate {
     /// Stands for election until it leads, under that number.
     fn lead(&mut self, number: u64) -> impl Future<Output = ()>;

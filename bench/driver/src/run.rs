@@ -22,11 +22,11 @@ struct Task<S> {
     session: S,
     args: Args,
     cycles: Arc<Mutex<Vec<Cycle>>>,
-    /// Who got the lock last, of all tasks of this process.
+    /// The task of this process that got the lock last.
     newest_owner: Arc<AtomicUsize>,
-    /// Who is told when it got what it keeps.
+    /// Receives the time at which a task got the lock that it keeps.
     kept: mpsc::UnboundedSender<u64>,
-    /// How many acquire at the same time what they keep.
+    /// Limits the tasks that acquire at the same time.
     turns: Arc<Semaphore>,
 }
 

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
-/// Who waits longer waits for something that will not come.
+/// Longest wait for a reply.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 pub(super) struct Line {
@@ -43,7 +43,7 @@ impl Line {
         Some(reply)
     }
 
-    /// The next reply, whenever it comes; the probe goes on meanwhile.
+    /// Waits for the next reply. The probe continues in that time.
     pub(super) fn take(&mut self, probe: &mut Probe) -> Reply {
         let begun = now();
         loop {
@@ -62,7 +62,7 @@ impl Line {
     }
 }
 
-/// Somebody else's connection: a `PING` is always under way while it is on.
+/// The connection of another client: it always has a `PING` in flight while it is on.
 pub(super) struct Probe {
     line: Line,
     /// When the one under way was sent.

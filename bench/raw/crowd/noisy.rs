@@ -18,7 +18,7 @@ const TTL_MS: &str = "60000";
 const COUNT: &str = "100";
 /// Time before all waits end in the same millisecond, beside twice that of the commands before.
 const SPARE_MS: usize = 1_000;
-/// Waiters that are not of the crowd, at most.
+/// Most waiters outside the crowd.
 const OTHERS: u64 = 2;
 /// Longest silence on the output.
 const SILENCE_NS: u64 = 5_000_000_000;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) {
 }
 
 impl Crowd {
-    /// What comes before: the waits of the crowd, unless to make them is what is measured.
+    /// Prepares a phase: makes the waits of the crowd, unless making them is measured.
     fn prepare(&mut self, phase: &str) {
         if self.waits == 0 {
             return;
@@ -122,7 +122,7 @@ impl Crowd {
         self.end
     }
 
-    /// What is measured.
+    /// Does the measured work of a phase.
     fn act(&mut self, phase: &str, url: &str) {
         match phase {
             "made" => {
@@ -160,7 +160,7 @@ impl Crowd {
         }
     }
 
-    /// The first round trips of the others take longer. Then what is measured begins.
+    /// Waits until the others have made their first round trips, which take longer.
     fn settle(&mut self) {
         assert!(self.end == 0 || unix_ms() < self.end, "the machine is too slow");
         let until = now() + 10 * LOOK_NS;

@@ -81,7 +81,7 @@ impl Others {
         }
     }
 
-    /// Receives what has come, and sends what is due.
+    /// Receives replies, and sends due requests.
     pub(super) fn look(&mut self) {
         for asking in &mut self.asking {
             if let Some(took) = asking.look() {
@@ -98,7 +98,7 @@ impl Others {
         self.records = true;
     }
 
-    /// Waits for what is under way, and returns all records, a line each.
+    /// Waits for requests in flight, and returns all records, one line each.
     pub(super) fn end(mut self) -> String {
         for asking in &mut self.asking {
             asking.next = u64::MAX;

@@ -1,6 +1,6 @@
-//! Hand-offs to blocked clients and to a session, in turn on one server, so that whatever else the
-//! machine does concerns both alike. A lock of each is waited for by as many as there are to be, and
-//! whoever had it gets in line again; a session's waiters may be more than there can be connections.
+//! Hand-offs to blocked clients and to a session, in turn on one server, so that other work of the
+//! machine affects both alike. Each kind has one lock with the same number of waiters, and
+//! each former holder waits again. A session may have more waiters than there can be connections.
 
 use super::line::{Line, Probe};
 use crate::native::owner;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// Nobody's lease ends meanwhile.
+/// No lease ends during the measurement.
 const LEASE_MS: &str = "3600000";
 /// More clients than that are not blocked.
 const BLOCKED: usize = 1_000;
@@ -22,7 +22,7 @@ struct Pairs {
     /// Releases both locks.
     releaser: Line,
     owners: usize,
-    /// Those who are blocked, the next one first; and who holds their lock.
+    /// Blocked clients, the next one first, and the holder of their lock.
     blocked: VecDeque<(String, Line)>,
     blocked_holder: (String, Option<Line>),
     session: String,
@@ -108,7 +108,7 @@ impl Pairs {
         }
     }
 
-    /// There is always somebody who reads.
+    /// Sends the next `SESSION.NEXT`: the session always has a reader.
     fn read(&mut self) {
         let ack = self.ack.to_string();
         self.reader.send(&request(&["SESSION.NEXT", &self.session, &ack, "60000"]));

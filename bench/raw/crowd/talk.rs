@@ -108,7 +108,7 @@ impl Talk {
         request(&[keys.as_slice(), &["1", LEASE_MS, owner, "PUBLISH", "13500"]].concat())
     }
 
-    /// Whether that is the answer of somebody who has the lock now.
+    /// Returns whether that reply is a grant.
     fn granted(&self, reply: &Reply) -> bool {
         match self {
             Self::Native => matches!(reply, Reply::Array(_)),
@@ -135,7 +135,8 @@ impl Talk {
         probe.settle();
     }
 
-    /// Who subscribes asks before and after: the lock may have become free in between.
+    /// Waits in line. With pub/sub it asks before and after the subscription, since the lock may become free in
+    /// between.
     fn get_in_line(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         let Some(news) = &mut member.news else { return member.line.send(command) };
         let first = member.line.call(command, probe);
@@ -163,7 +164,7 @@ impl Talk {
         assert!(matches!(released, Reply::Integer(_)), "{released:?}");
     }
 
-    /// Who subscribes tries again when there is news.
+    /// Waits for a grant. With pub/sub it asks again after a message.
     fn hear(&self, member: &mut Member, command: &[u8], probe: &mut Probe) {
         if let Some(news) = &mut member.news {
             news.take(probe);
@@ -193,7 +194,7 @@ impl Talk {
         assert!(matches!(left, Reply::Integer(_)), "{left:?}");
     }
 
-    /// What is left to do after a release, and is not what is measured.
+    /// Cleans up after a release, outside the measurement.
     pub(super) fn tidy(&self, writer: &mut Member, readers: &mut [Member], probe: &mut Probe) {
         self.forget(writer, probe);
         for reader in readers {

@@ -1,4 +1,4 @@
-//! Load through rslock. `../README.md` tells what the arguments mean and what is printed.
+//! Load through rslock. `../README.md` describes the arguments and the output.
 
 use driver::{Args, Session};
 use rslock::{LockError, LockGuard, LockManager};
@@ -24,7 +24,7 @@ async fn main() {
 impl Session for ByRslock {
     type Held = LockGuard;
 
-    /// Its default is to give up after three tries; who still wants the lock tries again.
+    /// Acquires the lock. By default the library gives up after three attempts, so this repeats them.
     async fn acquire(&mut self, key: &str) -> LockGuard {
         loop {
             match self.manager.acquire(key, self.lease).await {
