@@ -328,7 +328,7 @@ pub(crate) struct Metrics {
     /// Address to serve them at over HTTP, as in 127.0.0.1:9121, instead of printing them once
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Number of the locks that cost most waiting to include. Each makes series of its own in Prometheus
+    /// Also export the N locks with the longest total waiting time. Each adds time series to Prometheus
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=128))]
     pub(crate) locks: u32,
 }
@@ -342,7 +342,7 @@ pub(crate) struct Top {
 
 #[derive(Args, Debug)]
 pub(crate) struct Release {
-    /// Required: the holder works on until it notices
+    /// Required, because the former holder works on until it notices that the lock was taken away
     #[arg(long)]
     pub(crate) force: bool,
     /// The name of the lock

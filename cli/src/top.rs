@@ -45,7 +45,7 @@ pub(crate) struct Snapshot {
     pub(crate) figures: Figures,
     /// Locks with waiters. `None` without the right to list them.
     pub(crate) waited_for: Option<Vec<Entry>>,
-    /// Locks that cost most waiting. `None` without the right to the profile.
+    /// Locks with the longest total waiting time. `None` without the right to the profile.
     pub(crate) profile: Option<Vec<Entry>>,
     pub(crate) sessions: Option<Vec<Entry>>,
     /// The lock that was asked for in detail, with its key.

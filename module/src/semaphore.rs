@@ -23,7 +23,8 @@ struct Open<'a> {
     counts: Result<(u64, u64), Semaphore>,
     /// What the owner that was asked for has, dead or alive.
     own: Option<Share>,
-    /// No lease ends before this, or there is no search before.
+    /// No search for expired holders is made before this: no lease ends earlier, or the next search is not
+    /// allowed earlier. `None` if a search may be made now.
     earliest: Option<UnixMillis>,
     /// Opened for a waiter, outside a command.
     unasked: bool,
@@ -145,7 +146,7 @@ impl Server {
             }
             (PermitsChange::Own { share, used: now_used }, Some(asked)) => {
                 self.holders.searches.note(open.at, open.own.is_some(), share);
-                // It may be the first to die now.
+                // The lease just written may be the first to end now.
                 open.earliest = None;
                 let value = share.map(|share| Text::new(share.text().as_bytes()));
                 let fields = [(Text::new(asked.bytes()), value)];

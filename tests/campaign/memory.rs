@@ -27,8 +27,9 @@ impl Memory {
         self.0.chunks(rounds).map(median).collect()
     }
 
-    /// What is wrong when there were enough rounds to tell: the first quarter is left out, in which
-    /// the servers fill what they keep, like the backlog of replication.
+    /// A message if memory grew from the second quarter to the last; `None` if not, or if there were too few
+    /// rounds. The first quarter is ignored: in it the servers still fill buffers of fixed size, such as the
+    /// replication backlog.
     pub(crate) fn growth(&self) -> Option<String> {
         let [_, before, .., after] = *self.quarters() else { return None };
         let grown = after > before + before * TOLERANCE / 100;

@@ -338,8 +338,9 @@ impl Sim {
         self.later(self.below(longest), move |sim| sim.follow(other));
     }
 
-    /// Longest time for which a replaced primary is cut off. With a replica it keeps granting all the time,
-    /// which is harmless until the quarantine has ended.
+    /// Longest time for which a replaced primary is cut off. If it still has a replica it keeps granting in that
+    /// time. That does harm only after the quarantine of its successor has ended, so with the safeguard the time
+    /// is shorter.
     fn longest_part(&self) -> u64 {
         if self.has(Safeguard::NoReplicaAlong) { 6_000 * MS } else { 24_000 * MS }
     }

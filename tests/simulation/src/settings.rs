@@ -126,7 +126,7 @@ pub(crate) struct Plan {
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
-    /// The least and the most that sessions last unheard.
+    /// Range of the ttl of sessions: how long a session lives without contact from its client.
     pub(crate) session_ms: (u64, u64),
     /// Longest life of a session for waits without contact. If it is shorter than an offer, clients die when
     /// they receive grants, and these grants are taken back.
