@@ -3,9 +3,10 @@
 use crate::asking::{acquire, arrival, token};
 use harness::agree::expect_unharmed;
 use harness::{Kind, Server, Value, cmd, observe, on_each_server};
+use std::collections::BTreeSet;
 
 /// Name, flags that it must have, and whether it names a key.
-const COMMANDS: [(&str, &str, bool); 21] = [
+const COMMANDS: [(&str, &str, bool); 27] = [
     ("lock.acquire", "write denyoom", true),
     ("lock.wait", "write denyoom blocking", true),
     ("lock.release", "write", true),
@@ -27,6 +28,12 @@ const COMMANDS: [(&str, &str, bool); 21] = [
     ("latch.wait", "readonly denyoom blocking", true),
     ("latch.cancel", "write", true),
     ("latch.info", "readonly", true),
+    ("lock.observe", "readonly denyoom fast", true),
+    ("lock.unobserve", "readonly fast", true),
+    ("session.open", "denyoom fast", false),
+    ("session.next", "blocking", false),
+    ("session.close", "fast", false),
+    ("session.list", "readonly", false),
 ];
 
 fn words(value: &Value) -> Vec<String> {
@@ -36,6 +43,10 @@ fn words(value: &Value) -> Vec<String> {
 fn command_info_tells_flags_keys_and_categories(kind: Kind) {
     let server = Server::options().kind(&kind).start();
     let connection = &mut server.connect();
+    let names: BTreeSet<_> = COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    let ours = harness::docs::ours(connection);
+    let ours: BTreeSet<_> = ours.iter().map(|it| it.name.to_lowercase()).collect();
+    assert_eq!(names, ours, "a row for each command");
     for (name, flags, has_key) in COMMANDS {
         let reply = connection.call(cmd!["COMMAND", "INFO", name]);
         let info = &reply[0];
