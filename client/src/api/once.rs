@@ -226,9 +226,10 @@ impl OnceKey {
     ///
     /// ```no_run
     /// # async fn example(client: kvlock::Client) -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = client.once("config");
-    /// let config = config.try_get_or(async |_| std::fs::read("config.toml")).await;
-    /// # let config: Result<_, std::io::Error> = config;
+    /// type Failed = Box<dyn std::error::Error>;
+    /// let work = async |_: &kvlock::Guard| Ok::<_, Failed>(std::fs::read("config.toml")?);
+    /// let config = client.once("config").try_get_or(work).await?;
+    /// # let _ = config;
     /// # Ok(()) }
     /// ```
     pub async fn try_get_or<V: Into<Vec<u8>>, E: From<Error>>(
