@@ -13,9 +13,12 @@
 use kvlock_simulation::{Counts, Keeping, Rule, Safeguard, Scene, Settings, run, shrink};
 
 const STEPS: u64 = 1_000;
+/// How many seeds may be tried. The rarest hole shows in 4 of 1,000 seeds, and without `tokio_unstable` chance
+/// takes part: fewer would let a test fail now and then.
+const SEEDS: u64 = 5_000;
 
-/// Finds one of `within` seeds that shows the hole, and checks that the safeguard closes it.
-fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule, within: u64) {
+/// Finds a seed that shows the hole, and checks that the safeguard closes it.
+fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule) {
     let with = Settings { scene: Some(scene), keeping: Some(keeping), ..Settings::default() };
     let without = Settings { off: Some(off), ..with.clone() };
     // Leases that outlast a replaced primary take long to end.
@@ -24,50 +27,49 @@ fn is_found(off: Safeguard, scene: Scene, keeping: Keeping, rule: Rule, within: 
         let found = run(*seed, steps, &without, false).violation;
         found.is_some_and(|found| found.rule == rule)
     };
-    let Some(seed) = (0..within).find(shows) else {
-        panic!("{off:?} is off, and {rule:?} is kept in {within} seeds");
+    let Some(seed) = (0..SEEDS).find(shows) else {
+        panic!("{off:?} is off, and {rule:?} is kept in {SEEDS} seeds");
     };
     println!("{off:?} off: {rule:?} is broken by seed {seed}");
     let report = run(seed, steps, &with, false);
     assert_eq!(report.violation, None, "seed {seed}, with {off:?}");
 }
 
-/// What is off, where that matters, what keeps grants there, the promise that is broken, and within how
-/// many seeds.
+/// What is off, where that matters, what keeps grants there, and the promise that is broken.
 macro_rules! holes {
-    ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident, $within:literal;)*) => {
+    ($($name:ident: $off:ident, $scene:ident, $keeping:ident, $rule:ident;)*) => {
         $(
             #[test]
             fn $name() {
                 let off = Safeguard::$off;
-                is_found(off, Scene::$scene, Keeping::$keeping, Rule::$rule, $within);
+                is_found(off, Scene::$scene, Keeping::$keeping, Rule::$rule);
             }
         )*
     };
 }
 
 holes! {
-    who_counts_from_the_answer_believes_too_long: FromSending, Single, Nothing, Belief, 50;
-    who_does_not_look_at_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief, 50;
-    whose_clock_is_slower_than_allowed_for_believes_too_long: RateMargin, Single, Nothing, Belief, 400;
-    who_counts_on_what_was_not_answered_believes_too_long: UnansweredIsNothing, Single, Nothing, Belief, 50;
-    whose_session_is_shorter_than_it_asked_for_believes_too_long: WholeTtl, Single, Nothing, Belief, 200;
-    who_repeats_itself_without_saying_holds_holds_twice: Holds, Single, Nothing, Holds, 20;
-    who_counts_from_when_it_was_told_believes_too_long: GrantedAt, Single, Nothing, Belief, 1_000;
-    a_shorter_renewal_that_arrives_late_is_counted_on: CountsLate, Single, Nothing, Belief, 1_000;
-    a_resource_that_does_not_look_takes_late_writes: Fence, Single, Nothing, Stale, 20;
-    a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief, 100;
-    who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief, 100;
-    a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief, 400;
-    a_primary_that_is_cut_off_together_with_a_replica_goes_on: NoReplicaAlong, Failovers, Quarantine, Belief, 1_000;
-    grants_that_no_replica_has_are_granted_again: ReplicasConfirm, Failovers, Replicas, Belief, 1_000;
-    renewals_that_no_replica_has_are_granted_over: RenewalsConfirm, Failovers, Replicas, Belief, 1_000;
-    grants_that_not_all_replicas_have_are_granted_again: AllReplicas, Failovers, Replicas, Belief, 1_000;
-    a_primary_that_comes_back_empty_grants_again: ComesBackWhole, Failovers, Replicas, Belief, 400;
-    tokens_that_are_reserved_far_ahead_go_back: FloorsByClock, Crashes, Nothing, Tokens, 200;
-    tokens_that_are_lost_while_ahead_of_the_clock_go_back: DataOutlivesTokens, Crashes, Nothing, Tokens, 200;
-    a_deposed_primary_leaves_nobody_waiting: DismissDeposed, Failovers, Nothing, Left, 20;
-    tokens_of_a_quorum_go_back_unless_they_are_written_back: WriteBack, Quorum, Nothing, Tokens, 20;
+    who_counts_from_the_answer_believes_too_long: FromSending, Single, Nothing, Belief;
+    who_does_not_look_at_its_clock_believes_too_long: LooksAtClock, Single, Nothing, Belief;
+    whose_clock_is_slower_than_allowed_for_believes_too_long: RateMargin, Single, Nothing, Belief;
+    who_counts_on_what_was_not_answered_believes_too_long: UnansweredIsNothing, Single, Nothing, Belief;
+    whose_session_is_shorter_than_it_asked_for_believes_too_long: WholeTtl, Single, Nothing, Belief;
+    who_repeats_itself_without_saying_holds_holds_twice: Holds, Single, Nothing, Holds;
+    who_counts_from_when_it_was_told_believes_too_long: GrantedAt, Single, Nothing, Belief;
+    a_shorter_renewal_that_arrives_late_is_counted_on: CountsLate, Single, Nothing, Belief;
+    a_resource_that_does_not_look_takes_late_writes: Fence, Single, Nothing, Stale;
+    a_server_that_forgets_grants_again_unless_it_waits: Quarantine, Crashes, Quarantine, Belief;
+    who_takes_over_grants_again_unless_it_waits: Quarantine, Failovers, Quarantine, Belief;
+    a_primary_that_is_cut_off_goes_on_unless_it_needs_replicas: MinReplicas, Failovers, Quarantine, Belief;
+    a_primary_that_is_cut_off_together_with_a_replica_goes_on: NoReplicaAlong, Failovers, Quarantine, Belief;
+    grants_that_no_replica_has_are_granted_again: ReplicasConfirm, Failovers, Replicas, Belief;
+    renewals_that_no_replica_has_are_granted_over: RenewalsConfirm, Failovers, Replicas, Belief;
+    grants_that_not_all_replicas_have_are_granted_again: AllReplicas, Failovers, Replicas, Belief;
+    a_primary_that_comes_back_empty_grants_again: ComesBackWhole, Failovers, Replicas, Belief;
+    tokens_that_are_reserved_far_ahead_go_back: FloorsByClock, Crashes, Nothing, Tokens;
+    tokens_that_are_lost_while_ahead_of_the_clock_go_back: DataOutlivesTokens, Crashes, Nothing, Tokens;
+    a_deposed_primary_leaves_nobody_waiting: DismissDeposed, Failovers, Nothing, Left;
+    tokens_of_a_quorum_go_back_unless_they_are_written_back: WriteBack, Quorum, Nothing, Tokens;
 }
 
 #[test]
