@@ -24,13 +24,22 @@ impl Sim {
         let (_, name, act) = self.draw();
         self.log(|| format!("fault: {name}"));
         act(self);
-        // To ask a majority takes many steps.
-        let longest = if self.plan.scene == Scene::Quorum { 300 * MS } else { 1_200 * MS };
-        let pause = 20 * MS + self.below(longest);
+        let pause = match self.plan.scene {
+            // To ask a majority takes many steps.
+            Scene::Quorum => 20 * MS + self.below(300 * MS),
+            // An offer meets one at most.
+            Scene::Stalls => 3 * SECOND + self.below(SECOND),
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Failovers => {
+                20 * MS + self.below(1_200 * MS)
+            }
+        };
         self.later(pause, Self::next_fault);
     }
 
     fn draw(&self) -> Kind {
+        if self.plan.scene == Scene::Stalls {
+            return (1, "stall", Self::stall);
+        }
         let mut kinds: Vec<Kind> = vec![
             (25, "break", Self::break_one),
             (15, "stop a client", |sim| sim.stop_for_a_while(Who::Client(sim.one_client()))),
@@ -52,6 +61,7 @@ impl Sim {
                 kinds.push((35, "failover", Self::fail_over));
             }
             Scene::Quorum => kinds.extend([stop(15), crash(20)]),
+            Scene::Stalls => {}
         }
         let mut left = self.below(kinds.iter().map(|(often, ..)| often).sum());
         let drawn = kinds.into_iter().find(|(often, ..)| {
@@ -95,6 +105,14 @@ impl Sim {
                 Who::Client(_) | Who::Server(_) | Who::Nobody => sim.go_on(who),
             });
         }
+    }
+
+    /// The server stands still. Its connections stay open, and what arrives is executed afterwards.
+    fn stall(&self) {
+        let time = 450 * MS + self.below(250 * MS);
+        self.judge.borrow_mut().counts.stalls += 1;
+        self.stop(Who::Server(0));
+        self.later(time, |sim| sim.go_on(Who::Server(0)));
     }
 
     fn kill_one(&self) {

@@ -28,6 +28,8 @@ pub enum Rule {
     Sessions,
     /// The lock table contradicts itself, see `Table::check`, or what is at a lock.
     Table,
+    /// A lease was lost, although all its renewals could have been answered in time.
+    Lost,
     /// After all faults ended, a waiter was not served, or state was left behind.
     Left,
 }
@@ -69,7 +71,7 @@ macro_rules! counts {
 
 counts! {
     steps faults promotions crashes granted handed_off taken_back believed reentered renewed lost writes
-    writes_refused quorums cancelled outcomes bound bound_released overlapping
+    writes_refused quorums cancelled outcomes bound bound_released overlapping stalls
 }
 
 /// A client that may believe in holding a lock.
@@ -101,6 +103,7 @@ pub(crate) struct Judge {
     pub(crate) beliefs: Vec<Belief>,
     pub(crate) promises_belief: bool,
     pub(crate) promises_tokens: bool,
+    pub(crate) promises_leases: bool,
     pub(crate) fence: bool,
     /// By line of servers and key.
     bands: BTreeMap<(ServerId, Key), Vec<Band>>,
@@ -118,6 +121,9 @@ impl Judge {
     /// An owner releases its lock, if it still believes in holding it.
     pub(crate) fn gives_up(&mut self, owner: Owner, believes: bool) {
         self.counts.lost += u64::from(!believes);
+        if !believes && self.promises_leases {
+            self.fail(Rule::Lost, format!("{owner:?} has lost its lock"));
+        }
         self.beliefs.retain(|it| it.owner != owner);
     }
 

@@ -2,6 +2,7 @@
 
 use clap::ValueEnum;
 use fastrand::Rng;
+use std::time::Duration;
 
 /// Which faults there are, and between which servers. Clients wait through sessions, and bind some of
 /// what they hold to them.
@@ -19,6 +20,9 @@ pub enum Scene {
     Failovers,
     /// Three or five servers that share nothing.
     Quorum,
+    /// One server, whose only fault is that it stands still now and then for up to 0.7 s: an offer of
+    /// 2 s that is renewed after a third of it leaves 0.8 s. No lease may be lost.
+    Stalls,
 }
 
 impl Scene {
@@ -126,6 +130,8 @@ pub(crate) struct Plan {
     pub(crate) replicas: u32,
     /// Whether a waiter always confirms its grant by setting the full lease first.
     pub(crate) confirm: bool,
+    /// How long clients wait for a reply.
+    pub(crate) reply_timeout: Duration,
     /// Range of the ttl of sessions: how long a session lives without contact from its client.
     pub(crate) session_ms: (u64, u64),
     /// Longest life of a session for waits without contact. If it is shorter than an offer, clients die when
@@ -138,6 +144,8 @@ pub(crate) struct Plan {
     /// Whether it is promised that beliefs do not overlap, and that tokens grow.
     pub(crate) promises_belief: bool,
     pub(crate) promises_tokens: bool,
+    /// Whether it is promised that no lease is lost.
+    pub(crate) promises_leases: bool,
 }
 
 impl Plan {
@@ -145,9 +153,14 @@ impl Plan {
         self.off != Some(safeguard)
     }
 
+    /// Whether some leases are much shorter than others.
+    pub(crate) fn has_short_leases(&self) -> bool {
+        !matches!(self.scene, Scene::Failovers | Scene::Stalls)
+    }
+
     #[expect(clippy::too_many_lines, reason = "one setting after the other")]
     pub(crate) fn draw(settings: &Settings, seed: u64, random: &mut Rng) -> Self {
-        let scene = settings.scene.unwrap_or_else(|| Scene::value_variants()[(seed % 5) as usize]);
+        let scene = settings.scene.unwrap_or_else(|| Scene::value_variants()[(seed % 6) as usize]);
         let off = settings.off;
         let has = |safeguard| off != Some(safeguard);
         let drawn = match random.u8(0..5) {
@@ -158,7 +171,7 @@ impl Plan {
         let keeping = settings.keeping.unwrap_or(drawn);
         let replicated = scene.is_replicated();
         let servers = match scene {
-            Scene::Single | Scene::Crashes | Scene::Dates => 1,
+            Scene::Single | Scene::Crashes | Scene::Dates | Scene::Stalls => 1,
             Scene::Failovers => 3,
             Scene::Quorum => {
                 if random.bool() {
@@ -175,6 +188,8 @@ impl Plan {
             Scene::Failovers if quarantined => 5_000,
             Scene::Failovers => 1_500,
             Scene::Quorum => random.u64(300..=1_500),
+            // From half of that on: longer than two stalls, also when it is an offer that runs.
+            Scene::Stalls => random.u64(20_000..=60_000),
             // Longer than the offer to a waiter, or shorter.
             Scene::Single | Scene::Crashes | Scene::Dates => {
                 if random.bool() {
@@ -186,11 +201,12 @@ impl Plan {
         };
         // Without a margin clocks must agree better.
         let no_margin = !has(Safeguard::RateMargin) || (!replicated && random.bool());
+        let stalls = scene == Scene::Stalls;
         let (margin_ms, rates_ppm) = if no_margin { (0, 5_000) } else { (500, 10_000) };
         // A quarantine does not depend on the next primary's date.
         let margin_ms = if quarantined { 50 } else { margin_ms };
         let forgets = match scene {
-            Scene::Single | Scene::Dates => false,
+            Scene::Single | Scene::Dates | Scene::Stalls => false,
             Scene::Crashes => keeping != Keeping::Replicas,
             Scene::Failovers => keeping != Keeping::Replicas || !has(Safeguard::ComesBackWhole),
             Scene::Quorum => keeping == Keeping::Quarantine && random.bool(),
@@ -222,16 +238,18 @@ impl Plan {
             // A replaced primary keeps granting. It must not free a lock within two seconds of offering it, or
             // a bound lock, while these are renewed at the new primary.
             confirm: quarantined,
-            session_ms: if quarantined { (5_000, 7_000) } else { (400, 3_000) },
-            wait_session_ms: if quarantined || random.bool() { u64::MAX } else { 200 },
+            reply_timeout: if stalls { Duration::from_secs(5) } else { Duration::from_millis(400) },
+            session_ms: if quarantined || stalls { (5_000, 7_000) } else { (400, 3_000) },
+            wait_session_ms: if quarantined || stalls || random.bool() { u64::MAX } else { 200 },
             listeners: if seed / 5 % 4 == 3 { 2 } else { 0 },
             forgets,
             promises_belief: match scene {
-                Scene::Single | Scene::Quorum => true,
+                Scene::Single | Scene::Quorum | Scene::Stalls => true,
                 Scene::Dates => false,
                 Scene::Crashes | Scene::Failovers => keeping != Keeping::Nothing,
             },
             promises_tokens: !(scene == Scene::Quorum && forgets),
+            promises_leases: stalls,
         }
     }
 }

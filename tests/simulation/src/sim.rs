@@ -58,6 +58,7 @@ impl Sim {
         let mut judge = Judge::default();
         judge.promises_belief = plan.promises_belief;
         judge.promises_tokens = plan.promises_tokens;
+        judge.promises_leases = plan.promises_leases;
         judge.fence = plan.has(Safeguard::Fence);
         Rc::new(Self {
             plan,
@@ -99,7 +100,7 @@ impl Sim {
     /// Time in flight of a message: mostly short, now and then longer than a lease.
     pub(crate) fn delay(&self) -> u64 {
         match self.below(100) {
-            0 if !self.calm.get() => self.below(2_000 * MS),
+            0 if !self.calm.get() && !self.plan.promises_leases => self.below(2_000 * MS),
             1..=4 => self.below(60 * MS),
             _ => 50 + self.below(2 * MS),
         }

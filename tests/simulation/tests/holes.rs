@@ -94,7 +94,7 @@ fn with_all_safeguards_nothing_is_wrong() {
     for happened in [lost, outcomes, taken_back, bound, bound_released] {
         assert!(happened > 0, "{counts:?}");
     }
-    assert!(counts.overlapping > 0, "{counts:?}");
+    assert!(counts.overlapping > 0 && counts.stalls > 0, "{counts:?}");
     assert!(counts.quorums > 0 && counts.writes_refused > 0, "{counts:?}");
 }
 

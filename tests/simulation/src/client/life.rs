@@ -102,7 +102,7 @@ impl Me {
         let half = sim.plan.lease_ms / 2;
         // In failovers all leases are as long as a failover takes.
         let part = if sim.plan.scene == Scene::Failovers { half } else { sim.below(half) };
-        let shorter = if sim.plan.scene == Scene::Failovers { 1 } else { 6 };
+        let shorter = if sim.plan.has_short_leases() { 6 } else { 1 };
         let lease = Duration::from_millis(half + part);
         let mut lock = client.lock(key_name(key));
         if shared {
@@ -116,7 +116,7 @@ impl Me {
             let lock = lock.clone().owner(&client.owner());
             (lock.clone().lease(lease), lock.lease(lease / shorter))
         });
-        let fixed = sim.percent(15);
+        let fixed = !sim.plan.promises_leases && sim.percent(15);
         let lock = match &again {
             Some((_, first)) => first.clone(),
             None if fixed => lock.fixed_lease(lease),
@@ -169,10 +169,9 @@ impl Me {
         sim.judge.borrow_mut().counts.reentered += 1;
         for _ in 0..2 {
             self.work(held, grant).await;
-            let failovers = sim.plan.scene == Scene::Failovers;
-            let tenths = if failovers { 10 } else { sim.below(10) as u32 + 1 };
+            let tenths = if sim.plan.has_short_leases() { sim.below(10) as u32 + 1 } else { 10 };
             let part = lease * tenths / 10;
-            if sim.percent(20) {
+            if !sim.plan.promises_leases && sim.percent(20) {
                 // The worst that can become of a shorter one.
                 sim.all_fall_behind(self.id);
             }

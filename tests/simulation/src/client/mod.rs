@@ -34,8 +34,7 @@ use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, LocalSet, unconstrained, yield_now};
 use tokio::time::{Instant, sleep_until};
 
-/// Limits of a reply, of trouble, and of waiting for replicas.
-const REPLY_TIMEOUT: Duration = Duration::from_millis(400);
+/// Limits of trouble, and of waiting for replicas.
 const PATIENCE: Duration = Duration::from_secs(8);
 const CONFIRMED: Duration = Duration::from_millis(200);
 
@@ -169,7 +168,7 @@ impl Sim {
         let builder = kvlock::Client::builder()
             .clock(clock)
             .margin(Duration::from_millis(plan.margin_ms))
-            .reply_timeout(REPLY_TIMEOUT)
+            .reply_timeout(plan.reply_timeout)
             .patience(PATIENCE)
             .session_ttl(Duration::from_millis(least + self.below(most - least)))
             .confirm(plan.confirm || self.percent(20));
