@@ -432,4 +432,28 @@ mod tests {
         observed.failed(Error::Timeout);
         assert_eq!(shown(&observed), (None, released), "what was seen stays");
     }
+
+    #[test]
+    fn an_observed_lock_is_forgotten_with_its_last_observer_also_if_its_runtime_has_ended() {
+        let context = Arc::new(stage().0);
+        let key: Arc<[u8]> = Arc::from(&b"k"[..]);
+        let runtime =
+            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let known = || lock(&context.observers.0).len();
+        for observer_goes_first in [false, true] {
+            let ends = runtime();
+            let observation = ends.block_on(async { Observers::observe(&context, &key) });
+            assert_eq!(known(), 1);
+            if observer_goes_first {
+                drop(observation);
+                assert_eq!(known(), 1, "its task has it, and could not run yet");
+                drop(ends);
+            } else {
+                drop(ends);
+                assert_eq!(known(), 1, "it is observed");
+                drop(observation);
+            }
+            assert_eq!(known(), 0, "{observer_goes_first}");
+        }
+    }
 }

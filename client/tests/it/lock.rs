@@ -1,7 +1,7 @@
 //! A lock: its leases, its holds, and its hand-off from one process to another.
 
 use super::{MOMENT, SOON, Stage, assert_matches, ok, soon, visit, wait_for_renewals, waits};
-use harness::{Server, Value, observe, port};
+use harness::{Server, Value, observe, port, wait};
 use kvlock::{Address, Client, Error, Token};
 use std::time::Duration;
 
@@ -114,6 +114,31 @@ async fn a_lock_that_is_handed_over_is_renewed_and_released_by_whoever_took_it_o
     assert_eq!(stage.owner_of("k").as_ref(), Some(&owner));
     ok(guard.release()).await;
     assert!(stage.is_free("k"));
+}
+
+/// The second acquisition is under way when the first guard is handed over, and its answer comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_being_acquired_again_is_neither_detached_nor_given_a_short_lease() {
+    let mut stage = Stage::set().await;
+    for detaches in [true, false] {
+        let lock = stage.client.lock("k").owner(&stage.client.owner());
+        let first = ok(lock.acquire()).await;
+        let hands_over = async {
+            if detaches {
+                assert_matches!(first.detach().await.map(drop), Err(Error::Invalid(_)));
+            } else {
+                first.release_in(Duration::from_secs(2)).await.unwrap();
+            }
+        };
+        let (second, ()) = tokio::join!(soon(lock.acquire()), soon(hands_over));
+        let second = second.unwrap();
+        wait::until_is("the first has left", SOON, 1, || second.holds());
+        assert!(stage.control.run("PTTL k").integer() > 10_000, "{detaches}");
+        assert!(!second.is_lost());
+        ok(second.release()).await;
+        soon(stage.client.settled()).await;
+        assert!(stage.is_free("k"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

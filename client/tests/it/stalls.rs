@@ -167,3 +167,33 @@ async fn a_connection_that_was_silent_for_short_serves_on_while_no_other_is_take
     stage.control.run("CONFIG SET maxclients 100");
     ok(guard.release()).await;
 }
+
+/// Each stall has the connection replaced over which the waiter before it got in line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_replaced_is_closed_however_long_the_waits_over_it_last() {
+    let mut stage = Stage::with(Client::builder().lease(Duration::from_millis(1_500))).await;
+    let guard = ok(stage.client.lock("held").acquire()).await;
+    let opened = observe::info_number(&mut stage.control, "total_connections_received");
+    let mut waiters = Vec::new();
+    for round in 0..4 {
+        let name = format!("k{round}");
+        stage.taken(&name);
+        waiters.push(stage.in_line(stage.client.lock(name)));
+        stage.server.signal(Signal::SIGSTOP);
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        stage.server.signal(Signal::SIGCONT);
+        super::wait_for_renewals(&mut stage.control, 2);
+    }
+    let count = |field, control: &mut _| observe::info_number(control, field);
+    let more = count("total_connections_received", &mut stage.control) - opened;
+    assert!(more > 2, "{more} connections: too few were replaced to show anything");
+    // Commands, and outcomes; this test has one.
+    wait::until("replaced connections are closed", SOON, || {
+        match observe::info_number(&mut stage.control, "connected_clients") {
+            0..=4 => Ok(()),
+            many => Err(many.to_string()),
+        }
+    });
+    waiters.iter().for_each(|waiter| waiter.abort());
+    drop(guard);
+}
